@@ -11,19 +11,14 @@ from typing import ClassVar
 
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import DecoderFlags, PretrainingFlags, RunFlags
-from trainers.run.program import Trainer, imported
+from trainers.run.program import Trainer, import_later
 from trainers.run.start import main_of
 from trainers.tasks.language_models import ClmFlags, ClmTask
 
 
 @dataclass(frozen=True)
 class FlaxClmFlags(RunFlags):
-    """Trains a causal language model on a shard set: GPT-2 or OPT, from scratch or fine-tuned.
-
-    What is not given here (vocabulary, row length, special tokens) comes from the set's contract.
-    --config=FILE.yaml holds flags; those of the command line win. trainers.use_model measures,
-    exports and writes text with what was trained.
-    """
+    """Trains a causal language model on a shard set: GPT-2 or OPT, from scratch or fine-tuned."""
 
     entry: ClassVar[str] = "flax_clm"
 
@@ -35,10 +30,10 @@ class FlaxClmFlags(RunFlags):
 TRAINER = Trainer(
     flags=FlaxClmFlags,
     make_task=ClmTask,
-    import_program=imported("trainers.on_flax.flax_decoder:make_program"),
+    import_program=import_later("trainers.on_flax.flax_decoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
-    write_text=imported("trainers.on_flax.clm_text:write_text"),
+    write_text=import_later("trainers.on_flax.clm_text:write_text"),
 )
 main = main_of(TRAINER)
 

@@ -10,19 +10,14 @@ from typing import ClassVar
 
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import EncoderFlags, PretrainingFlags, RunFlags
-from trainers.run.program import Trainer, imported
+from trainers.run.program import Trainer, import_later
 from trainers.run.start import main_of
 from trainers.tasks.language_models import MlmFlags, MlmTask
 
 
 @dataclass(frozen=True)
 class FlaxMlmFlags(RunFlags):
-    """Trains a masked language model on a shard set: RoBERTa, BERT or ELECTRA's generator.
-
-    What is not given here (vocabulary, row length, special tokens) comes from the set's contract.
-    --config=FILE.yaml holds flags; those of the command line win. trainers.use_model measures and
-    exports what was trained.
-    """
+    """Trains a masked language model on a shard set: RoBERTa, BERT or ELECTRA's generator."""
 
     entry: ClassVar[str] = "flax_mlm"
 
@@ -34,7 +29,7 @@ class FlaxMlmFlags(RunFlags):
 TRAINER = Trainer(
     flags=FlaxMlmFlags,
     make_task=MlmTask,
-    import_program=imported("trainers.on_flax.flax_encoder:make_program"),
+    import_program=import_later("trainers.on_flax.flax_encoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
 )

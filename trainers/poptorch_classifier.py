@@ -13,19 +13,14 @@ from typing import ClassVar
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import ClassifierFlags, RunFlags
 from trainers.on_poptorch.ipu_flags import IpuComputeFlags
-from trainers.run.program import Plan, Program, Trainer, imported
+from trainers.run.program import Plan, Program, Trainer, import_later
 from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
 
 @dataclass(frozen=True)
 class PoptorchClassifierFlags(RunFlags):
-    """Fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch.
-
-    What is not given here (vocabulary, row length, classes) comes from the set's contract.
-    --config=FILE.yaml holds flags; those of the command line win. trainers.use_model measures,
-    exports and labels texts with what was trained.
-    """
+    """Fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch."""
 
     entry: ClassVar[str] = "poptorch_classifier"
 
@@ -38,7 +33,7 @@ def _import_program(plan: Plan, task: ClassificationTask) -> Program:
     # Threads that spin while they wait take the time of whatever else runs: beside four busy
     # processes on two cores a step took three times as long; alone it costs a twentieth.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    return imported("trainers.on_poptorch.ipu_program:make_program")(plan, task)
+    return import_later("trainers.on_poptorch.ipu_program:make_program")(plan, task)
 
 
 TRAINER = Trainer(

@@ -12,19 +12,14 @@ from typing import ClassVar
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import ClassifierFlags, RunFlags
 from trainers.on_tf.tf_flags import TfComputeFlags
-from trainers.run.program import Trainer, imported
+from trainers.run.program import Trainer, import_later
 from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
 
 @dataclass(frozen=True)
 class TfClassifierFlags(RunFlags):
-    """Trains a classifier of BERT's family on a shard set.
-
-    What is not given here (vocabulary, row length, classes) comes from the set's contract.
-    --config=FILE.yaml holds flags; those of the command line win. trainers.use_model measures,
-    exports and labels texts with what was trained.
-    """
+    """Trains a classifier of BERT's family on a shard set."""
 
     entry: ClassVar[str] = "tf_classifier"
 
@@ -36,7 +31,7 @@ class TfClassifierFlags(RunFlags):
 TRAINER = Trainer(
     flags=TfClassifierFlags,
     make_task=ClassificationTask,
-    import_program=imported("trainers.on_tf.tf_encoder:make_program"),
+    import_program=import_later("trainers.on_tf.tf_encoder:make_program"),
     framework="TensorFlow",
     gigabytes=2.8,
 )

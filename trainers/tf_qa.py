@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from schemas.commands.entry import run_entry
 from trainers.flags.run_flags import DecoderFlags, RunFlags
 from trainers.on_tf.tf_flags import TfComputeFlags
-from trainers.run.program import Trainer, imported
+from trainers.run.program import Trainer, import_later
 from trainers.run.start import main_of
 from trainers.tasks.qa import QaFlags, QaTask
 
@@ -27,12 +27,7 @@ class _Gpt2Flags(DecoderFlags):
 
 @dataclass(frozen=True)
 class TfQaFlags(RunFlags):
-    """Trains a GPT-2 to answer questions on a shard set, and scores its answers.
-
-    What is not given here (vocabulary, row length, attention, longest answer) comes from the set's
-    contract. --config=FILE.yaml holds flags; those of the command line win. trainers.use_model
-    measures and exports what was trained.
-    """
+    """Trains a GPT-2 to answer questions on a shard set, and scores its answers."""
 
     entry: ClassVar[str] = "tf_qa"
 
@@ -44,7 +39,7 @@ class TfQaFlags(RunFlags):
 TRAINER = Trainer(
     flags=TfQaFlags,
     make_task=QaTask,
-    import_program=imported("trainers.on_tf.tf_decoder:make_program"),
+    import_program=import_later("trainers.on_tf.tf_decoder:make_program"),
     framework="TensorFlow",
     gigabytes=2.8,
 )

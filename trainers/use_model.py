@@ -85,12 +85,12 @@ class UseFlags:
 
 def main(argv: List[str]) -> None:
     """Finds the model, then does what the command line asks for."""
-    known = [argument for argument in argv if argument not in ("-h", "--help")]
-    if not known or known[0].startswith("-"):
+    arguments = [argument for argument in argv if argument not in ("-h", "--help")]
+    if not arguments or arguments[0].startswith("-"):
         parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), prog=PROG)
         raise UsageError("RUN comes first: python -m trainers.use_model RUN --evaluate")
     first, _ = tyro.cli(
-        UseFlags, prog=PROG, args=known, use_underscores=True, return_unknown_args=True
+        UseFlags, prog=PROG, args=arguments, use_underscores=True, return_unknown_args=True
     )
     with errors_in_words(Path(first.run), "Mend that, then ask again"):
         trained = find_trained(first.run, first.checkpoint)
@@ -114,8 +114,8 @@ def trainer_of(trained: Trained, name: Optional[str]) -> Trainer:
 
 def flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
     """The flags that a run began with, but for what it wrote."""
-    known = set(kinds_of(trainer.flags)) - {"export", "export_saved_model"}
-    values = {name: value for name, value in trained.settings.items() if name in known}
+    names = set(kinds_of(trainer.flags)) - {"export", "export_saved_model"}
+    values = {name: value for name, value in trained.settings.items() if name in names}
     if values.get("accumulation"):  # an evaluation takes the rows of a microbatch
         values["batch_size"] //= values.pop("accumulation")
     return make_flags(trainer.flags, **values)
@@ -261,7 +261,7 @@ def _measure(
     """Measures of a split, and tokens a second."""
     batches, tokens, began = -(-shards.rows(split) // program.evaluation_rows), 0, time.monotonic()
 
-    def counted(pairs: Any) -> Any:
+    def count_tokens(pairs: Any) -> Any:
         nonlocal tokens
         for number, (batch, outputs) in enumerate(pairs, 1):
             tokens += int(np.count_nonzero(batch["segment_ids"]))
@@ -269,7 +269,7 @@ def _measure(
             yield batch, outputs
 
     with closing(evaluate(program, shards, split)) as pairs:
-        measures = task.measure(counted(pairs))
+        measures = task.measure(count_tokens(pairs))
     if measures is None:
         raise DataError(
             f"{shards.name}: no token of split {split!r} counts, its loss_weights are all 0: there "

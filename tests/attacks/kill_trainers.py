@@ -31,9 +31,10 @@ import tyro
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
+from tests.tools.run_reading import read_metrics
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
 from trainers.run.checkpoints import numbered
-from trainers.run.journal import METRICS, read_metrics
+from trainers.run.journal import METRICS
 
 KINDS = {"SIGKILL": signal.SIGKILL, "SIGINT": signal.SIGINT, "SIGTERM": signal.SIGTERM}
 PHASES = ("start", "training", "evaluation", "checkpoint", "export")

@@ -411,7 +411,7 @@ def open_trainer(directory: str, task: str) -> str:
         trainer, where = entry.TRAINER, {"shards": directory, "output": directory + ".run"}
         flags = make_flags(trainer.flags, **where, steps=1)
         if task.replace("chat", "clm").startswith(flags.task.rows):  # whose rows are alike
-            steps = flags.planned_steps(shards.rows("train"))
+            steps = flags.plan_steps(shards)
             trainer.make_task(flags, schema, shards).prepare_training(shards)
             plans.append((plan_model(flags, schema).config, steps, schema))
     return repr(plans or schema).replace(directory, "").replace(shards.fingerprint, "")

@@ -30,6 +30,7 @@ from tests.benchmarks.measure import Options, Record, alternated, entry
 from tests.benchmarks.steps import TrainerRounds, step_records
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.compile_cache import compiled_once
+from tests.tools.run_reading import read_metrics
 from tests.tools.torch_gpt2 import PlainLoop, open_model
 from trainers import flax_clm
 from trainers.data.batches import Batch
@@ -42,7 +43,6 @@ from trainers.models.weights import fresh, to_published
 from trainers.on_flax.flax_decoder import ClmObjective
 from trainers.on_flax.flax_program import learning_rate, optimizer_for
 from trainers.on_flax.layers import to_params
-from trainers.run.journal import read_metrics
 from trainers.run.program import Plan
 
 

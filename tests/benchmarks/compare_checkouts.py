@@ -29,8 +29,9 @@ from schemas.commands.entry import run_entry
 from schemas.errors import DataError, UsageError
 from tests.benchmarks.measure import alternated, figure, read_records, run_command
 from tests.tools.places import ROOT
+from tests.tools.run_reading import read_metrics
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
-from trainers.run.journal import METRICS, WINDOW_SECONDS, read_metrics
+from trainers.run.journal import METRICS, WINDOW_SECONDS
 
 FIRST = 5  # steps that do not count
 MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE, ROWS = 128, 8000, 32, 1024

@@ -21,6 +21,7 @@ import tyro
 
 from pipelines import build_shards, train_tokenizer
 from tests.tools.places import DATA
+from tests.tools.run_reading import read_metrics
 from tests.tools.torch_gpt2 import PlainLoop, greedy, open_model, perplexity
 from trainers import flax_clm
 from trainers.data.shard_set import ShardSet
@@ -32,7 +33,6 @@ from trainers.models.weights import fresh, to_published
 from trainers.on_flax.clm_text import Sampling, generator, row_keys
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.layers import graph_of, to_params
-from trainers.run.journal import read_metrics
 from trainers.run.trained import find_trained
 
 PROMPT, NEW = 16, 64  # tokens

@@ -29,9 +29,9 @@ import tyro
 import zstandard
 
 from tests.tools.places import DATA
+from tests.tools.run_reading import read_metrics
 from trainers.data.shard_set import ShardSet
 from trainers.measures.class_scores import class_measures
-from trainers.run.journal import read_metrics
 
 CLASSES = ("neg", "pos")
 SHOWN = ("accuracy", "auc", "f1", "loss", "ece")

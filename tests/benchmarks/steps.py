@@ -28,9 +28,9 @@ class TrainerRounds:
         marks: list[tuple[Seconds, float]] = []
 
         class Marked(Rates):
-            def step_done(self, tokens: float) -> tuple[float, float]:
+            def count_step(self, tokens: float) -> tuple[float, float]:
                 marks.append((Seconds.now(), self._waited))
-                return super().step_done(tokens)
+                return super().count_step(tokens)
 
         with patch("trainers.run.loop.Rates", Marked):
             self._run()

@@ -15,7 +15,7 @@ def make_plan(shards: Path | str, **settings: Any) -> Plan:
     reader = ShardSet(str(shards))
     flags = make_flags(PoptorchClassifierFlags, shards=str(shards), **settings)
     model = plan_model(flags, reader.schema).config
-    steps = flags.planned_steps(reader.rows(flags.data.train_split))
+    steps = flags.plan_steps(reader)
     return Plan(flags, reader.schema, model, steps, Path("run"))
 
 

@@ -13,14 +13,14 @@ from schemas.errors import DataError, UsageError
 from tests.tools.checkpoint_sums import sign
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.numpy_program import TABLE, Diary, NumpyFlags, numpy_trainer
+from tests.tools.run_reading import change_flags, read_metrics
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import change_flags, make_flags
+from trainers.flags.command_line import make_flags
 from trainers.models.model_config import ModelConfig, with_dropout
 from trainers.run import start
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.journal import read_metrics
 from trainers.run.start import train
 from trainers.run.trained import find_trained
 

@@ -66,23 +66,23 @@ def segments_of(segment_ids_BxL: np.ndarray) -> List[Tuple[int, int]]:
     ]
 
 
-def one_segment_a_row(batch: Batch, wanted: Optional[List[Tuple[int, int]]] = None) -> Batch:
+def one_segment_a_row(batch: Batch, segments: Optional[List[Tuple[int, int]]] = None) -> Batch:
     """Rows that hold one segment each, from the first place on, and padding of zeros.
 
     Args:
       batch: packed rows. An array [B, L] is a value a token, others are of a row; static masks,
         which name places of the packed row, are not for this.
-      wanted: row and number of each segment, as `segments_of` gives them all; None takes all.
+      segments: row and number of each segment, as `segments_of` gives them all; None takes all.
     """
-    wanted = segments_of(batch["segment_ids"]) if wanted is None else wanted
-    picked = np.array([row for row, _ in wanted], np.int64)
+    segments = segments_of(batch["segment_ids"]) if segments is None else segments
+    rows_S = np.array([row for row, _ in segments], np.int64)
     length = batch["segment_ids"].shape[1]
-    here = batch["segment_ids"][picked] == np.array([n for _, n in wanted]).reshape(-1, 1)
+    here = batch["segment_ids"][rows_S] == np.array([n for _, n in segments]).reshape(-1, 1)
     order = np.argsort(~here, axis=1, kind="stable")  # the segment's places first
     inside = np.arange(length) < here.sum(axis=1, keepdims=True)
     alone: Batch = {}
     for name, column in batch.items():
-        rows = column[picked]
+        rows = column[rows_S]
         if rows.shape[1:] == (length,):
             rows = np.where(inside, np.take_along_axis(rows, order, axis=1), 0).astype(rows.dtype)
         alone[name] = rows

@@ -213,14 +213,14 @@ class SplitRows:
 
     def __getitems__(self, indices: Sequence[int]) -> List[Batch]:
         """Several rows with one read, as PyTorch's DataLoader asks for the rows of a batch."""
-        wanted = np.asarray(indices, np.int64)
-        outside = (wanted < -self._rows) | (wanted >= self._rows)
+        rows = np.asarray(indices, np.int64)
+        outside = (rows < -self._rows) | (rows >= self._rows)
         if outside.any():
-            raise IndexError(f"row {wanted[outside][0]} of {self!r}")
-        wanted = wanted % max(self._rows, 1)
+            raise IndexError(f"row {rows[outside][0]} of {self!r}")
+        rows = rows % max(self._rows, 1)
         if self._seed is not None:
-            wanted = self._reader.order(self._split, wanted, seed=self._seed)["row_index"]
-        columns = self._reader.read(self._split, wanted)
+            rows = self._reader.order(self._split, rows, seed=self._seed)["row_index"]
+        columns = self._reader.read(self._split, rows)
         return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
     def __iter__(self) -> Iterator[Batch]:

@@ -53,22 +53,22 @@ def parse_shards(text: str) -> Dict[str, Optional[float]]:
     weights: Dict[str, Optional[float]] = {}
     place = 0
     while place < len(text):
-        found = _WEIGHTED.match(text, place)
-        if found is None:
+        match = _WEIGHTED.match(text, place)
+        if match is None:
             raise UsageError(
                 f"--shards={text}: {text[place:]!r} has no weight; give one directory, or "
                 "each with its weight, as in --shards=DIR:0.7,DIR:0.3"
             )
-        path = found["path"]
+        path = match["path"]
         if path in weights:
             raise UsageError(f"--shards={text}: {path} comes twice; give it once, with one weight")
         try:
-            weights[path] = float(found["weight"])
+            weights[path] = float(match["weight"])
         except ValueError:
             raise UsageError(
-                f"--shards={text}: {found['weight']!r} is no number; give a weight such as 0.7"
+                f"--shards={text}: {match['weight']!r} is no number; give a weight such as 0.7"
             ) from None
-        place = found.end()
+        place = match.end()
     return weights
 
 
@@ -98,8 +98,8 @@ def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, 
     weights = parse_shards(text)
     if None in weights.values():
         return ShardSet(next(iter(weights)), **opening)
-    given = {path: weight for path, weight in weights.items() if weight is not None}
-    return Mixture.open(given, seed=seed, **opening)
+    shares = {path: weight for path, weight in weights.items() if weight is not None}
+    return Mixture.open(shares, seed=seed, **opening)
 
 
 class Mixture(BatchReader):
@@ -126,17 +126,17 @@ class Mixture(BatchReader):
         self.weights = _shares([part.name for part in parts], weights)
         first, self.schema = parts[0], parts[0].schema
         for other in parts[1:]:
-            differing = _differences(self.schema, other.schema)
-            if differing:
+            differences = _differences(self.schema, other.schema)
+            if differences:
                 raise UsageError(
                     f"{first.name} and {other.name} cannot be mixed, since their rows do not mean "
-                    f"the same: {'; '.join(differing)}. Build one of them anew with the other's "
+                    f"the same: {'; '.join(differences)}. Build one of them anew with the other's "
                     "tokenizer and flags"
                 )
         self.name = " + ".join(part.name for part in self.parts)
         self._turns = _turns(self.weights)
-        told = [(p.fingerprint, str(w)) for p, w in zip(self.parts, self.weights)]
-        self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
+        identity = [(p.fingerprint, str(w)) for p, w in zip(self.parts, self.weights)]
+        self.fingerprint = hashlib.sha256(repr(identity).encode()).hexdigest()
 
     @staticmethod
     def open(weights: Dict[str, float], *, seed: int = 0, **opening: Any) -> "Mixture":
@@ -199,14 +199,14 @@ class Mixture(BatchReader):
 
     def describe_passes(self, split: str, steps: int, batch_size: int) -> List[str]:
         """How often a run reads each set."""
-        said = []
+        lines = []
         for part, weight in zip(self.parts, self.weights):
             rows, read = self._rows_of(part, split), steps * batch_size * float(weight)
-            said.append(
+            lines.append(
                 f"{float(weight):.2%} of the rows from {part.name}: "
                 f"{read / rows if rows else math.inf:.2f} passes over its {rows:,} in {steps} steps"
             )
-        return said
+        return lines
 
     def _rows_of(self, part: ShardSet, split: str) -> int:
         return part.rows(split) if split in part.splits else 0
@@ -263,11 +263,11 @@ def take_turns(
     waiting = np.arange(len(left))
     for index, (part, whole) in enumerate(turns):
         places = left[waiting]
-        given = (2 * places * part + whole) // (2 * whole)
-        takes = (2 * (places + 1) * part + whole) // (2 * whole) > given
+        before = (2 * places * part + whole) // (2 * whole)
+        takes = (2 * (places + 1) * part + whole) // (2 * whole) > before
         set_index[waiting[takes]] = index
-        own[waiting[takes]] = given[takes]
-        left[waiting[~takes]] = (places - given)[~takes]
+        own[waiting[takes]] = before[takes]
+        left[waiting[~takes]] = (places - before)[~takes]
         waiting = waiting[~takes]
     own[waiting] = left[waiting]
     return set_index, own
@@ -280,7 +280,7 @@ def _differences(one: Schema, other: Schema) -> List[str]:
     rows are read alike.
     """
 
-    def told(schema: Schema) -> Dict[str, object]:
+    def describe(schema: Schema) -> Dict[str, object]:
         names = (
             *("max_length", "vocab_size", "tokenizer_sha256", "special_ids"),
             *("all_special_ids", "static_masking", "max_masked"),
@@ -291,7 +291,7 @@ def _differences(one: Schema, other: Schema) -> List[str]:
         values.update(("feature " + f.name, f"{f.dtype}{list(f.shape)}") for f in schema.features)
         return values
 
-    first, second = told(one), told(other)
+    first, second = describe(one), describe(other)
     return [
         f"{name}: {first.get(name, 'none')} in the first, {second.get(name, 'none')} in the second"
         for name in {**first, **second}

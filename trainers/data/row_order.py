@@ -30,11 +30,11 @@ def epoch_and_row(
     for epoch in np.unique(epochs):  # one, or two where a batch crosses into the next epoch
         here = epochs == epoch
         key = (seed, int(epoch)) + ((stream,) if stream else ())
-        indices[here] = permuted(places[here], rows=rows, key=key)
+        indices[here] = permute(places[here], rows=rows, key=key)
     return epochs, indices
 
 
-def permuted(places: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarray:
+def permute(places: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarray:
     """The permutation of 0..rows-1 that `key` names, at these places: integers [n] to int64 [n].
 
     There may be 1 to 2**62 rows.

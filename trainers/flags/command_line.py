@@ -11,6 +11,11 @@ from trainers.flags.run_flags import RunFlags
 
 Flags = TypeVar("Flags", bound=RunFlags)
 Group = TypeVar("Group")
+_OF_ALL = """
+
+What is not given here (vocabulary, row length, special tokens, classes) comes from the set's \
+contract. --config=FILE.yaml holds flags; those of the command line win. trainers.use_model \
+measures and exports what was trained, labels texts with it or continues them."""
 
 
 def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
@@ -21,13 +26,15 @@ def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
       SystemExit: after --help, and with 2 where there is no such flag.
     """
     argv = with_config(argv, kind.entry, lambda: (kind,))
-    return parse_groups(argv, kind, prog=f"trainers.{kind.entry}")
+    return parse_groups(argv, kind, prog=f"trainers.{kind.entry}", more=_OF_ALL)
 
 
-def parse_groups(argv: List[str], kind: Type[Group], *, prog: str) -> Group:
-    """A dataclass of groups, whose names are not part of the flags."""
-    flat = (tyro.conf.OmitArgPrefixes,)
-    return tyro.cli(kind, args=argv, prog=prog, use_underscores=True, config=flat)
+def parse_groups(argv: List[str], kind: Type[Group], *, prog: str, more: str = "") -> Group:
+    """A dataclass of groups, whose names are not part of the flags; --help shows `more`, too."""
+    about, flat = f"{kind.__doc__ or ''}{more}", (tyro.conf.OmitArgPrefixes,)
+    return tyro.cli(
+        kind, args=argv, prog=prog, description=about, use_underscores=True, config=flat
+    )
 
 
 def flag_values(flags: Any) -> Dict[str, Any]:
@@ -56,18 +63,13 @@ def make_flags(kind: Type[Group], **values: Any) -> Group:
 
 
 def _make(kind: Any, values: Mapping[str, Any]) -> Any:
-    given = {}
+    fields = {}
     for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(field.type):
-            given[field.name] = _make(field.type, values)
+            fields[field.name] = _make(field.type, values)
         elif field.name in values:
-            given[field.name] = values[field.name]
-    return kind(**given)
-
-
-def change_flags(flags: Group, **changes: Any) -> Group:
-    """The same flags with some of them changed."""
-    return make_flags(type(flags), **{**flag_values(flags), **changes})
+            fields[field.name] = values[field.name]
+    return kind(**fields)
 
 
 def command(flags: RunFlags, **changes: Any) -> str:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Optional, Tuple, Union
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from schemas.features import ROWS_OF
 from schemas.sidecar import Schema
 from schemas.stores.set_files import CACHE_GIGABYTES, Cache, default_directory
 from schemas.stores.store import is_url
+from trainers.data.batches import BatchReader
 from trainers.data.mixture import Mixture, open_shards, shards_name
 from trainers.data.shard_set import ShardSet
 
@@ -365,15 +366,12 @@ class RunFlags:
         always = ("batch_size", "seed", "train_split", "clip_norm", "optimizer", "init_from")
         return (*always, "best_by", *self.task.same_settings)
 
-    def planned_steps(self, train_rows: int) -> int:
+    def plan_steps(self, shards: BatchReader) -> int:
         """Optimizer steps of the whole schedule; a DataError if there are no rows to train on."""
-        if not train_rows:
-            raise DataError(
-                f"{self.data.shards}: split {self.data.train_split!r} has no rows; build the set "
-                "from more text or with other --splits"
-            )
-        epochs, rows = self.length.epochs, self.compute.batch_size
-        return self.length.steps or math.ceil(epochs * train_rows / rows)
+        rows = shards.rows(self.data.train_split)
+        if not rows:
+            raise shards.no_rows(self.data.train_split)
+        return self.length.steps or math.ceil(self.length.epochs * rows / self.compute.batch_size)
 
     @property
     def output(self) -> Path:

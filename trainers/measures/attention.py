@@ -84,11 +84,11 @@ class AttentionReport:
 
     def largest(self) -> Dict[str, Movement]:
         """The largest movement of each cause that was tried."""
-        found: Dict[str, Movement] = {}
+        by_cause: Dict[str, Movement] = {}
         for movement in sorted(self.movements, key=lambda movement: movement.by):
-            found[movement.cause] = movement
+            by_cause[movement.cause] = movement
         causes = (EARLIER, LATER, AHEAD, PADDING, ROW, ALONE)
-        return {cause: found[cause] for cause in causes if cause in found}
+        return {cause: by_cause[cause] for cause in causes if cause in by_cause}
 
     def __str__(self) -> str:
         """A line for each cause, with its largest movement and how many were above the limit."""
@@ -194,16 +194,16 @@ class AttentionRows:
         self.numbered = segments_of(self.segments)
         self.before = self.run(self.batch)
 
-    def alone(self, wanted: List[Tuple[int, int]]) -> Batch:
+    def alone(self, segments: List[Tuple[int, int]]) -> Batch:
         """A row for each of these segments, which holds nothing else."""
-        return one_segment_a_row(self.batch, wanted)
+        return one_segment_a_row(self.batch, segments)
 
     def run(self, batch: Batch) -> np.ndarray:
         """Logits as float64 [B, L, C]; those of whole rows stand at each of their tokens."""
-        found = self._logits_of({name: column.copy() for name, column in batch.items()})
-        if hasattr(found, "detach"):  # PyTorch, perhaps on a device and in bfloat16
-            found = found.detach().cpu().double()
-        logits, shape = np.asarray(found).astype(np.float64), self.segments.shape
+        output = self._logits_of({name: column.copy() for name, column in batch.items()})
+        if hasattr(output, "detach"):  # PyTorch, perhaps on a device and in bfloat16
+            output = output.detach().cpu().double()
+        logits, shape = np.asarray(output).astype(np.float64), self.segments.shape
         if logits.ndim == 2 and len(logits) == shape[0] and self.segments.max() == 1:
             logits = np.repeat(logits[:, None], shape[1], axis=1)
         if logits.ndim != 3 or logits.shape[:2] != shape:
@@ -290,8 +290,8 @@ def _compare_alone(rows: AttentionRows) -> Iterator[Movement]:
     count = len(rows.segments)
     for start in range(0, len(rows.numbered), count):
         few = rows.numbered[start : start + count]
-        filled = few + few[-1:] * (count - len(few))  # the same shape for all, which compiles once
-        logits = rows.run(rows.alone(filled))
+        whole = few + few[-1:] * (count - len(few))  # the same shape for all, which compiles once
+        logits = rows.run(rows.alone(whole))
         for number, (row, segment) in enumerate(few):
             places = np.flatnonzero(rows.segments[row] == segment)
             apart = np.full(rows.segments.shape[1], -1.0)

@@ -167,21 +167,21 @@ def draw_confusion(
     save_figure(figure, path)
 
 
-def draw_reliability(found: Calibration, path: str, title: str) -> None:
+def draw_reliability(bars: Calibration, path: str, title: str) -> None:
     """Draws accuracy over confidence, with the rows of each bin, and the calibration error."""
     figure, axes = new_figure((6.0, 5.0))
-    bins = len(found.rows)
-    some = found.rows > 0
+    bins = len(bars.rows)
+    some = bars.rows > 0
     left = np.arange(bins) / bins
-    axes.bar(left[some], found.accuracy[some], 1 / bins, align="edge", alpha=0.7, edgecolor="white")
+    axes.bar(left[some], bars.accuracy[some], 1 / bins, align="edge", alpha=0.7, edgecolor="white")
     axes.plot([0, 1], [0, 1], "--", color="gray", linewidth=1, label="perfect calibration")
-    axes.plot(found.confidence[some], found.accuracy[some], "o-", color="C1", label="measured")
+    axes.plot(bars.confidence[some], bars.accuracy[some], "o-", color="C1", label="measured")
     share = axes.twinx()
-    shares = np.append(found.rows, found.rows[-1]) / max(1, found.rows.sum())
+    shares = np.append(bars.rows, bars.rows[-1]) / max(1, bars.rows.sum())
     share.step(np.append(left, 1.0), shares, where="post", color="C2", linewidth=1)
     share.set(ylabel="share of the rows (line)", ylim=(0, 1))
     axes.set(xlabel="probability of the chosen class", ylabel="share that is right")
-    title = f"{title}\nexpected calibration error {found.error:.4f}"
+    title = f"{title}\nexpected calibration error {bars.error:.4f}"
     axes.set(xlim=(0, 1), ylim=(0, 1), title=title)
     axes.legend(loc="upper left")
     save_figure(figure, path)

@@ -49,11 +49,11 @@ _NAMES = {
 }
 
 
-def score_table(found: Sequence[Mapping[str, float]]) -> str:
+def score_table(checkpoints: Sequence[Mapping[str, float]]) -> str:
     """Scores by checkpoint in aligned columns: "step", "loss" and what `squad_scores` gives."""
-    columns = [name for name in _NAMES if name in found[0]]
+    columns = [name for name in _NAMES if name in checkpoints[0]]
     lines = [["step", *(_NAMES[name] for name in columns)]]
-    for scores in found:
+    for scores in checkpoints:
         numbers = [f"{scores[n]:.4f}" if n == "loss" else f"{scores[n]:.2f}" for n in columns]
         lines.append([str(scores["step"]), *numbers])
     widths = [max(map(len, column)) for column in zip(*lines)]
@@ -62,14 +62,14 @@ def score_table(found: Sequence[Mapping[str, float]]) -> str:
     )
 
 
-def draw_scores(found: Sequence[Mapping[str, float]], path: str, title: str) -> None:
+def draw_scores(checkpoints: Sequence[Mapping[str, float]], path: str, title: str) -> None:
     """Draws exact match and F1 over steps, of the scores that `score_table` takes."""
     figure, axes = new_figure((8, 4.5))
-    steps = [scores["step"] for scores in found]
+    steps = [scores["step"] for scores in checkpoints]
     for name, label in _NAMES.items():
-        if name in found[0] and name != "loss":
+        if name in checkpoints[0] and name != "loss":
             style = "-o" if name in ("exact", "f1") else "--"
-            axes.plot(steps, [scores[name] for scores in found], style, label=label)
+            axes.plot(steps, [scores[name] for scores in checkpoints], style, label=label)
     axes.set(xlabel="step", ylabel="percent", ylim=(-2, 102), title=title.replace("$", r"\$"))
     axes.grid(alpha=0.3)
     axes.legend()

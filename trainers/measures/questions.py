@@ -57,7 +57,7 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
     Raises:
       DataError: a file is not as build_shards writes it; names the line.
     """
-    found: Dict[int, Question] = {}
+    questions: Dict[int, Question] = {}
     number_of: Dict[str, int] = {}
     for shards in sets:
         if EVALUATION not in {file.path for file in shards.manifest.files}:
@@ -73,13 +73,13 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
                     if number_of.setdefault(name, example) != example:
                         name = example_id
                     answers = tuple(map(str, values["answers"]))
-                    found[example] = Question(name, values["question"], answers)
+                    questions[example] = Question(name, values["question"], answers)
                 except (ValueError, KeyError, TypeError) as error:
                     raise DataError(
                         f"{path}: line {number:,} is not as build_shards writes it ({error!r}): "
                         "copy the set again or build it anew"
                     ) from error
-    return found
+    return questions
 
 
 def score_answers(
@@ -96,7 +96,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalized(text: str) -> str:
+def normalize(text: str) -> str:
     """As texts are compared: "The  Panthers' (defense)!" -> "panthers defense"."""
     bare = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
@@ -104,7 +104,7 @@ def normalized(text: str) -> str:
 
 def f1(gold: str, predicted: str, version: str) -> float:
     """Harmonic mean of precision and recall of the words: ("a b c d", "c e") -> 0.4."""
-    gold_words, words = normalized(gold).split(), normalized(predicted).split()
+    gold_words, words = normalize(gold).split(), normalize(predicted).split()
     if version == "2.0" and not (gold_words and words):
         return float(gold_words == words)
     shared = sum((Counter(gold_words) & Counter(words)).values())
@@ -121,9 +121,9 @@ def best_scores(golds: Sequence[str], predicted: str, version: str) -> Tuple[flo
       ValueError: no gold answers in version 1.1, which has no such questions.
     """
     if version == "2.0":
-        golds = [gold for gold in golds if normalized(gold)] or [""]
+        golds = [gold for gold in golds if normalize(gold)] or [""]
     return (
-        max(float(normalized(gold) == normalized(predicted)) for gold in golds),
+        max(float(normalize(gold) == normalize(predicted)) for gold in golds),
         max(f1(gold, predicted, version) for gold in golds),
     )
 
@@ -142,17 +142,19 @@ def squad_scores(
       "exact", "f1" (percent) and "total"; in 2.0 also "HasAns_exact", "HasAns_f1", "HasAns_total"
       and the same for NoAns, where there are such questions.
     """
-    found = {
+    scores_of = {
         name: best_scores(golds[name], predictions[name], version)
         for name in golds
         if name in predictions
     }
     if version == "1.1":
-        found.update((name, (0.0, 0.0)) for name in golds if name not in predictions)
-    scores = _means("", list(found.values()))
+        scores_of.update((name, (0.0, 0.0)) for name in golds if name not in predictions)
+    scores = _means("", list(scores_of.values()))
     if version == "2.0":
         for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
-            part = [found[name] for name in found if any(map(normalized, golds[name])) == wanted]
+            part = [
+                scores_of[name] for name in scores_of if any(map(normalize, golds[name])) == wanted
+            ]
             if part:
                 scores.update(_means(prefix, part))
     return scores

@@ -115,9 +115,9 @@ def read_directory(
             f"{', '.join(model_types)}: give weights of one of these"
         )
     places = {
-        _FIRST_NAMES.sub(lambda name: "weight" if name[0] == "gamma" else "bias", found.name): found
-        for found in _tensor_places(path, where)
-        if not _BUFFERS.search(found.name)
+        _FIRST_NAMES.sub(lambda name: "weight" if name[0] == "gamma" else "bias", place.name): place
+        for place in _tensor_places(path, where)
+        if not _BUFFERS.search(place.name)
     }
     return config, Tensors(places)
 
@@ -126,12 +126,12 @@ def _read_object(path: str, where: str) -> Dict[str, Any]:
     if not os.path.isfile(path):
         _refuse_without(os.path.basename(path), os.path.dirname(path), where)
     try:
-        found = load_json(path)
+        content = load_json(path)
     except DataError as error:
         raise DataError(f"{error}; copy the directory again") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path} holds a {type(found).__name__}, not an object; copy it again")
-    return found
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a {type(content).__name__}, not an object; copy it again")
+    return content
 
 
 def _tensor_places(path: str, where: str) -> Iterator[_Place]:
@@ -150,20 +150,20 @@ def _tensor_places(path: str, where: str) -> Iterator[_Place]:
         file = os.path.join(path, part)
         if not os.path.isfile(file):
             raise DataError(f"{file} is missing, and {INDEX} names it: copy the directory again")
-        held = {found.name: found for found in _places_in(file)}
+        places = {place.name: place for place in _places_in(file)}
         for name in sorted(name for name, where in promised.items() if where == part):
-            if name not in held:
+            if name not in places:
                 raise DataError(f"{file} lacks {name}, which {INDEX} places there: copy it again")
-            yield held[name]
+            yield places[name]
 
 
 def _refuse_without(name: str, path: str, where: str) -> NoReturn:
     """Says what to do with a directory that lacks a file, and may hold a pickle instead."""
-    held = sorted(os.listdir(path))
-    pickles = [name for name in held if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
+    names = sorted(os.listdir(path))
+    pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
     if name != WEIGHTS or not pickles:
         raise UsageError(
-            f"{where}: the directory has no {name} (it holds {', '.join(held[:9]) or 'nothing'}); "
+            f"{where}: the directory has no {name} (it holds {', '.join(names[:9]) or 'nothing'}); "
             "give one that `save_pretrained` of transformers or --export of a trainer wrote"
         )
     raise UsageError(

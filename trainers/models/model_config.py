@@ -95,14 +95,14 @@ class ModelConfig:
     def _check_switches(self) -> None:
         row = self._row
         has = {*row.fields, *RATES, *(["classes"] if row.class_head else [])}
-        due = {f.name: f.default for f in fields(self) if f.default is not MISSING}
-        due.update({"embedding_size": self.hidden_size, **row.always})
-        for name, value in due.items():
+        fixed = {f.name: f.default for f in fields(self) if f.default is not MISSING}
+        fixed.update({"embedding_size": self.hidden_size, **row.always})
+        for name, value in fixed.items():
             if name not in has and getattr(self, name) != value:
-                asked = "--norm=post" if name == "norm_first" else f"--{name}={getattr(self, name)}"
+                flag = "--norm=post" if name == "norm_first" else f"--{name}={getattr(self, name)}"
                 others = [other for other, its in FAMILIES.items() if name in its.fields]
                 raise UsageError(
-                    f"{asked}: {name} is always {value} in {self.family} models"
+                    f"{flag}: {name} is always {value} in {self.family} models"
                     + (f"; it may differ in {', '.join(others)}" if others else "")
                 )
 
@@ -170,10 +170,10 @@ class ModelConfig:
 
     @classmethod
     def from_json(
-        cls, found: Mapping[str, Any], *, classes: Sequence[str] = (), where: str
+        cls, content: Mapping[str, Any], *, classes: Sequence[str] = (), where: str
     ) -> "ModelConfig":
         """The model that a config.json describes, with a head for these classes."""
-        values = _read_fields(found, where)
+        values = _read_fields(content, where)
         row = FAMILIES[values["family"]]
         if values["family"] == "roberta":  # theirs are the padding's id, and all rows of the table
             values["position_offset"] += 1
@@ -187,11 +187,11 @@ class ModelConfig:
 
     @classmethod
     def find_published(
-        cls, found: Mapping[str, Any], *, where: str
+        cls, content: Mapping[str, Any], *, where: str
     ) -> Tuple["ModelConfig", Tuple[int, ...], Tuple[int, ...]]:
         """What a config.json describes: the model, and what texts begin with and end with."""
-        classes = published_classes(found, where=where)
-        return cls.from_json(found, classes=classes, where=where), *text_ids(found, where=where)
+        classes = published_classes(content, where=where)
+        return cls.from_json(content, classes=classes, where=where), *text_ids(content, where=where)
 
     def to_json(
         self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
@@ -201,7 +201,7 @@ class ModelConfig:
         `prefix_ids` are what texts begin with, where the model goes on with texts: a key of ours.
         """
         row = self._row
-        found = {
+        content = {
             "model_type": self.family,
             "architectures": [row.classes[bool(self.classes)]],
             **{key.theirs: key.turn(getattr(self, key.ours)) for key in row.keys},
@@ -211,17 +211,17 @@ class ModelConfig:
             "dtype": "float32",
         }
         if self.family == "roberta":  # transformers derives positions from this id
-            found["pad_token_id"] = self.position_offset - 1
-            found["max_position_embeddings"] = self.position_rows
+            content["pad_token_id"] = self.position_offset - 1
+            content["max_position_embeddings"] = self.position_rows
         if row.ids is not None:
-            found["prefix_ids"] = [int(number) for number in prefix_ids]
+            content["prefix_ids"] = [int(number) for number in prefix_ids]
             if prefix_ids:
-                found["bos_token_id"] = found["prefix_ids"][0]
+                content["bos_token_id"] = content["prefix_ids"][0]
         if self.classes:
-            found["problem_type"] = "single_label_classification"
-            found["id2label"] = {str(number): name for number, name in enumerate(self.classes)}
-            found["label2id"] = {name: number for number, name in enumerate(self.classes)}
-        return found
+            content["problem_type"] = "single_label_classification"
+            content["id2label"] = {str(number): name for number, name in enumerate(self.classes)}
+            content["label2id"] = {name: number for number, name in enumerate(self.classes)}
+        return content
 
     def check_fits(self, schema: Schema, *, where: str, shards: str) -> None:
         """Refuses a model, which comes from `where`, that cannot read the rows of --shards."""
@@ -256,9 +256,9 @@ def with_dropout(config: ModelConfig, rate: float) -> ModelConfig:
     return replace(config, **dict.fromkeys(RATES, rate))
 
 
-def _read_fields(found: Mapping[str, Any], where: str) -> Dict[str, Any]:
+def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
     """The fields of a configuration that config.json says, or transformers where it does not."""
-    family = found.get("model_type")
+    family = content.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
         raise UsageError(
             f"{where}: config.json says model_type {quote(family)}, and {', '.join(FAMILIES)} are "
@@ -266,13 +266,13 @@ def _read_fields(found: Mapping[str, Any], where: str) -> Dict[str, Any]:
         )
     row = FAMILIES[family]
     for name, ours in row.fixed.items():
-        if found.get(name) not in (None, ours):
-            raise UsageError(f"{where}: its {name} is {quote(found[name])}; here it is {ours!r}")
+        if content.get(name) not in (None, ours):
+            raise UsageError(f"{where}: its {name} is {quote(content[name])}; here it is {ours!r}")
     kinds = get_type_hints(ModelConfig)
     values: Dict[str, Any] = {"family": family}
     for key in row.keys:
-        value, kind = found.get(key.theirs), kinds[key.ours]
-        if value is None and (key.theirs not in found or callable(key.absent)):
+        value, kind = content.get(key.theirs), kinds[key.ours]
+        if value is None and (key.theirs not in content or callable(key.absent)):
             continue
         if kind is float and type(value) is int:
             value = float(value)
@@ -285,32 +285,32 @@ def _read_fields(found: Mapping[str, Any], where: str) -> Dict[str, Any]:
     return row.complete(values)
 
 
-def published_classes(found: Mapping[str, Any], *, where: str) -> Tuple[str, ...]:
+def published_classes(content: Mapping[str, Any], *, where: str) -> Tuple[str, ...]:
     """Names of the classes that a published encoder tells apart, if it is a classifier."""
-    if "SequenceClassification" not in str(found.get("architectures")):
+    if "SequenceClassification" not in str(content.get("architectures")):
         return ()
-    named = found.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
-    names = named if isinstance(named, dict) else {}
+    labels = content.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    names = labels if isinstance(labels, dict) else {}
     classes = [names.get(str(number)) for number in range(len(names))]
     texts = tuple(name for name in classes if isinstance(name, str))
     if not texts or len(texts) < len(names):
         raise DataError(
-            f"{where}: config.json says that id2label is {quote(named)}, and it has to name every "
+            f"{where}: config.json says that id2label is {quote(labels)}, and it has to name every "
             'class by its number: {"0": "no", "1": "yes"}'
         )
     return texts
 
 
-def text_ids(found: Mapping[str, Any], *, where: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+def text_ids(content: Mapping[str, Any], *, where: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     """What a published decoder's texts begin with, and which end them, by its config.json."""
-    row = FAMILIES[found["model_type"]]
+    row = FAMILIES[content["model_type"]]
     if row.ids is None:  # an encoder goes on with no text
         return (), ()
-    bos, eos = (found.get(f"{role}_token_id", n) for role, n in zip(_ROLES, row.ids))
+    bos, eos = (content.get(f"{role}_token_id", n) for role, n in zip(_ROLES, row.ids))
     ids = []
-    for value in (found.get("prefix_ids", bos if row.begins_with_bos else None), eos):
-        given = [] if value is None else value if isinstance(value, list) else [value]
-        if not all(type(number) is int for number in given):
+    for value in (content.get("prefix_ids", bos if row.begins_with_bos else None), eos):
+        numbers = [] if value is None else value if isinstance(value, list) else [value]
+        if not all(type(number) is int for number in numbers):
             raise DataError(f"{where}: config.json names a token {quote(value)}, which is no id")
-        ids.append(tuple(given))
+        ids.append(tuple(numbers))
     return ids[0], ids[1]

@@ -58,11 +58,11 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
         config.check_fits(schema, where=f"--max_positions={config.max_positions}", shards=shards)
         return PlannedModel(config, None, None)
     where = f"--init_from={init_from}"
-    found, tensors = read_directory(init_from, model_types=families_of(asked))
-    config = ModelConfig.from_json(found, classes=classes, where=where)
+    content, tensors = read_directory(init_from, model_types=families_of(asked))
+    config = ModelConfig.from_json(content, classes=classes, where=where)
     norm = "pre" if config.norm_first else "post"
     _must_agree("norm", getattr(asked, "norm", None), norm, where)
-    for name, value in _asked(asked).items():
+    for name, value in _dimension_flags(asked).items():
         _must_agree(name, value, getattr(config, name), where)
     if rate is None and FAMILIES[config.family].dropout_keys:  # which are not taken over
         rate = DROPOUT
@@ -75,22 +75,22 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
 
 
 def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:
-    given = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length}
-    given.update({**SIZES[flags.model], **_asked(flags)})
+    values = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length}
+    values.update({**SIZES[flags.model], **_dimension_flags(flags)})
     if flags.family == "roberta":
-        given["position_offset"] = schema.special_ids.get("pad", -1) + 1
-    if flags.family == "electra" and given["hidden_size"] > 2 * ELECTRA_EMBEDDING:
-        given.setdefault("embedding_size", given["hidden_size"])
+        values["position_offset"] = schema.special_ids.get("pad", -1) + 1
+    if flags.family == "electra" and values["hidden_size"] > 2 * ELECTRA_EMBEDDING:
+        values.setdefault("embedding_size", values["hidden_size"])
     if getattr(flags, "norm", None) == "post":
-        given.update(norm_first=False, final_norm=False)
-    return {"family": flags.family, **given}
+        values.update(norm_first=False, final_norm=False)
+    return {"family": flags.family, **values}
 
 
-def _asked(flags: ModelFlags) -> Dict[str, Any]:
+def _dimension_flags(flags: ModelFlags) -> Dict[str, Any]:
     """The fields of a configuration that a flag of the same name gives."""
     names = {field.name for field in fields(ModelConfig)} - {"family"}
-    given = {name: getattr(flags, name, None) for name in sorted(names)}
-    return {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(flags, name, None) for name in sorted(names)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _must_agree(name: str, asked: object, value: object, where: str) -> None:

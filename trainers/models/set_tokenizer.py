@@ -53,13 +53,13 @@ def keep_set_files(shards: BatchReader, output: Path) -> None:
         os.replace(str(partial), str(output / name))
 
 
-def kept_schema(directory: Path) -> Schema:
+def read_schema(directory: Path) -> Schema:
     """The contract that lies in a directory, such as a run's; a DataError where it does not."""
     path = str(directory / SCHEMA)
     return Schema.from_dict(load_json(path), path)
 
 
-def kept_tokenizer(directory: Path) -> bytes:
+def read_tokenizer(directory: Path) -> bytes:
     """The tokenizer.json that lies in a directory, such as a run's; a DataError if none does."""
     return _read(directory / TOKENIZER, "copy it from the set that was trained on")
 
@@ -85,17 +85,15 @@ def check_same_tokens(
     config = read_tokenizer_json(tokenizer_json, TOKENIZER)
     token_of = {number: token for token, number in token_ids(config).items()}
     other = {n: t for t, n in theirs.items() if n in token_of and token_of[n] != t}
-    differing = next(
-        (pair for pair in zip(their_merges, _merges(config)) if pair[0] != pair[1]), None
-    )
+    pair = next((pair for pair in zip(their_merges, _merges(config)) if pair[0] != pair[1]), None)
     if other:
         number = min(other)
         what = (
             f"id {number} is {other[number]!r} there and {token_of[number]!r} in the set "
             f"({len(other):,} ids differ)"
         )
-    elif differing:
-        what = f"the merge {differing[0]} there stands where {differing[1]} does in the set"
+    elif pair:
+        what = f"the merge {pair[0]} there stands where {pair[1]} does in the set"
     else:
         return []
     raise UsageError(

@@ -52,12 +52,12 @@ def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.n
     constant = LEAVES[module.kind][leaf]
     if constant is not NORMAL:
         return np.full(shape, constant, np.float32)
-    drawn = []
+    draws = []
     for theirs, rows in zip(module.theirs, module.rows):
         # By name, so that a weight does not depend on what others there are.
         random = np.random.default_rng([seed, *f"{theirs}.{leaf}".encode()])
-        drawn.append(module.deviation * random.standard_normal((rows, *shape[1:])))
-    return np.concatenate(drawn).astype(np.float32)
+        draws.append(module.deviation * random.standard_normal((rows, *shape[1:])))
+    return np.concatenate(draws).astype(np.float32)
 
 
 def from_published(
@@ -75,7 +75,7 @@ def from_published(
     names, left_out, new = check_published(tensors, config, where=where, may_grow=True)
     notes = list(new.values())
     if left_out:
-        notes.append(f"left out, of other heads: {_listed(left_out)}")
+        notes.append(f"left out, of other heads: {_list_names(left_out)}")
     weights: Weights = {}
     for module in config.modules:
         for leaf, shape in module.leaves.items():
@@ -90,7 +90,7 @@ def from_published(
                         f"the vocabulary grows from {len(value):,} tokens to the set's "
                         f"{shape[0]:,}: new ones begin near the mean of the old"
                     )
-                value = grown_rows(value, shape[0], seed=seed)
+                value = grow_rows(value, shape[0], seed=seed)
             weights[f"{module.ours}.{leaf}"] = np.ascontiguousarray(value, np.float32)
     return weights, notes
 
@@ -113,44 +113,46 @@ def check_published(
             f"{len(tensors)} tensors: give the directory of a whole model"
         )
     modules = config.modules
-    due = {name: shape for module in modules for name, shape in module.tensors.items()}
-    names, left_out = _names_found(tensors, due, config)
-    known = getattr(tensors, "shapes", None) or {n: np.shape(tensors[n]) for n in tensors}
-    found = {name: known[theirs] for name, theirs in names.items()}
-    new = _new_parts(found, modules)
+    expected = {name: shape for module in modules for name, shape in module.tensors.items()}
+    names, left_out = _match_names(tensors, expected, config)
+    all_shapes = getattr(tensors, "shapes", None) or {n: np.shape(tensors[n]) for n in tensors}
+    present = {name: all_shapes[theirs] for name, theirs in names.items()}
+    new = _new_parts(present, modules)
     for module in modules:
         for name in module.tensors:
             if module.part in new:
-                del due[name]
-                found.pop(name, None)
-            elif may_grow and module.ours in _VOCABULARY and name in found:
-                due[name] = (*min(found[name][:1], due[name][:1]), *due[name][1:])
-    wrong, dtypes = [], getattr(tensors, "dtypes", {})
-    if set(due) - set(found):
-        wrong.append(f"it lacks {_listed(set(due) - set(found))}")
-    if set(found) - set(due):
-        wrong.append(f"the model has no place for {_listed(set(found) - set(due))}")
-    for name in sorted(set(due) & set(found)):
-        if found[name] != due[name]:
-            wrong.append(f"{names[name]} has shape {found[name]}, in the model {due[name]}")
+                del expected[name]
+                present.pop(name, None)
+            elif may_grow and module.ours in _VOCABULARY and name in present:
+                expected[name] = (*min(present[name][:1], expected[name][:1]), *expected[name][1:])
+    problems, dtypes = [], getattr(tensors, "dtypes", {})
+    if set(expected) - set(present):
+        problems.append(f"it lacks {_list_names(set(expected) - set(present))}")
+    if set(present) - set(expected):
+        problems.append(f"the model has no place for {_list_names(set(present) - set(expected))}")
+    for name in sorted(set(expected) & set(present)):
+        if present[name] != expected[name]:
+            problems.append(
+                f"{names[name]} has shape {present[name]}, in the model {expected[name]}"
+            )
         elif dtypes.get(names[name], FLOATS[0]) not in FLOATS:
-            wrong.append(f"{names[name]} holds {dtypes[names[name]]}, not {', '.join(FLOATS)}")
-    if wrong:
+            problems.append(f"{names[name]} holds {dtypes[names[name]]}, not {', '.join(FLOATS)}")
+    if problems:
         raise DataError(
             f"{where}: the weights do not fit the model that its config.json describes: "
-            f"{'; '.join(wrong[:_SHOWN])}. Give the directory of a whole model of this kind"
+            f"{'; '.join(problems[:_SHOWN])}. Give the directory of a whole model of this kind"
         )
     return names, left_out, new
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     names = sorted(names)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _names_found(
-    tensors: Mapping[str, Any], due: Mapping[str, Any], config: ModelConfig
+def _match_names(
+    tensors: Mapping[str, Any], expected: Mapping[str, Any], config: ModelConfig
 ) -> Tuple[Dict[str, str], List[str]]:
     """Names of the whole model -> names in the file; and those of other heads.
 
@@ -160,28 +162,28 @@ def _names_found(
     is_bare = not any(name.startswith(config.base) for name in tensors)
     names, left_out = {}, []
     for name in sorted(tensors):
-        is_whole = name in due or name in config.doubles or name.startswith(config.other_heads)
+        is_whole = name in expected or name in config.doubles or name.startswith(config.other_heads)
         whole = config.base + name if is_bare and not is_whole else name
-        if whole.startswith(config.other_heads) and whole not in due:
+        if whole.startswith(config.other_heads) and whole not in expected:
             left_out.append(name)
         elif whole not in config.doubles:
             names[whole] = name
     return names, left_out
 
 
-def _new_parts(found: Mapping[str, Tuple[int, ...]], modules: List[Module]) -> Dict[str, str]:
+def _new_parts(present: Mapping[str, Tuple[int, ...]], modules: List[Module]) -> Dict[str, str]:
     """Parts of which nothing is there, or that are for other classes; half a one is an error."""
-    held = {module.part for module in modules if any(name in found for name in module.tensors)}
-    new = {m.part: f"{m.part} is new" for m in modules if m.part and m.part not in held}
+    parts = {module.part for module in modules if any(name in present for name in module.tensors)}
+    new = {m.part: f"{m.part} is new" for m in modules if m.part and m.part not in parts}
     for module in modules:
-        rows = [found[name][:1] for name in module.tensors if name in found]
+        rows = [present[name][:1] for name in module.tensors if name in present]
         if module.ours == "head.out" and len(rows) == 2 and set(rows) != {module.rows}:
             other = f"tells other classes apart than the set's {module.rows[0]}"
             new[module.part] = f"{module.part} {other}: it begins anew"
     return new
 
 
-def grown_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
+def grow_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
     """A table of embeddings for a vocabulary that grew: f32 [old rows, ...] -> [rows, ...].
 
     New rows come after the old ones, normal, with the mean and a tenth of the deviation of the old
@@ -216,16 +218,16 @@ def to_published(weights: Mapping[str, Any], config: ModelConfig) -> Weights:
 def to_layout(weights: Mapping[str, Any], config: ModelConfig, layout: Layout) -> Weights:
     """Weights under a framework's names and in its shapes, C-contiguous."""
     places = _places(config, layout)
-    return {theirs: _laid(weights[ours], is_turned) for ours, theirs, is_turned in places}
+    return {theirs: _lay_out(weights[ours], is_turned) for ours, theirs, is_turned in places}
 
 
 def from_layout(values: Mapping[str, Any], config: ModelConfig, layout: Layout) -> Weights:
     """Weights of a framework as ours, C-contiguous."""
     places = _places(config, layout)
-    return {ours: _laid(values[theirs], is_turned) for ours, theirs, is_turned in places}
+    return {ours: _lay_out(values[theirs], is_turned) for ours, theirs, is_turned in places}
 
 
-def _laid(value: Any, is_turned: bool) -> np.ndarray:
+def _lay_out(value: Any, is_turned: bool) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(value).T if is_turned else value)
 
 

@@ -42,11 +42,11 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
         raise UsageError(f"{trained.directory} has no tokenizer.json: put one there")
     tokenizer = open_tokenizer(trained.tokenizer_json)
     prompt = _prompt(text, trained, tokenizer)
-    found, speed = _generate(trained, run_flags.compute, flags, prompt)
+    output, speed = _generate(trained, run_flags.compute, flags, prompt)
     for row in range(flags.samples):
         if flags.samples > 1:
             say(f"--- {row + 1} of {flags.samples}")
-        ids = found.ids[row, : found.lengths[row]].tolist()
+        ids = output.ids[row, : output.lengths[row]].tolist()
         say(tokenizer.decode(prompt[len(trained.prefix_ids) :] + ids))
     _note(speed)
 
@@ -94,11 +94,11 @@ def _generate(
     program: Any = generator(graph, rule)
     program = program.lower(*arguments).compile()
     compiled = time.perf_counter()
-    found = jax.device_get(program(*arguments))
+    output = jax.device_get(program(*arguments))
     seconds = time.perf_counter() - compiled
-    tokens = int(found.lengths.sum())
+    tokens = int(output.lengths.sum())
     place = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
-    return found, (
+    return output, (
         f"{place}: {tokens} tokens in {seconds:.2f} s ({tokens / seconds:,.0f} a second), "
         f"after compiling for {compiled - began:.1f} s"
     )
@@ -133,9 +133,9 @@ class _Loop(NamedTuple):
     """What goes round: `chosen` int32 [B] is the newest token, not yet in the caches."""
 
     step: jax.Array
-    chosen: jax.Array
+    token: jax.Array
     is_done: jax.Array
-    found: Generated
+    output: Generated
     caches: list[Cache]
 
 
@@ -160,8 +160,8 @@ def choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Samp
     if not rule.temperature:
         return logits_BxV.argmax(axis=-1).astype(jnp.int32)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, step)
-    drawn_B = jax.vmap(jax.random.categorical)(keys_B, allowed_logits(logits_BxV, rule))
-    return drawn_B.astype(jnp.int32)
+    draws_B = jax.vmap(jax.random.categorical)(keys_B, allowed_logits(logits_BxV, rule))
+    return draws_B.astype(jnp.int32)
 
 
 def generator(
@@ -191,26 +191,26 @@ def generator(
         def take(loop: _Loop, x_BxLxE: jax.Array, last_B: jax.Array) -> _Loop:
             """Chooses the next token of every row that goes on."""
             x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
-            chosen_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
-            chosen_B = jnp.where(loop.is_done, 0, chosen_B)
-            is_done = loop.is_done | jnp.isin(chosen_B, jnp.asarray(rule.eos_ids, jnp.int32))
-            ids_BxT = loop.found.ids.at[:, loop.step].set(chosen_B)
-            found = Generated(ids_BxT, loop.found.lengths + ~loop.is_done)
-            return _Loop(loop.step + 1, chosen_B, is_done, found, loop.caches)
+            token_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
+            token_B = jnp.where(loop.is_done, 0, token_B)
+            is_done = loop.is_done | jnp.isin(token_B, jnp.asarray(rule.eos_ids, jnp.int32))
+            ids_BxT = loop.output.ids.at[:, loop.step].set(token_B)
+            output = Generated(ids_BxT, loop.output.lengths + ~loop.is_done)
+            return _Loop(loop.step + 1, token_B, is_done, output, loop.caches)
 
         def go_on(loop: _Loop) -> _Loop:
             context = context_of((lengths_B + loop.step - 1)[:, None])
-            x_Bx1xE, caches = model.hidden(loop.chosen[:, None], context, caches=loop.caches)
+            x_Bx1xE, caches = model.hidden(loop.token[:, None], context, caches=loop.caches)
             return take(loop._replace(caches=caches), x_Bx1xE, jnp.zeros_like(lengths_B))
 
         context = context_of(jnp.tile(places[:width], (rows, 1)))
         caches = [layer.empty_cache(rows, len(places)) for layer in model.layers]
         x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
         nothing_B = jnp.zeros(rows, jnp.int32)
-        found = Generated(jnp.zeros((rows, new), jnp.int32), nothing_B)
-        begin = _Loop(jnp.int32(0), nothing_B, jnp.zeros(rows, bool), found, caches)
+        output = Generated(jnp.zeros((rows, new), jnp.int32), nothing_B)
+        begin = _Loop(jnp.int32(0), nothing_B, jnp.zeros(rows, bool), output, caches)
         goes_on = lambda loop: (loop.step < new) & ~loop.is_done.all()  # noqa: E731
-        return jax.lax.while_loop(goes_on, go_on, take(begin, x_BxPxE, lengths_B - 1)).found
+        return jax.lax.while_loop(goes_on, go_on, take(begin, x_BxPxE, lengths_B - 1)).output
 
     return jax.jit(generate)
 

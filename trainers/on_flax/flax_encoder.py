@@ -111,7 +111,7 @@ def row_bits(seed: int, row_index_Bx2: jax.Array, epoch_B: jax.Array, count: int
     return jax.vmap(bits_of)(row_index_Bx2, epoch_B)
 
 
-def stored_masks(batch: dict[str, jax.Array]) -> MaskedRows:
+def read_masks(batch: dict[str, jax.Array]) -> MaskedRows:
     """The masks that the rows carry."""
     return MaskedRows(
         batch["input_ids"].astype(jnp.int32),
@@ -122,16 +122,16 @@ def stored_masks(batch: dict[str, jax.Array]) -> MaskedRows:
     )
 
 
-def unmasked_ids(batch: dict[str, jax.Array]) -> jax.Array:
+def undo_masks(batch: dict[str, jax.Array]) -> jax.Array:
     """The ids before static masking, int32 [B, L]; as they are, where rows carry no masks."""
     ids_BxL = batch["input_ids"].astype(jnp.int32)
     if "masked_positions" not in batch:
         return ids_BxL
-    masks = stored_masks(batch)
+    masks = read_masks(batch)
     return _put(ids_BxL, masks.positions, masks.weights > 0, masks.labels)
 
 
-def masked_anew(
+def draw_masks(
     batch: dict[str, jax.Array], *, schema: Schema, rate: float, seed: int
 ) -> MaskedRows:
     """Masks drawn for the rows' epochs; the rows' own masks, if any, are undone first.
@@ -144,7 +144,7 @@ def masked_anew(
     """
     specials = np.asarray(sorted(set(schema.all_special_ids)), np.int32)
     slots = max_masked_slots(schema.max_length, rate)
-    ids_BxL = unmasked_ids(batch)
+    ids_BxL = undo_masks(batch)
     segment_ids_BxL = batch["segment_ids"].astype(jnp.int32)
     ordinary_BxL = (segment_ids_BxL > 0) & ~(ids_BxL[..., None] == specials).any(-1)
     length = ids_BxL.shape[1]
@@ -205,8 +205,8 @@ class MlmObjective:
         of_the_set = self._rates.evaluation, self._schema.seed % (1 << 32)
         rate, seed = (self._rates.training, self._seed) if training else of_the_set
         if rate is None:
-            return stored_masks(batch)
-        return masked_anew(batch, schema=self._schema, rate=rate, seed=seed)
+            return read_masks(batch)
+        return draw_masks(batch, schema=self._schema, rate=rate, seed=seed)
 
     def weight(self, rows: MaskedRows) -> jax.Array:
         """Masked tokens."""

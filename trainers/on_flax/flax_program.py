@@ -20,7 +20,7 @@ from schemas.errors import UsageError
 from trainers.data.batches import Batch
 from trainers.flags.run_flags import OptimizationFlags
 from trainers.models.families import Weights
-from trainers.on_flax.layers import Params, named_leaves, to_params, to_weights
+from trainers.on_flax.layers import Params, name_leaves, to_params, to_weights
 from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
@@ -93,10 +93,12 @@ class FlaxProgram(Program):
         self._state = None if state is None else self._whole_state(state)
 
     def _whole_state(self, state: Arrays) -> optax.OptState:
-        due = jax.eval_shape(self._optimizer.init, self._params)
-        check_state(state, named_leaves(due), self._plan.flags.optimization.optimizer)
-        values = [state[name] for name in named_leaves(due)]
-        return jax.device_put(jax.tree.unflatten(jax.tree.structure(due), values), self._replicated)
+        like = jax.eval_shape(self._optimizer.init, self._params)
+        check_state(state, name_leaves(like), self._plan.flags.optimization.optimizer)
+        values = [state[name] for name in name_leaves(like)]
+        return jax.device_put(
+            jax.tree.unflatten(jax.tree.structure(like), values), self._replicated
+        )
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         """Compiles the steps; a new optimizer begins here."""
@@ -148,7 +150,7 @@ class FlaxProgram(Program):
 
     def state(self) -> Arrays:
         """Optax's state on the host: {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}."""
-        return {name: np.array(value) for name, value in named_leaves(self._state).items()}
+        return {name: np.array(value) for name, value in name_leaves(self._state).items()}
 
     # What is compiled; pure, since nothing that it reads of the program ever changes.
 
@@ -184,20 +186,20 @@ class FlaxProgram(Program):
 
         def add(sums, numbered):
             number, rows = numbered
-            found = self._gradients(params, rows, total, jax.random.fold_in(key, number))
-            return jax.tree.map(jnp.add, sums, found), None
+            part = self._gradients(params, rows, total, jax.random.fold_in(key, number))
+            return jax.tree.map(jnp.add, sums, part), None
 
         zeros = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
-        numbered = (jnp.arange(self._accumulation), jax.tree.map(self._dealt, rows))
+        numbered = (jnp.arange(self._accumulation), jax.tree.map(self._deal, rows))
         return jax.lax.scan(add, zeros, numbered)[0]
 
-    def _dealt(self, column: jax.Array) -> jax.Array:
+    def _deal(self, column: jax.Array) -> jax.Array:
         """[B, ...] to [A, B / A, ...]: row i goes to microbatch i % A.
 
         Dealing rows out instead of cutting the batch keeps every row on the device that holds it.
         """
-        dealt = column.reshape(-1, self._accumulation, *column.shape[1:]).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(dealt, self._micro_by_row)
+        micro = column.reshape(-1, self._accumulation, *column.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(micro, self._micro_by_row)
 
 
 def _check_devices(batch_size: int, devices: int, accumulation: int) -> None:

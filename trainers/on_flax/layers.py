@@ -83,7 +83,7 @@ def positions_from_segments(segment_ids_BxL: jax.Array) -> jax.Array:
     return jnp.where(segment_ids_BxL == 0, 0, index_L - starts_BxL)
 
 
-def dropped(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+def drop_out(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
     """Dropout; with no key, `x` itself."""
     if key is None or rate == 0.0:
         return x
@@ -153,7 +153,7 @@ class Embeddings(nnx.Module):
             x = x + self.token_types(no_types if token_type_ids_BxL is None else token_type_ids_BxL)
         if self.norm is not None:
             x = self.norm(x)
-        x = dropped(x, self.config.dropout, key)
+        x = drop_out(x, self.config.dropout, key)
         return x if x.shape[-1] == self.config.hidden_size else self.projection(x)
 
 
@@ -186,11 +186,11 @@ class Layer(nnx.Module):
         probability_key, attention_key, mlp_key = split_keys(key, 3)
         normed = self.attention_norm(x_BxLxH) if self.config.norm_first else x_BxLxH
         mixed, cache = self._attend(normed, context, cache, probability_key)
-        x_BxLxH = x_BxLxH + dropped(mixed, self.config.dropout, attention_key)
+        x_BxLxH = x_BxLxH + drop_out(mixed, self.config.dropout, attention_key)
         if not self.config.norm_first:
             x_BxLxH = self.attention_norm(x_BxLxH)
         normed = self.mlp_norm(x_BxLxH) if self.config.norm_first else x_BxLxH
-        x_BxLxH = x_BxLxH + dropped(self._feed_forward(normed), self.config.dropout, mlp_key)
+        x_BxLxH = x_BxLxH + drop_out(self._feed_forward(normed), self.config.dropout, mlp_key)
         return x_BxLxH if self.config.norm_first else self.mlp_norm(x_BxLxH), cache
 
     # Not jax.nn.dot_product_attention: it gives the same bits, but knows no dropout, and takes 15 %
@@ -210,7 +210,7 @@ class Layer(nnx.Module):
         )
         # The softmax is f32 whatever the computation is: bf16 cannot tell close logits apart.
         shares = jax.nn.softmax(logits_BxNxLxM + context.bias, axis=-1).astype(values.dtype)
-        shares = dropped(shares, self.config.attention_dropout, key)
+        shares = drop_out(shares, self.config.attention_dropout, key)
         mixed_BxLxNxD = jnp.einsum("bnlm,bmnd->blnd", shares, values)
         return self.attention_out(mixed_BxLxNxD.reshape(rows, length, -1)), Cache(keys, values)
 
@@ -235,7 +235,7 @@ def graph_of(kind: type[Model], config: ModelConfig, dtype: jnp.dtype) -> nnx.Gr
     return nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))[0]
 
 
-def named_leaves(tree: Any) -> dict[str, Any]:
+def name_leaves(tree: Any) -> dict[str, Any]:
     """The leaves of nested dicts, lists and named tuples: {"layers.0.qkv.kernel": leaf, ...}."""
     pairs, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in pairs}
@@ -256,5 +256,5 @@ def to_params(weights: Weights, config: ModelConfig) -> Params:
 def to_weights(params: Params, config: ModelConfig) -> Weights:
     """What `to_params` gave, or gradients of it, by our names again: copies on the host."""
     # A view instead of a copy would keep the next step from using the device's buffer again.
-    values = {name: np.array(value) for name, value in named_leaves(params).items()}
+    values = {name: np.array(value) for name, value in name_leaves(params).items()}
     return from_layout(values, config, _LAYOUT)

@@ -148,15 +148,15 @@ class IpuProgram(Program):
 
     def _load_state(self, state: Arrays) -> None:
         # PopTorch keeps rates and decays beside the moments: these stay as the flags have them.
-        found = self._optimizer.state_dict()
+        optimizer_state = self._optimizer.state_dict()
         check_device(state, on_ipus=True)
         moments = {name: value for name, value in state.items() if name != RANDOM}
-        check_state(moments, found["ipu_state"], self._rates.optimizer)
-        found["ipu_state"] = {
-            name: torch.tensor(state[name], dtype=due.dtype)
-            for name, due in found["ipu_state"].items()
+        check_state(moments, optimizer_state["ipu_state"], self._rates.optimizer)
+        optimizer_state["ipu_state"] = {
+            name: torch.tensor(state[name], dtype=like.dtype)
+            for name, like in optimizer_state["ipu_state"].items()
         }
-        self._optimizer.load_state_dict(found)
+        self._optimizer.load_state_dict(optimizer_state)
         self._training.rng_state = state[RANDOM].tolist()
 
     def put(self, rows: Batch) -> Tensors:
@@ -173,8 +173,8 @@ class IpuProgram(Program):
         losses = training(*placed)  # of every microbatch, step by step
         of_steps = losses.float().reshape(self.steps_a_call, -1).mean(dim=1).tolist()
         rows = float(self._placement.batch_size)
-        found = [{"loss": loss, "counted": rows, "learning_rate": rate} for loss in of_steps]
-        return lambda: found
+        steps = [{"loss": loss, "counted": rows, "learning_rate": rate} for loss in of_steps]
+        return lambda: steps
 
     def evaluate(self, placed: Tensors) -> Callable[[], Arrays]:
         """Logits of the rows."""
@@ -195,15 +195,15 @@ class IpuProgram(Program):
         random = np.array(self._training.rng_state, np.uint64)
         return {RANDOM: random, **{name: copy_to_host(value) for name, value in moments.items()}}
 
-    def _attach(self, wanted: Any) -> Any:
+    def _attach(self, program: Any) -> Any:
         """Puts one program on the IPUs, taking the other off first; None leaves them empty."""
-        if self._attached is not wanted:
+        if self._attached is not program:
             if self._attached is not None:
                 self._attached.detachFromDevice()
-            if wanted is not None:
-                wanted.attachToDevice()
-            self._attached = wanted
-        return wanted
+            if program is not None:
+                program.attachToDevice()
+            self._attached = program
+        return program
 
 
 def _refuse_other_than_calls(flags: RunFlags, a_call: int, class_weights: Sequence[float]) -> None:
@@ -258,13 +258,13 @@ def poptorch_optimizer(
     )
 
 
-def find_poptorch(wanted: str) -> Optional[ModuleType]:
+def find_poptorch(device: str) -> Optional[ModuleType]:
     """PopTorch, where --device asks for IPUs or leaves it open, and there are some.
 
     Raises:
       UsageError: IPUs were asked for, and there are none.
     """
-    if wanted not in ("auto", "ipu"):
+    if device not in ("auto", "ipu"):
         return None
     try:
         # Few hosts have it.
@@ -273,7 +273,7 @@ def find_poptorch(wanted: str) -> Optional[ModuleType]:
         poptorch = None
     if poptorch is not None and poptorch.ipuHardwareIsAvailable():
         return poptorch
-    if wanted == "ipu":
+    if device == "ipu":
         raise UsageError(
             "--device=ipu: no IPU was found. PopTorch comes with Graphcore's Poplar SDK (it is on "
             "no package index) and must see an IPU; --device=cpu trains the same model without"

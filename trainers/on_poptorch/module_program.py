@@ -87,10 +87,10 @@ class ModuleProgram(Program):
             weight.grad = torch.zeros_like(weight)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        due = self._optimizer_tensors()
+        tensors = self._optimizer_tensors()
         check_device(state, on_ipus=False)
-        check_state(state, due, self._rates.optimizer)
-        for name, tensor in due.items():
+        check_state(state, tensors, self._rates.optimizer)
+        for name, tensor in tensors.items():
             tensor.copy_(torch.tensor(state[name]))
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
@@ -125,12 +125,12 @@ class ModuleProgram(Program):
         self._optimizer.step()
         read = send_to_host(torch.stack((loss, norm)))
 
-        def measured() -> List[Dict[str, float]]:
+        def wait() -> List[Dict[str, float]]:
             loss, norm = read().tolist()
-            known = {"counted": placed.counted, "learning_rate": rate, "gradient_norm": norm}
-            return [{"loss": loss, **known}]
+            others = {"counted": placed.counted, "learning_rate": rate, "gradient_norm": norm}
+            return [{"loss": loss, **others}]
 
-        return measured
+        return wait
 
     def evaluate(self, placed: PlacedRows) -> Callable[[], Arrays]:
         """The objective's outputs, without dropout."""
@@ -151,8 +151,8 @@ class ModuleProgram(Program):
     def _optimizer_tensors(self) -> Dict[str, Tensor]:
         return {
             f"{number}.{name}": value
-            for number, kept in self._optimizer.state_dict()["state"].items()
-            for name, value in kept.items()
+            for number, state in self._optimizer.state_dict()["state"].items()
+            for name, value in state.items()
         }
 
     def _cut(self, inputs: Inputs) -> List[Inputs]:
@@ -200,24 +200,24 @@ def check_device(state: Arrays, *, on_ipus: bool) -> None:
         )
 
 
-def choose_device(wanted: str, precision: str) -> Tuple[torch.device, str]:
+def choose_device(device: str, precision: str) -> Tuple[torch.device, str]:
     """What --device and --precision mean: cuda or cpu, bfloat16 or float32.
 
     Raises:
       UsageError: what was asked for is not there.
     """
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device=cuda: PyTorch finds no GPU; give --device=cpu")
     if precision == "float16":
         raise UsageError(
-            f"--precision=float16 is for IPUs, and this run is on {wanted}: give bfloat16, which "
+            f"--precision=float16 is for IPUs, and this run is on {device}: give bfloat16, which "
             "needs no loss scaling, or float32"
         )
     if precision == "auto":
-        precision = "bfloat16" if wanted == "cuda" else "float32"
-    return torch.device(wanted), precision
+        precision = "bfloat16" if device == "cuda" else "float32"
+    return torch.device(device), precision
 
 
 def dropout_seed(seed: int, step: int) -> int:

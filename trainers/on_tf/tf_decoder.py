@@ -20,7 +20,7 @@ from trainers.on_tf.tf_layers import (
     Seen,
     Tensors,
     dense,
-    dropped,
+    drop_out,
     float32_product,
     norm,
     table,
@@ -81,15 +81,15 @@ class Decoder(keras.Model):
     def embed(self, input_ids_BxL: Any, positions_BxL: Any, seed: Seed = None) -> Any:
         """Hidden states [B, L, H] before the first layer."""
         x_BxLxH = self.tokens(tf.cast(input_ids_BxL, tf.int32)) + self.positions(positions_BxL)
-        return dropped(x_BxLxH, self.config.dropout, seed, 0)
+        return drop_out(x_BxLxH, self.config.dropout, seed, 0)
 
     def hidden(
         self, input_ids_BxL: Any, positions_BxL: Any, allowed_BxLxL: Any, seed: Seed = None
     ) -> tuple[Any, list[Seen]]:
         """What the head reads, [B, L, H], and what each layer's tokens have been seen as."""
         x_BxLxH = self.embed(input_ids_BxL, positions_BxL, seed)
-        x_BxLxH, made = through_blocks(self.blocks, x_BxLxH, allowed_BxLxL, seed)
-        return self.final_norm(x_BxLxH), made
+        x_BxLxH, tokens_seen = through_blocks(self.blocks, x_BxLxH, allowed_BxLxL, seed)
+        return self.final_norm(x_BxLxH), tokens_seen
 
     def logits(self, x_BxLxH: Any) -> Any:
         """What `hidden` gave to f32 logits [B, L, V] of the token after each."""
@@ -154,7 +154,7 @@ def answer_prompts(
         place = step - 1  # of the token that is read now
         x = model.embed(ids_TxB[place][:, None], (lengths_B + place)[:, None])
         is_new_1x1xT = (tf.range(new_tokens) <= place)[None, None]
-        kept = []
+        caches_after = []
         for block, before, cache in zip(model.blocks, prompt, caches, strict=True):
             queries, *added = block.queries_keys_values(x)
             cache = tuple(
@@ -167,8 +167,8 @@ def answer_prompts(
                 Seen(keys, values, is_new_1x1xT),
             )
             x = block.rest(x, queries, seen)
-            kept.append(cache)
-        return *take(model.final_norm(x)[:, 0], step, done_B, ids_TxB), kept
+            caches_after.append(cache)
+        return *take(model.final_norm(x)[:, 0], step, done_B, ids_TxB), caches_after
 
     ids_TxB = tf.fill((new_tokens, rows), eos)
     begin = take(last_BxH, tf.constant(0), tf.zeros((rows,), tf.bool), ids_TxB)
@@ -216,13 +216,13 @@ class QaObjective(TfObjective):
     def outputs(self, batch: Tensors) -> Tensors:
         """Each row's sums, and the answer to its prompt."""
         rows = self._rows(batch)
-        found = {LOSS: rows.loss, CORRECT: rows.correct, COUNTED: rows.counted}
+        sums = {LOSS: rows.loss, CORRECT: rows.correct, COUNTED: rows.counted}
         if not self._answers:
-            return found
+            return sums
         # Every prompt leaves room for the longest answer: that is in the contract.
         places = batch["input_ids"].shape[1] - self._schema.parameters["max_answer_length"]
         prompts = tf.cast(batch["input_ids"], tf.int32)[:, :places]
-        return {**found, **self._answer(prompts, batch["prompt_length"], self._schema)}
+        return {**sums, **self._answer(prompts, batch["prompt_length"], self._schema)}
 
     def _answer(self, prompts_BxP: Any, lengths_B: Any, schema: Schema) -> Tensors:
         return answer_prompts(

@@ -18,7 +18,7 @@ from trainers.on_tf.tf_layers import (
     Seed,
     Tensors,
     dense,
-    dropped,
+    drop_out,
     norm,
     table,
     through_blocks,
@@ -66,7 +66,7 @@ class Encoder(keras.Model):
         if token_types_BxL is None or config.token_types == 1:
             token_types_BxL = tf.zeros((1, 1), tf.int32)
         x_BxLxE += self.token_types(tf.cast(token_types_BxL, tf.int32))
-        x_BxLxH = dropped(self.embedding_norm(x_BxLxE), config.dropout, seed, 0)
+        x_BxLxH = drop_out(self.embedding_norm(x_BxLxE), config.dropout, seed, 0)
         if config.is_projected:
             x_BxLxH = self.projection(x_BxLxH)
         return through_blocks(self.blocks, x_BxLxH, is_text_BxL[:, None], seed)[0]
@@ -77,10 +77,10 @@ class Encoder(keras.Model):
         x_BxLxH = self.encode(input_ids_BxL, segment_ids_BxL, token_types_BxL, seed)
         x_BxH = tf.cast(x_BxLxH[:, 0], tf.float32)
         if family != "bert":  # BERT's dense layer, the pooler, is published with the encoder
-            x_BxH = dropped(x_BxH, rate, seed, 1)
+            x_BxH = drop_out(x_BxH, rate, seed, 1)
         x_BxH = self.head_dense(x_BxH)
         x_BxH = tf.nn.gelu(x_BxH, approximate=False) if family == "electra" else tf.tanh(x_BxH)
-        return self.head_out(dropped(x_BxH, rate, seed, 2))
+        return self.head_out(drop_out(x_BxH, rate, seed, 2))
 
 
 INPUTS = ("input_ids", "segment_ids", "token_type_ids")

@@ -48,25 +48,25 @@ class Seen(NamedTuple):
 
 def table(name: str, rows: int, width: int) -> keras.layers.Embedding:
     """Embeddings, with their weights."""
-    return _built(keras.layers.Embedding(rows, width, name=name), None)
+    return _build(keras.layers.Embedding(rows, width, name=name), None)
 
 
 def norm(name: str, width: int, epsilon: float) -> keras.layers.LayerNormalization:
     """LayerNorm over the last axis, with its weights."""
-    return _built(keras.layers.LayerNormalization(epsilon=epsilon, name=name), width)
+    return _build(keras.layers.LayerNormalization(epsilon=epsilon, name=name), width)
 
 
 def dense(name: str, inputs: int, outputs: int, **how: Any) -> keras.layers.Dense:
     """A linear layer, with its weights; `how` as of `keras.layers.Dense`."""
-    return _built(keras.layers.Dense(outputs, name=name, **how), inputs)
+    return _build(keras.layers.Dense(outputs, name=name, **how), inputs)
 
 
-def _built(layer: Any, width: int | None) -> Any:
+def _build(layer: Any, width: int | None) -> Any:
     layer.build((None, None, width))
     return layer
 
 
-def named_variables(model: Any) -> dict[str, keras.Variable]:
+def name_variables(model: Any) -> dict[str, keras.Variable]:
     """A model's variables by our names in Keras' layout: "layers.0.qkv.kernel"."""
     return {variable.path.replace("/", "."): variable for variable in model.variables}
 
@@ -74,17 +74,17 @@ def named_variables(model: Any) -> dict[str, keras.Variable]:
 def fill(model: Any, weights: Weights) -> None:
     """Puts weights into an `Encoder` or a `Decoder`."""
     values = to_layout(weights, model.config, KERAS)
-    for name, variable in named_variables(model).items():
+    for name, variable in name_variables(model).items():
         variable.assign(values[name])
 
 
 def read(model: Any) -> Weights:
     """The weights of an `Encoder` or a `Decoder`; later steps do not change them."""
-    values = {name: variable.numpy() for name, variable in named_variables(model).items()}
+    values = {name: variable.numpy() for name, variable in name_variables(model).items()}
     return from_layout(values, model.config, KERAS)
 
 
-def dropped(x: tf.Tensor, rate: float, seed: Seed, place: int) -> tf.Tensor:
+def drop_out(x: tf.Tensor, rate: float, seed: Seed, place: int) -> tf.Tensor:
     """Dropout; without a seed, `x` itself. `place` is another number for each use of a seed."""
     if seed is None or rate == 0.0:
         return x
@@ -102,7 +102,7 @@ def float32_product(a: Any, b: Any) -> Any:
 
 
 def attend(
-    queries_BxNxLxD: Any, seen: Sequence[Seen], *, scale: float, dropout: float, seed: Seed
+    queries_BxNxLxD: Any, sources: Sequence[Seen], *, scale: float, dropout: float, seed: Seed
 ) -> Any:
     """Attention over all that is seen, in one softmax: [B, L, H], heads side by side.
 
@@ -111,22 +111,22 @@ def attend(
 
     Args:
       queries_BxNxLxD: of the computation's dtype.
-      seen: one kind of tokens, or several: a prompt's, and those that were added to it.
+      sources: one kind of tokens, or several: a prompt's, and those that were added to it.
       scale: of the logits.
       dropout: of probabilities.
       seed: turns dropout on.
     """
     logits = []
-    for keys, _, allowed in seen:
+    for keys, _, allowed in sources:
         part = float32_product(queries_BxNxLxD, keys) * scale
         logits.append(tf.where(allowed[:, None], part, MASKED))
     probabilities = tf.nn.softmax(tf.concat(logits, axis=-1))
     probabilities = tf.cast(probabilities, queries_BxNxLxD.dtype)
-    probabilities = dropped(probabilities, dropout, seed, 0)
+    probabilities = drop_out(probabilities, dropout, seed, 0)
     widths = [part.shape[3] or tf.shape(part)[3] for part in logits]
-    shares = tf.split(probabilities, widths, axis=-1) if len(seen) > 1 else [probabilities]
+    shares = tf.split(probabilities, widths, axis=-1) if len(sources) > 1 else [probabilities]
     mixed_BxNxLxD: Any = sum(
-        tf.matmul(share, values) for share, (_, values, _) in zip(shares, seen, strict=True)
+        tf.matmul(share, values) for share, (_, values, _) in zip(shares, sources, strict=True)
     )
     mixed_BxLxNxD: Any = tf.transpose(mixed_BxNxLxD, (0, 2, 1, 3))
     _, length, heads, size = mixed_BxLxNxD.shape
@@ -158,28 +158,28 @@ class Block(keras.layers.Layer):
         q, k, v = tf.unstack(tf.transpose(tf.reshape(qkv, shape), (2, 0, 3, 1, 4)))
         return q, k, v
 
-    def rest(self, x_BxLxH: Any, queries: Any, seen: Sequence[Seen], seed: Seed = None) -> Any:
+    def rest(self, x_BxLxH: Any, queries: Any, sources: Sequence[Seen], seed: Seed = None) -> Any:
         """The layer from attention on, of what came in, its queries and what they attend."""
-        rate, grow = self.config.dropout, FORMULAS[ACTIVATIONS[self.config.activation]]
+        rate, activate = self.config.dropout, FORMULAS[ACTIVATIONS[self.config.activation]]
         among = self.config.attention_dropout
-        mixed = attend(queries, seen, scale=self.scale, dropout=among, seed=seed)
-        x_BxLxH += dropped(self.attention_out(mixed), rate, seed, 1)
+        mixed = attend(queries, sources, scale=self.scale, dropout=among, seed=seed)
+        x_BxLxH += drop_out(self.attention_out(mixed), rate, seed, 1)
         if self.config.norm_first:
-            grown = grow(self.mlp_in(self.mlp_norm(x_BxLxH)))
-            return x_BxLxH + dropped(self.mlp_out(grown), rate, seed, 2)
+            wide = activate(self.mlp_in(self.mlp_norm(x_BxLxH)))
+            return x_BxLxH + drop_out(self.mlp_out(wide), rate, seed, 2)
         x_BxLxH = self.attention_norm(x_BxLxH)
-        grown = grow(self.mlp_in(x_BxLxH))
-        return self.mlp_norm(x_BxLxH + dropped(self.mlp_out(grown), rate, seed, 2))
+        wide = activate(self.mlp_in(x_BxLxH))
+        return self.mlp_norm(x_BxLxH + drop_out(self.mlp_out(wide), rate, seed, 2))
 
 
 def through_blocks(
     blocks: Sequence[Block], x_BxLxH: Any, allowed_BxLxL: Any, seed: Seed = None
 ) -> tuple[Any, list[Seen]]:
     """Hidden states after all layers, and what each layer's tokens have been seen as."""
-    made = []
+    tokens = []
     for index, block in enumerate(blocks):
         queries, keys, values = block.queries_keys_values(x_BxLxH)
-        made.append(Seen(keys, values, allowed_BxLxL))
+        tokens.append(Seen(keys, values, allowed_BxLxL))
         block_seed = None if seed is None else fold(seed, 100 + index)
-        x_BxLxH = block.rest(x_BxLxH, queries, made[-1:], block_seed)
-    return x_BxLxH, made
+        x_BxLxH = block.rest(x_BxLxH, queries, tokens[-1:], block_seed)
+    return x_BxLxH, tokens

@@ -98,8 +98,8 @@ class TfProgram(Program):
         """
 
         def padding(rows: int) -> Any:
-            due = self._plan.schema.features
-            return self.put({f.name: np.zeros((rows, *f.shape), f.dtype) for f in due})
+            features = self._plan.schema.features
+            return self.put({f.name: np.zeros((rows, *f.shape), f.dtype) for f in features})
 
         if trains:
             self._optimizer = self._optimizer or self._new_optimizer()
@@ -150,14 +150,14 @@ class TfProgram(Program):
 
     def state(self) -> Arrays:
         """See `Program`."""
-        return {name: variable.numpy() for name, variable in named_state(self._optimizer).items()}
+        return {name: variable.numpy() for name, variable in name_state(self._optimizer).items()}
 
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
         """See `Program`; writes a SavedModel of the weights as they are."""
         path, serve = self._compute.export_saved_model, self._objective.serve(schema)
         assert path is not None  # else nothing is exported
-        kept = {SCHEMA: to_json(schema), TOKENIZER: tokenizer_json}
-        write_saved_model(path, self._objective.model, serve, kept)
+        extra = {SCHEMA: to_json(schema), TOKENIZER: tokenizer_json}
+        write_saved_model(path, self._objective.model, serve, extra)
         return f"SavedModel: {path}"
 
     def _new_optimizer(self) -> keras.optimizers.Optimizer:
@@ -165,9 +165,9 @@ class TfProgram(Program):
             return make_optimizer(self._rates, self._variables)
 
     def _fill_state(self, state: Arrays) -> None:
-        due = named_state(self._optimizer)
-        check_state(state, due, self._rates.optimizer)
-        for name, variable in due.items():
+        variables = name_state(self._optimizer)
+        check_state(state, variables, self._rates.optimizer)
+        for name, variable in variables.items():
             variable.assign(state[name])
 
     def _train_step(self, batch: Any, step: tf.Tensor, rate: tf.Tensor) -> Tensors:
@@ -179,8 +179,8 @@ class TfProgram(Program):
 
     def _replica_step(self, batch: Tensors, step: tf.Tensor, rate: tf.Tensor) -> Tensors:
         context: Any = tf.distribute.get_replica_context()
-        found = self._gradients(batch, step, context.replica_id_in_sync_group)
-        sums, gradients = context.all_reduce("sum", found)
+        own = self._gradients(batch, step, context.replica_id_in_sync_group)
+        sums, gradients = context.all_reduce("sum", own)
         return self._update(sums, gradients, rate)
 
     def _sums_and_gradients(
@@ -195,7 +195,7 @@ class TfProgram(Program):
             for name, column in batch.items()
         }
 
-        def found(number: Any) -> tuple[Sums, list[tf.Tensor]]:
+        def differentiate(number: Any) -> tuple[Sums, list[tf.Tensor]]:
             part = {name: column[number] for name, column in parts.items()}
             with tf.GradientTape() as tape:
                 sums = self._objective.sums(part, fold(seed, number))
@@ -204,10 +204,10 @@ class TfProgram(Program):
             return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
         def add(number: Any, *before: Any) -> tuple[Any, ...]:
-            return number + 1, *tf.nest.map_structure(tf.add, before, found(number))
+            return number + 1, *tf.nest.map_structure(tf.add, before, differentiate(number))
 
         if count == 1:
-            return found(0)
+            return differentiate(0)
         sums = Sums(*[tf.zeros(()) for _ in Sums._fields])
         begin = (tf.constant(0), sums, [tf.zeros(each.shape) for each in self._variables])
         return tf.while_loop(lambda number, *_: number < count, add, begin)[1:]
@@ -255,16 +255,16 @@ def choose_strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
 
 
 def _strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
-    wanted = flags.device
+    device = flags.device
     has_tpu = "TPU_NAME" in os.environ or tf.config.list_physical_devices("TPU")
-    if wanted == "tpu" or (wanted == "auto" and has_tpu):
+    if device == "tpu" or (device == "auto" and has_tpu):
         return _tpu()
-    gpus = tf.config.list_physical_devices("GPU") if wanted in ("auto", "gpu") else []
+    gpus = tf.config.list_physical_devices("GPU") if device in ("auto", "gpu") else []
     if len(gpus) > 1:
         return tf.distribute.MirroredStrategy()
     if gpus:
         return tf.distribute.OneDeviceStrategy("/gpu:0")
-    if wanted == "gpu":
+    if device == "gpu":
         raise UsageError("--device=gpu: TensorFlow sees no GPU; install tensorflow[and-cuda]")
     if flags.cpu_devices > 1:
         return tf.distribute.MirroredStrategy(_logical_cpus(flags.cpu_devices))
@@ -363,7 +363,7 @@ def make_optimizer(
     return optimizer
 
 
-def named_state(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+def name_state(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
     """Its variables by their paths."""
     return {variable.path: variable for variable in optimizer.variables}
 

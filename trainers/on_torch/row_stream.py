@@ -86,19 +86,19 @@ class RowStream(IterableDataset):
         Raises:
           UsageError: it is of another stream; says what differs.
         """
-        found = list(_states_in(state))
-        if not found or len(found) != found[0]["workers"]:
+        states = list(_states_in(state))
+        if not states or len(states) != states[0]["workers"]:
             raise UsageError(
-                f"no state of a stream of rows: it tells of {len(found)} workers. Give what "
+                f"no state of a stream of rows: it tells of {len(states)} workers. Give what "
                 "`state_dict` of its loader gave"
             )
-        for one in found:
+        for one in states:
             self.check(one)
         # The loader takes workers in turns: who comes next is at the earliest step.
-        after = min(one["step"] for one in found) + state.get("_steps_since_snapshot", 0)
-        resumed = copy.copy(self)
-        resumed._start = after
-        return resumed
+        after = min(one["step"] for one in states) + state.get("_steps_since_snapshot", 0)
+        stream = copy.copy(self)
+        stream._start = after
+        return stream
 
     def describe(self) -> dict[str, Any]:
         """What decides which rows a step holds."""
@@ -112,14 +112,14 @@ class RowStream(IterableDataset):
 
     def check(self, state: dict[str, Any]) -> None:
         """Refuses the state of a stream with other rows or another order; says what differs."""
-        differing = [
+        differences = [
             f"{name} was {state.get(name)!r} and is {value!r}"
             for name, value in self.describe().items()
             if state.get(name) != value
         ]
-        if differing:
+        if differences:
             raise UsageError(
-                f"{self._reader.name}: a state of another stream: {'; '.join(differing)}. Give "
+                f"{self._reader.name}: a state of another stream: {'; '.join(differences)}. Give "
                 "what it was made with, or start_step in place of the state"
             )
 

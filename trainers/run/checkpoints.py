@@ -72,7 +72,7 @@ class Progress:
             raise ValueError(f"best is {self.best!r:.50}, and must be a number or null")
 
     @classmethod
-    def resumed(
+    def resume(
         cls, stored: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]], task: Task
     ) -> "Progress":
         """What a checkpoint holds, and what was evaluated after it was written.
@@ -223,30 +223,30 @@ class Checkpoints:
         """
         last, best = numbered(self.directory), numbered(self.best_directory)
         every = {**best, **last}
-        found: List[Path] = []
+        paths: List[Path] = []
         if which == ALL:
-            found = [every[step] for step in sorted(every)]
+            paths = [every[step] for step in sorted(every)]
         elif which in (BEST, None) and best:
-            found = [best[max(best)]]
+            paths = [best[max(best)]]
         elif which in (LAST, BEST, None) and last:
-            found = [last[max(last)]]
+            paths = [last[max(last)]]
         elif which is not None and which.isdecimal() and int(which) in every:
-            found = [every[int(which)]]
+            paths = [every[int(which)]]
         if not every:
             raise UsageError(
                 f"{self.directory.parent} has no checkpoint yet: a run writes them after every "
                 "--checkpoint_every steps, and when it ends or is interrupted"
             )
-        if not found:
+        if not paths:
             raise UsageError(
                 f"{self.directory.parent} has no checkpoint {which or LAST!r}: its steps are "
                 f"{', '.join(map(str, sorted(last)))}, and the best is "
                 f"{max(best, default='not known')}"
             )
-        for path in found:
+        for path in paths:
             others = [str(step) for step in sorted(every) if every[step] != path]
             check_whole(path, f"Give another --checkpoint: {', '.join(others) or 'there is none'}")
-        return found
+        return paths
 
     def _publish(self, path: Path, progress: Progress, weights: Arrays, state: Arrays) -> None:
         arrays = {_WEIGHTS + name: value for name, value in weights.items()}
@@ -326,18 +326,19 @@ def read_checkpoint(
     return Stored(progress, arrays[_WEIGHTS], arrays[_STATE] or None)
 
 
-def _check_weights(file: Any, due: Mapping[str, Tuple[int, ...]]) -> None:
+def _check_weights(file: Any, expected: Mapping[str, Tuple[int, ...]]) -> None:
     """Refuses with a ValueError weights of other names, shapes or dtypes; reads none of them."""
-    found = {name[len(_WEIGHTS) :]: name for name in file.keys() if name.startswith(_WEIGHTS)}
-    for name in sorted({*due, *found}):
-        if name not in due or name not in found:
-            what = "lacks" if name in due else "has, and the model has no place for,"
+    names = {name[len(_WEIGHTS) :]: name for name in file.keys() if name.startswith(_WEIGHTS)}
+    for name in sorted({*expected, *names}):
+        if name not in expected or name not in names:
+            what = "lacks" if name in expected else "has, and the model has no place for,"
             raise ValueError(f"{STATE} {what} {_WEIGHTS}{name:.200}")
-        tensor = file.get_slice(found[name])
+        tensor = file.get_slice(names[name])
         dtype, shape = tensor.get_dtype(), tuple(tensor.get_shape())
-        if (dtype, shape) != ("F32", due[name]):
+        if (dtype, shape) != ("F32", expected[name]):
             raise ValueError(
-                f"{_WEIGHTS}{name} in {STATE} is {dtype} {shape}, and of this model F32 {due[name]}"
+                f"{_WEIGHTS}{name} in {STATE} is {dtype} {shape}, and of this model F32 "
+                f"{expected[name]}"
             )
 
 

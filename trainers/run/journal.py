@@ -20,8 +20,8 @@ from typing import (
     Iterator,
     List,
     Mapping,
+    NamedTuple,
     Optional,
-    Protocol,
     Sequence,
     TextIO,
     Tuple,
@@ -38,16 +38,16 @@ WINDOW_SECONDS = 10.0  # rates are of the last so many seconds
 WINDOW_STEPS = 8  # or of so many steps, where those take longer
 
 
-class MetricSink(Protocol):
-    """Something that takes measurements besides metrics.jsonl."""
+class MetricSink(NamedTuple):
+    """Something that takes measurements besides metrics.jsonl.
 
-    def write(self, metrics: Mapping[str, Any]) -> None:
-        """Takes one line of metrics.jsonl: `{"kind": "train", "step": 1, "loss": 10.8, ...}`."""
-        ...
+    Attributes:
+      write: takes one line: `{"kind": "train", "step": 1, "loss": 10.8, ...}`.
+      close: writes out what it still holds.
+    """
 
-    def close(self) -> None:
-        """Writes out what is still held."""
-        ...
+    write: Callable[[Mapping[str, Any]], None]
+    close: Callable[[], None]
 
 
 class MetricsFile:
@@ -62,10 +62,10 @@ class MetricsFile:
         The sinks in `also` get every line, too, and are closed with the file.
         """
         self.path, self._also = path, also
-        kept = (line for line in each_metrics(path) if start_step and line["step"] <= start_step)
+        lines = (line for line in each_metrics(path) if start_step and line["step"] <= start_step)
         partial = path + ".partial"
         with open(partial, "w", encoding="utf-8") as file:
-            file.writelines(map(json_text, kept))
+            file.writelines(map(json_text, lines))
         os.replace(partial, path)
         self._file = open(path, "a", encoding="utf-8")
 
@@ -103,16 +103,16 @@ def mend_metrics(path: str) -> Optional[str]:
 def _is_measurement(line: bytes) -> bool:
     """Whether it is an object of numbers with a step and a loss, but for its `kind`."""
     try:
-        found = json.loads(line)
-        kind, step = found.pop("kind"), found["step"]
+        values = json.loads(line)
+        kind, step = values.pop("kind"), values["step"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
     return (
         isinstance(kind, str)
         and type(step) is int
         and 0 <= step < 1 << 53
-        and "loss" in found
-        and all(type(value) in (int, float, type(None)) for value in found.values())
+        and "loss" in values
+        and all(type(value) in (int, float, type(None)) for value in values.values())
     )
 
 
@@ -135,13 +135,8 @@ def each_metrics(path: str) -> Iterator[Dict[str, Any]]:
     with open(path, encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n"):
-                found = json.loads(line)
-                yield {name: math.nan if v is None else v for name, v in found.items()}
-
-
-def read_metrics(path: str) -> List[Dict[str, Any]]:
-    """All lines of a metrics file at once, see `each_metrics`."""
-    return list(each_metrics(path))
+                values = json.loads(line)
+                yield {name: math.nan if v is None else v for name, v in values.items()}
 
 
 def scalars(metrics: Mapping[str, Any]) -> Dict[str, float]:
@@ -153,69 +148,58 @@ def scalars(metrics: Mapping[str, Any]) -> Dict[str, float]:
     }
 
 
-class TensorBoardSink:
-    """Event files in OUTPUT/tensorboard; `tensorboard --logdir=OUTPUT` shows them."""
+def _open_tensorboard(output: str, start_step: int) -> MetricSink:
+    """Event files in OUTPUT/tensorboard; `tensorboard --logdir=OUTPUT` shows them.
 
-    def __init__(self, output: str, *, start_step: int):
-        """Opens a new event file, which takes back what was measured after `start_step`."""
-        # Of an extra: --log_to asks for it.
-        from tensorboardX import SummaryWriter
+    A new one takes back what was measured after `start_step`.
+    """
+    # Of an extra: --log_to asks for it.
+    from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(
-            os.path.join(output, "tensorboard"),
-            purge_step=start_step + 1 if start_step else None,
-            filename_suffix=f".{start_step}",  # files are named by the second
-        )
+    writer = SummaryWriter(
+        os.path.join(output, "tensorboard"),
+        purge_step=start_step + 1 if start_step else None,
+        filename_suffix=f".{start_step}",  # files are named by the second
+    )
 
-    def write(self, metrics: Mapping[str, Any]) -> None:
-        """Writes a point for every number."""
+    def write(metrics: Mapping[str, Any]) -> None:
         for tag, value in scalars(metrics).items():
-            self._writer.add_scalar(tag, value, metrics["step"])
+            writer.add_scalar(tag, value, metrics["step"])
 
-    def close(self) -> None:
-        """Writes out and closes the file."""
-        self._writer.close()
+    return MetricSink(write, writer.close)
 
 
-class WandbSink:
-    """A run of Weights & Biases, one for an output directory however often it is resumed."""
+def _open_wandb(output: str, name: str, settings: Mapping[str, Any]) -> MetricSink:
+    """A run of Weights & Biases, one for an output directory however often it is resumed.
 
-    def __init__(self, output: str, *, name: str, settings: Mapping[str, Any]):
-        """Starts the run, or goes on with it; WANDB_MODE=offline needs no account.
+    WANDB_MODE=offline needs no account.
 
-        Raises:
-          UsageError: the service cannot be reached, or nobody is logged in.
-        """
-        # Of an extra: --log_to asks for it.
-        import wandb
+    Raises:
+      UsageError: the service cannot be reached, or nobody is logged in.
+    """
+    # Of an extra: --log_to asks for it.
+    import wandb
 
-        id_file = Path(output, "wandb_id")
-        if not id_file.exists():
-            id_file.write_text(uuid.uuid4().hex[:8] + "\n", encoding="utf-8")
-        try:
-            self._run = wandb.init(
-                project=os.environ.get("WANDB_PROJECT", "textmill"),
-                name=name,
-                dir=output,
-                id=id_file.read_text(encoding="utf-8").strip(),
-                resume="allow",
-                config=dict(settings),
-            )
-        except wandb.Error as error:
-            raise UsageError(
-                f"--log_to=wandb: {error}. Log in with `wandb login`, or keep the run here with "
-                "WANDB_MODE=offline and send it later with `wandb sync`"
-            ) from error
-        # By our own count of steps: wandb's may not go back, and a resumed run's does.
-        self._run.define_metric("*", step_metric="step")
-
-    def write(self, metrics: Mapping[str, Any]) -> None:
-        """Logs every number against the step."""
-        self._run.log(dict(scalars(metrics), step=metrics["step"]))
-
-    def close(self) -> None:
-        """Ends the run."""
-        self._run.finish()
+    id_file = Path(output, "wandb_id")
+    if not id_file.exists():
+        id_file.write_text(uuid.uuid4().hex[:8] + "\n", encoding="utf-8")
+    try:
+        run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "textmill"),
+            name=name,
+            dir=output,
+            id=id_file.read_text(encoding="utf-8").strip(),
+            resume="allow",
+            config=dict(settings),
+        )
+    except wandb.Error as error:
+        raise UsageError(
+            f"--log_to=wandb: {error}. Log in with `wandb login`, or keep the run here with "
+            "WANDB_MODE=offline and send it later with `wandb sync`"
+        ) from error
+    # By our own count of steps: wandb's may not go back, and a resumed run's does.
+    run.define_metric("*", step_metric="step")
+    return MetricSink(lambda line: run.log(dict(scalars(line), step=line["step"])), run.finish)
 
 
 def open_sinks(
@@ -226,8 +210,8 @@ def open_sinks(
     The run's name and settings are for the people who look at Weights & Biases.
     """
     makers: Dict[str, Callable[[], MetricSink]] = {
-        "tensorboard": lambda: TensorBoardSink(output, start_step=start_step),
-        "wandb": lambda: WandbSink(output, name=name, settings=settings),
+        "tensorboard": lambda: _open_tensorboard(output, start_step),
+        "wandb": lambda: _open_wandb(output, name, settings),
     }
     return [makers[sink]() for sink in parse_log_to(log_to)]
 
@@ -239,15 +223,15 @@ class Rates:
         self._marks: Deque[Tuple[float, float, float]] = deque([(time.perf_counter(), 0.0, 0.0)])
         self._tokens = self._waited = 0.0
 
-    def waited(self, seconds: float) -> None:
+    def count_wait(self, seconds: float) -> None:
         """Counts time in which the loop stood still for lack of a batch."""
         self._waited += seconds
 
-    def paused(self, seconds: float) -> None:
+    def skip(self, seconds: float) -> None:
         """Takes time out of the account that no step was due in, such as an evaluation."""
         self._marks = deque((at + seconds, *counts) for at, *counts in self._marks)  # type: ignore
 
-    def step_done(self, tokens: float) -> Tuple[float, float]:
+    def count_step(self, tokens: float) -> Tuple[float, float]:
         """Counts a step; returns (tokens a second, share of time spent waiting)."""
         self._tokens += tokens
         now = time.perf_counter()

@@ -145,7 +145,7 @@ class Loop:
         self.line.say(f"resuming after step {self.start} of {self.program.steps}")
         stored = self.checkpoints.read(self.start, self.plan.model)
         lines = each_metrics(self.metrics_path)
-        self.progress = Progress.resumed(stored.progress, lines, self.task)
+        self.progress = Progress.resume(stored.progress, lines, self.task)
         if lost := self.checkpoints.forget_lost_best(self.progress):
             self.line.say(f"note: {lost}")
         return stored.weights, stored.state
@@ -212,7 +212,7 @@ class Loop:
                     self._evaluate()
                 if is_saved:
                     self._save()
-                rates.paused(time.perf_counter() - before)
+                rates.skip(time.perf_counter() - before)
                 if self.is_enough and not is_last:
                     self.line.say(
                         f"no better {self.task.best_by} in {self.flags.task.patience} evaluations: "
@@ -228,35 +228,35 @@ class Loop:
         placed = next(calls)
         waited = time.perf_counter() - before
         self.waited += waited
-        rates.waited(waited)
+        rates.count_wait(waited)
         return placed
 
     def _report(self, running: _Running, rates: Rates) -> None:
         """Waits for a call's measurements, writes and shows them; stops at what is no number."""
         size = self.batch_size
         train_rows = self.shards.rows(self.train_split)
-        for index, found in enumerate(running.read()):
+        for index, values in enumerate(running.read()):
             step = running.step + index + 1
             rows = {n: part[index * size : (index + 1) * size] for n, part in running.rows.items()}
-            known = [name for name in ("loss", "gradient_norm") if name in found]
+            names = [name for name in ("loss", "gradient_norm") if name in values]
             check_finite(
-                {name.replace("_", " "): found[name] for name in known},
+                {name.replace("_", " "): values[name] for name in names},
                 rows,
                 step=step,
                 output=str(self.plan.output),
                 checkpoint=self.checkpoints.latest,
             )
-            if "counted" in found:
-                found[self.task.counts] = found.pop("counted")
+            if "counted" in values:
+                values[self.task.counts] = values.pop("counted")
             tokens = int(np.count_nonzero(rows["segment_ids"]))
-            tokens_a_second, waiting = rates.step_done(tokens)
+            tokens_a_second, waiting = rates.count_step(tokens)
             epoch = step * size / train_rows
             self.metrics.write(
                 {
                     "kind": "train",
                     "step": step,
                     "epoch": round(epoch, 4),
-                    **found,
+                    **values,
                     "tokens": tokens,
                     "tokens_per_second": round(tokens_a_second, 1),
                     "waiting": round(waiting, 4),
@@ -264,7 +264,7 @@ class Loop:
             )
             left = (time.perf_counter() - self.began) / (step - self.start) * (self.stop - step)
             self.line.update(
-                f"step {step}/{self.stop}  epoch {epoch:.2f}  loss {found['loss']:.4f}  "
+                f"step {step}/{self.stop}  epoch {epoch:.2f}  loss {values['loss']:.4f}  "
                 f"{tokens_a_second:,.0f} tokens/s  waiting for data {waiting:.1%}  "
                 f"{duration(left)} left"
             )
@@ -336,9 +336,9 @@ def check_finite(
         np.savez(file, **{name: np.asarray(value) for name, value in batch.items()})  # type: ignore
     rows, most = [int(row) for row in batch["row_index"]], 64  # all of them are in the file
     more = f" and {len(rows) - most} more" if len(rows) > most else ""
-    said = " and ".join(f"the {name} is {value}" for name, value in values.items())
+    what = " and ".join(f"the {name} is {value}" for name, value in values.items())
     raise DataError(
-        f"step {step}: {said}, on rows {', '.join(map(str, rows[:most]))}{more} of the split. "
+        f"step {step}: {what}, on rows {', '.join(map(str, rows[:most]))}{more} of the split. "
         f"The batch lies in {path} (numpy.load opens it). Look at it, lower --learning_rate or "
         f"lengthen --warmup_steps; checkpoints up to step {checkpoint} are kept"
     )

@@ -103,25 +103,25 @@ class Program(ABC):
         raise TypeError(f"{type(self).__name__} writes no files of its own")
 
 
-def check_state(state: Mapping[str, Any], due: Mapping[str, Any], optimizer: str) -> None:
+def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer: str) -> None:
     """Refuses an optimizer's state of other names, shapes or dtypes than are due.
 
     Raises:
       DataError: names the first that differs.
     """
 
-    def told(values: Mapping[str, Any], name: str) -> str:
+    def describe(values: Mapping[str, Any], name: str) -> str:
         if name not in values:
             return "missing"
         value = values[name]
         return f"{str(value.dtype).split('.')[-1]} {tuple(value.shape)}"  # torch.float32
 
-    for name in sorted({*state, *due}):
-        if told(state, name) != told(due, name):
+    for name in sorted({*state, *expected}):
+        if describe(state, name) != describe(expected, name):
             raise DataError(
                 f"the checkpoint is not of --optimizer={optimizer} and this model: of its state "
-                f"{name} is {told(state, name)}, and here {told(due, name)}. Resume with the flags "
-                "that the run began with"
+                f"{name} is {describe(state, name)}, and here {describe(expected, name)}. "
+                "Resume with the flags that the run began with"
             )
 
 
@@ -141,7 +141,7 @@ class Task(ABC):
         return self.best_by != "loss"
 
     @abstractmethod
-    def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Measures of a whole split, `loss` among them; None where nothing in it counts.
 
         Takes each batch as the reader gave it, with what `Program.evaluate` found of it.
@@ -174,14 +174,14 @@ class Task(ABC):
           UsageError: names the set and what differs.
         """
         of_rows, of_model = self.meaning_of(schema), self.meaning_of(trained)
-        differing = [
+        differences = [
             f"its {name} is {of_rows[name]!r}, the model's {of_model[name]!r}"
             for name in of_rows
             if of_rows[name] != of_model[name]
         ]
-        if differing:
+        if differences:
             raise UsageError(
-                f"{shards} does not go with the model: {'; '.join(differing)}. Build it with the "
+                f"{shards} does not go with the model: {'; '.join(differences)}. Build it with the "
                 "tokenizer and flags of the set that the model was trained on"
             )
 
@@ -210,7 +210,7 @@ class Task(ABC):
         return []
 
 
-def imported(name: str) -> Callable[..., Any]:
+def import_later(name: str) -> Callable[..., Any]:
     """A function whose module is imported by its first call: --help and refusals pay no framework.
 
     imported("trainers.on_tf.tf_encoder:make_program")(plan, task) imports TensorFlow.

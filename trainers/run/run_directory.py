@@ -33,7 +33,7 @@ def errors_in_words(where: Path, remedy: str) -> Iterator[None]:
 
 
 @contextmanager
-def claimed(output: Path) -> Iterator[None]:
+def claim(output: Path) -> Iterator[None]:
     """Makes the run's directory and keeps every other run out of it.
 
     Raises:
@@ -123,30 +123,30 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
     path = output / SETTINGS
     remedy = "copy it from a backup; a new run with the flags of config.yaml writes the same"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        digest = found.pop("sha256", None)
-        is_whole = all(isinstance(found[part], str) for part in ("trainer", "fingerprint")) and all(
-            isinstance(found[part], dict) for part in ("config", "model")
-        )
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        digest = settings.pop("sha256", None)
+        is_whole = all(
+            isinstance(settings[part], str) for part in ("trainer", "fingerprint")
+        ) and all(isinstance(settings[part], dict) for part in ("config", "model"))
     except FileNotFoundError:
         raise UsageError(f"{output} holds no run: it has no {SETTINGS}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is not a trainer's configuration ({error!r}): {remedy}") from error
-    if not is_whole or digest != _digest(found):
+    if not is_whole or digest != _digest(settings):
         raise DataError(f"{path} was changed since the run wrote it: {remedy}")
-    if trainer not in (None, found["trainer"]):
+    if trainer not in (None, settings["trainer"]):
         raise UsageError(
-            f"{output} holds a run of trainers.{found['trainer']}, not of "
+            f"{output} holds a run of trainers.{settings['trainer']}, not of "
             f"trainers.{trainer}: use that one, or give another --output"
         )
-    return found
+    return settings
 
 
 def write_settings(output: Path, settings: Dict[str, Any]) -> None:
     """Writes them whole or not at all."""
     partial = output / (SETTINGS + ".partial")
-    told = dict(settings, sha256=_digest(settings))
-    partial.write_text(json.dumps(told, sort_keys=True, indent=2) + "\n", encoding="utf-8")
+    content = dict(settings, sha256=_digest(settings))
+    partial.write_text(json.dumps(content, sort_keys=True, indent=2) + "\n", encoding="utf-8")
     os.replace(partial, output / SETTINGS)
 
 

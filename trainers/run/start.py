@@ -22,7 +22,7 @@ from trainers.models.set_tokenizer import (
     TOKENIZER,
     check_same_tokens,
     keep_set_files,
-    kept_tokenizer,
+    read_tokenizer,
     set_file,
 )
 from trainers.models.weights import to_published
@@ -30,7 +30,7 @@ from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, mend_metrics
 from trainers.run.loop import Loop
 from trainers.run.program import Interruption, Measures, Plan, Program, Task, Trainer
-from trainers.run.run_directory import claimed, start_or_resume
+from trainers.run.run_directory import claim, start_or_resume
 
 
 def main_of(trainer: Trainer) -> Callable[[List[str]], None]:
@@ -55,23 +55,23 @@ def train(flags: RunFlags, trainer: Trainer) -> None:
     shards, line = flags.data.open(flags.compute.seed), ProgressLine()
     schema, init_from = shards.schema, flags.files.init_from
     flags.task.check_rows(schema, flags.data.shards)
-    planned = plan_model(flags, schema)
+    model = plan_model(flags, schema)
     if init_from is not None:
         for note in check_same_tokens(set_file(shards, TOKENIZER), init_from):
             line.say(f"note: {note}")
-    steps = flags.planned_steps(shards.rows(flags.data.train_split))
+    steps = flags.plan_steps(shards)
     task = trainer.make_task(flags, schema, shards)
     task_notes = task.prepare_training(shards)
-    plan = Plan(flags, schema, planned.config, steps, flags.output)
+    plan = Plan(flags, schema, model.config, steps, flags.output)
     program = trainer.make_program(plan, task)
 
     def first_weights() -> Weights:
-        weights, notes = planned.first_weights(flags.compute.seed)
+        weights, notes = model.first_weights(flags.compute.seed)
         for note in [*notes, *task_notes]:
             line.say(f"note: {note}")
         return weights
 
-    with claimed(plan.output):
+    with claim(plan.output):
         checkpoints = _prepare(plan, shards, line)
         loop = Loop(plan, task, program, shards, checkpoints, line)
         try:
@@ -119,7 +119,7 @@ def _export_run(
     read = partial(read_weights, path, plan.model)
     if plan.flags.compute.exports_program:
         program.load(read(), None)
-    tokenizer_json = kept_tokenizer(plan.output)
+    tokenizer_json = read_tokenizer(plan.output)
     export_weights(plan, plan.flags.files.export, task, program, read, tokenizer_json, line)
 
 

@@ -11,7 +11,7 @@ from schemas.sidecar import Schema
 from trainers.models.families import FAMILIES, Weights
 from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig
-from trainers.models.set_tokenizer import TOKENIZER, kept_schema, kept_tokenizer
+from trainers.models.set_tokenizer import TOKENIZER, read_schema, read_tokenizer
 from trainers.models.weights import from_published
 from trainers.run.checkpoints import BEST, Checkpoints, read_weights
 from trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
@@ -63,7 +63,7 @@ def find_trained(path: str, which: Optional[str] = None) -> Trained:
 
 
 def _find_run(output: Path, which: Optional[str]) -> Trained:
-    settings, schema = read_settings(output), kept_schema(output)
+    settings, schema = read_settings(output), read_schema(output)
     # JSON knows lists only.
     model: Dict[str, Any] = {
         n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()
@@ -77,7 +77,7 @@ def _find_run(output: Path, which: Optional[str]) -> Trained:
         directory=output,
         weights=tuple((path.name, partial(read_weights, path, config)) for path in paths),
         schema=schema,
-        tokenizer_json=kept_tokenizer(output),
+        tokenizer_json=read_tokenizer(output),
         prefix_ids=tuple(schema.parameters.get("prefix_ids", ())),
         eos_ids=() if eos is None else (eos,),
     )
@@ -85,8 +85,8 @@ def _find_run(output: Path, which: Optional[str]) -> Trained:
 
 def _find_published(directory: Path) -> Trained:
     where = str(directory)
-    found, tensors = read_directory(where, flag="")
-    config, prefix_ids, eos_ids = ModelConfig.find_published(found, where=where)
+    content, tensors = read_directory(where, flag="")
+    config, prefix_ids, eos_ids = ModelConfig.find_published(content, where=where)
     has_tokenizer = (directory / TOKENIZER).is_file()
     is_decoder = FAMILIES[config.family].ids is not None
     trainer = "flax_clm" if is_decoder else "tf_classifier" if config.classes else "flax_mlm"
@@ -97,7 +97,7 @@ def _find_published(directory: Path) -> Trained:
         directory=directory,
         weights=(("published", lambda: from_published(tensors, config, seed=0, where=where)[0]),),
         schema=None,
-        tokenizer_json=kept_tokenizer(directory) if has_tokenizer else None,
+        tokenizer_json=read_tokenizer(directory) if has_tokenizer else None,
         prefix_ids=prefix_ids,
         eos_ids=eos_ids,
     )

@@ -104,14 +104,14 @@ class ClassificationTask(Task):
         """Writes a line of label and probability for each text, as they come."""
         maker = TextRows(schema, open_tokenizer(tokenizer_json))
         batches = maker.batches(read_texts(texts, schema), program.evaluation_rows)
-        found = ((rows, program.evaluate(program.put(rows))()) for rows in batches)
-        logits = (outputs[LOGITS][rows["row_weights"] == 1] for rows, outputs in found)
+        pairs = ((rows, program.evaluate(program.put(rows))()) for rows in batches)
+        logits = (outputs[LOGITS][rows["row_weights"] == 1] for rows, outputs in pairs)
         write_predictions(logits, self.classes, predictions)
 
-    def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Of all rows alike, whatever the class weights; see `class_measures`."""
         logits, labels = [np.zeros((0, len(self.classes)))], [np.zeros(0, np.int64)]
-        for batch, outputs in found:
+        for batch, outputs in batches:
             is_real = batch["row_weights"] == 1
             logits.append(outputs[LOGITS][is_real])
             labels.append(batch[LABEL][is_real])
@@ -140,9 +140,9 @@ def count_labels(shards: BatchReader, split: str) -> List[int]:
     """Rows of each class in a split: as stats.json counts them, or all read once."""
     names, rows = shards.schema.parameters["classes"], shards.rows(split)
     stats = [part.stats.split(split) for part in sets_of(shards) if split in part.splits]
-    told = [sum(part.labels.get(name, 0) for part in stats) for name in names]
-    if sum(told) == rows:  # of a mixture too, whose rows are those of its sets
-        return told
+    counts = [sum(part.labels.get(name, 0) for part in stats) for name in names]
+    if sum(counts) == rows:  # of a mixture too, whose rows are those of its sets
+        return counts
     counts = np.zeros(len(names), np.int64)
     for start in range(0, rows, _COUNTED):
         indices = np.arange(start, min(start + _COUNTED, rows))
@@ -190,7 +190,7 @@ class TextRows:
         columns["input_ids"][:] = schema.special_ids.get("pad", 0)
         sides = [self._encode([text[side] for text in texts]) for side in range(len(texts[0]))]
         for row, parts in enumerate(zip(*sides)):
-            ids, types = self._filled(parts)
+            ids, types = self._fill_row(parts)
             columns["input_ids"][row, : len(ids)] = ids
             columns["segment_ids"][row, : len(ids)] = 1
             if "token_type_ids" in columns:
@@ -214,26 +214,26 @@ class TextRows:
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
-    def _filled(self, parts: Sequence[List[int]]) -> Tuple[List[int], List[int]]:
-        kept = _kept([len(part) for part in parts], self._room)
+    def _fill_row(self, parts: Sequence[List[int]]) -> Tuple[List[int], List[int]]:
+        lengths = _fit_lengths([len(part) for part in parts], self._room)
         ids: List[int] = []
         types: List[int] = []
         for part in self._form:
             piece = [part.id]
             if part.side is not None:
-                piece = self._cut(parts[part.side], kept[part.side])
+                piece = self._cut(parts[part.side], lengths[part.side])
             ids += piece
             types += [part.type] * len(piece)
         return ids, types
 
-    def _cut(self, ids: List[int], kept: int) -> List[int]:
-        if kept == len(ids):
+    def _cut(self, ids: List[int], lengths: int) -> List[int]:
+        if lengths == len(ids):
             return ids
-        head = {"head": kept, "tail": 0, "head_tail": (kept + 2) // 4}[self._truncation]
-        return ids[:head] + ids[len(ids) - (kept - head) :]
+        head = {"head": lengths, "tail": 0, "head_tail": (lengths + 2) // 4}[self._truncation]
+        return ids[:head] + ids[len(ids) - (lengths - head) :]
 
 
-def _kept(lengths: List[int], room: int) -> List[int]:
+def _fit_lengths(lengths: List[int], room: int) -> List[int]:
     """Lengths that fit: the longer of two texts is cut until both are as long, then both are."""
     if len(lengths) == 1:
         return [min(lengths[0], room)]
@@ -276,27 +276,27 @@ def read_texts(path: str, schema: Schema) -> Iterator[Texts]:
                 where = f"--predict={path}: line {number:,}"
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                    found = json.loads(text) if is_json and text.strip() else text
+                    line_value = json.loads(text) if is_json and text.strip() else text
                 except ValueError as error:
                     kind = "JSON" if is_json else "UTF-8"
                     raise DataError(f"{where} is no {kind} ({error}): mend the file") from error
                 if not is_json:
                     yield (text,)
                 elif text.strip():
-                    yield tuple(_field(found, name, where) for name in fields)
+                    yield tuple(_field(line_value, name, where) for name in fields)
     except OSError as error:
         raise DataError(f"--predict={path} cannot be read: {error}") from error
 
 
-def _field(found: Any, name: str, where: str) -> str:
-    value = found
+def _field(line_value: Any, name: str, where: str) -> str:
+    value = line_value
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if not isinstance(value, str):
-        held = ", ".join(found) or "nothing" if isinstance(found, dict) else "no object"
+        names = ", ".join(line_value) or "nothing" if isinstance(line_value, dict) else "no object"
         raise DataError(
             f"{where} has no text in the field {name!r}, which the model's set was made of: it "
-            f"holds {held}"
+            f"holds {names}"
         )
     return value
 

@@ -20,13 +20,13 @@ from trainers.run.program import Arrays, Measures, Task
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 
 
-def add_up(found: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Measures, int]:
+def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Measures, int]:
     """Sums of LOSS, CORRECT and COUNTED over a split, and how many tokens are no padding.
 
     In float64: float32 cannot count beyond 2**24.
     """
     sums, tokens = {name: 0.0 for name in (LOSS, CORRECT, COUNTED)}, 0
-    for batch, outputs in found:
+    for batch, outputs in batches:
         for name in sums:
             sums[name] += float(np.sum(outputs[name], dtype=np.float64))
         tokens += int(np.count_nonzero(batch["segment_ids"]))
@@ -129,9 +129,9 @@ class MlmTask(Task):
         self._is_masked_anew = mask_rates(task, schema).training is not None
         self._unit = schema.mask_unit
 
-    def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Loss, accuracy and perplexity, and how many tokens were masked."""
-        sums, _ = add_up(found)
+        sums, _ = add_up(batches)
         measures = token_measures(sums)
         return measures and dict(measures, masked=sums[COUNTED])
 
@@ -198,7 +198,7 @@ class ClmTask(Task):
         counts = [part.stats.split(split) for part in sets if split in part.splits]
         self._text = sum(counts, ShardStatistics())
 
-    def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Loss, accuracy, perplexity, and what compares models of different tokenizers.
 
         Bits per byte and perplexity per word spread the loss over the whole text, whatever its
@@ -206,7 +206,7 @@ class ClmTask(Task):
         loss does not, so that both are a little low, the more so the shorter the segments.
         `unpredicted` is the number of such tokens, and of others with a loss weight of 0.
         """
-        sums, tokens = add_up(found)
+        sums, tokens = add_up(batches)
         measures = token_measures(sums)
         if measures is None:
             return None
@@ -219,9 +219,9 @@ class ClmTask(Task):
 
     def describe(self, measures: Mapping[str, float]) -> str:
         """The measures in a few words."""
-        said = describe_tokens(measures, 2)
+        text = describe_tokens(measures, 2)
         if "bits_per_byte" in measures:
-            said += f", {measures['bits_per_byte']:.4f} bits per byte"
+            text += f", {measures['bits_per_byte']:.4f} bits per byte"
         if "word_perplexity" in measures:
-            said += f", perplexity per word {shown(measures['word_perplexity'], 1)}"
-        return said
+            text += f", perplexity per word {shown(measures['word_perplexity'], 1)}"
+        return text

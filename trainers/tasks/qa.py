@@ -79,12 +79,12 @@ class QaTask(Task):
         note = "transformers' GPT-2 is causal; this one reads its prompts both ways"
         return [note] if self._is_prefix else []
 
-    def measure(self, found: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
         """Loss and accuracy of the answers' tokens; SQuAD's scores, see `squad_scores`."""
         sums = {name: 0.0 for name in (LOSS, CORRECT, COUNTED)}
         asked: List[questions.Question] = []
         self.answers = {}
-        for batch, outputs in found:
+        for batch, outputs in batches:
             is_real = batch["row_weights"] == 1
             for name in sums:
                 sums[name] += float(np.sum(outputs[name][is_real], dtype=np.float64))
@@ -94,8 +94,8 @@ class QaTask(Task):
                 for number, answer_ids, length in zip(numbers, ids, lengths):
                     question = self._questions[number]
                     asked.append(question)
-                    said = self._tokenizer.decode(answer_ids[:length].tolist())
-                    self.answers[question.name] = said.strip()
+                    answer = self._tokenizer.decode(answer_ids[:length].tolist())
+                    self.answers[question.name] = answer.strip()
         counted = sums[COUNTED] or math.nan  # without answers to learn there is no loss
         measures = {"loss": sums[LOSS] / counted, "accuracy": sums[CORRECT] / counted}
         if self.is_scored:
@@ -104,11 +104,11 @@ class QaTask(Task):
 
     def describe(self, measures: Mapping[str, float]) -> str:
         """The measures in a few words."""
-        said = f"loss {measures['loss']:.4f}"
+        text = f"loss {measures['loss']:.4f}"
         if "f1" in measures:
-            said += f", exact match {measures['exact']:.2f}, F1 {measures['f1']:.2f}"
-            said += f", {measures['total']:,} questions"
-        return said
+            text += f", exact match {measures['exact']:.2f}, F1 {measures['f1']:.2f}"
+            text += f", {measures['total']:,} questions"
+        return text
 
     def write_files(self, folder: Path) -> None:
         """Writes predictions.json in SQuAD's own format: {id: answer}."""

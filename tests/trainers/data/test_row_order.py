@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.data.row_order import epoch_and_row, permuted
+from trainers.data.row_order import epoch_and_row, permute
 
 
 @given(rows=st.integers(1, 3000), seed=st.integers(-(2**40), 2**40), epoch=st.integers(0, 10**9))
 def test_every_row_once(rows, seed, epoch):
-    order = permuted(np.arange(rows), rows=rows, key=(seed, epoch))
+    order = permute(np.arange(rows), rows=rows, key=(seed, epoch))
     assert sorted(order.tolist()) == list(range(rows))
 
 
 @given(rows=st.integers(1, 2**62), place=st.integers(0), seed=st.integers(0, 2**32))
 def test_any_size_stays_inside(rows, place, seed):
     places = np.unique(np.array([0, place % rows, rows - 1]))
-    order = permuted(places, rows=rows, key=(seed, 0))
+    order = permute(places, rows=rows, key=(seed, 0))
     assert ((0 <= order) & (order < rows)).all()
     assert len(set(order.tolist())) == len(places)
 
@@ -41,7 +41,7 @@ def test_any_piece_is_a_piece_of_the_whole(start, count, rows):
 @pytest.mark.parametrize("rows", [97, 1000, 1024])
 def test_looks_like_a_shuffle(rows):
     """Row index and place are uncorrelated, and each row lands anywhere (chi-square of cells)."""
-    orders = np.stack([permuted(np.arange(rows), rows=rows, key=(0, e)) for e in range(200)])
+    orders = np.stack([permute(np.arange(rows), rows=rows, key=(0, e)) for e in range(200)])
     correlations = [np.corrcoef(order, np.arange(rows))[0, 1] for order in orders]
     assert abs(np.mean(correlations)) < 4 / np.sqrt(200 * rows)
     assert np.std(correlations) == pytest.approx(1 / np.sqrt(rows), rel=0.3)
@@ -55,6 +55,6 @@ def test_looks_like_a_shuffle(rows):
 
 def test_neighbours_part():
     """Rows that lie side by side do not come side by side more often than by chance."""
-    order = permuted(np.arange(100_000), rows=100_000, key=(1, 0))
+    order = permute(np.arange(100_000), rows=100_000, key=(1, 0))
     side_by_side = (np.abs(np.diff(order)) == 1).sum()
     assert side_by_side < 12  # 2 expected

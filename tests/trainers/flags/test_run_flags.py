@@ -15,19 +15,14 @@ from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.numpy_program import Diary, NumpyFlags, numpy_trainer
+from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import write_mlm_set
 from tests.tools.trainer_list import BY_NAME
-from trainers.flags.command_line import (
-    change_flags,
-    command,
-    flag_values,
-    make_flags,
-    parse_flags,
-)
+from trainers.flags.command_line import command, flag_values, make_flags, parse_flags
 from trainers.flags.run_flags import RunFlags
 from trainers.models.families import FAMILIES
 from trainers.models.plan_model import SIZES
-from trainers.run.run_directory import claimed
+from trainers.run.run_directory import claim
 from trainers.run.start import train
 
 TRAINERS = {
@@ -375,7 +370,7 @@ def test_a_directory_in_use_is_refused(tmp_path):
     """Of the loop, which is everyone's."""
     write_clm_set(tmp_path / "set")
     flags = make_flags(NumpyFlags, shards=f"{tmp_path}/set", output=f"{tmp_path}/run", steps=1)
-    with claimed(tmp_path / "run"):
+    with claim(tmp_path / "run"):
         message = f"--output={tmp_path}/run is in use by another run: wait for it, or give"
         with pytest.raises(UsageError, match=message):
             train(flags, numpy_trainer())

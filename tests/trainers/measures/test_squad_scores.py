@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.measures.questions import best_scores, f1, normalized, squad_scores
+from trainers.measures.questions import best_scores, f1, normalize, squad_scores
 
 # gold answers, prediction, (exact, F1) in version 1.1, in version 2.0
 CASES = {
@@ -56,7 +56,7 @@ def test_questions_without_an_answer():
 
 
 def test_normalized():
-    assert normalized("The  Panthers' (defense)!") == "panthers defense"
+    assert normalize("The  Panthers' (defense)!") == "panthers defense"
     assert f1("a b c d", "c e", "1.1") == pytest.approx(0.4)
 
 

@@ -16,8 +16,9 @@ from safetensors.numpy import load_file, save_file
 from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import clm_schema
+from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema
-from trainers.flags.command_line import change_flags, make_flags
+from trainers.flags.command_line import make_flags
 from trainers.flags.run_flags import DecoderFlags, EncoderFlags, RunFlags
 from trainers.models.families import FAMILIES
 from trainers.models.hf_files import read_directory, write_directory
@@ -28,7 +29,7 @@ from trainers.models.weights import (
     fresh,
     from_layout,
     from_published,
-    grown_rows,
+    grow_rows,
     shapes,
     to_layout,
     to_published,
@@ -380,13 +381,13 @@ def test_a_vocabulary_that_grew(name, tmp_path):
 
 def test_a_grown_table_keeps_its_rows():
     table = np.random.default_rng(0).normal(5, 2, (400, 8)).astype(np.float32)
-    grown = grown_rows(table, 900, seed=1)
+    grown = grow_rows(table, 900, seed=1)
     assert grown.shape == (900, 8) and grown.dtype == np.float32
     np.testing.assert_array_equal(grown[:400], table)
     assert np.abs(grown[400:].mean(0) - table.mean(0)).max() < 0.05
     assert grown[400:].std(0) == pytest.approx(table.std(0) / 10, rel=0.15)
-    np.testing.assert_array_equal(grown, grown_rows(table, 900, seed=1))
-    assert grown_rows(table[:, 0], 401, seed=0).shape == (401,)
+    np.testing.assert_array_equal(grown, grow_rows(table, 900, seed=1))
+    assert grow_rows(table[:, 0], 401, seed=0).shape == (401,)
 
 
 def test_tensors_that_do_not_fit_are_named(tmp_path):

@@ -19,6 +19,7 @@ from schemas.statistics import ShardStatistics
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.compile_cache import compiled_once
 from tests.tools.places import ROOT
+from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
 from tests.tools.torch_gpt2 import greedy, nats_of, open_model
 from trainers import use_model
@@ -27,7 +28,7 @@ from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags, main
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.plan_model import plan_model
-from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.journal import MetricsFile
 from trainers.run.trained import find_trained
 from trainers.tasks.language_models import ClmTask
 

@@ -13,11 +13,11 @@ import pytest
 from schemas.errors import DataError
 from tests.tools.compile_cache import compiled_once
 from tests.tools.places import ROOT
+from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import write_mlm_set
 from trainers.data.shard_set import ShardSet
 from trainers.flax_mlm import main
 from trainers.run.checkpoints import Checkpoints
-from trainers.run.journal import read_metrics
 
 SMALL = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32", "--batch_size=4"]
 SMALL += ["--steps=6", "--masking=dynamic"]

@@ -11,7 +11,7 @@ from schemas.features import max_masked_slots, unmask
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from trainers.flags.command_line import make_flags
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.on_flax.flax_encoder import masked_anew, stored_masks, unmasked_ids
+from trainers.on_flax.flax_encoder import draw_masks, read_masks, undo_masks
 from trainers.tasks.language_models import MlmTask
 
 SCHEMA = mlm_schema(max_length=64, vocab_size=60, all_special_ids=(0, 1, 2, 3, 4, 30, 59))
@@ -31,7 +31,7 @@ def batch_of(schema, rows, *, epoch=0, first=0):
 
 @partial(jax.jit, static_argnames="seed")
 def anew(batch, seed):
-    return masked_anew(batch, schema=SCHEMA, rate=0.15, seed=seed)
+    return draw_masks(batch, schema=SCHEMA, rate=0.15, seed=seed)
 
 
 def masked(batch, seed=0):
@@ -122,7 +122,7 @@ def test_stored_masks_are_undone_first():
     batch["masked_ids"][3, 0] = original[3, 0]
     batch["input_ids"][3, 0] = MASK
     original = unmask(batch)
-    np.testing.assert_array_equal(jax.jit(unmasked_ids)(batch), original)
+    np.testing.assert_array_equal(jax.jit(undo_masks)(batch), original)
     rows = masked(batch)
     restored = rows.input_ids.copy()
     row, slot = np.nonzero(rows.weights)
@@ -132,9 +132,7 @@ def test_stored_masks_are_undone_first():
 
 def test_stored_masks_as_they_are():
     batch = batch_of(SCHEMA, 5)
-    rows = jax.tree.map(
-        np.asarray, stored_masks({k: jax.numpy.asarray(v) for k, v in batch.items()})
-    )
+    rows = jax.tree.map(np.asarray, read_masks({k: jax.numpy.asarray(v) for k, v in batch.items()}))
     np.testing.assert_array_equal(rows.input_ids, batch["input_ids"])
     np.testing.assert_array_equal(rows.positions, batch["masked_positions"])
     np.testing.assert_array_equal(rows.labels, batch["masked_ids"])

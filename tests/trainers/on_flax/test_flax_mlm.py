@@ -16,14 +16,14 @@ import pytest
 from schemas.errors import DataError, UsageError
 from tests.tools.compile_cache import compiled_once
 from tests.tools.places import ROOT
+from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import command, make_flags, parse_flags
 from trainers.flax_mlm import FlaxMlmFlags, main
 from trainers.run.checkpoints import Checkpoints
-from trainers.run.journal import read_metrics
-from trainers.run.run_directory import claimed
+from trainers.run.run_directory import claim
 
 STEPS, MANY_STEPS = "--steps=15", "--steps=100000"  # few values: each is another program
 SMALL = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32", "--batch_size=4"]
@@ -270,7 +270,7 @@ def wait_for_steps(process, output, steps):
 
 
 def test_one_run_at_a_time(shards, tmp_path):
-    with claimed(tmp_path / "run"), pytest.raises(UsageError, match="in use by another run"):
+    with claim(tmp_path / "run"), pytest.raises(UsageError, match="in use by another run"):
         main(flags(shards, tmp_path / "run", STEPS))
 
 

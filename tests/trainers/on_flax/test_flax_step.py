@@ -19,9 +19,10 @@ from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema
 from tests.tools.compile_cache import compiled_once
 from tests.tools.places import ROOT
+from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from tests.tools.torch_gpt2 import PlainLoop, open_model
-from trainers.flags.command_line import change_flags, make_flags
+from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.models.hf_files import write_directory
@@ -352,7 +353,7 @@ def test_twenty_steps_of_adamw_are_pytorch_s(tmp_path, capsys):
 
 DEVICES_CODE = """
 import sys, jax, numpy as np
-from trainers.flags.command_line import change_flags
+
 from tests.trainers.on_flax.test_flax_step import FLAGS, apart, host_batch, losses_of, program_of
 count = int(sys.argv[1])
 assert len(jax.local_devices()) == count

@@ -11,6 +11,7 @@ import pytest
 from flax import nnx
 
 from schemas.errors import UsageError
+from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import write_mlm_set
 from trainers.data.shard_set import ShardSet
 from trainers.flax_mlm import main
@@ -19,7 +20,6 @@ from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, to_published
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM
 from trainers.on_flax.layers import graph_of, to_params
-from trainers.run.journal import read_metrics
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

@@ -18,6 +18,7 @@ from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
 from tests.tools.poptorch_programs import make_plan, make_program
 from tests.tools.poptorch_stub import installed
+from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import write_mlm_set
 from trainers import use_model
 from trainers.models.hf_files import read_directory
@@ -27,7 +28,6 @@ from trainers.on_poptorch.module_program import ModuleObjective, ModuleProgram, 
 from trainers.poptorch_classifier import main
 from trainers.reader import ShardSet
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.journal import read_metrics
 
 DIMENSIONS = {
     "layers": 1,

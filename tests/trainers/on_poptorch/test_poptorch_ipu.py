@@ -11,6 +11,7 @@ from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.poptorch_programs import make_program
 from tests.tools.poptorch_stub import installed
+from tests.tools.run_reading import read_metrics
 from trainers import use_model
 from trainers.flags.command_line import make_flags
 from trainers.on_poptorch.classifier import classifier_arrays
@@ -18,7 +19,6 @@ from trainers.on_poptorch.ipu_program import parse_blocks, place_on_ipus
 from trainers.poptorch_classifier import PoptorchClassifierFlags, main
 from trainers.reader import ShardSet
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.journal import read_metrics
 
 SMALL = {
     "hidden_size": 16,

@@ -18,6 +18,7 @@ import torch
 from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
+from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import replace_file, write_mlm_set
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
@@ -34,7 +35,7 @@ from trainers.on_tf.tf_layers import fill
 from trainers.on_tf.tf_program import TfProgram, choose_strategy, make_optimizer
 from trainers.run import checkpoints
 from trainers.run.checkpoints import Checkpoints, read_checkpoint, read_weights
-from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.journal import MetricsFile
 from trainers.run.program import Plan
 from trainers.run.run_directory import read_settings
 from trainers.tasks.classification import count_labels

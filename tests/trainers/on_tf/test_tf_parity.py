@@ -26,7 +26,7 @@ from trainers.on_tf.tf_layers import (
     attend,
     fill,
     float32_product,
-    named_variables,
+    name_variables,
     read,
 )
 from trainers.on_tf.tf_program import make_optimizer
@@ -114,7 +114,7 @@ def test_logits_loss_gradients_and_a_step_are_theirs(oracle, rows, name):
     expected = oracle.found(name)
     objective, notes = ours_of(oracle.folder / name)
     assert not notes
-    model, places = objective.model, named_variables(objective.model)
+    model, places = objective.model, name_variables(objective.model)
     logits = objective.logits(tensors(rows))
     with tf.GradientTape() as tape:
         sums = objective.sums(tensors(rows), None)

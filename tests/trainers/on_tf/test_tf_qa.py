@@ -20,6 +20,7 @@ from schemas.errors import DataError, UsageError
 from tests.tools.gpt2_oracle import EPSILON, LEARNING_RATE
 from tests.tools.places import ROOT
 from tests.tools.question_factory import schema_of, write_qa_set
+from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import tokenizer_json, write_mlm_set
 from trainers import use_model
 from trainers.data.adapters import one_segment_a_row
@@ -32,10 +33,10 @@ from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, from_layout, from_published, to_published
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_decoder import Decoder, QaObjective, answer_prompts
-from trainers.on_tf.tf_layers import KERAS, fill, named_variables, read
+from trainers.on_tf.tf_layers import KERAS, fill, name_variables, read
 from trainers.on_tf.tf_program import make_optimizer
 from trainers.run.checkpoints import read_weights
-from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.journal import MetricsFile
 from trainers.tasks.qa import QaTask
 from trainers.tf_qa import TfQaFlags, main
 
@@ -201,7 +202,7 @@ def test_logits_loss_gradients_a_step_and_answers_are_those_of_pytorch(name, fol
         loss = sums.loss / sums.counted
     counted = batch["loss_weights"].sum()
     assert sums.counted == counted
-    variables = named_variables(model)
+    variables = name_variables(model)
     found = tape.gradient(loss, [variable.value for variable in variables.values()])
     arrays = [tf.convert_to_tensor(gradient).numpy() for gradient in found]
     gradients = from_layout(dict(zip(variables, arrays, strict=True)), config, KERAS)

@@ -17,10 +17,11 @@ import trainers.run.loop
 import trainers.run.start
 from schemas.errors import UsageError
 from tests.tools.compile_cache import compiled_once
+from tests.tools.run_reading import read_metrics
 from tests.tools.trainer_list import TRAINERS
 from trainers import use_model
 from trainers.run.checkpoints import Progress, numbered, read_weights
-from trainers.run.journal import MetricsFile, read_metrics
+from trainers.run.journal import MetricsFile
 from trainers.run.program import Schedule, Trainer
 
 # PyTorch finds no GPU in a process that TensorFlow came to first, and says so.

@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.run_reading import read_metrics
 from trainers.run import journal
-from trainers.run.journal import (
-    MetricsFile,
-    ProgressLine,
-    Rates,
-    duration,
-    mend_metrics,
-    read_metrics,
-)
+from trainers.run.journal import MetricsFile, ProgressLine, Rates, duration, mend_metrics
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
@@ -106,22 +100,22 @@ def clock(monkeypatch):
 def test_rates_by_hand(clock):
     rates = Rates()
     clock[0] += 2.0
-    rates.waited(0.5)
-    assert rates.step_done(100) == (50.0, 0.25)
+    rates.count_wait(0.5)
+    assert rates.count_step(100) == (50.0, 0.25)
     clock[0] += 7.0  # an evaluation
-    rates.paused(7.0)
+    rates.skip(7.0)
     clock[0] += 2.0
-    assert rates.step_done(300) == (100.0, 0.125)
+    assert rates.count_step(300) == (100.0, 0.125)
 
 
 def test_rates_forget_what_is_long_ago(clock):
     rates = Rates()
     for _ in range(30):
         clock[0] += 1.0
-        rates.step_done(10)
+        rates.count_step(10)
     for _ in range(11):
         clock[0] += 1.0
-        found = rates.step_done(50)
+        found = rates.count_step(50)
     assert found == (50.0, 0.0)
 
 

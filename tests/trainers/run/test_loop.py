@@ -30,13 +30,13 @@ from tests.tools.numpy_program import (
     numpy_trainer,
 )
 from tests.tools.places import ROOT
+from tests.tools.run_reading import change_flags, read_metrics
 from tests.tools.shard_factory import count_rows, write_mlm_set, write_set
-from trainers.flags.command_line import change_flags, command, make_flags
+from trainers.flags.command_line import command, make_flags
 from trainers.models.weights import fresh
 from trainers.reader import ShardSet
 from trainers.run import start
 from trainers.run.checkpoints import Checkpoints, Progress, read_weights
-from trainers.run.journal import read_metrics
 from trainers.run.program import Schedule, check_state
 from trainers.run.start import train
 from trainers.run.trained import find_trained
@@ -100,7 +100,7 @@ def remains_of(output: Path) -> dict:
         "step": checkpoints.latest,
         "weights": bits_of(stored.weights),
         "state": bits_of(stored.state),
-        "progress": Progress.resumed(stored.progress, lines, task),
+        "progress": Progress.resume(stored.progress, lines, task),
         "lines": lines,
         "best": best,
         "files": {path.name for path in output.iterdir()},
@@ -605,7 +605,7 @@ FULL = """
 import resource, sys
 from tests.tools.numpy_program import Diary, NumpyFlags, numpy_trainer
 from schemas.errors import DataError
-from trainers.flags.command_line import change_flags, make_flags
+from trainers.flags.command_line import make_flags
 from trainers.run import start
 start.draw_curve = lambda lines, path, *_, **__: open(path, "w").close()
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)

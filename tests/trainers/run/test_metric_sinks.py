@@ -10,8 +10,9 @@ from tensorboardX.proto import event_pb2
 
 from schemas.errors import UsageError
 from tests.tools.places import ROOT
+from tests.tools.run_reading import read_metrics
 from trainers.flags.run_flags import parse_log_to
-from trainers.run.journal import MetricsFile, open_sinks, read_metrics, scalars
+from trainers.run.journal import MetricsFile, MetricSink, open_sinks, scalars
 
 LINE = {"kind": "train", "step": 3, "loss": 2.5, "learning_rate": 1e-4, "split": "train"}
 
@@ -39,25 +40,13 @@ def test_numbers_get_tags():
     }
 
 
-class Noted:
-    """Keeps what it is given."""
-
-    def __init__(self):
-        self.lines, self.closed = [], False
-
-    def write(self, metrics):
-        self.lines.append(metrics)
-
-    def close(self):
-        self.closed = True
-
-
 def test_the_metrics_file_passes_lines_on(tmp_path):
-    sink = Noted()
+    lines, closed = [], []
+    sink = MetricSink(lines.append, lambda: closed.append(True))
     file = MetricsFile(str(tmp_path / "m.jsonl"), start_step=0, also=[sink])
     file.write(LINE)
     file.close()
-    assert sink.lines == [LINE] == read_metrics(file.path) and sink.closed
+    assert lines == [LINE] == read_metrics(file.path) and closed
 
 
 def records(content):

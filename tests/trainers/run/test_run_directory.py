@@ -5,7 +5,7 @@ import pytest
 from schemas.errors import DataError, UsageError
 from trainers.run.run_directory import (
     SETTINGS,
-    claimed,
+    claim,
     errors_in_words,
     read_settings,
     start_or_resume,
@@ -84,22 +84,22 @@ def test_checkpoints_without_settings_are_nobodys(tmp_path):
 
 
 def test_one_run_at_a_time(tmp_path):
-    with claimed(tmp_path / "run"):
+    with claim(tmp_path / "run"):
         message = f"--output={tmp_path}/run is in use by another run: wait for it, or give another"
-        with pytest.raises(UsageError, match=message), claimed(tmp_path / "run"):
+        with pytest.raises(UsageError, match=message), claim(tmp_path / "run"):
             raise AssertionError("two runs in one directory")
     with (
         pytest.raises(
             DataError, match="none'. Finished checkpoints are kept; mend the cause, then"
         ),
-        claimed(tmp_path / "run"),
+        claim(tmp_path / "run"),
     ):
         (tmp_path / "none").read_bytes()
     (tmp_path / "file").write_text("")
     with pytest.raises(
         UsageError, match=f"--output={tmp_path}/file: it is a file or lies below one"
     ):
-        claimed(tmp_path / "file").__enter__()
+        claim(tmp_path / "file").__enter__()
 
 
 def test_no_flipped_bit_gives_other_settings(tmp_path):

@@ -70,7 +70,7 @@ def test_what_was_made_up_after_a_checkpoint_counts_once(evaluated):
         stored.count(8, line(8, f1=0.25), BY_F1)
     trained = {"kind": "train", "step": 8, "loss": 1.0, "f1": 9.0}
     metrics = [line(4, f1=0.5), trained, line(8, f1=0.25), line(12, f1=0.9)]
-    progress = Progress.resumed(asdict(stored), metrics, BY_F1)
+    progress = Progress.resume(asdict(stored), metrics, BY_F1)
     assert asdict(progress) == {
         "step": 8,
         "best": 0.5,
