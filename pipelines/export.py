@@ -8,7 +8,10 @@ import tyro
 
 from pipelines.host.unused import leave_out_pandas
 from pipelines.inspection.options import ExportOptions
-from schemas.commands.entry import run_entry
+from schemas.commands.entry import import_later, run_entry
+
+# Imports pyarrow and tokenizers.
+export_set = import_later("pipelines.inspection.export_set:export_set")
 
 
 def main(argv: list[str]) -> None:
@@ -17,9 +20,6 @@ def main(argv: list[str]) -> None:
         ExportOptions, prog="python -m pipelines.export", args=argv, use_underscores=True
     )
     leave_out_pandas()
-    # Imports pyarrow and tokenizers, which --help spares.
-    from pipelines.inspection.export_set import export_set
-
     export_set(options)
 
 

@@ -9,7 +9,10 @@ import tyro
 
 from pipelines.host.unused import leave_out_pandas
 from pipelines.inspection.options import InspectOptions
-from schemas.commands.entry import run_entry
+from schemas.commands.entry import import_later, run_entry
+
+# Imports pyarrow and tokenizers.
+show_sets = import_later("pipelines.inspection.show_sets:show_sets")
 
 
 def main(argv: list[str]) -> None:
@@ -18,9 +21,6 @@ def main(argv: list[str]) -> None:
         InspectOptions, prog="python -m pipelines.inspect_shards", args=argv, use_underscores=True
     )
     leave_out_pandas()
-    # Imports pyarrow and tokenizers, which --help spares.
-    from pipelines.inspection.show_sets import show_sets
-
     if code := show_sets(options):
         sys.exit(code)
 

@@ -10,9 +10,13 @@ import tyro
 
 from pipelines.host.unused import leave_out_pandas
 from pipelines.inspection.options import VerifyOptions
-from schemas.commands.entry import run_entry
+from schemas.commands.entry import import_later, run_entry
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError
+
+# Import pyarrow.
+check_corpus = import_later("pipelines.corpus.check:check_corpus")
+is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
 
 
 def main(argv: list[str]) -> None:
@@ -22,9 +26,7 @@ def main(argv: list[str]) -> None:
     )
     leave_out_pandas()
     # Imports numba and tokenizers, 1 s that --help spares.
-    from pipelines.corpus.check import check_corpus
     from pipelines.inspection.checks.set_check import Findings, verify_set
-    from pipelines.writers.output_directory import is_corpus
 
     began = time.monotonic()
     sets = corpora = rows = tokens = documents = 0

@@ -9,9 +9,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schemas.commands.entry import run_entry
+from schemas.commands.entry import import_later, run_entry
 from trainers.flags.run_flags import DecoderFlags, PretrainingFlags, RunFlags
-from trainers.run.program import Trainer, import_later
+from trainers.run.program import Trainer
 from trainers.run.start import main_of
 from trainers.tasks.language_models import ClmFlags, ClmTask
 

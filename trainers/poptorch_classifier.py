@@ -10,10 +10,10 @@ import os
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schemas.commands.entry import run_entry
+from schemas.commands.entry import import_later, run_entry
 from trainers.flags.run_flags import ClassifierFlags, RunFlags
 from trainers.on_poptorch.ipu_flags import IpuComputeFlags
-from trainers.run.program import Plan, Program, Trainer, import_later
+from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 

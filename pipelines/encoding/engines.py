@@ -22,7 +22,12 @@ from pipelines.encoding.splitting.character_sets import CODE_POINTS
 from pipelines.encoding.splitting.patterns import byte_characters, spelt_bytes
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.text_bytes import slices, utf8_bytes
+from schemas.commands.entry import import_later
 from schemas.errors import DataError, TextmillError
+
+# They load numba, which who only looks at a tokenizer does without.
+_find_characters = import_later("pipelines.encoding.splitting.splitter:find_characters")
+_make_engine = import_later("pipelines.encoding.families:make_engine")
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
@@ -156,14 +161,7 @@ class FastEngine:
         import awkward
         import gigatoken
 
-        # It loads numba.
-        from pipelines.encoding.splitting.splitter import find_characters
-
-        self._awkward, self._load, self._find = (
-            awkward,
-            gigatoken.Tokenizer.from_json,
-            find_characters,
-        )
+        self._awkward, self._load = awkward, gigatoken.Tokenizer.from_json
         self._json = json
         self._reference = reference
         self._renew()
@@ -173,7 +171,7 @@ class FastEngine:
         parts, guarded = [], 0
         for batch in slices(text, _FAST_BATCH_BYTES):
             disputed = np.empty(len(batch), bool)
-            self._find(*utf8_bytes(batch), disputed_characters(), disputed)
+            _find_characters(*utf8_bytes(batch), disputed_characters(), disputed)
             guarded += int(disputed.sum())
             parts.append(
                 self._encode_both(batch, disputed)
@@ -301,10 +299,7 @@ def _make_fast(
     """A fast engine for a tokenizer, or why there is none."""
     if why_not_gigatoken(config) is None:
         return FastEngine(tokenizer.to_str().encode(), reference)
-    # It loads numba, which who only looks at a tokenizer does without.
-    from pipelines.encoding.families import make_engine
-
-    return make_engine(config, tokenizer)
+    return _make_engine(config, tokenizer)
 
 
 def _find_difference(fast: Engine, tokenizer: tokenizers.Tokenizer) -> str | None:

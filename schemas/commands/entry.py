@@ -15,8 +15,9 @@ import signal
 import sys
 import traceback
 from contextlib import suppress
+from importlib import import_module
 from types import TracebackType
-from typing import Callable, List, NoReturn, Optional, Set, Type
+from typing import Any, Callable, List, NoReturn, Optional, Set, Type
 
 from schemas.commands.terminal import say
 from schemas.errors import (
@@ -141,6 +142,15 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
         _end(error)
     finally:
         _prepare_end()
+
+
+def import_later(name: str) -> Callable[..., Any]:
+    """A function whose module is imported by its first call: --help and refusals pay no framework.
+
+    import_later("trainers.on_tf.tf_encoder:make_program")(plan, task) imports TensorFlow.
+    """
+    module, _, function = name.partition(":")
+    return lambda *args, **named: getattr(import_module(module), function)(*args, **named)
 
 
 def want_addresses(gigabytes: float, what: str) -> None:

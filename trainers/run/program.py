@@ -9,7 +9,6 @@ read()                                        # [{"loss": 10.8, "counted": 210.0
 import signal
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import (
@@ -208,15 +207,6 @@ class Task(ABC):
     def report(self, folder: Path, rows: List[Measures], title: str) -> List[str]:
         """Writes what compares checkpoints, whose measures have their "step"; lines to print."""
         return []
-
-
-def import_later(name: str) -> Callable[..., Any]:
-    """A function whose module is imported by its first call: --help and refusals pay no framework.
-
-    imported("trainers.on_tf.tf_encoder:make_program")(plan, task) imports TensorFlow.
-    """
-    module, _, function = name.partition(":")
-    return lambda *arguments: getattr(import_module(module), function)(*arguments)
 
 
 class Trainer(NamedTuple):
