@@ -17,6 +17,7 @@ from tests.tools.store_servers import (  # noqa: F401  fixtures
     s3_store,
     store,
 )
+from tests.tools.swig_types import keep_swig_types
 
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
@@ -26,6 +27,11 @@ hypothesis.settings.register_profile(
     "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("no clock")
+
+
+def pytest_unconfigure():
+    """Transformers imports SentencePiece, too."""
+    keep_swig_types()
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,7 @@ What is trained is theirs in all but vocabulary: normalizer, splitting, model, a
 published one can be had as a file, see tests/tools/places.DATA.
 """
 
-import ctypes
 import io
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,11 +25,9 @@ from tokenizers import (
 )
 
 from pipelines.encoding.splitting.patterns import PATTERNS
+from tests.tools.swig_types import keep_swig_types
 
-# SentencePiece's SWIG dies by SIGSEGV where it frees this after its own types, as the interpreter
-# ends: it is never freed.
-for _module in [sys.modules[name] for name in sys.modules if name.startswith("swig_runtime_data")]:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(vars(_module)["type_pointer_capsule"]))
+keep_swig_types()
 
 QWEN35 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
