@@ -232,6 +232,8 @@ def _detect(data: bytes) -> str:
 
 def _utf_16(data: bytes) -> str | None:
     """Which UTF-16 it is by where its NULs are, if at all."""
+    if b"\0" not in data:
+        return None
     half = len(data) // 2
     even, odd = data[::2].count(0), data[1::2].count(0)
     if odd > _NUL_SHARE * half and not even:

@@ -277,6 +277,16 @@ def test_a_record_that_is_too_long_is_refused_without_holding_it(tmp_path):
     assert docs.unusable == {"not_html": 1}
 
 
+def test_a_file_of_any_size_comes_in_pieces_of_a_block(tmp_path):
+    path = write(tmp_path / "x.warc.gz", pages(*range(200)) * 5)
+    pieces = read_all(path, block_bytes=1 << 14)  # of which joined pieces are about
+    assert sum(len(piece.text) for piece in pieces) == 1000
+    assert len(pieces) > 20 and max(piece.source_bytes for piece in pieces) < 1 << 16
+    assert sum(piece.stored_bytes for piece in pieces) == path.stat().st_size
+    places = [place for piece in pieces for place in piece.offsets.tolist()]
+    assert places == list(range(2, 2002, 2))  # after a warcinfo, every second record
+
+
 def outcome(path):
     try:
         docs = read_all(path)
