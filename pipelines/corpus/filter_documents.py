@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from pipelines.corpus.decontamination.hits import Hit
 from pipelines.corpus.filters import Filters, rules_of
-from pipelines.corpus.normalization import normalize_texts
+from pipelines.corpus.normalization import apply_form
 from pipelines.corpus.rules.apply_rules import apply_rules
-from pipelines.readers.documents import Documents, Role
+from pipelines.readers.documents import Documents
 from pipelines.user_filter import Chosen, ask_filter, load_filter
 from schemas.drops import Observed, total_counts
 
@@ -40,7 +40,7 @@ class Filtered(Chosen):
     hits: tuple[Hit, ...] = ()
 
 
-def load_filters(filters: Filters, roles: tuple[Role, ...]) -> None:
+def load_filters(filters: Filters) -> None:
     """Loads what rules need, and the user's function: once a worker, before the first document.
 
     Raises:
@@ -51,7 +51,7 @@ def load_filters(filters: Filters, roles: tuple[Role, ...]) -> None:
         load_filter(filters.filter)
 
 
-def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, ...]) -> Filtered:
+def filter_documents(filters: Filters, documents: Documents) -> Filtered:
     """Normalizes documents, and drops or edits what is not wanted.
 
     A document is dropped for the first reason found.
@@ -62,10 +62,9 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
     """
     if filters == Filters():
         return Filtered(documents, documents.dropped, documents.columns)
-    columns, texts = documents.columns, _texts(roles)
-    if filters.normalize != "none":
-        columns = normalize_texts(columns, texts, filters.normalize)
-    applied = apply_rules(columns, texts, rules_of(filters))
+    text = apply_form(documents.text, filters.normalize)
+    columns = documents.columns.set_column(0, "text", text)
+    applied = apply_rules(columns, rules_of(filters))
     kept, left, reasons = applied.columns, applied.left, applied.reasons
     if filters.filter:
         asked = ask_filter(filters.filter, documents.keep(left, kept))
@@ -84,10 +83,6 @@ def filter_documents(filters: Filters, documents: Documents, roles: tuple[Role, 
         applied.observed,
         tuple(replace(hit, path=documents.reject(n, "", "").path) for n, hit in applied.hits),
     )
-
-
-def _texts(roles: tuple[Role, ...]) -> list[str]:
-    return [role.name for role in roles if role.values.is_text]
 
 
 def _lines(read: Documents, reasons: dict[int, str], measured: dict[int, tuple]) -> bytes:

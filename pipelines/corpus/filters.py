@@ -29,10 +29,7 @@ _FEWEST = 20  # documents for which a rule's share is worth a warning
 
 @dataclass(frozen=True)
 class Filters:
-    """Which documents are kept; a row a family of rules, in the order in which they run.
-
-    What rules judge is all text of a document, its roles together.
-    """
+    """Which documents are kept; a row a family of rules, in the order in which they run."""
 
     normalize: Normalize = "none"
     """Unicode normal form that texts are brought into, before anything else; lines then end with
@@ -79,30 +76,6 @@ class Filters:
             family = getattr(self, row.name)
             if isinstance(family, Family):
                 yield row.name, family.of_paper() if row.name in self._presets else family
-
-    def check_texts(self, texts: int, place: str) -> None:
-        """Refuses flags that judge a text where there is none, or edit it where there are more.
-
-        Args:
-          texts: of a document.
-          place: the task.
-
-        Raises:
-          UsageError: names the flag.
-        """
-        plain = Filters().parameters()
-        for name, value in self.parameters().items() if not texts else ():
-            if value != plain.get(name) and not name.startswith("filter"):
-                raise UsageError(
-                    f"--{name}={value} is of texts, and {place} has none before its template: "
-                    "choose documents with --filter"
-                )
-        for _, family in self.families() if texts > 1 else ():
-            if flag := family.edits():
-                raise UsageError(
-                    f"{flag} takes text out of a document, and documents of {place} are of {texts} "
-                    "texts: leave it out"
-                )
 
     def check_roles(self, roles: Iterable[str]) -> None:
         """Refuses flags that need more of a document than its text, if it has not these roles.

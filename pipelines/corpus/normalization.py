@@ -13,7 +13,6 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 
 from pipelines.host.arrow import pc
@@ -27,22 +26,11 @@ _HAN = 0x20000  # from here on, no character joins with another
 _JAMO = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
 
-def normalize_texts(columns: pa.RecordBatch, texts: list[str], form: str) -> pa.RecordBatch:
-    """Brings lines and characters of texts into normal form, and answers along with their context.
-
-    Args:
-      columns: of all roles.
-      texts: names of those that are text.
-      form: nfc or nfkc.
-    """
-    upper: Form = "NFC" if form == "nfc" else "NFKC"
-    arrays = {name: columns[name] for name in columns.schema.names}
-    arrays |= {name: normalize(normalize_line_ends(columns[name]), upper) for name in texts}
-    if "answers" in arrays and "context" in arrays:
-        arrays["answers"] = normalize_answers(
-            columns["answers"], columns["context"], arrays["context"], upper
-        )
-    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=columns.schema)
+def apply_form(text: pa.LargeStringArray, flag: str) -> pa.LargeStringArray:
+    """Texts with lines and characters in the form of --normalize; none leaves them as they are."""
+    if flag == "none":
+        return text
+    return normalize(normalize_line_ends(text), "NFC" if flag == "nfc" else "NFKC")
 
 
 def normalize(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
@@ -91,40 +79,6 @@ def _in_order(marks: str, form: Form) -> str:
     """Combining marks decomposed and in canonical order (Unicode, D109), which changes no form."""
     parts = {mark: unicodedata.normalize(_DECOMPOSED[form], mark) for mark in set(marks)}
     return "".join(sorted("".join(map(parts.__getitem__, marks)), key=unicodedata.combining))
-
-
-def normalize_answers(
-    answers: pa.ListArray, before: pa.LargeStringArray, after: pa.LargeStringArray, form: Form
-) -> pa.ListArray:
-    """Answers in a normal form, their places moved along with the context's characters.
-
-    Args:
-      answers: list<struct<text, start>> a document; start in characters of the context, or -1.
-      before: the contexts as they were.
-      after: the same, normalized.
-      form: what they were normalized to.
-    """
-    changed = pc.not_equal(before, after)
-    flat = answers.flatten()
-    if not len(flat):
-        return answers
-    text = normalize(normalize_line_ends(flat.field("text").cast(pa.large_string())), form)
-    start = flat.field("start").to_numpy(zero_copy_only=False).copy()
-    document = answers.value_parent_indices().to_numpy()
-    moved = changed.to_numpy(zero_copy_only=False)[document] & (start > 0)
-    for place in np.flatnonzero(moved).tolist():
-        context = before[document[place]].as_py()
-        ahead = context[: start[place]].replace("\r\n", "\n")
-        if context[start[place] - 1 : start[place] + 1] == "\r\n":  # one line end, cut in two
-            ahead = ahead[:-1]
-        start[place] = len(normalize_text(ahead.replace("\r", "\n"), form))
-    kind = answers.type.value_type
-    values = pa.StructArray.from_arrays(
-        [text.cast(kind.field("text").type), pa.array(start, kind.field("start").type)],
-        fields=[kind.field("text"), kind.field("start")],
-    )
-    offsets = np.concatenate([[0], np.cumsum(answers.value_lengths().to_numpy())])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=answers.type)
 
 
 def _may_change(text: pa.LargeStringArray, form: Form) -> pa.BooleanArray:

@@ -72,13 +72,13 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
     def setup(self) -> None:
         """Loads what rules need too."""
         super().setup()
-        load_filters(self._job.filters, self._job.source.roles)
+        load_filters(self._job.filters)
 
     def process(self, block: Block) -> Iterator:
         """Reads, cleans and cuts into partitions."""
         job = self._job
         for piece, documents in enumerate(self.read(block)):
-            filtered = filter_documents(job.filters, documents, job.source.roles)
+            filtered = filter_documents(job.filters, documents)
             batch = make_batch(filtered.documents, keep_source=job.keep_source)
             self.put(DOCUMENTS_SENT, cut_batch(batch, job.partitions))
             yield from self.send()

@@ -11,8 +11,6 @@ from pipelines.corpus.rules.rule import Rule
 from pipelines.host.arrow import pc
 from schemas.drops import Observed, add_observed
 
-_JOINT = pa.scalar("\n", pa.large_string())
-
 
 @dataclass(frozen=True)
 class Applied:
@@ -36,15 +34,14 @@ class Applied:
     measured: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
-def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ...]) -> Applied:
+def apply_rules(columns: pa.RecordBatch, rules: tuple[Rule, ...]) -> Applied:
     """Asks one rule after the other about the documents that those before it keep.
 
     Args:
-      columns: of all roles.
-      texts: names of those that are text; what counts is all of them together.
+      columns: of all roles, the text first.
       rules: in their order.
     """
-    left, text = np.arange(len(columns)), join_texts(columns, texts)
+    left, text = np.arange(len(columns)), columns.column(0)
     reasons: dict[int, str] = {}
     observed: Observed = {}
     hits: list[tuple[int, Hit]] = []
@@ -77,17 +74,8 @@ def apply_rules(columns: pa.RecordBatch, texts: list[str], rules: tuple[Rule, ..
             add_observed(observed, _count_edits(rule.edits, before, text))
     columns = columns.take(pa.array(left)) if reasons else columns
     if is_edited:
-        [name] = texts
-        columns = columns.set_column(columns.schema.get_field_index(name), name, text)
+        columns = columns.set_column(0, "text", text)
     return Applied(left, columns, reasons, observed, tuple(hits), measured)
-
-
-def join_texts(columns: pa.RecordBatch, texts: list[str]) -> pa.LargeStringArray:
-    """All texts of each document together, with a newline between."""
-    if len(texts) == 1:
-        return columns[texts[0]]
-    join = pc.binary_join_element_wise
-    return join(*(columns[name] for name in texts), _JOINT)
 
 
 def _is_empty(text: pa.LargeStringArray) -> np.ndarray:

@@ -59,10 +59,6 @@ class C4(Family):
         """Refuses numbers that cannot be meant."""
         check_numbers(self)
 
-    def edits(self) -> str:
-        """Any of them."""
-        return next((f"--{name}" for name in self.parameters()), "")
-
     def make_rules(self) -> Iterator[Rule]:
         """One rule that edits documents and drops those of which too little is left."""
         if asked := self.parameters():

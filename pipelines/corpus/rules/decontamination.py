@@ -90,11 +90,6 @@ class Decontamination(Family):
         given = self.decontaminate_fields
         return tuple(field.strip() for field in given.split(",")) if given else ()
 
-    def edits(self) -> str:
-        """--decontaminate_unit, where it is smaller than a document."""
-        unit = self.decontaminate_unit
-        return f"--decontaminate_unit={unit}" if unit != "document" else ""
-
     def parameters(self) -> dict[str, Any]:
         """What decides; of targets their content and not their names.
 

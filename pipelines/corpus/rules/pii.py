@@ -63,10 +63,6 @@ class Pii(Family):
         if self.pii_phones and self.pii != "replace":
             raise UsageError("--pii_phones is of --pii=replace: give that too")
 
-    def edits(self) -> str:
-        """--pii=replace."""
-        return "--pii=replace" if self.pii == "replace" else ""
-
     def parameters(self) -> dict[str, Any]:
         """Both flags, where they do something."""
         return vars(self) if self.pii == "replace" else {}

@@ -46,8 +46,7 @@ class Rule:
 
     Attributes:
       reasons: for which it drops documents.
-      judge: judges documents: given all texts of one together, with a newline between, and then a
-        column for each of `roles`.
+      judge: judges documents: given their texts, and then a column for each of `roles`.
       edits: what edited documents are counted under, {"edited": {"c4": 30}}, where it edits texts;
         "" if it does not. The reason of those that an edit leaves without text is the first.
       limits: of each reason, what the measured value is compared with; none where there is none.
@@ -84,10 +83,6 @@ class Family:
     def roles(self) -> dict[str, str]:
         """The roles of documents that the rules need besides the text, and the flags that do."""
         return {}
-
-    def edits(self) -> str:
-        """The flag that lets a rule edit text; "" where none does."""
-        return ""
 
     def parameters(self) -> dict[str, Any]:
         """What decides, by flag, for the fingerprint; without flags that are None."""

@@ -12,6 +12,7 @@ import numpy as np
 from pipelines.corpus.decontamination.finders import put_index
 from pipelines.corpus.decontamination.gram_index import GramIndex, index_targets
 from pipelines.corpus.filters import Filters
+from pipelines.corpus.normalization import apply_form
 from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.corpus.targets.read_targets import read_targets
 from pipelines.runners.block_run import BlockRun
@@ -45,15 +46,16 @@ class TargetReport:
     common: int
 
 
-def find_targets(flags: Decontamination, say: Callable[[str], None]) -> GramIndex:
-    """Reads the targets, and says what is looked for.
+def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
+    """Reads the targets in the normal form of documents, and says what is looked for.
 
     Raises:
       UsageError: no text is long enough to be looked for; or see `read_targets`.
       DataError: see `read_targets`.
     """
+    flags, targets = filters.decontamination, read_targets(filters.decontamination)
     index = index_targets(
-        read_targets(flags),
+        replace(targets, text=apply_form(targets.text, filters.normalize)),
         ngram=flags.decontaminate_ngram,
         least=flags.decontaminate_min_words,
         share=flags.decontaminate_share,
@@ -87,7 +89,7 @@ def prepare_filters(
     flags, folder = filters.decontamination, staging.folder
     if not flags.decontaminate:
         return filters
-    index = find_targets(flags, say)
+    index = find_targets(filters, say)
     common = np.zeros(0, np.int64)
     if limit := flags.decontaminate_max_documents:
         common = _count(filters, run, put_index(index, folder), staging)

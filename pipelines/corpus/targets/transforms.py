@@ -23,7 +23,6 @@ from pipelines.corpus.decontamination.common_grams import (
 from pipelines.corpus.decontamination.finders import load_finder
 from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import Filters
-from pipelines.corpus.rules.apply_rules import join_texts
 from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import ALL, BlockJob
 from pipelines.runners.block_steps import BlockStep, spread_blocks
@@ -70,7 +69,7 @@ class FindGrams(BlockStep[GramJob]):
     def setup(self) -> None:
         """Loads the n-grams and what rules need too."""
         super().setup()
-        load_filters(self._job.filters, self._job.source.roles)
+        load_filters(self._job.filters)
         self._finder = load_finder(self._job.index)
 
     def start_bundle(self) -> None:
@@ -81,10 +80,9 @@ class FindGrams(BlockStep[GramJob]):
     def process(self, block: Block) -> None:
         """Looks through the documents of a block."""
         job = self._job
-        texts = [role.name for role in job.source.roles if role.values.is_text]
         for documents in self.read(block):
-            filtered = filter_documents(job.filters, documents, job.source.roles)
-            found = find_holders(self._finder, join_texts(filtered.documents.columns, texts))
+            filtered = filter_documents(job.filters, documents)
+            found = find_holders(self._finder, filtered.documents.columns["text"])
             self._holders = add_holders([self._holders, found], job.limit)
         self._blocks.append(block.index)
 

@@ -10,23 +10,13 @@ import pytest
 
 from pipelines.corpus.filter_documents import filter_documents
 from pipelines.corpus.filters import Filters, in_order, warn_of
-from pipelines.readers.documents import ANSWERS, Documents, Role, batch_of
+from pipelines.readers.documents import Documents, Role, batch_of
 from schemas.drops import Funnel, Removed
 from schemas.errors import DataError, UsageError
 from tests.tools.filter_factory import filters_of
 
 TEXT = (Role("text", "string", "text"),)
-PAIR = (
-    Role("text", "string", "premise"),
-    Role("text_pair", "string", "hypothesis"),
-    Role("label", "label", "label"),
-)
-QUESTION = (
-    Role("question", "string", "question"),
-    Role("context", "string", "context"),
-    Role("answers", "answers", "answers"),
-    Role("id", "id", "id"),
-)
+FIELDS = (Role("text", "string", "text"), Role("label", "label", "label"), Role("id", "id", "id"))
 
 
 BLANK = {"empty": 3}  # dropped before any filter
@@ -53,7 +43,7 @@ def module(tmp_path, monkeypatch):
 def test_each_document_is_dropped_for_one_reason_and_counted():
     texts = ["hi", "a text that stays", "x" * 40, "oneword", "no no no no", "as long as this one"]
     filters = filters_of(min_chars=3, max_chars=39, min_words=2, max_repetition=0.5)
-    made = filter_documents(filters, documents(texts), TEXT)
+    made = filter_documents(filters, documents(texts))
     assert made.documents.text.to_pylist() == ["a text that stays", "as long as this one"]
     rules = {"min_chars": 1, "max_chars": 1, "min_words": 1, "max_repetition": 1}
     assert made.dropped == {**BLANK, **rules} and made.read == len(texts) + 3
@@ -63,65 +53,38 @@ def test_each_document_is_dropped_for_one_reason_and_counted():
 
 def test_limits_themselves_are_kept():
     texts = ["ab", "abc", "abcd", "æøå", "a b", "a b c"]
-    kept = filter_documents(
-        filters_of(min_chars=3, max_chars=3), documents(texts), TEXT
-    ).documents.text
+    kept = filter_documents(filters_of(min_chars=3, max_chars=3), documents(texts)).documents.text
     assert kept.to_pylist() == ["abc", "æøå", "a b"]
-    kept = filter_documents(filters_of(min_words=2), documents(texts), TEXT).documents.text
+    kept = filter_documents(filters_of(min_words=2), documents(texts)).documents.text
     assert kept.to_pylist() == ["a b", "a b c"]
     # 3 of 10 characters stand in a line that was there before.
     text = ["yes\nyes\nfour"]
     assert (
-        len(filter_documents(filters_of(max_repetition=0.3), documents(text), TEXT).documents.text)
-        == 1
+        len(filter_documents(filters_of(max_repetition=0.3), documents(text)).documents.text) == 1
     )
     assert (
-        len(filter_documents(filters_of(max_repetition=0.29), documents(text), TEXT).documents.text)
-        == 0
+        len(filter_documents(filters_of(max_repetition=0.29), documents(text)).documents.text) == 0
     )
 
 
 def test_without_filters_nothing_is_touched():
     given = documents(["e\u0301", ""])
-    made = filter_documents(filters_of(keep_rejects=True), given, TEXT)
-    assert made.documents.columns is given.columns
+    made = filter_documents(filters_of(keep_rejects=True), given)
+    assert made.documents.text.equals(given.text)
     assert (made.dropped, made.lines) == (BLANK, b"")
-
-
-def test_texts_of_a_document_count_together():
-    columns = (["abc", "abc"], ["d e", "d"], ["0", "1"])
-    made = filter_documents(
-        filters_of(min_chars=7, min_words=3), documents(*columns, roles=PAIR), PAIR
-    )
-    assert made.documents.columns.to_pylist() == [{"text": "abc", "text_pair": "d e", "label": "0"}]
-    assert made.dropped == {**BLANK, "min_chars": 1}
 
 
 def test_normalization_comes_before_what_is_measured():
     given = documents(["e\u0301" * 3, "éé", "ﬁn"])
-    composed = filter_documents(filters_of(normalize="nfc", max_chars=3), given, TEXT).documents
+    composed = filter_documents(filters_of(normalize="nfc", max_chars=3), given).documents
     assert composed.text.to_pylist() == ["ééé", "éé", "ﬁn"]
-    compatible = filter_documents(filters_of(normalize="nfkc", min_chars=3), given, TEXT).documents
+    compatible = filter_documents(filters_of(normalize="nfkc", min_chars=3), given).documents
     assert compatible.text.to_pylist() == ["ééé", "fin"]
-
-
-def test_answers_are_found_where_their_context_has_them_after_normalization():
-    context, answer = "cafe\u0301 noir, cafe\u0301", "cafe\u0301"
-    given = documents(
-        ["Que\u0301?"], [context], [[{"text": answer, "start": 12}]], ["q\u0301"], roles=QUESTION
-    )
-    kept = filter_documents(filters_of(normalize="nfc"), given, QUESTION).documents
-    [made] = kept.columns.to_pylist()
-    assert made["answers"] == [{"text": "café", "start": 11}]
-    assert made["context"][11:] == "café"
-    assert made["question"] == "Qué?"
-    assert made["id"] == "q\u0301"  # a name, which others may refer to
-    assert given.columns.schema.field("answers").type == ANSWERS
 
 
 def test_dropped_texts_are_kept_where_asked_for():
     texts = ["line\nbreak", "stays with us", 'q"', "nul\0"]
-    made = filter_documents(filters_of(min_words=3, keep_rejects=True), documents(texts), TEXT)
+    made = filter_documents(filters_of(min_words=3, keep_rejects=True), documents(texts))
     assert [json.loads(line) for line in made.lines.decode().splitlines()] == [
         {
             "reason": "min_words",
@@ -139,27 +102,24 @@ def test_a_function_is_asked_about_what_the_others_keep(module):
     name = module(
         "def choose(document):\n"
         "    assert len(document['text']) >= 3, document\n"
-        "    if 'buy' in document['text'] + document['text_pair'] or document['label'] == '9':\n"
+        "    if 'buy' in document['text'] or document['label'] == '9':\n"
         "        return 'spam'\n"
     )
-    columns = (["ab", "let us", "buy!", "news"], ["c", "buy now", "x", "y"], ["0", "0", "1", "9"])
-    made = filter_documents(
-        filters_of(filter=name, min_chars=5, keep_rejects=True),
-        documents(*columns, roles=PAIR),
-        PAIR,
-    )
+    columns = (["ab", "buy now", "buy!", "news"], ["0", "0", "1", "9"], ["a", "b", "c", "d"])
+    filters = filters_of(filter=name, min_chars=4, keep_rejects=True)
+    made = filter_documents(filters, documents(*columns, roles=FIELDS))
     assert made.documents.columns.to_pylist() == []
     assert made.dropped == {**BLANK, "min_chars": 1, "filter:spam": 3}
     first = json.loads(made.lines.splitlines()[0])
     assert first == {
         "reason": "min_chars",
-        "measured": 4,
-        "limit": 5,
+        "measured": 2,
+        "limit": 4,
         "path": "",
         "offset": None,
         "text": "ab",
-        "text_pair": "c",
         "label": "0",
+        "id": "a",
     }
 
 
@@ -181,7 +141,7 @@ FAULTY = {
 def test_a_faulty_function_is_named_with_its_document(module, body, said):
     name = module(f"def choose(document):\n    {body}\n")
     with pytest.raises(DataError) as error:
-        filter_documents(filters_of(filter=name), documents(["some text"]), TEXT)
+        filter_documents(filters_of(filter=name), documents(["some text"]))
     for words in (f"--filter={name}", *said):
         assert words in str(error.value)
     assert "\n" not in str(error.value)  # a worker's message comes back as one line
@@ -190,13 +150,13 @@ def test_a_faulty_function_is_named_with_its_document(module, body, said):
 def test_a_function_may_not_give_remarks_for_reasons(module):
     name = module("def choose(document):\n    return 'long: %d' % len(document['text'])\n")
     with pytest.raises(DataError, match="101 different reasons"):
-        filter_documents(filters_of(filter=name), documents(["x" * n for n in range(1, 102)]), TEXT)
+        filter_documents(filters_of(filter=name), documents(["x" * n for n in range(1, 102)]))
 
 
 def test_ids_name_documents():
-    given = documents(["Who?"], ["Me."], [[]], ["q7"], roles=QUESTION)
+    given = documents(["Who?"], ["me"], ["q7"], roles=FIELDS)
     with pytest.raises(DataError, match="'q7', which begins 'Who[?]'"):
-        filter_documents(filters_of(filter="operator:itemgetter"), given, QUESTION)
+        filter_documents(filters_of(filter="operator:itemgetter"), given)
 
 
 UNUSABLE = {

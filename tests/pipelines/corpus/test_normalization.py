@@ -8,13 +8,11 @@ from hypothesis import strategies as st
 
 from pipelines.corpus import normalization
 from pipelines.corpus.normalization import (
+    apply_form,
     normalize,
-    normalize_answers,
     normalize_line_ends,
     normalize_text,
-    normalize_texts,
 )
-from pipelines.readers.documents import ANSWERS
 
 FORMS = ("NFC", "NFKC")
 POINTS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
@@ -71,36 +69,6 @@ def test_normal_text_is_not_copied():
     assert normalize(text, "NFC") is text
 
 
-def test_places_of_answers_move_with_their_context():
-    before = column(["cafe\u0301 noir", "plain", "fi\u0301n, fi\u0301n"])
-    after = normalize(before, "NFC")
-    answers = pa.array(
-        [
-            [{"text": "noir", "start": 6}, {"text": "cafe\u0301", "start": 0}],
-            [],
-            [{"text": "fi\u0301n", "start": 6}, {"text": "unknown", "start": -1}],
-        ],
-        ANSWERS,
-    )
-    moved = normalize_answers(answers, before, after, "NFC")
-    assert moved.type == ANSWERS
-    assert moved.to_pylist() == [
-        [{"text": "noir", "start": 5}, {"text": "café", "start": 0}],
-        [],
-        [{"text": "fín", "start": 5}, {"text": "unknown", "start": -1}],
-    ]
-    for context, found in zip(after.to_pylist(), moved.to_pylist(), strict=True):
-        for answer in found:
-            if answer["start"] >= 0:
-                assert context[answer["start"] :].startswith(answer["text"])
-
-
-def test_no_answers_at_all():
-    none = pa.array([[], []], ANSWERS)
-    text = column(["e\u0301", "b"])
-    assert normalize_answers(none, text, normalize(text, "NFC"), "NFC") is none
-
-
 @given(st.lists(st.text("a\r\né", max_size=9)))
 def test_lines_end_with_a_newline(documents):
     text = column(["\r", *documents]).slice(1)
@@ -110,20 +78,7 @@ def test_lines_end_with_a_newline(documents):
         assert normalize_line_ends(text) is text
 
 
-@given(st.text("ae\u0301\r\n", max_size=12), st.text("ae\r\n", min_size=1, max_size=5))
-def test_answers_move_with_line_ends(ahead, answer):
-    """But for one that begins in the middle of what becomes one character."""
-    context = ahead + "x" + answer + "x"
-    answers = pa.array([[{"text": answer, "start": len(ahead) + 1}]], ANSWERS)
-    columns = pa.record_batch({"context": column([context]), "answers": answers})
-    made = normalize_texts(columns, ["context"], "nfc")
-    [found] = made["answers"].to_pylist()[0]
-    assert made["context"][0].as_py()[found["start"] :].startswith(found["text"])
-    assert "\r" not in found["text"]
-
-
-def test_an_answer_that_begins_with_the_second_half_of_a_line_end():
-    answers = pa.array([[{"text": "\nb", "start": 2}]], ANSWERS)
-    columns = pa.record_batch({"context": column(["a\r\nb"]), "answers": answers})
-    made = normalize_texts(columns, ["context"], "nfc")
-    assert made["answers"].to_pylist() == [[{"text": "\nb", "start": 1}]]
+def test_flags_name_forms():
+    text = column(["e\u0301\r\nﬁn"])
+    shown = {flag: apply_form(text, flag)[0].as_py() for flag in ("none", "nfc", "nfkc")}
+    assert shown == {"none": "e\u0301\r\nﬁn", "nfc": "é\nﬁn", "nfkc": "é\nfin"}

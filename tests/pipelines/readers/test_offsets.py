@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.corpus.filter_documents import filter_documents
-from pipelines.readers.documents import TEXT_ROLES
 from pipelines.readers.sources import Source, plan_blocks, read_block
 from tests.tools.filter_factory import filters_of
 
@@ -87,7 +86,7 @@ def test_offsets(name, tmp_path):
     seen = []
     for block in plan_blocks(source):
         for documents in read_block(block, source):
-            long = filter_documents(filters_of(min_chars=30), documents, TEXT_ROLES).documents
+            long = filter_documents(filters_of(min_chars=30), documents).documents
             for kept in (documents, long):
                 assert len(kept.offsets) == len(kept.text) == sum(n for *_, n in kept.files)
                 for number, text in enumerate(kept.text.to_pylist()):

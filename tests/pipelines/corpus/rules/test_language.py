@@ -32,9 +32,7 @@ def documents(texts):
 
 
 def test_documents_of_other_languages_are_dropped_and_all_are_counted():
-    made = filter_documents(
-        filters_of(language="nb,nn:0.5"), documents([*TEXTS.values(), "12 34"]), TEXT
-    )
+    made = filter_documents(filters_of(language="nb,nn:0.5"), documents([*TEXTS.values(), "12 34"]))
     assert made.documents.text.to_pylist() == [TEXTS["no"], TEXTS["nn"]]
     assert made.dropped == {"language:other": 3}
     counts = dict(made.observed["language"])
@@ -43,16 +41,16 @@ def test_documents_of_other_languages_are_dropped_and_all_are_counted():
 
 
 def test_who_is_not_sure_enough_is_dropped():
-    made = filter_documents(filters_of(language="en:0.65"), documents(["a", TEXTS["en"]]), TEXT)
+    made = filter_documents(filters_of(language="en:0.65"), documents(["a", TEXTS["en"]]))
     assert made.documents.text.to_pylist() == [TEXTS["en"]]
     assert sum(made.dropped.values()) == 1 and "0.9 to 1.0" in made.observed["language_probability"]
-    sure = filter_documents(filters_of(language="en:1"), documents([TEXTS["en"]]), TEXT)
+    sure = filter_documents(filters_of(language="en:1"), documents([TEXTS["en"]]))
     assert sure.dropped == {"language:unsure": 1}
 
 
 def test_the_quick_identifier_tells_no_probability():
     filters = filters_of(language="en,nb", language_identifier="quick")
-    made = filter_documents(filters, documents([TEXTS["en"], TEXTS["de"]]), TEXT)
+    made = filter_documents(filters, documents([TEXTS["en"], TEXTS["de"]]))
     assert made.documents.text.to_pylist() == [TEXTS["en"]]
     assert made.observed == {"language": {"en": 1, "de": 1}}
     recorded = filters.parameters()

@@ -250,11 +250,3 @@ def test_numbers_that_cannot_be_meant(flags, said):
     with pytest.raises(UsageError) as error:
         flags()
     assert said in str(error.value)
-
-
-def test_lines_are_taken_out_of_one_text_only():
-    filters_of(quality="c4").check_texts(1, "--task=mlm")
-    with pytest.raises(UsageError, match="--task=pairs are of 2 texts"):
-        filters_of(quality="c4").check_texts(2, "--task=pairs")
-    with pytest.raises(UsageError, match="--gopher_min_words=50 is of texts"):
-        filters_of(quality="gopher").check_texts(0, "--task=chat")

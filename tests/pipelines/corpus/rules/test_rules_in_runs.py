@@ -72,3 +72,14 @@ def test_a_recipe_runs(tmp_path, recipe):
     assert corpus.stats.total().documents in (1, 2)
     assert not any("Menu" in text for text in texts_of(corpus))
     assert corpus.stats.broken_equations() == []
+
+
+def test_targets_are_brought_into_the_normal_form_of_documents(tmp_path):
+    """U+0958 is no character of NFC: it becomes two."""
+    question = "\u0958 \u0959 does cafe\u0301 noir come with milk today"
+    write_pages(tmp_path / "pages.jsonl", [(f"Well, {question}?", ""), (PAGE, "")])
+    (tmp_path / "questions.txt").write_text(question)
+    flags = [f"--input={tmp_path}/pages.jsonl", f"--decontaminate={tmp_path}/questions.txt"]
+    for form, due in (("nfc", {"contaminated": 1}), ("none", {"contaminated": 1})):
+        main([*flags, f"--normalize={form}", f"--output={tmp_path}/{form}"])
+        assert read_corpus(f"{tmp_path}/{form}").stats.dropped == due

@@ -32,7 +32,7 @@ STRIPS = Rule(("nothing_left",), strip_x, edits="strip")
 def test_rules_drop_edit_and_count_one_after_the_other():
     texts = ["a", "xxab", "abc", "xx", "a" * 9, "abcx"]
     columns = pa.RecordBatch.from_pydict({"text": column(texts), "label": list("uvwxyz")})
-    applied = apply_rules(columns, ["text"], (LENGTHS, STRIPS, LENGTHS))
+    applied = apply_rules(columns, (LENGTHS, STRIPS, LENGTHS))
     assert applied.reasons == {0: "short", 4: "long", 3: "nothing_left"}
     assert applied.left.tolist() == [1, 2, 5]
     assert applied.columns.to_pylist() == [
@@ -46,8 +46,14 @@ def test_rules_drop_edit_and_count_one_after_the_other():
     assert applied.observed["edited_bytes"] == {"strip": 3}
 
 
-def test_texts_of_a_document_are_judged_together():
-    columns = pa.RecordBatch.from_pydict({"a": column(["b", "ab"]), "b": column(["", "abcdef"])})
-    applied = apply_rules(columns, ["a", "b"], (LENGTHS,))
-    assert applied.reasons == {1: "long"} and applied.columns.to_pylist() == [{"a": "b", "b": ""}]
-    assert applied.observed == {"seen": {"b\n": 1, "ab\nabcdef": 1}}
+def test_a_rule_may_judge_by_other_fields_of_the_documents_that_are_left():
+    columns = pa.RecordBatch.from_pydict(
+        {"text": column(["a", "bc", "de"]), "n": column(list("xyz"))}
+    )
+
+    def judge(text, field):
+        assert (text.to_pylist(), field.to_pylist()) == (["bc", "de"], ["y", "z"])
+        return Judged(np.array([False, True]))
+
+    applied = apply_rules(columns, (LENGTHS, Rule(("by_field",), judge, roles=("n",))))
+    assert applied.reasons == {0: "short", 2: "by_field"}

@@ -57,7 +57,7 @@ def test_documents_are_dropped_by_the_role_url(tmp_path):
     ]
     given = Documents(batch_of(arrays, roles), 0, (), 9)
     filters = Filters(url_blocklist=family, keep_rejects=True)
-    made = filter_documents(filters, given, roles)
+    made = filter_documents(filters, given)
     assert made.documents.text.to_pylist() == ["b", "c"]
     assert made.dropped == {"url_blocklist:domain": 1, "url_blocklist:word": 1}
     assert b'"measured": "bad.com", "limit": null' in made.lines
