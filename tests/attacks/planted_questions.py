@@ -4,7 +4,7 @@
 
 Each different question of the development set goes into one document: verbatim, with other case and
 punctuation, or verbatim in the middle of a document of 20. Prints, for each corpus and way, how
-many were planted and how many of their documents build_shards dropped, with precision and recall;
+many were planted and how many of their documents build_corpus dropped, with precision and recall;
 how long it took with and without the flag; and the MB/s of the rule alone. With the Python of an
 environment that has datatrove, also its NGramsDecontFilter over some of the documents. Exit code 1
 below a precision of 0.99 or a recall of 0.95.
@@ -95,7 +95,7 @@ def _run_corpus(
     right = sum(found[way] for way in WAYS)
     precision, recall = right / max(len(dropped), 1), right / sum(planted[way] for way in WAYS)
     print(f"\nprecision {precision:.4f}, recall {recall:.4f}, wrongly dropped {found['']:,}")
-    print(f"build_shards: {plain:.1f} s without the flag, {asked:.1f} s with it")
+    print(f"build_corpus: {plain:.1f} s without the flag, {asked:.1f} s with it")
     _print_speed([text for text, _ in documents])
     if options.peer:
         few = documents[:: max(1, len(documents) // _PEER_DOCUMENTS)]
@@ -130,15 +130,8 @@ def _plant(texts: list[str], questions: list[str]) -> Iterator[tuple[str, str]]:
 def _build(source: Path, flags: list[str]) -> float:
     """Seconds of a build."""
     began = time.monotonic()
-    command = [
-        "-m",
-        "pipelines.build_shards",
-        "--task=clm",
-        "--max_length=1024",
-        f"--input={source}",
-    ]
-    command += [f"--tokenizer={DATA}/tokenizers/gpt2", f"--output={source.with_suffix('')}"]
-    command += ["--overwrite", "--keep_rejects", "--explain=never", *flags]
+    command = ["-m", "pipelines.build_corpus", f"--input={source}", "--normalize=none"]
+    command += [f"--output={source.with_suffix('')}", "--overwrite", "--keep_rejects", *flags]
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True, capture_output=True)
     return time.monotonic() - began
 
