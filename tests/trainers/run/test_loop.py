@@ -605,6 +605,7 @@ FULL = """
 import resource, sys
 from tests.tools.numpy_program import Diary, NumpyFlags, numpy_trainer
 from schemas.errors import DataError
+from tests.tools.run_reading import change_flags
 from trainers.flags.command_line import make_flags
 from trainers.run import start
 start.draw_curve = lambda lines, path, *_, **__: open(path, "w").close()
