@@ -25,6 +25,7 @@ from schemas.errors import DataError, UsageError
 FIELDS = ("content_type", "date", "id", "text", "title", "url")
 _MARK = b"WARC/"
 _BREAK = b"\r\n"
+_CHUNK_BYTES = 1 << 20  # a few records
 _LONGEST_HEAD = 1 << 16  # bytes of a record's headers, and of a response's
 _STATUS = 64  # bytes that hold the status of a response
 _ZLIB = {"gzip": 31, "x-gzip": 31, "deflate": 47}  # wbits by content encoding
@@ -50,7 +51,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     Raises:
       DataError: the file is damaged, or is no WARC.
     """
-    chunks = Chunks(raw, part, source.block_bytes)
+    chunks = Chunks(raw, part, min(source.block_bytes, _CHUNK_BYTES))
     content = _Content(chunks, part.path)
     if content.peek(len(_MARK)) != _MARK:
         refuse_foreign(content.peek(PEEKED), part.path, unpacked=is_compressed(part.path))
