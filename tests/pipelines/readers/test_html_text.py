@@ -228,7 +228,7 @@ def test_a_hard_page_neither_hangs_nor_ends_the_process(name, html):
         read_page(b"<html><body>" + HARD[name].encode() + b" words", "text/html", html)
     except UnusablePageError as error:
         assert error.reason in ("html_too_deep", "html_too_large", "html_broken", "not_html")
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 20  # not minutes
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
