@@ -55,6 +55,8 @@ from pipelines.runners.shuffle_steps import KeyedStep, SendingStep, Wiring, tag_
 from pipelines.storage.store import load
 from pipelines.writers.staging import check_turn
 
+_EDGE_BYTES = 4 << 20  # of edges that are sent together
+
 
 class _Step(KeyedStep[FindJob], ABC):
     REPORT = FindReport
@@ -143,7 +145,8 @@ class Verify(SendingStep[FindJob]):
             if job.rounds:
                 edges, to = first_messages(edges)
             self.put(ROUNDS, batches_by_key(edges, to))
-            yield from self.send()
+            if self._outboxes[ROUNDS].bytes > _EDGE_BYTES:  # not a file for each value with sets
+                yield from self.send()
 
 
 class Settle(_Step):
