@@ -32,7 +32,7 @@ ROOM = 64
 NEAREST = 8
 ENOUGH = 4
 DEPTH = 2
-_SURE = 3.5  # standard deviations
+_SURE = 3  # standard deviations
 _PAIRS_AT_ONCE = 1 << 18
 
 
@@ -51,8 +51,8 @@ def find_pairs(
       number of members that were not compared as they should be.
     """
     members = _rank(members)
+    limits = _mismatches(bands, threshold)
     for depth in range(1 + DEPTH):
-        limits = _mismatches(bands, threshold, bands.rows + 8 * depth)
         left_out = np.zeros(len(members), bool)
         yield from ((pairs, 0) for pairs in _pair(members, limits, left_out))
         members = members.take(np.flatnonzero(left_out))
@@ -81,16 +81,12 @@ def _differs(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def _mismatches(bands: Bands, threshold: Fraction, equal: int) -> tuple[int, int]:
-    """The most hashes in which two sketches differ that may be, and that seem, similar.
-
-    In a bucket some hashes are `equal`, whatever the similarity is: the others tell it.
-    """
+def _mismatches(bands: Bands, threshold: Fraction) -> tuple[int, int]:
+    """The most hashes in which two sketches differ that may be, and that seem, similar."""
     hashes = min(bands.hashes, SKETCH_HASHES)
-    others = max(hashes - equal, 0)
     chance = 3 / 4 * float(1 - threshold)  # of a hash to differ in its two bits
-    spread = (others * chance * (1 - chance)) ** 0.5
-    return int(others * chance + _SURE * max(spread, 1)), int(hashes * chance)
+    spread = (hashes * chance * (1 - chance)) ** 0.5
+    return int(hashes * chance + _SURE * max(spread, 1)), int(hashes * chance)
 
 
 def _pair(
