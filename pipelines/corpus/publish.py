@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from pipelines.corpus.decontamination.hits import hits_file
+from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
 from pipelines.corpus.report import report_file
 from pipelines.readers.sources import file_digests, read_blocks
@@ -71,4 +72,5 @@ def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
         raise DataError(
             f"no document is left to write; read: {statistics.documents_read:,} "
             f"({reasons or 'only blank lines'})"
+            + "".join(f"; {cause}" for cause in warn_of(statistics.funnel, statistics.observed))
         )

@@ -99,12 +99,7 @@ def prepare_filters(
         )
     kept = index.without(common)
     store.write_file(os.path.join(folder, DECONTAMINATION), _report(index, kept, common))
-    return with_index(filters, put_index(kept, folder))
-
-
-def with_index(filters: Filters, path: str) -> Filters:
-    """The filters with the place of the n-grams."""
-    return replace(filters, decontamination=replace(filters.decontamination, index=path))
+    return replace(filters, decontamination=replace(flags, index=put_index(kept, folder)))
 
 
 def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.build_corpus import main
 from pipelines.corpus.sidecars import read_corpus
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from tests.tools.quality_verdicts import WORDS
 
 PAGE = "The old harbour has a long wall, and boats lie behind it in the winter. "
@@ -58,6 +58,9 @@ def test_a_rule_that_takes_nearly_all_is_warned_of(tmp_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "c4:min_sentences drops 39 of the 40 documents that it sees: C4 takes a line" in printed
     assert "--c4_line_ends=no" in printed
+    (tmp_path / "novel.txt").write_text("\n\n".join(paragraphs))
+    with pytest.raises(DataError, match="no document is left.*39 documents that it sees: C4 take"):
+        main([*flags, f"--output={tmp_path}/none"])
 
 
 @pytest.mark.parametrize("recipe", ["fineweb", "c4", "gopher", "multilingual"])
