@@ -10,10 +10,10 @@ from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.sources import AUTO, Source
 
 _INPUT_HELP = (
-    "What to read; may be given more than once. A file, a glob (with ** and {a,b}), a directory, "
-    "@LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON Lines, CSV, TSV and "
-    "SQuAD's JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow; in build_corpus WARC and HTML. "
-    "Fields have names: --text_field=..."
+    "What to read; may be given more than once. A corpus of build_corpus, a file, a glob (with ** "
+    "and {a,b}), a directory, @LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON "
+    "Lines, CSV, TSV and SQuAD's JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow; in "
+    "build_corpus WARC and HTML. Fields have names: --text_field=..."
 )
 _FORMATS = "|".join((AUTO, *FORMATS))
 

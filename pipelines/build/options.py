@@ -4,11 +4,13 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
 from pipelines.input_options import InputFlags, Reading
+from pipelines.readers.corpus_files import corpus_parameters
+from pipelines.readers.files import expand_lists
 from pipelines.readers.sources import Block, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
@@ -181,6 +183,11 @@ class BuildOptions(Generic[T]):
         """How inputs are read, those of any split; its patterns are of one."""
         return next(iter(self.sources().values()))
 
+    def _corpora(self) -> dict[str, Any]:
+        """What decides of the corpora among the inputs."""
+        patterns = (pattern for source in self.sources().values() for pattern in source.patterns)
+        return corpus_parameters(expand_lists(tuple(patterns)))
+
     def blocks(self) -> list[Block]:
         """All blocks of all inputs.
 
@@ -221,6 +228,7 @@ class BuildOptions(Generic[T]):
             "document": self.reading.document,
             **{name: value for name, value in reading if value != default[name]},
             **roles,
+            **self._corpora(),
             **filter_parameters(self.filter),
             **contract.pop("parameters"),
         }

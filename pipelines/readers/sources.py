@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
+from pipelines.readers.corpus_files import find_corpus, refuse_changed
 from pipelines.readers.documents import (
     MAX_DOCUMENT_BYTES,
     TEXT_ROLES,
@@ -66,7 +67,7 @@ class Source:
     """What to read and what a document is.
 
     Attributes:
-      patterns: files, directories, globs (`**` matches folders), `@list.txt` of such, or
+      patterns: files, directories, corpora, globs (`**` matches folders), `@list.txt` of such, or
         `hf:PATH_OR_NAME[:config][:split]`; local or of a store.
       document: in text files, a document: a line, a paragraph (blank lines between) or a file.
         Where a label is asked for it is a file, and the name of its folder is the label.
@@ -170,9 +171,14 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
     for given in source.patterns:
         for pattern in expand_lists((given,)):
             split = None
+            hashes: dict[str, str] = {}
             if pattern.startswith(HUGGING_FACE):
                 split = huggingface.find_split(pattern.removeprefix(HUGGING_FACE))
                 found = [(path, os.path.getsize(path)) for path in split.paths]
+            elif corpus := find_corpus(pattern):
+                corpus.check_roles(source.roles)
+                found = [(corpus.path(file), file.bytes) for file in corpus.files]
+                hashes = {corpus.path(file): file.sha256 for file in corpus.files}
             else:
                 found = find_files(
                     pattern, label_folders=source.has_labels, web_pages=bool(source.html)
@@ -181,7 +187,8 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
                 key = identity(path, label_folders=source.has_labels)
                 name = names.setdefault(key, path)
                 again = again or (path if name in files else "")
-                files[name] = Part(name, size, 0, size, input=given), split
+                sha256 = hashes.get(path, "")
+                files[name] = Part(name, size, 0, size, input=given, sha256=sha256), split
     if again:
         say(f"note: a file is named more than once, and read once: {again}", sys.stderr)
     if not sum(part.size for part, _ in files.values()):
@@ -267,6 +274,8 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
     pending: list[Documents] = []
     pending_bytes = 0
     for part in block.parts:
+        if part.sha256 and not part.start:
+            refuse_changed(part.path, part.sha256)
         with open_file(part.path) as raw:
             check_size(raw, part.path, part.size)
             row = FORMATS[part.format]

@@ -133,6 +133,7 @@ class Part:
       spans: the stored bytes that count, where these are not all from start to stop.
       classes: names of class numbers by field, where the file itself says otherwise.
       input: the --input that names the file; the last one if there are several.
+      sha256: of the whole file, where a corpus' manifest says it; "" where nothing does.
     """
 
     path: str
@@ -145,6 +146,7 @@ class Part:
     spans: tuple[tuple[int, int], ...] = ()
     classes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     input: str = field(default="", compare=False)
+    sha256: str = ""
 
     @property
     def bytes(self) -> int:

@@ -8,7 +8,9 @@ import tyro
 
 from pipelines.encoding.splitting.patterns import NAMES, pattern_of
 from pipelines.input_options import InputFlags
+from pipelines.readers.corpus_files import corpus_parameters
 from pipelines.readers.documents import Role
+from pipelines.readers.files import expand_lists
 from pipelines.readers.sources import Source
 from pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
 from pipelines.train.models.table import BPE, MODELS, ModelKind
@@ -62,7 +64,8 @@ class TextFlags(InputFlags):
         --group_field decides too: a document whose group is no name is refused.
         """
         own = {"text_field": self.text_field, "group_field": self.group_field}
-        return super().parameters() | own | filter_parameters(self.filter)
+        corpora = corpus_parameters(expand_lists(self.input))
+        return super().parameters() | own | corpora | filter_parameters(self.filter)
 
 
 @dataclass(frozen=True)

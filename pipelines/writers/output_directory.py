@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterable
 
+from pipelines.readers.corpus_files import CORPUS, is_corpus
 from pipelines.readers.sources import Block, hash_inputs
 from pipelines.storage import store
 from pipelines.storage.store import is_url
@@ -12,10 +13,8 @@ from schemas.manifest import MANIFEST
 from schemas.sidecar import Inputs, Schema, SetInfo, read_set
 from schemas.stores import store as stores
 from schemas.stores.set_files import Cache
-from schemas.typed_json import parse_json
 
 TOKENIZER_REPORT = "report.json"
-CORPUS = "corpus"  # what the schema.json of a corpus says it is of
 # A file that tells what a directory holds; the first that is there decides.
 _KINDS = {
     MANIFEST: "a shard set",  # or a corpus: see `is_corpus`
@@ -44,18 +43,6 @@ def refuse_others(output: str, own: str) -> None:
             f"--output={output} holds {kinds[found]} ({name}), which must stay as it is: give "
             "another directory"
         )
-
-
-def is_corpus(directory: str) -> bool:
-    """Whether a directory, or a URL, holds a corpus: its schema.json says so."""
-    path = os.path.join(directory, "schema.json")
-    if not store.exists(os.path.join(directory, MANIFEST)) or not store.exists(path):
-        return False
-    try:
-        values = parse_json(store.read(path), path)
-    except DataError:
-        return False
-    return isinstance(values, dict) and values.get("kind") == CORPUS
 
 
 def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
