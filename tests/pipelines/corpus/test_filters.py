@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 import unicodedata
 from dataclasses import replace
 
@@ -14,6 +16,7 @@ from pipelines.readers.documents import Documents, Role, batch_of
 from schemas.drops import Funnel, Removed
 from schemas.errors import DataError, UsageError
 from tests.tools.filter_factory import filters_of
+from tests.tools.places import ROOT
 
 TEXT = (Role("text", "string", "text"),)
 FIELDS = (Role("text", "string", "text"), Role("label", "label", "label"), Role("id", "id", "id"))
@@ -263,3 +266,9 @@ def test_every_cause_is_of_a_reason_that_rules_have():
         if row not in ("language", "decontamination"):
             reasons = {name for rule in family.make_rules() for name in rule.reasons} | {""}
             assert {name.removeprefix(f"{row}:") for name in reasons} >= {*family.CAUSES}
+
+
+def test_flags_are_answered_without_the_compiler_and_without_beam():
+    code = "import sys, pipelines.corpus.options; print({'numba', 'apache_beam'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr
