@@ -116,20 +116,17 @@ class Rule:
     def facts(self) -> dict[str, str]:
         """What is near, and which share of pairs is found, for people to read."""
         kind = "words" if self.shingle.unit == "word" else "characters"
+        shares = s_curve(self.bands, np.array(_SHOWN)) * 100
+        found = (
+            f"{similarity:g}: {min(share, 99.9):.3g} %"  # no pair is found for certain
+            for similarity, share in zip(_SHOWN, shares, strict=True)
+        )
         return {
             "near-duplicates": f"Jaccard similarity of {float(self.threshold):g} or more, of runs "
             f"of {self.shingle.size} {kind}",
-            "pairs found": f"{self.bands.bands} bands of {self.bands.rows} hashes find, by "
-            f"similarity: {self.curve()}",
+            "pairs found": f"by {self.bands.bands} bands of {self.bands.rows} hashes; of "
+            f"similarity {', '.join(found)}",
         }
-
-    def curve(self) -> str:
-        """The share of pairs that are found, by similarity: `0.5 5 %, 0.8 92 %`."""
-        shares = s_curve(self.bands, np.array(_SHOWN)) * 100
-        return ", ".join(
-            f"{similarity:g} {min(share, 99.9):.3g} %"  # no pair is found for certain
-            for similarity, share in zip(_SHOWN, shares, strict=True)
-        )
 
 
 @dataclass(frozen=True)
@@ -138,20 +135,18 @@ class NearFlags:
 
     near_duplicates: Annotated[str | None, tyro.conf.arg(metavar="jaccard:SIMILARITY")] = None
     """Remove documents that are this similar to one that stays: jaccard:0.8."""
-    shingle: Annotated[str | None, tyro.conf.arg(metavar="word:N|char:N")] = None
-    """What similarity counts: runs of words or of characters. Default: word:5."""
-    bands: Annotated[str | None, tyro.conf.arg(metavar="14x8|16x7|20x13|26x11|BxR")] = None
-    """Bands of a MinHash signature, and hashes in each; --dry_run prints the share of pairs that
-    they find. Default: 14x8."""
+    shingle: Annotated[str, tyro.conf.arg(metavar="word:N|char:N")] = "word:5"
+    """What similarity counts: runs of words or of characters."""
+    bands: Annotated[str, tyro.conf.arg(metavar="14x8|16x7|20x13|26x11|BxR")] = "14x8"
+    """Bands of a MinHash signature x hashes of each; --dry_run prints which share of pairs they
+    find."""
 
     def __post_init__(self) -> None:
         """Rejects values that cannot work."""
         for name in ("shingle", "bands"):
-            if getattr(self, name) is not None and self.near_duplicates is None:
-                raise UsageError(
-                    f"--{name}={getattr(self, name)} needs --near_duplicates: add "
-                    "--near_duplicates=jaccard:0.8"
-                )
+            given = getattr(self, name)
+            if given != getattr(NearFlags, name) and self.near_duplicates is None:
+                raise UsageError(f"--{name}={given}: add --near_duplicates=jaccard:0.8")
         self.rule()
 
     def rule(self) -> Rule | None:
@@ -160,20 +155,13 @@ class NearFlags:
             return None
         return Rule(
             parse_threshold(self.near_duplicates),
-            Shingle.parse(self.shingle or "word:5"),
-            Bands.parse(self.bands or "14x8"),
+            Shingle.parse(self.shingle),
+            Bands.parse(self.bands),
         )
 
     def parameters(self) -> dict[str, Any]:
         """What decides which documents are removed, by flag; empty if near-duplicates stay."""
-        rule = self.rule()
-        if rule is None:
-            return {}
-        return {
-            "near_duplicates": self.near_duplicates,
-            "shingle": f"{rule.shingle.unit}:{rule.shingle.size}",
-            "bands": f"{rule.bands.bands}x{rule.bands.rows}",
-        }
+        return dict(vars(self)) if self.near_duplicates else {}
 
 
 NearArguments = Annotated[

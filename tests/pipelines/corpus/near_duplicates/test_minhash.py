@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -5,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.near_duplicates import minhash
-from pipelines.corpus.near_duplicates.flags import Bands, Shingle, s_curve
+from pipelines.corpus.near_duplicates.flags import Bands, NearFlags, Rule, Shingle, s_curve
 from pipelines.corpus.near_duplicates.minhash import band_keys, has_shingles, signatures, sketches
 from pipelines.corpus.near_duplicates.shingles import shingle_hashes
 from pipelines.rows.text_bytes import utf8_bytes
@@ -121,3 +123,20 @@ def test_no_bands(flag):
 def test_bands():
     assert Bands.parse("26x11") == Bands(26, 11)
     assert Bands.parse("26x11").hashes == 286
+
+
+def test_flags():
+    flags = NearFlags("jaccard:0.75", bands="20x13")
+    assert flags.rule() == Rule(Fraction(3, 4), Shingle("word", 5), Bands(20, 13))
+    assert flags.parameters() == {
+        "near_duplicates": "jaccard:0.75",
+        "shingle": "word:5",
+        "bands": "20x13",
+    }
+    rule = flags.rule()
+    assert rule and "0.9: 99.7 %" in rule.facts()["pairs found"]
+    assert NearFlags().rule() is None and NearFlags().parameters() == {}
+    with pytest.raises(UsageError, match="--bands=16x7: add --near_duplicates=jaccard:0.8"):
+        NearFlags(bands="16x7")
+    with pytest.raises(UsageError, match="--near_duplicates= is not a threshold"):
+        NearFlags("")
