@@ -2,9 +2,9 @@
 
 A word is a run of letters, numbers and marks (Unicode's categories L, N and M, as Python knows
 them) that begins with no mark. Case does not count, by Unicode's simple folding: "ΟΔΟΣ" and "οδος"
-are one word, "ß" and "ss" two. Turkish folds like all others: "I", "ı", "İ" and "i" are one letter,
-and U+0307, which lower case makes of İ's dot, is none. What lies between words does not count at
-all: "Don't!" is the words "don" and "t".
+are one word, and so are "Straße", "STRASSE" and "Strasse". Turkish folds like all others: "I", "ı",
+"İ" and "i" are one letter, and U+0307, which lower case makes of İ's dot, is none. What lies
+between words does not count at all: "Don't!" is the words "don" and "t".
 
 Scripts without spaces between words have a word for each character with its marks: Han, kana, Thai,
 Lao, Khmer, Myanmar. `weigh_words` gives what such a word is worth beside others.
@@ -115,6 +115,7 @@ def character_table() -> np.ndarray:
         elif category[0] == "M":
             table[point] = MARK | point
     table[_DOTLESS], table[_DOT] = ord("i"), SKIP
+    table[[*map(ord, "ßẞ")]] = SHARP
     for flag, ranges in _WORDS.items():
         for points in ranges:
             is_letter = (table[points] > 0) & (table[points] < MARK)
@@ -129,6 +130,8 @@ SKIP = MARK  # of no code point: neither continues a word nor ends it
 WORD = 12  # what a word of letters is worth
 THAI, KANA, HAN = np.uint32(1 << 29), np.uint32(2 << 29), np.uint32(3 << 29)  # words alone
 _1 = np.uint32(1)
+SHARP = MARK | np.uint32(0xDF)  # two letters s; begins no word
+_S = np.uint64(0x73)
 _DOTLESS, _DOT = 0x131, 0x307
 _WORDS = {
     HAN: (
@@ -202,7 +205,12 @@ def hash_text(data, bounds, table, hashes, starts, stops, offsets):
                 continue
             if folded >= MARK:
                 if (inside or alone) and folded != SKIP:
-                    mixed = (mixed ^ np.uint64(folded)) * _STEP
+                    letter = np.uint64(folded)
+                    if folded == SHARP:
+                        letter = _S
+                        mixed = (mixed ^ letter) * _STEP
+                        mixed ^= mixed >> _32
+                    mixed = (mixed ^ letter) * _STEP
                     mixed ^= mixed >> _32
             else:
                 if inside or alone:
@@ -256,8 +264,12 @@ def hash_characters(data, bounds, table, hashes, offsets):
                     hashes[found] = space
                     found += 1
                 inside = True
-                hashes[found] = _finish(np.uint64(folded) * _STEP)
+                letter = _S if folded == SHARP else np.uint64(folded)
+                hashes[found] = _finish(letter * _STEP)
                 found += 1
+                if folded == SHARP:
+                    hashes[found] = hashes[found - 1]
+                    found += 1
             place += size
         offsets[document + 1] = found
     return found
@@ -278,10 +290,18 @@ def _next_letter(data, place, stop, table):
 
 @inner
 def _is_same_word(data, start, stop, others, place, end, table):
+    letter = other = np.uint32(0)
     while True:
-        letter, start = _next_letter(data, start, stop, table)
-        other, place = _next_letter(others, place, end, table)
-        if letter != other:
+        if letter == SHARP:  # of which one s was compared
+            letter = np.uint32(_S)
+        else:
+            letter, start = _next_letter(data, start, stop, table)
+        if other == SHARP:
+            other = np.uint32(_S)
+        else:
+            other, place = _next_letter(others, place, end, table)
+        first = np.uint32(_S) if letter == SHARP else letter
+        if first != (np.uint32(_S) if other == SHARP else other):
             return False
         if letter == 0:
             return True
