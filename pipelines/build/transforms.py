@@ -9,10 +9,8 @@ from dataclasses import replace
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import CallableWrapperCombineFn
-from apache_beam.transforms.window import GlobalWindows
-from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.build.job import Job, SetReport
 from pipelines.build.make_shard import RowMaker, evaluation_of, stage_shard
@@ -23,7 +21,8 @@ from pipelines.rows.example_batch import Kept, join, keep
 from pipelines.runners.block_run import ALL
 from pipelines.runners.block_steps import BlockStep, count, count_read, count_shard, spread_blocks
 from pipelines.runners.progress import Journal
-from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
+from pipelines.runners.shuffle import Deliveries, keyed_type, receive
+from pipelines.runners.shuffle_steps import SendingStep, Wiring
 from pipelines.storage.store import Pointer
 from pipelines.user_filter import choose_documents
 from pipelines.writers.finished import examples_hash, find_finished, note_finished
@@ -36,7 +35,7 @@ from schemas.drops import total_counts
 from schemas.manifest import Manifest, ManifestFile
 from schemas.statistics import ShardStatistics, Statistics
 
-_ROUTED, _REPORTS = "routed", "reports"
+_ROUTED = 0  # the shuffle of example batches
 Made = tuple[ShardStatistics, tuple[ManifestFile, ...], np.ndarray]  # counts, files, token counts
 
 
@@ -45,21 +44,15 @@ def _add_up() -> beam.PTransform:
     return beam.CombinePerKey(CallableWrapperCombineFn(SetReport.sum, 10))
 
 
-class RouteBlock(BlockStep[Job]):
-    """Blocks -> (route, example batch or pointer) for each shard of their documents, and a report.
+class RouteBlock(BlockStep[Job], SendingStep[Job]):
+    """Blocks -> example batches, by the shard of their documents."""
 
-    A bundle gives one report when all is sent: what a runner loses of it leaves blocks out.
-    """
+    REPORT = SetReport
 
     def setup(self) -> None:
         """Loads the tokenizer too."""
         super().setup()
         self._tokenizer = self._job.tokenizer()
-
-    def start_bundle(self) -> None:
-        """Starts an empty buffer and an empty report for this bundle."""
-        self._outbox = Outbox(self._job.exchange, self._job.scratch)
-        self._reports: list[SetReport] = []
 
     def process(self, block: Block) -> Iterator:
         """Reads, tokenizes and routes."""
@@ -69,9 +62,8 @@ class RouteBlock(BlockStep[Job]):
             routed = route_examples(
                 chosen.documents, job.task, self._tokenizer, job.schema, block.split
             )
-            self._outbox.add((route, examples.batch) for route, examples in routed.batches)
-            if self._outbox.is_full:
-                yield from self._outbox.send()
+            self.put(_ROUTED, ((route, examples.batch) for route, examples in routed.batches))
+            yield from self.send()
             statistics = Statistics(
                 documents_read=chosen.read,
                 dropped=total_counts(chosen.dropped, routed.dropped),
@@ -79,18 +71,8 @@ class RouteBlock(BlockStep[Job]):
                 documents_guarded=routed.guarded,
             )
             count_read(statistics)
-            report = SetReport.of(documents, refused=routed.rejects, statistics=statistics)
-            self._reports.append(report)
-        self._reports.append(SetReport(deliveries=Deliveries(blocks=(block.index,))))
-
-    def finish_bundle(self) -> Iterator[WindowedValue | TaggedOutput]:
-        """Sends what waits in the buffer, and then the report of the bundle."""
-        for element in self._outbox.send():
-            yield GlobalWindows.windowed_value(element)
-        self._reports.append(SetReport(deliveries=Deliveries(sent=self._outbox.sent)))
-        report = GlobalWindows.windowed_value((ALL, SetReport.sum(self._reports)))
-        yield TaggedOutput(_REPORTS, report)
-        del self._outbox, self._reports
+            self.add(SetReport.of(documents, refused=routed.rejects, statistics=statistics))
+        self.report(deliveries=Deliveries(blocks=(block.index,)))
 
 
 class WriteShard(beam.DoFn):
@@ -178,10 +160,9 @@ class BuildShards(beam.PTransform):
         """Wires the pure files together."""
         job, pipeline = self._job, input_or_inputs
         route_type, report_type = keyed_type(job.exchange), tuple[int, SetReport]
+        wiring = Wiring(job.exchange)
         blocks = spread_blocks(pipeline, job.staging)
-        routed = blocks | "Route" >> beam.ParDo(RouteBlock(job)).with_output_types(
-            route_type, reports=report_type
-        ).with_outputs(_REPORTS, main=_ROUTED)
+        [batches] = wiring.apply(RouteBlock(job), blocks, _ROUTED, name="Route")
         # Every shard gets a key, so that one without documents is written too. (Keys are made by
         # workers: 65,536 of them would swell the job.)
         every_route = (
@@ -190,14 +171,14 @@ class BuildShards(beam.PTransform):
             | "Routes" >> beam.FlatMap(_empty_batches).with_output_types(route_type)
         )
         shard_reports = (
-            (routed[_ROUTED], every_route)
+            (batches, every_route)
             | "Meet" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(WriteShard(job)).with_output_types(report_type)
         )
         return (
             # Those of shards are large, and are added up where they are made.
-            (routed[_REPORTS], shard_reports | "AddShards" >> _add_up())
+            (*wiring.reports, shard_reports | "AddShards" >> _add_up())
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> _add_up()
             | "Publish" >> beam.Map(_publish, job)
