@@ -1,4 +1,4 @@
-"""The whole way in one command: text -> tokenizer -> shards -> training. `make demo` runs it.
+"""The whole way: text -> corpus -> tokenizer -> shards -> training. `make demo` runs it.
 
 The text comes with every Python: the docstrings of the standard library and the manual's topics.
 Each step is a command of its own, printed before it runs, so that a user can run it again.
@@ -49,16 +49,16 @@ def main(argv: list[str]) -> None:
         DemoOptions, args=argv, prog="python -m pipelines.demo", use_underscores=True
     )
     began = time.monotonic()
-    corpus = Path(options.output) / "corpus.jsonl"
+    raw = Path(options.output) / "raw.jsonl"
     with _console.working("reading the standard library's docstrings ..."):
-        documents, size = write_corpus(corpus)
+        documents, size = write_documents(raw)
     _console.print(f"{documents:,} documents, {size / 1e6:.1f} MB of Python's own documentation")
-    for command in _commands(options, str(corpus)):
+    for command in _commands(options, str(raw)):
         run(command)
     _show_results(options, time.monotonic() - began)
 
 
-def write_corpus(path: Path) -> tuple[int, int]:
+def write_documents(path: Path) -> tuple[int, int]:
     """Writes JSON Lines with `text` and `name`; returns the number of documents and of bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = {f"topic {name}": text for name, text in sorted(topics.topics.items())}
@@ -104,10 +104,14 @@ def run(command: list[str]) -> None:
         raise DataError(f"the demo stopped: `{shown}` ended with exit code {done.returncode}")
 
 
-def _commands(options: DemoOptions, corpus: str) -> list[list[str]]:
+def _commands(options: DemoOptions, raw: str) -> list[list[str]]:
     out = options.output
-    shards = f"{out}/shards"
+    corpus, shards = f"{out}/corpus", f"{out}/shards"
     return [
+        [
+            *("pipelines.build_corpus", f"--input={raw}", f"--output={corpus}"),
+            *("--keep_fields=name", "--min_words=5", "--near_duplicates=jaccard:0.8"),
+        ],
         [
             *("pipelines.train_tokenizer", f"--input={corpus}", f"--output={out}/tokenizer"),
             f"--vocab_size={options.vocab_size}",
@@ -117,7 +121,7 @@ def _commands(options: DemoOptions, corpus: str) -> list[list[str]]:
             *(f"--tokenizer={out}/tokenizer", f"--max_length={options.max_length}"),
             "--splits=train:0.95,validation:0.05",
         ],
-        ["pipelines.verify", shards],
+        ["pipelines.verify", corpus, shards],
         [
             *("trainers.flax_mlm", f"--shards={shards}", f"--output={out}/run", "--model=tiny"),
             *(f"--steps={options.steps}", "--batch_size=32", "--learning_rate=0.002", "--resume"),
@@ -129,7 +133,7 @@ def _show_results(options: DemoOptions, seconds: float) -> None:
     """The last screen: the directories, and commands to copy, which are never wrapped."""
     out = Path(options.output)
     results = Table.grid(padding=(0, 3))
-    results.add_row("corpus", str(out / "corpus.jsonl"), "one JSON object a line, with its text")
+    results.add_row("corpus", str(out / "corpus"), _documents(out / "corpus" / "stats.json"))
     results.add_row("tokenizer", str(out / "tokenizer"), "tokenizer.json, for any library")
     results.add_row("shards", str(out / "shards"), _rows(out / "shards" / "stats.json"))
     results.add_row("training", str(out / "run"), _losses(out / "run" / "metrics.jsonl"))
@@ -141,10 +145,16 @@ def _show_results(options: DemoOptions, seconds: float) -> None:
     for what, command in (
         ("look at a row", f"python -m pipelines.inspect_shards {shards} --row=0"),
         ("train longer", f"python -m trainers.flax_mlm --shards={shards} --model=small"),
-        ("your own text", "python -m pipelines.build_shards --help"),
+        ("your own text", "python -m pipelines.build_corpus --help"),
         ("run the tests", "make test"),
     ):
         _console.print(Text.assemble(f"  {what:14} ", (command, "cyan")), soft_wrap=True)
+
+
+def _documents(stats: Path) -> str:
+    values = json.loads(stats.read_text(encoding="utf-8"))
+    kept = sum(file["documents"] for file in values["files"].values())
+    return f"{kept:,} of {values['documents_read']:,} documents: see report.html"
 
 
 def _rows(stats: Path) -> str:

@@ -3,7 +3,7 @@
 from pipelines.build.job import Job, SetReport
 from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report.content import SetContent
-from pipelines.inspection.report.page import report_file
+from pipelines.inspection.report.page import report_file, report_html
 from pipelines.readers.sources import file_digests, read_blocks
 from pipelines.rows.evaluation import evaluation_file
 from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
@@ -48,7 +48,7 @@ def _sidecars(report: SetReport, job: Job) -> dict[str, bytes]:
         **evaluation_file(report.evaluation, ids_differ=job.task.ids_differ),
         **rejects_file(report.rejects),
         TOKEN_COUNTS: counts_bytes(report.token_counts),
-        **report_file(lambda: _content(report, job, inputs)),
+        **report_file(lambda: report_html(_content(report, job, inputs))),
         CONFIG: job.config,
     }
 

@@ -57,7 +57,7 @@ def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
     for number, file in enumerate(corpus.documents):
         counts = FileStatistics()
         try:
-            for documents in read_file(corpus, file, corpus.schema.columns):
+            for documents in _read(corpus, file, corpus.schema.columns):
                 if documents.rejects or documents.empty:
                     first = documents.rejects[0].detail if documents.rejects else "no id"
                     raise DataError(f"a document cannot be read: {first}")
@@ -121,19 +121,27 @@ def _check_removed(corpus: Corpus, file: ManifestFile) -> Iterator[str]:
 
 
 def _ids(corpus: Corpus, file: ManifestFile, column: str) -> pa.LargeStringArray:
-    pieces = [piece.columns[column] for piece in read_file(corpus, file, (column,))]
+    pieces = [piece.columns[column] for piece in _read(corpus, file, (column,))]
     return pa.concat_arrays([pa.array([], pa.large_string()), *pieces])
 
 
-def read_file(corpus: Corpus, file: ManifestFile, columns: tuple[str, ...]) -> Iterator[Documents]:
-    """The documents of a file in pieces, with some of its columns; the first is not empty.
+def _read(corpus: Corpus, file: ManifestFile, columns: tuple[str, ...]) -> Iterator[Documents]:
+    return read_rows(os.path.join(corpus.directory, file.path), file.rows or 0, columns)
+
+
+def read_rows(path: str, rows: int, columns: tuple[str, ...]) -> Iterator[Documents]:
+    """The rows of a file of a corpus in pieces, with some of its columns; the first is not empty.
+
+    Args:
+      path: of the file, of any format.
+      rows: that it holds.
+      columns: to read.
 
     Raises:
       DataError, UsageError: it cannot be read, or lacks a column.
     """
-    if not file.rows:
+    if not rows:
         return
-    path = os.path.join(corpus.directory, file.path)
     kept = tuple(Role(name, "field", name) for name in columns[1:])
     source = Source((path,), roles=(Role(columns[0], "string", columns[0]), *kept))
     for block in plan_blocks(source):

@@ -16,6 +16,7 @@ from pipelines.corpus.filter_documents import Filtered
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.near_duplicates.job import FindJob, name_tally
 from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
+from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters
 from pipelines.corpus.paragraphs import PARAGRAPHS, ParagraphRule, remove_paragraphs
 from pipelines.corpus.partition import digests_of
 from pipelines.corpus.sidecars import (
@@ -76,12 +77,13 @@ class CorpusJob(BlockJob):
 class CorpusReport(BlockReport):
     """What a bundle of blocks or of partitions reports."""
 
-    ADDED = {"hits": lambda hits: add_hits(chain(*hits))}
+    ADDED = {"hits": lambda hits: add_hits(chain(*hits)), "clusters": add_clusters}
 
     statistics: CorpusStatistics = field(default_factory=CorpusStatistics)
     files: tuple[ManifestFile, ...] = ()
     hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts
     stashed: tuple[Stashed, ...] = ()  # where dropped documents are, if they are to be kept
+    clusters: tuple[Cluster, ...] = ()  # the largest ones, of near-duplicates
 
 
 def name_shuffle(key: int) -> str:

@@ -8,7 +8,6 @@ Arrow's own `utf8_normalize` decomposes and does not compose up to version 25 (a
 
 import functools
 import re
-import sys
 import unicodedata
 from collections.abc import Iterable
 from typing import Literal
@@ -22,6 +21,7 @@ _FIRST = {"NFC": 0xC0, "NFKC": 0xA0}  # no character below it is other than norm
 _DECOMPOSED: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKC": "NFKD"}
 _LONG, _RUN = 1000, 32  # characters of text, and of marks in a row, that are worth a look
 _HAN = 0x20000  # from here on, no character joins with another
+_STABLE = 0x30000  # from here on, each is normal: Unicode adds no other composed characters
 # Conjoining vowels and final consonants: they compose by rule, and no table lists them.
 _JAMO = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
 
@@ -92,7 +92,7 @@ def _may_change(text: pa.LargeStringArray, form: Form) -> pa.BooleanArray:
 def _suspect_characters(form: Form) -> str:
     """A class of all characters whose quick check says no or maybe, or that may be reordered."""
     suspects = set(joining_characters())
-    for point in range(_FIRST[form], sys.maxunicode + 1):
+    for point in range(_FIRST[form], _STABLE):
         if 0xD800 <= point < 0xE000:
             continue
         character = chr(point)

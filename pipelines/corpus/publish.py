@@ -2,10 +2,14 @@
 
 from typing import NamedTuple
 
+import pyarrow as pa
+
+from pipelines.corpus.check import read_rows
 from pipelines.corpus.decontamination.hits import hits_file
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
-from pipelines.corpus.report import report_file
+from pipelines.corpus.report import SAMPLED, CorpusContent, render_report
+from pipelines.inspection.report.page import report_file
 from pipelines.readers.sources import file_digests, read_blocks
 from pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
 from pipelines.storage import store
@@ -14,6 +18,7 @@ from pipelines.writers.rejects import collect, rejects_file
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError
 from schemas.manifest import DECONTAMINATION, Manifest
+from schemas.sidecar import Inputs
 from schemas.typed_json import to_json
 
 
@@ -36,9 +41,36 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         CONFIG: job.config,
         **rejects_file(report.rejects),
         **hits_file(report.hits),
-        **report_file(report, inputs, job),
+        **report_file(lambda: render_report(_content(report, inputs, job))),
     }
     return shard_files.publish(job.output, job.run, job.schema.fingerprint, staged, contents)
+
+
+def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusContent:
+    """Gathers what report.html shows of the corpus."""
+    columns = job.schema.columns
+    batches, rows = [], 0
+    of_name = {file.path: file for file in report.files}
+    with store.workspace(job.staging) as folder:
+        for file in map(of_name.__getitem__, job.schema.names()):
+            path = store.local_copy(shard_files.find(job.output, file), folder)
+            for documents in read_rows(path, file.rows or 0, columns):
+                batches.append(documents.columns)
+                rows += len(documents.columns)
+                if rows >= SAMPLED:
+                    break
+            if rows >= SAMPLED:
+                break
+    return CorpusContent(
+        schema=job.schema,
+        statistics=report.statistics,
+        inputs=inputs,
+        files=report.files,
+        rejects=report.rejects,
+        sample=pa.Table.from_batches(batches).slice(0, SAMPLED),
+        clusters=report.clusters,
+        config=job.config,
+    )
 
 
 class _Partition(NamedTuple):

@@ -1,9 +1,206 @@
-"""A finished corpus -> report.html."""
+"""A finished corpus -> report.html: the funnel, samples, lengths, languages, hosts, clusters.
 
-from pipelines.corpus.job import CorpusJob, CorpusReport
+The page is a function of the corpus' content alone. Hosts and documents are those of the rows with
+the smallest ids, which are a random sample.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from rich.filesize import decimal
+
+from pipelines.corpus.near_duplicates.steps import Cluster
+from pipelines.corpus.sidecars import DOCUMENTS, CorpusSchema, CorpusStatistics
+from pipelines.inspection.report import sections
+from pipelines.inspection.report.content import cut_text, largest, spaced
+from pipelines.inspection.report.flow_and_zipf import compact, flow
+from pipelines.inspection.report.page import Sections, render_page
+from pipelines.writers.rejects import Rejects
+from schemas.commands.terminal import number_of
+from schemas.drops import drop_of
+from schemas.manifest import ManifestFile
 from schemas.sidecar import Inputs
 
+SAMPLED = 10_000  # rows that hosts are counted in
+_SHOWN, _LISTED = 12, 20
+_URLS = ("url", "source_url")  # columns that may hold the address of a page
 
-def report_file(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> dict[str, bytes]:
-    """The file's name and content."""
-    return {"report.html": b"<!doctype html>"}
+
+@dataclass(frozen=True)
+class CorpusContent:
+    """All that the page is made of.
+
+    Attributes:
+      sample: the documents with the smallest ids, at most SAMPLED: the columns of the corpus.
+      clusters: the largest ones of near-duplicates.
+      config: of config.yaml.
+    """
+
+    schema: CorpusSchema
+    statistics: CorpusStatistics
+    inputs: Inputs
+    files: Sequence[ManifestFile]
+    rejects: Rejects
+    sample: pa.Table
+    clusters: Sequence[Cluster]
+    config: bytes
+
+
+def render_report(content: CorpusContent) -> bytes:
+    """The page, as UTF-8."""
+    return render_page(_SECTIONS, content, "corpus")
+
+
+def _overview(content: CorpusContent) -> dict[str, Any]:
+    total = content.statistics.total()
+    files = [file for file in content.files if file.split == DOCUMENTS]
+    return {
+        "kind": "corpus",
+        "sentence": f"{number_of(total.documents, 'document')} of "
+        f"{number_of(content.statistics.documents_read, 'document')} read",
+        "tiles": {
+            "documents": compact(total.documents, 3),
+            "words": compact(total.words, 3),
+            "of text": decimal(total.text_bytes),
+            "files": compact(len(files), 3),
+            "on disk": decimal(sum(file.bytes for file in files)),
+        },
+    }
+
+
+def _flows(content: CorpusContent) -> dict[str, Any]:
+    """Where documents went, and bytes of text."""
+    statistics, total = content.statistics, content.statistics.total()
+    funnel = statistics.funnel
+    read, given, kept = "documents read", "bytes read", "kept"
+    reasons = [reason for reason, _ in largest(statistics.dropped, _LISTED)]
+    documents = [(read, kept, total.documents)]
+    documents += [(read, spaced(name), n) for name, n in largest(statistics.dropped, 8)]
+    removed = {name: one.text_bytes for name, one in funnel.removed.items()}
+    text = [(given, kept, total.text_bytes), (given, "edits", funnel.edited_bytes)]
+    text += [(given, spaced(name), n) for name, n in largest(removed, 8)]
+    colors = {read: "ink", given: "ink", kept: "blue", "edits": "violet"}
+    colors |= {spaced(reason): drop_of(reason).color for reason in reasons}
+    return {"Documents": flow(documents, colors), "Text": flow(text, colors)}
+
+
+def _funnel(content: CorpusContent) -> dict[str, Any] | None:
+    total = content.statistics.total()
+    kept = {"documents": total.documents, "text_bytes": total.text_bytes, "words": total.words}
+    return sections.removals(content.statistics.funnel, kept)
+
+
+def _figures(content: CorpusContent) -> list[dict[str, Any]]:
+    """Lengths and hosts; each a figure."""
+    columns = []
+    lengths = content.statistics.lengths
+    used = [bin_ for bin_, count in enumerate(lengths) if count]
+    for bin_ in range(used[0], used[-1] + 1):
+        low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
+        span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
+        title = f"{lengths[bin_]:,} documents of {span} words"
+        columns.append((compact(low), lengths[bin_], title, "blue"))
+    figures: list[dict[str, Any]] = [{"title": "Words of a document", "columns": columns}]
+    for name in _URLS:
+        if name in content.sample.schema.names:
+            hosts = Counter(map(_host, content.sample[name].to_pylist()))
+            title = f"Hosts of {number_of(len(content.sample), 'document')}"
+            figures.append({"title": title, "columns": [], "rows": largest(hosts, _LISTED)})
+    return figures
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "none"
+    except ValueError:
+        return "none"
+
+
+def _observed(content: CorpusContent) -> list[dict[str, Any]] | None:
+    return sections.observed(content.statistics.observed)
+
+
+def _documents(content: CorpusContent) -> dict[str, Any]:
+    rows = content.sample.slice(0, _SHOWN).to_pylist()
+    shown = [name for name in content.schema.columns[2:] if name not in ("file", "record")]
+    return {
+        "sentence": "Those with the smallest ids: a random sample.",
+        "rows": [
+            (row["id"][:8], ", ".join(cut_text(row[n], 80) for n in shown), cut_text(row["text"]))
+            for row in rows
+        ],
+    }
+
+
+def _clusters(content: CorpusContent) -> dict[str, Any] | None:
+    if not content.clusters:
+        return None
+    return {
+        "sentence": "Documents for which most near-duplicates were removed.",
+        "rows": [
+            (one.document[:8], f"{one.removed:,} removed", one.excerpt) for one in content.clusters
+        ],
+    }
+
+
+def _rejects(content: CorpusContent) -> dict[str, Any] | None:
+    """Bad input, by reason; what rules and duplicates took is in the funnel."""
+    bad = {
+        reason: number
+        for reason, number in content.statistics.dropped.items()
+        if reason not in content.statistics.funnel.removed
+    }
+    return sections.rejects_of(bad, content.statistics.documents_read, content.rejects)
+
+
+def _made(content: CorpusContent) -> dict[str, Any]:
+    schema, files = content.schema, content.inputs.files
+    facts = {
+        "written by": f"Textmill {schema.code_version}, format {schema.format_version}",
+        "fingerprint": schema.fingerprint,
+    }
+    values: Mapping[str, Any] = schema.parameters
+    facts |= {spaced(name): cut_text(str(values[name])) for name in sorted(values)[:40]}
+    inputs = [(file.path, decimal(file.bytes)) for file in files[:_LISTED]]
+    if len(files) > _LISTED:
+        rest = sum(file.bytes for file in files[_LISTED:])
+        inputs.append((f"and {len(files) - _LISTED:,} more", decimal(rest)))
+    meanings = {
+        "id": "xxh3_128 of the text",
+        "text": "the document",
+        "file": "the input file",
+        "record": "the place in it",
+    }
+    return {
+        "command": "python -m pipelines.build_corpus --config=DIR/config.yaml --num_files="
+        f"{schema.files} --output=NEW_DIR",
+        "flags": [
+            line
+            for line in content.config.decode().strip().split("\n")
+            if not line.startswith(("#", "num_files:"))
+        ],
+        "facts": {name: value for name, value in facts.items() if value},
+        "inputs": inputs,
+        "row": "A document",
+        "features": [
+            (name, "int64" if name == "record" else "string", meanings.get(name, "kept field"))
+            for name in schema.columns
+        ],
+    }
+
+
+_SECTIONS: Sections = (
+    ("", "overview", _overview),
+    ("Where it all went", "went", _flows),
+    ("Rule by rule", "removals", _funnel),
+    ("Counted by rules", "observed", _observed),
+    ("What is left", "observed", _figures),
+    ("Documents", "excerpts", _documents),
+    ("Largest clusters of near-duplicates", "excerpts", _clusters),
+    ("Rejected input", "rejects", _rejects),
+    ("How it was made", "made", _made),
+)

@@ -236,8 +236,11 @@ def _markers(partitions: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, CorpusReport]:
-    statistics = CorpusStatistics(observed=keyed[1].observed)
-    return ALL, CorpusReport(deliveries=keyed[1].deliveries, statistics=statistics)
+    found = keyed[1]
+    statistics = CorpusStatistics(observed=found.observed)
+    return ALL, CorpusReport(
+        deliveries=found.deliveries, statistics=statistics, clusters=found.clusters
+    )
 
 
 class BuildCorpus(beam.PTransform):

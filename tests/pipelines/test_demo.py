@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pipelines.demo import main, read_docstrings, run, write_corpus
+from pipelines.demo import main, read_docstrings, run, write_documents
 from schemas.errors import DataError
 
 
@@ -33,11 +33,11 @@ def test_the_corpus_is_json_lines(tmp_path, monkeypatch):
         "pipelines.demo.read_docstrings",
         lambda root: iter([("m.f", "x" * 40), ("n", "x")]),
     )
-    number, size = write_corpus(tmp_path / "new" / "corpus.jsonl")
-    lines = (tmp_path / "new" / "corpus.jsonl").read_bytes().split(b"\n")
+    number, size = write_documents(tmp_path / "new" / "raw.jsonl")
+    lines = (tmp_path / "new" / "raw.jsonl").read_bytes().split(b"\n")
     assert lines.pop() == b"" and len(lines) == number > 50
     assert json.loads(lines[-1]) == {"name": "m.f", "text": "x" * 40}
-    assert size == (tmp_path / "new" / "corpus.jsonl").stat().st_size > 300_000
+    assert size == (tmp_path / "new" / "raw.jsonl").stat().st_size > 300_000
 
 
 def test_a_command_that_fails_stops_the_demo(tmp_path, capfd):
@@ -50,13 +50,14 @@ def test_a_command_that_fails_stops_the_demo(tmp_path, capfd):
 
 def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
     """Every step for real, on a few documents and three training steps."""
-    documents = [(f"m{i}", f"Document {i} says: " + "word " * (i % 40 + 10)) for i in range(300)]
+    words = (" ".join(f"word{i * k % 97}" for k in range(i % 40 + 10)) for i in range(1, 301))
+    documents = [(f"m{i}", text) for i, text in enumerate(words)]
     monkeypatch.setattr("pipelines.demo.read_docstrings", lambda root: iter(documents))
     monkeypatch.setattr("pipelines.demo.topics.topics", {})
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     main([f"--output={tmp_path}", "--steps=3", "--vocab_size=400", "--max_length=64"])
     said = capfd.readouterr().out
-    assert said.count("$ python -m ") == 4
+    assert said.count("$ python -m ") == 5
     assert "loss" in said.split("From text to a training step")[1]
     assert "What to run next" in said
     assert sys.executable not in said

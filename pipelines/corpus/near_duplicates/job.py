@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pipelines.corpus.near_duplicates.flags import Rule
+from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters
 from pipelines.runners.shuffle import Deliveries, place_of_key
 from schemas.drops import Observed, total_observed
 
@@ -66,10 +67,12 @@ class FindReport:
 
     Attributes:
       observed: counts of documents and pairs, for stats.json.
+      clusters: the largest ones.
       deliveries: which partitions were read, and what was sent and received.
     """
 
     observed: Observed = field(default_factory=dict)
+    clusters: tuple[Cluster, ...] = ()
     deliveries: Deliveries = field(default_factory=Deliveries)
 
     @classmethod
@@ -78,5 +81,6 @@ class FindReport:
         reports = list(reports)
         return cls(
             observed=total_observed(report.observed for report in reports),
+            clusters=add_clusters(report.clusters for report in reports),
             deliveries=Deliveries.sum(report.deliveries for report in reports),
         )

@@ -7,7 +7,7 @@ to is sent to each partition once, and no worker holds the sets of all that are 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,10 @@ from pipelines.corpus.near_duplicates.rows import (
 from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import utf8_bytes
-from schemas.drops import Observed
+from schemas.drops import Observed, shorten
 
 Batches = Iterable[tuple[int, pa.RecordBatch]]
+_CLUSTERS = 10  # that are reported
 _DOCUMENTS_AT_ONCE = 1 << 14
 _BYTES_AT_ONCE = 8 << 20  # of text that becomes sets and is sent
 _LOWER_BYTES = 64 << 20  # of text whose sets are compared with all that came
@@ -178,3 +179,39 @@ def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Obser
             for bit, number in zip(bits.tolist(), numbers.tolist(), strict=True)
         }
     return batches_by_key(removed, edges["lower"] >> 32), counts
+
+
+class Cluster(NamedTuple):
+    """A document that stays for others.
+
+    Attributes:
+      removed: near-duplicates of it.
+      document: its hash, 32 hexadecimal digits.
+      excerpt: how it begins.
+    """
+
+    removed: int
+    document: str
+    excerpt: str
+
+
+def largest_clusters(edges: np.ndarray, batch: pa.RecordBatch) -> tuple[Cluster, ...]:
+    """The largest clusters of a partition of representatives.
+
+    Args:
+      edges: EDGE rows by which documents are removed.
+      batch: the partition.
+    """
+    places_, removed = np.unique(edges["higher"], return_counts=True)
+    rows = rows_of(places_)[np.argsort(-removed, kind="stable")[:_CLUSTERS]]
+    removed = -np.sort(-removed)[:_CLUSTERS]
+    some = batch.select(["digest", "text"]).take(pa.array(rows))
+    texts = [shorten(text) for text in some["text"].to_pylist()]
+    names = [digest.hex() for digest in some["digest"].to_pylist()]
+    return add_clusters([tuple(map(Cluster, removed.tolist(), names, texts))])
+
+
+def add_clusters(parts: Iterable[tuple[Cluster, ...]]) -> tuple[Cluster, ...]:
+    """The largest clusters of several partitions, the same in any order."""
+    clusters = (cluster for part in parts for cluster in part)
+    return tuple(sorted(clusters, key=lambda one: (-one.removed, one.document))[:_CLUSTERS])

@@ -41,6 +41,7 @@ from pipelines.corpus.near_duplicates.rows import (
     take_rows,
 )
 from pipelines.corpus.near_duplicates.steps import (
+    largest_clusters,
     make_members,
     make_sets,
     name_removed,
@@ -181,10 +182,11 @@ class Name(_Step):
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Looks up hashes of representatives, and counts clusters."""
-        digests = digests_of(read_partition(self._job.scratch, key))
-        removed, counts = name_removed(take_rows(streams, EDGE), digests)
+        batch = read_partition(self._job.scratch, key)
+        edges = take_rows(streams, EDGE)
+        removed, counts = name_removed(edges, digests_of(batch))
         self.put(REMOVALS, removed)
-        self.report(observed=counts)
+        self.report(observed=counts, clusters=largest_clusters(edges, batch))
         yield
 
 

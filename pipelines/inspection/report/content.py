@@ -60,3 +60,22 @@ def percent(share: float) -> str:
         if 0 < float(text) < 100:
             return text + " %"
     return "< 0.001 %" if share < 0.5 else "> 99.999 %"
+
+
+def spaced(name: str) -> str:
+    """A name as words: min_words -> min words."""
+    return name.replace("_", " ")
+
+
+def cut_text(text: str, longest: int = 300) -> str:
+    """The beginning of a text that may be of any length."""
+    return text if len(text) <= longest else text[:longest] + "…"
+
+
+def largest(counts: Mapping[str, int], most: int) -> list[tuple[str, int]]:
+    """The largest counts in order, those that are left as one: ("7 others", 30)."""
+    ordered = sorted(((n, c) for n, c in counts.items() if c), key=lambda item: (-item[1], item[0]))
+    if len(ordered) <= most:
+        return ordered
+    rest = ordered[most - 1 :]
+    return [*ordered[: most - 1], (f"{len(rest):,} others", sum(count for _, count in rest))]

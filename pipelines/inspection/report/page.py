@@ -23,8 +23,8 @@ from schemas.commands.terminal import visible
 
 REPORT = "report.html"
 
-# Title; the macro of sections.html.jinja that writes the section; what gives its numbers.
-_SECTIONS: tuple[tuple[str, str, Callable[[SetContent], Any]], ...] = (
+Sections = tuple[tuple[str, str, Callable[[Any], Any]], ...]
+_SECTIONS: Sections = (
     ("", "overview", sections.overview),
     ("Where it all went", "went", sections.trace_flows),
     ("Rows", "examples", examples),
@@ -40,20 +40,32 @@ _log = logging.getLogger(__name__)
 
 
 def report_html(content: SetContent) -> bytes:
-    """Renders all sections of the page, and the page around them, as UTF-8."""
+    """Renders the page of a dataset, as UTF-8."""
+    return render_page(_SECTIONS, content, content.schema.task)
+
+
+def render_page(sections: Sections, content: Any, kind: str) -> bytes:
+    """Renders all sections of a page, and the page around them, as UTF-8.
+
+    Args:
+      sections: title; the macro of sections.html.jinja that writes it; what gives its numbers, or
+        None where there are none.
+      content: what all sections are made of; its `schema` has a fingerprint and a version.
+      kind: of what the page shows.
+    """
     macros = load_macros()
     written = []
-    for title, macro, make in _SECTIONS:
+    for heading, macro, make in sections:
         try:
             data = make(content)
             body = getattr(macros, macro)(data) if data is not None else None
         except Exception as error:  # a figure must not cost hours of work
-            _log.warning("report.html lacks its section %r", title, exc_info=True)
+            _log.warning("report.html lacks its section %r", heading, exc_info=True)
             body = macros.failed(f"{type(error).__name__}: {error}")
         if body:
-            written.append((title, body))
+            written.append((heading, body))
     page = _environment().get_template("page.html.jinja")
-    return page.render(sections=written, schema=content.schema).encode()
+    return page.render(sections=written, schema=content.schema, kind=kind).encode()
 
 
 def load_macros() -> Any:
@@ -61,16 +73,16 @@ def load_macros() -> Any:
     return _environment().get_template("sections.html.jinja").module
 
 
-def report_file(make: Callable[[], SetContent]) -> dict[str, bytes]:
+def report_file(make: Callable[[], bytes]) -> dict[str, bytes]:
     """The file's name and content; without a page, nothing but a warning: rows are not at stake.
 
     Args:
-      make: reads what the page is made of.
+      make: renders the page.
     """
     try:
-        return {REPORT: report_html(make())}
+        return {REPORT: make()}
     except Exception:
-        _log.warning("the set has no report.html, since it could not be made", exc_info=True)
+        _log.warning("there is no report.html, since it could not be made", exc_info=True)
         return {}
 
 

@@ -18,6 +18,7 @@ from pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
 from pipelines.inspection.set_tables import by_number, length_bins
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
+from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of
 from schemas.drops import BY_SHARD, SIZES, Funnel, Observed, Removed, drop_of, sizes
 from schemas.sidecar import Schema
@@ -49,7 +50,7 @@ def overview(content: SetContent) -> dict[str, Any]:
         made = f"whole, as {' and '.join(schema.file_formats)}"
         del tiles["of the places filled"]
     return {
-        "task": task_class(schema.task).title,
+        "kind": f"shard set · {task_class(schema.task).title}",
         "sentence": f"{number_of(total.documents, 'document')} {made}",
         "tiles": tiles,
     }
@@ -86,6 +87,7 @@ def describe_making(content: SetContent) -> dict[str, Any]:
         ],
         "facts": {name: value for name, value in facts.items() if value},
         "inputs": inputs,
+        "row": "A row",
         "features": [
             (f.name, f"{f.dtype} {list(f.shape) if f.shape else ''}".strip(), f.meaning)
             for f in schema.features
@@ -343,8 +345,13 @@ def tokens(content: SetContent) -> dict[str, Any] | None:
 
 def rejects(content: SetContent) -> dict[str, Any] | None:
     """Documents that were not used, by reason, with the first of each that was kept on record."""
-    dropped, read = content.statistics.dropped, content.statistics.documents_read
-    number, first = sum(dropped.values()), content.rejects.first_of_reasons()
+    read = content.statistics.documents_read
+    return rejects_of(content.statistics.dropped, read, content.rejects)
+
+
+def rejects_of(dropped: Mapping[str, int], read: int, rejects: Rejects) -> dict[str, Any] | None:
+    """The same, of documents dropped by reason, documents read, and what is on record."""
+    number, first = sum(dropped.values()), rejects.first_of_reasons()
     if not number:
         return None
     rows = [
@@ -368,7 +375,7 @@ def _meter(count: int, most: int) -> Bar:
     return [("", "blue", share), ("", "", 1 - share)]
 
 
-def _most(counts: dict[str, int], most: int) -> list[tuple[str, int]]:
+def _most(counts: Mapping[str, int], most: int) -> list[tuple[str, int]]:
     """The largest counts in order, those that are left as one."""
     ordered = sorted(((n, c) for n, c in counts.items() if c), key=lambda item: (-item[1], item[0]))
     if len(ordered) <= most:
