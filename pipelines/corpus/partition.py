@@ -56,8 +56,8 @@ def make_batch(documents: Documents, *, keep_source: bool) -> pa.RecordBatch:
 def join_equal(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Sorts by hash, and leaves one row of each group of equal documents.
 
-    Its fields are those of the smallest row, compared field by field: any order of rows gives the
-    same. `copies` add up.
+    Its fields are those of the smallest row, compared field by field, empty ones last: any order of
+    rows gives the same. `copies` add up.
     """
     digests = digests_of(batch)
     halves = digests.view(">u8").reshape(-1, 2).astype(np.uint64)
@@ -76,12 +76,16 @@ def join_equal(batch: pa.RecordBatch) -> pa.RecordBatch:
         for group in np.flatnonzero(stops - starts > 1).tolist():
             rows = order[starts[group] : stops[group]]
             fields = batch.select(others).take(pa.array(rows)).to_pylist()
-            smallest = min(range(len(rows)), key=lambda row: tuple(fields[row].values()))
+            smallest = min(range(len(rows)), key=lambda row: _key(fields[row]))
             chosen[group] = rows[smallest]
     taken = batch.take(pa.array(chosen))
     return taken.set_column(
         taken.schema.get_field_index("copies"), taken.schema.field("copies"), pa.array(copies)
     )
+
+
+def _key(fields: dict[str, Any]) -> tuple[tuple[bool, Any], ...]:
+    return tuple((value == "", value) for value in fields.values())
 
 
 def cut_batch(batch: pa.RecordBatch, partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:

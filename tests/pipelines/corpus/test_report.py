@@ -1,0 +1,39 @@
+"""report.html of a corpus."""
+
+import html
+import json
+import random
+import re
+
+from pipelines.build_corpus import main as build
+
+
+def text_of(page):
+    body = page[page.index("<body>") :]
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def test_a_report_shows_funnel_samples_hosts_and_clusters(tmp_path):
+    rng = random.Random(0)
+    records = []
+    for i in range(40):
+        words = [f"word{rng.randrange(10**6)}" for _ in range(300)]
+        for copy in range(1 + 3 * (i == 7)):
+            text = " ".join([*words[:150], f"copy{copy}", *words[151:]])
+            records.append({"text": text, "url": f"https://host{i % 2}.example/{i}/{copy}"})
+    records += [{"text": "too <short>"}, {"text": records[0]["text"]}]
+    source = tmp_path / "source.jsonl"
+    source.write_text("".join(json.dumps(record) + "\n" for record in records) + "{broken\n")
+    flags = ["--keep_fields=url", "--min_words=5", "--near_duplicates=jaccard:0.8"]
+    build([f"--input={source}", f"--output={tmp_path / 'corpus'}", *flags])
+    page = (tmp_path / "corpus/report.html").read_text()
+    text = text_of(page)
+    assert "could not be made" not in text
+    assert "40 documents of 46 documents read" in text
+    assert "Of 45 documents with" in text and "40 with" in text
+    assert "too <short>" in text and "<short>" not in page
+    assert "host0.example 20" in text and "host1.example 20" in text
+    assert "3 removed" in text and "similarity 0.9" in text
+    assert "broken json" in text
+    assert "--config=DIR/config.yaml --num_files=1" in text
+    assert str(tmp_path / "corpus") not in page
