@@ -8,16 +8,44 @@ import tyro
 
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
-from pipelines.corpus.paragraphs import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.sidecars import CorpusSchema
 from pipelines.input_options import InputFlags, Reading
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source
 from schemas.errors import UsageError
 
+PARAGRAPHS = "duplicate_paragraphs"  # the reason of documents that lose all, and of edits
 _MOST_FILES = 65_536
 _FILE_BYTES = 64 << 20  # of input, a file: a step holds the text of one
 _OWN_COLUMNS = ("id", "text", "file", "record", "digest", "words", "copies")
+
+
+@dataclass(frozen=True)
+class ParagraphRule:
+    """Which paragraphs are removed from all documents but the first.
+
+    Attributes:
+      unit: paragraph, between blank lines; or line.
+      most: documents that may have one.
+    """
+
+    unit: str
+    most: int
+
+    @staticmethod
+    def parse(flag: str) -> "ParagraphRule":
+        """Reads `paragraph:10`.
+
+        Raises:
+          UsageError: it is not of this form.
+        """
+        found = re.fullmatch(r"(paragraph|line):([1-9][0-9]{0,8})", flag)
+        if not found:
+            raise UsageError(
+                f"--duplicate_paragraphs={flag}: give paragraph:N or line:N, where N is the number "
+                "of documents that may have the same one, such as paragraph:10"
+            )
+        return ParagraphRule(found[1], int(found[2]))
 
 
 @dataclass(frozen=True)

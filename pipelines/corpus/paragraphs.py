@@ -8,7 +8,6 @@ by a collision of 128 bits, and the order of documents does not matter: the firs
 hash is the smallest.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.near_duplicates.rows import batches_by_key, distinct, take_rows
+from pipelines.corpus.options import ParagraphRule
 from pipelines.corpus.partition import (
     digests_of,
     find_rows,
@@ -27,41 +27,11 @@ from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import utf8_bytes
-from schemas.errors import UsageError
 
-PARAGRAPHS = "duplicate_paragraphs"  # the reason of documents that lose all, and of edits
 _NEWLINE = 10
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f\n"))
 # A paragraph of a document: its hash, the document's hash, and its number in the document.
 PARAGRAPH = np.dtype([("hash", "V16"), ("document", "V16"), ("number", "<u4")])
-
-
-@dataclass(frozen=True)
-class ParagraphRule:
-    """Which paragraphs are removed from all documents but the first.
-
-    Attributes:
-      unit: paragraph, between blank lines; or line.
-      most: documents that may have one.
-    """
-
-    unit: str
-    most: int
-
-    @staticmethod
-    def parse(flag: str) -> "ParagraphRule":
-        """Reads `paragraph:10`.
-
-        Raises:
-          UsageError: it is not of this form.
-        """
-        found = re.fullmatch(r"(paragraph|line):([1-9][0-9]{0,8})", flag)
-        if not found:
-            raise UsageError(
-                f"--duplicate_paragraphs={flag}: give paragraph:N or line:N, where N is the number "
-                "of documents that may have the same one, such as paragraph:10"
-            )
-        return ParagraphRule(found[1], int(found[2]))
 
 
 def paragraph_spans(text: pa.LargeStringArray, unit: str) -> tuple[np.ndarray, ...]:

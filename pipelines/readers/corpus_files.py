@@ -1,12 +1,13 @@
 """A corpus as an input: the files that its manifest lists, its columns and its fingerprint.
 
-A directory is a corpus if its schema.json says `"kind": "corpus"`. Of its other files, such as what
-rules dropped, none is read.
+A directory with a manifest and files such as documents-00000-of-00016.parquet is a corpus. Of its
+other files, such as what rules dropped, none is read.
 """
 
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from schemas.typed_json import parse_json
 CORPUS = "corpus"  # what the schema.json of a corpus says it is of
 DOCUMENTS = "documents"  # what its files of documents are called, as a split names shards
 _SCHEMA = "schema.json"
+_FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")
 _REMEDY = "copy the corpus again or build it anew"
 
 
@@ -61,15 +63,12 @@ class CorpusFiles:
 
 
 def is_corpus(directory: str) -> bool:
-    """Whether a directory, or a URL, holds a corpus: its schema.json says so."""
-    path = os.path.join(directory, _SCHEMA)
-    if not store.exists(os.path.join(directory, MANIFEST)) or not store.exists(path):
-        return False
-    try:
-        values = parse_json(store.read(path), path)
-    except DataError:
-        return False
-    return isinstance(values, dict) and values.get("kind") == CORPUS
+    """Whether a directory, or a URL, holds a corpus, by the names of its files."""
+    if is_url(directory):
+        names = set(store.sizes(directory))
+    else:
+        names = set(os.listdir(directory)) if os.path.isdir(directory) else set()
+    return MANIFEST in names and any(map(_FILE.fullmatch, names))
 
 
 def find_corpus(pattern: str) -> CorpusFiles | None:

@@ -1,21 +1,13 @@
 """Documents that hold text of evaluation sets are dropped, or lose it: --decontaminate."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args
 
-import numpy as np
-import pyarrow as pa
 import tyro
 
-from pipelines.corpus.decontamination.cutting import cut_out
-from pipelines.corpus.decontamination.finders import load_finder
-from pipelines.corpus.decontamination.hits import Hit
-from pipelines.corpus.decontamination.matches import Finder, Overlap
 from pipelines.corpus.decontamination.target_files import target_files
-from pipelines.corpus.rules.rule import Family, Judged, Rule
-from pipelines.rows.routing import content_digests
+from pipelines.corpus.rules.rule import Family, Rule
 from schemas.errors import UsageError
 
 Unit = Literal["document", "paragraph", "line"]
@@ -109,40 +101,9 @@ class Decontamination(Family):
           DataError: this machine does not see the n-grams.
         """
         if self.decontaminate:
+            # Loads compiled loops, which --help does without.
+            from pipelines.corpus.decontamination.finders import judge_texts, load_finder
+
             finder, unit = load_finder(self.index), self.decontaminate_unit
             edits = "" if unit == "document" else "contaminated"
-            yield Rule(self.REASONS, lambda text: _judge(text, finder, unit), edits)
-
-
-def _judge(text: pa.LargeStringArray, finder: Finder, unit: str) -> Judged:
-    found = finder.find(text)
-    documents = np.unique(found.spans[:, 0])
-    reason = np.zeros(len(text), bool)
-    if unit == "document":
-        reason[documents] = True
-    after = cut_out(text, found.spans, unit) if unit != "document" else None
-    digests = {
-        document: digest.tobytes().hex()
-        for document, digest in zip(
-            documents.tolist(), content_digests(text.take(pa.array(documents))), strict=True
-        )
-    }
-    hits = tuple((o.document, _hit(o, digests[o.document], finder)) for o in found.overlaps)
-    first = {document: hit.target for document, hit in reversed(hits)}
-    return Judged(reason, after, {"contaminated": Counter(first.values())} if first else {}, hits)
-
-
-def _hit(overlap: Overlap, digest: str, finder: Finder) -> Hit:
-    """The line of an overlap, but for the file that the document is in."""
-    targets, text = finder.index.targets, overlap.text
-    return Hit(
-        document=digest,
-        target=targets.files[targets.file_T[text]][0],
-        field=targets.fields[targets.field_T[text]],
-        record=int(targets.record_T[text]),
-        path="",
-        found=overlap.found,
-        of=int(finder.total_T[text]),
-        texts=overlap.texts,
-        overlap=overlap.words,
-    )
+            yield Rule(self.REASONS, lambda text: judge_texts(text, finder, unit), edits)

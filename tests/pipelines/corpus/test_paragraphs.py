@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.corpus.options import ParagraphRule
 from pipelines.corpus.paragraphs import (
-    ParagraphRule,
     find_repeated,
     list_paragraphs,
     paragraph_spans,
