@@ -4,6 +4,7 @@ The page is a function of the corpus' content alone. Hosts and documents are tho
 the smallest ids, which are a random sample.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,21 +13,28 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
 
+from pipelines.corpus.filters import in_order
 from pipelines.corpus.near_duplicates.steps import Cluster
 from pipelines.corpus.sidecars import DOCUMENTS, CorpusSchema, CorpusStatistics
+from pipelines.host.tables import columns_table
 from pipelines.inspection.report import sections
-from pipelines.inspection.report.content import cut_text, largest, spaced
+from pipelines.inspection.report.content import cut_text, largest, meter, spaced
 from pipelines.inspection.report.flow_and_zipf import compact, flow
 from pipelines.inspection.report.page import Sections, render_page
 from pipelines.writers.rejects import Rejects
-from schemas.commands.terminal import number_of
-from schemas.drops import drop_of
+from schemas.commands.terminal import number_of, visible
+from schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes
 from schemas.manifest import ManifestFile
 from schemas.sidecar import Inputs
 
 SAMPLED = 10_000  # rows that hosts are counted in
 _SHOWN, _LISTED = 12, 20
+_RULES = 60  # of the funnel; others are one row
+_BARS = 60  # of a histogram
+_PARTS = ("language",)  # sections of `observed` whose counts are parts of one whole
 _URLS = ("url", "source_url")  # columns that may hold the address of a page
 
 
@@ -88,10 +96,82 @@ def _flows(content: CorpusContent) -> dict[str, Any]:
     return {"Documents": flow(documents, colors), "Text": flow(text, colors)}
 
 
-def _funnel(content: CorpusContent) -> dict[str, Any] | None:
+def _funnel(content: CorpusContent) -> dict[str, Any]:
     total = content.statistics.total()
     kept = {"documents": total.documents, "text_bytes": total.text_bytes, "words": total.words}
-    return sections.removals(content.statistics.funnel, kept)
+    return removals(content.statistics.funnel, kept)
+
+
+def removals(funnel: Funnel, kept: Mapping[str, int]) -> dict[str, Any]:
+    """The funnel of a corpus, from the given documents to the kept ones, whose sizes are `kept`."""
+    given = sizes(funnel)
+    left = dict(given)
+    rows, samples = [], []
+    for reason, removed in _rules(funnel.removed):
+        name, cells = cut_text(spaced(reason)), {}
+        for size, count in sizes(removed).items():
+            before, left[size] = left[size], left[size] - count
+            parts = (
+                ("left", "blue", left[size]),
+                ("removed here", drop_of(reason).color, count),
+                ("removed before", "", given[size] - before),
+            )
+            cells[size] = -count, [(*part, n / max(given[size], 1)) for *part, n in parts]
+        rows.append((name, *cells["documents"], *cells["words"]))
+        if removed.samples:
+            samples.append((name, removed.documents, removed.samples))
+    edited = funnel.edited_bytes
+    return {"given": given, "kept": kept, "edited_bytes": edited, "rows": rows, "samples": samples}
+
+
+def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
+    """Reasons in the order of their rules; those that are left as one."""
+    ordered = [(reason, removed[reason]) for reason in in_order(removed)]
+    if len(ordered) <= _RULES:
+        return ordered
+    rest = [one for _, one in ordered[_RULES - 1 :]]
+    documents, text_bytes, words = (sum(getattr(one, name) for one in rest) for name in SIZES)
+    others = Removed(documents, text_bytes, words)
+    return [*ordered[: _RULES - 1], (f"{len(rest):,} others", others)]
+
+
+def observed(counted: Observed) -> list[dict[str, Any]] | None:
+    """What rules counted besides, a figure a section: numbers as columns, names as a list."""
+    sections = []
+    for section, counts in sorted(counted.items()):
+        ordered = by_number(counts)[:_BARS]
+        rows: list[tuple[Any, ...]] = [(cut_text(name), n) for name, n in largest(counts, _LISTED)]
+        if section in _PARTS:
+            total = sum(counts.values()) or 1
+            rows = [(name, n, n / total, meter(n, total)) for name, n in rows]
+        sections.append(
+            {
+                "title": spaced(section),
+                "columns": [(name, n, f"{name}: {n:,}", "blue") for name, n in ordered],
+                "rows": rows,
+            }
+        )
+    return sections or None
+
+
+def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Counts of ranges ("4 to 7") in their order; [] if one of the names is no range."""
+    found = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
+    starts = {name: float(match[0]) for name, match in found.items() if match}
+    return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(found.values()) else []
+
+
+def funnel_table(funnel: Funnel) -> Table:
+    """What was left out by reason, and its share of the text that was given."""
+    own = columns_table("reason", "documents", "bytes", "words", "of all text", justify="right")
+    for reason in in_order(funnel.removed):
+        counts = sizes(funnel.removed[reason])
+        share = counts["text_bytes"] / max(funnel.text_bytes, 1)
+        own.add_row(Text(visible(reason)), *(f"{n:,}" for n in counts.values()), f"{share:.2%}")
+    if funnel.edited_bytes:
+        share = funnel.edited_bytes / max(funnel.text_bytes, 1)
+        own.add_row("edits", "", f"{funnel.edited_bytes:,}", "", f"{share:.2%}")
+    return own
 
 
 def _figures(content: CorpusContent) -> list[dict[str, Any]]:
@@ -121,7 +201,7 @@ def _host(url: str) -> str:
 
 
 def _observed(content: CorpusContent) -> list[dict[str, Any]] | None:
-    return sections.observed(content.statistics.observed)
+    return observed(content.statistics.observed)
 
 
 def _documents(content: CorpusContent) -> dict[str, Any]:

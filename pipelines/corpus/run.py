@@ -13,6 +13,7 @@ from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.job import FindJob
 from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
+from pipelines.corpus.report import funnel_table
 from pipelines.corpus.sidecars import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.targets.prepare import prepare_filters
 from pipelines.host.tables import facts_table
@@ -189,6 +190,8 @@ def _print_summary(corpus: Corpus, *, seconds: float | None = None) -> None:
         _console.print(f"warning: {warning}", style="yellow")
     directory = shlex.quote(corpus.directory)
     _console.print(facts_table(facts | {"corpus": corpus.directory}))
+    if stats.funnel.removed:
+        _console.print("", funnel_table(stats.funnel), "")
     _console.print(
         f"train a tokenizer: python -m pipelines.train_tokenizer --input={directory} ..."
     )

@@ -1,6 +1,5 @@
 """The counts of a set as tables for a terminal."""
 
-import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -9,11 +8,10 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.corpus.filters import in_order
 from pipelines.host.tables import bars_table, columns_table, facts_table
 from pipelines.inspection.row_text import TokenTexts
 from schemas.commands.terminal import number_of, visible
-from schemas.drops import REFUSED, Funnel, describe_dropped, sizes
+from schemas.drops import REFUSED, describe_dropped
 from schemas.sidecar import Schema, SetInfo
 from schemas.statistics import ShardStatistics, Statistics
 
@@ -158,26 +156,6 @@ def labels_table(stats: Statistics) -> Table:
         own.add_row(Text(visible(label)), *cells)
     if len(labels) > _LISTED:
         own.add_row(f"and {len(labels) - _LISTED:,} more")
-    return own
-
-
-def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Counts of ranges ("4 to 7") in their order; [] if one of the names is no range."""
-    found = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
-    starts = {name: float(match[0]) for name, match in found.items() if match}
-    return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(found.values()) else []
-
-
-def funnel_table(funnel: Funnel) -> Table:
-    """What was left out by reason, and its share of the text that was given."""
-    own = columns_table("reason", "documents", "bytes", "words", "of all text", justify="right")
-    for reason in in_order(funnel.removed):
-        counts = sizes(funnel.removed[reason])
-        share = counts["text_bytes"] / max(funnel.text_bytes, 1)
-        own.add_row(Text(visible(reason)), *(f"{n:,}" for n in counts.values()), f"{share:.2%}")
-    if funnel.edited_bytes:
-        share = funnel.edited_bytes / max(funnel.text_bytes, 1)
-        own.add_row("edits", "", f"{funnel.edited_bytes:,}", "", f"{share:.2%}")
     return own
 
 

@@ -79,3 +79,12 @@ def largest(counts: Mapping[str, int], most: int) -> list[tuple[str, int]]:
         return ordered
     rest = ordered[most - 1 :]
     return [*ordered[: most - 1], (f"{len(rest):,} others", sum(count for _, count in rest))]
+
+
+Bar = list[tuple[str, str, float]]
+
+
+def meter(count: int, most: int) -> Bar:
+    """A bar as long as the part of the longest one."""
+    share = count / (most or 1)
+    return [("", "blue", share), ("", "", 1 - share)]

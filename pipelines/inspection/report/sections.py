@@ -12,26 +12,27 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
-from pipelines.corpus.filters import in_order
-from pipelines.inspection.report.content import SetContent, percent
+from pipelines.inspection.report.content import (
+    Bar,
+    SetContent,
+    cut_text,
+    largest,
+    meter,
+    percent,
+    spaced,
+)
 from pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
-from pipelines.inspection.set_tables import by_number, length_bins
+from pipelines.inspection.set_tables import length_bins
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of
-from schemas.drops import BY_SHARD, SIZES, Funnel, Observed, Removed, drop_of, sizes
+from schemas.drops import BY_SHARD, drop_of
 from schemas.sidecar import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line
-_LONGEST = 300  # characters of a value
-_RULES = 60  # of the funnel; others are one row
 _TOKENS = 24  # listed of each kind
-_BARS = 60  # of a histogram
 _SHARD_BARS = 64
-_PARTS = ("language",)  # sections of `observed` whose counts are parts of one whole
-
-Bar = list[tuple[str, str, float]]
 
 
 def overview(content: SetContent) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def describe_making(content: SetContent) -> dict[str, Any]:
         "seed": str(schema.seed),
     }
     for name, value in sorted(schema.parameters.items())[: 2 * _LISTED]:
-        facts[_spaced(name)] = _short(_value(value))
+        facts[spaced(name)] = cut_text(_value(value))
     shards = ",".join(f"{split}:{count}" for split, count in sorted(schema.shards.items()))
     return {
         # With the tokenizer and as many shards as the dataset has, whatever another machine has.
@@ -107,10 +108,10 @@ def _value(value: Any) -> str:
 def trace_flows(content: SetContent) -> dict[str, Any]:
     """Where documents and tokens went: the conservation equations as flows."""
     total, splits, copies = content.total, content.splits, content.schema.mask_copies
-    read, reasons = "documents read", _most(content.statistics.dropped, 6)
+    read, reasons = "documents read", largest(content.statistics.dropped, 6)
     documents = [(read, split, counts.documents) for split, counts in splits.items()]
     documents += [(read, drop.title, total.dropped.get(drop.name, 0)) for drop in BY_SHARD]
-    documents += [(read, _spaced(reason), count) for reason, count in reasons]
+    documents += [(read, spaced(reason), count) for reason, count in reasons]
     sources = {
         "text": lambda counts: counts.tokens - counts.tokens_truncated,
         "special tokens": lambda counts: counts.specials_added,
@@ -125,7 +126,7 @@ def trace_flows(content: SetContent) -> dict[str, Any]:
     tokens.append(("text", "truncated", total.tokens_truncated))  # what was cut off was text
     colors = {split: _color(split, content) for split in splits}
     of_documents = {read: "ink", **colors, **{drop.title: drop.color for drop in BY_SHARD}}
-    of_documents |= {_spaced(reason): drop_of(reason).color for reason, _ in reasons}
+    of_documents |= {spaced(reason): drop_of(reason).color for reason, _ in reasons}
     of_tokens = {"text": "ink", "special tokens": "violet", "repeated": "amber"}
     of_tokens |= {"masked copies": "grey", "truncated": "red"}
     of_tokens |= {f"rows of {split}": color for split, color in colors.items()}
@@ -134,58 +135,6 @@ def trace_flows(content: SetContent) -> dict[str, Any]:
 
 def _color(split: str, content: SetContent) -> str:
     return "blue" if split == next(iter(content.splits)) else "teal"
-
-
-def removals(funnel: Funnel, kept: Mapping[str, int]) -> dict[str, Any]:
-    """The funnel of a corpus, from the given documents to the kept ones, whose sizes are `kept`."""
-    given = sizes(funnel)
-    left = dict(given)
-    rows, samples = [], []
-    for reason, removed in _rules(funnel.removed):
-        name, cells = _short(_spaced(reason)), {}
-        for size, count in sizes(removed).items():
-            before, left[size] = left[size], left[size] - count
-            parts = (
-                ("left", "blue", left[size]),
-                ("removed here", drop_of(reason).color, count),
-                ("removed before", "", given[size] - before),
-            )
-            cells[size] = -count, [(*part, n / max(given[size], 1)) for *part, n in parts]
-        rows.append((name, *cells["documents"], *cells["words"]))
-        if removed.samples:
-            samples.append((name, removed.documents, removed.samples))
-    edited = funnel.edited_bytes
-    return {"given": given, "kept": kept, "edited_bytes": edited, "rows": rows, "samples": samples}
-
-
-def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
-    """Reasons in the order of their rules; those that are left as one."""
-    ordered = [(reason, removed[reason]) for reason in in_order(removed)]
-    if len(ordered) <= _RULES:
-        return ordered
-    rest = [one for _, one in ordered[_RULES - 1 :]]
-    documents, text_bytes, words = (sum(getattr(one, name) for one in rest) for name in SIZES)
-    others = Removed(documents, text_bytes, words)
-    return [*ordered[: _RULES - 1], (f"{len(rest):,} others", others)]
-
-
-def observed(counted: Observed) -> list[dict[str, Any]] | None:
-    """What rules counted besides, a figure a section: numbers as columns, names as a list."""
-    sections = []
-    for section, counts in sorted(counted.items()):
-        ordered = by_number(counts)[:_BARS]
-        rows: list[tuple[Any, ...]] = [(_short(name), n) for name, n in _most(counts, _LISTED)]
-        if section in _PARTS:
-            total = sum(counts.values()) or 1
-            rows = [(name, n, n / total, _meter(n, total)) for name, n in rows]
-        sections.append(
-            {
-                "title": _spaced(section),
-                "columns": [(name, n, f"{name}: {n:,}", "blue") for name, n in ordered],
-                "rows": rows,
-            }
-        )
-    return sections or None
 
 
 def lengths(content: SetContent) -> dict[str, Any] | None:
@@ -299,7 +248,7 @@ def classes(content: SetContent) -> dict[str, Any] | None:
     if not labels:
         return None
     every, highest = sum(labels.values()) or 1, max(labels.values())
-    rows = [[n, c, c / every, _meter(c, highest)] for n, c in _most(labels, _LISTED + 1)]
+    rows = [[n, c, c / every, meter(c, highest)] for n, c in largest(labels, _LISTED + 1)]
     splits = {split: c.labels for split, c in content.splits.items() if sum(c.labels.values())}
     for own in splits.values():
         left = sum(own.values())
@@ -324,8 +273,8 @@ def tokens(content: SetContent) -> dict[str, Any] | None:
 
     def rows(ids: Iterable[int]) -> list[tuple[str, str, int, Bar]]:
         highest = int(counts[order[0]])
-        texts = {i: _short(content.texts.text([i])).replace(" ", "␣") for i in ids}
-        return [(str(i), t, int(counts[i]), _meter(counts[i], highest)) for i, t in texts.items()]
+        texts = {i: cut_text(content.texts.text([i])).replace(" ", "␣") for i in ids}
+        return [(str(i), t, int(counts[i]), meter(counts[i], highest)) for i, t in texts.items()]
 
     ordinary = [i for i in order[: _TOKENS + len(special)].tolist() if i not in special]
     shares = (0.5, 0.9, 0.99)
@@ -355,8 +304,8 @@ def rejects_of(dropped: Mapping[str, int], read: int, rejects: Rejects) -> dict[
     if not number:
         return None
     rows = [
-        (_spaced(reason), count, count / read, _describe(first.get(reason)))
-        for reason, count in _most(dropped, _LISTED)
+        (spaced(reason), count, count / read, _describe(first.get(reason)))
+        for reason, count in largest(dropped, _LISTED)
     ]
     shown = "the first" if any(row[-1] for row in rows) else ""
     return {"number": number, "read": read, "rows": rows, "first": shown}
@@ -366,28 +315,4 @@ def _describe(reject: Reject | None) -> str:
     if reject is None:
         return ""
     place = "" if reject.offset is None else f" at {reject.offset:,}"
-    return f"{_short(reject.path)}{place}: {_short(reject.detail)}"
-
-
-def _meter(count: int, most: int) -> Bar:
-    """A bar as long as the part of the longest one."""
-    share = count / (most or 1)
-    return [("", "blue", share), ("", "", 1 - share)]
-
-
-def _most(counts: Mapping[str, int], most: int) -> list[tuple[str, int]]:
-    """The largest counts in order, those that are left as one."""
-    ordered = sorted(((n, c) for n, c in counts.items() if c), key=lambda item: (-item[1], item[0]))
-    if len(ordered) <= most:
-        return ordered
-    rest = ordered[most - 1 :]
-    return [*ordered[: most - 1], (f"{len(rest):,} others", sum(count for _, count in rest))]
-
-
-def _short(text: str) -> str:
-    """The beginning of a text that may be of any length."""
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
+    return f"{cut_text(reject.path)}{place}: {cut_text(reject.detail)}"
