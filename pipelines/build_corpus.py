@@ -4,10 +4,13 @@ import tyro
 
 from pipelines.corpus.options import CorpusOptions
 from pipelines.host.unused import leave_out_pandas
-from pipelines.runners.launch import check_arguments
+from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
-from schemas.commands.entry import run_entry, want_addresses
+from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
+
+build_or_find = import_later("pipelines.corpus.run:build_or_find")
+preflight_corpus = import_later("pipelines.runners.preflight.command:preflight_corpus")
 
 
 def main(argv: list[str]) -> None:
@@ -25,13 +28,14 @@ def main(argv: list[str]) -> None:
         use_underscores=True,
     )
     want_addresses(2, "build_corpus")
-    check_arguments(beam_arguments, CorpusOptions, runner=True)
+    check_arguments(beam_arguments, CorpusOptions, runner=not options.preflight)
     s3_flags.take(beam_arguments)
     leave_out_pandas()
-    # --help and a wrong flag are answered without what this imports.
-    from pipelines.corpus.run import build_or_find
-
-    build_or_find(options, beam_arguments)
+    if options.preflight:
+        with_beam()
+        preflight_corpus(options, beam_arguments)
+    else:
+        build_or_find(options, beam_arguments)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,8 @@ class CorpusOptions:
     """Replace what another run left in the output directory."""
     dry_run: bool = False
     """Print the plan and stop."""
+    preflight: bool = False
+    """Look for what would fail on the runner (flags, buckets, packages, memory) and stop."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""

@@ -56,15 +56,7 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     total_bytes = sum(block.bytes for block in blocks)
     schema = options.schema(total_bytes)
     beam_arguments, how = choose_runner(beam_arguments, total_bytes)
-    run = BlockRun(
-        "build_corpus",
-        options.source(),
-        blocks,
-        beam_arguments,
-        how,
-        options.exchange,
-        options.filters.filter,
-    )
+    run = run_of(options, blocks, beam_arguments, how)
     if options.dry_run:
         _console.print(facts_table(_plan(options, schema, run), title="plan (nothing was written)"))
         return
@@ -81,6 +73,21 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
         _print_summary(found)
     else:
         _print_summary(read_corpus(options.output), seconds=time.monotonic() - began)
+
+
+def run_of(
+    options: CorpusOptions, blocks: list[Block], beam_arguments: list[str], how: str = ""
+) -> BlockRun:
+    """What is read, and what runs it; the runner is chosen."""
+    return BlockRun(
+        "build_corpus",
+        options.source(),
+        blocks,
+        beam_arguments,
+        how,
+        options.exchange,
+        options.filters.filter,
+    )
 
 
 def _find_finished(

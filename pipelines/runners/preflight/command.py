@@ -15,6 +15,8 @@ from rich.filesize import decimal
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Run, estimate
 from pipelines.build.run import complete, wire
+from pipelines.corpus import run as corpus_run
+from pipelines.corpus.options import CorpusOptions
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
@@ -59,6 +61,11 @@ class Command:
 def preflight_shards(options: BuildOptions, beam_arguments: list[str]) -> None:
     """Checks a build_shards command; raises DataError if a check fails."""
     _print_checks("build_shards", _check_shards(options, beam_arguments))
+
+
+def preflight_corpus(options: CorpusOptions, beam_arguments: list[str]) -> None:
+    """Checks a build_corpus command; raises DataError if a check fails."""
+    _print_checks("build_corpus", _check_corpus(options, beam_arguments))
 
 
 def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) -> None:
@@ -113,6 +120,18 @@ def _check_shards(options: BuildOptions, beam_arguments: list[str]) -> Iterator[
         yield Check("size", "not checked", "the inputs could not be read from here")
     else:
         yield _check_size(run)
+
+
+def _check_corpus(options: CorpusOptions, beam_arguments: list[str]) -> Iterator[Check]:
+    name, output = options.filters.filter, options.output
+    plan = functools.partial(plan_blocks, options.source())
+    command = Command(beam_arguments, options.reading.input, output, name, plan)
+    has_runner, blocks = yield from _check_places(command)
+    if has_runner:
+        run = corpus_run.run_of(options, blocks or [], beam_arguments)
+        schema = options.schema(run.total_bytes)
+        job = corpus_run.wire(options, schema, run, as_if_staged(output))
+        yield from check_job(beam_arguments, name, job)
 
 
 def _check_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) -> Iterator[Check]:

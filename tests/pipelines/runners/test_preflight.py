@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+from pipelines.build_corpus import main as build_corpus
 from pipelines.build_shards import main as build_shards
 from pipelines.runners import job_servers
 from pipelines.runners.preflight import command, job
@@ -137,6 +138,17 @@ def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, cap
     with pytest.raises(UsageError, match=r"--pattern '\(': "):
         flags = ["--input=x", "--output=y", "--vocab_size=400", "--pattern=("]
         train_tokenizer(["--preflight", *flags])
+
+
+@pytest.mark.slow
+def test_one_of_build_corpus(remote, gs_store, no_index, capsys):
+    more = ["--near_duplicates=jaccard:0.8", "--duplicate_paragraphs=line:9"]
+    build_corpus(["--preflight", *remote, *more])
+    lines = printed(capsys, gs_store, None)
+    assert lines[0] == "preflight of build_corpus: nothing is written, no job is started"
+    assert lines[-1] == "nothing failed in 7 checks; 1 could not be made"
+    assert any("functions and coders load by a new interpreter" in line for line in lines)
+    assert gs_store.names() == ["in/0.txt", "in/1.txt", "in/2.txt"]
 
 
 def test_files_of_this_machine(remote, corpus, tokenizer_path, all_loads, capsys, tmp_path):
