@@ -12,13 +12,17 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.host.arrow import pc
+from pipelines.rows.text_bytes import utf8_bytes
 
 Form = Literal["NFC", "NFKC"]
+_LEADS = {"NFC": 0xCC, "NFKC": 0xC2}  # of UTF-8: no suspect begins with a lower byte
 _FIRST = {"NFC": 0xC0, "NFKC": 0xA0}  # no character below it is other than normal
 _DECOMPOSED: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKC": "NFKD"}
+_RETURN = 13
 _LONG, _RUN = 1000, 32  # characters of text, and of marks in a row, that are worth a look
 _HAN = 0x20000  # from here on, no character joins with another
 _STABLE = 0x30000  # from here on, each is normal: Unicode adds no other composed characters
@@ -51,7 +55,7 @@ def normalize(text: pa.LargeStringArray, form: Form) -> pa.LargeStringArray:
 def normalize_line_ends(text: pa.LargeStringArray) -> pa.LargeStringArray:
     r"""Each "\r\n" and each "\r" left becomes "\n"; the very same array if there are none."""
     replace = pc.replace_substring
-    if not pc.any(pc.match_substring(text, "\r")).as_py():
+    if not (utf8_bytes(text)[0] == _RETURN).any():
         return text
     return replace(replace(text, "\r\n", "\n"), "\r", "\n")
 
@@ -83,9 +87,17 @@ def _in_order(marks: str, form: Form) -> str:
 
 def _may_change(text: pa.LargeStringArray, form: Form) -> pa.BooleanArray:
     """Whether a document holds a character that normal text may not hold."""
+    data, bounds = utf8_bytes(text)
+    may = np.zeros(len(text), bool)
+    # Only documents with such a byte hold a suspect: ASCII passes at the speed of memory.
+    places = np.flatnonzero(data >= _LEADS[form])
+    may[np.unique(np.searchsorted(bounds, places, side="right") - 1)] = True
+    some = np.flatnonzero(may)
     # pyright: ignore comments: Arrow's compute functions are made when it is imported.
     matches = pc.match_substring_regex
-    return matches(text, pattern=_suspect_characters(form))
+    if len(some):
+        may[some] = matches(text.take(pa.array(some)), pattern=_suspect_characters(form))
+    return pa.array(may)
 
 
 @functools.cache

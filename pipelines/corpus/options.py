@@ -89,7 +89,7 @@ class CorpusOptions:
     file_format: Literal["parquet", "jsonl"] = "parquet"
     """parquet (zstd), or jsonl for JSON Lines in .jsonl.zst."""
     num_files: str = "auto"
-    """Files of the corpus; auto takes one for 64 MB of input."""
+    """Files of the corpus; auto takes one for 64 MB of input, for 21 MB where it is compressed."""
     exchange: Annotated[
         Literal["auto", "files", "runner"],
         tyro.conf.arg(help="What carries data between workers: scratch files, or the runner."),

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from pipelines.corpus.sidecars import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.targets.prepare import prepare_filters
 from pipelines.host.tables import facts_table
 from pipelines.readers.sources import Block, has_blocks, plan_blocks
+from pipelines.readers.stored import is_compressed
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pipelines.corpus.job import CorpusJob
 
 _console = Console(soft_wrap=True)
+_PACKED, _PARQUET = 3, (".parquet", ".pq")  # times that text is larger than such files
 
 
 def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
@@ -53,9 +55,8 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     refuse_others(options.output, CORPUS)
     blocks = plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    total_bytes = sum(block.bytes for block in blocks)
-    schema = options.schema(total_bytes)
-    beam_arguments, how = choose_runner(beam_arguments, total_bytes)
+    schema = options.schema(count_text_bytes(blocks))
+    beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
     run = run_of(options, blocks, beam_arguments, how)
     if options.dry_run:
         _console.print(facts_table(_plan(options, schema, run), title="plan (nothing was written)"))
@@ -73,6 +74,15 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
         _print_summary(found)
     else:
         _print_summary(read_corpus(options.output), seconds=time.monotonic() - began)
+
+
+def count_text_bytes(blocks: Iterable[Block]) -> int:
+    """The bytes of all inputs, about, when they are unpacked."""
+    parts = (part for block in blocks for part in block.parts)
+    return sum(
+        part.bytes * (_PACKED if is_compressed(part.path) or part.path.endswith(_PARQUET) else 1)
+        for part in parts
+    )
 
 
 def run_of(

@@ -129,7 +129,7 @@ def _check_corpus(options: CorpusOptions, beam_arguments: list[str]) -> Iterator
     has_runner, blocks = yield from _check_places(command)
     if has_runner:
         run = corpus_run.run_of(options, blocks or [], beam_arguments)
-        schema = options.schema(run.total_bytes)
+        schema = options.schema(corpus_run.count_text_bytes(blocks or ()))
         job = corpus_run.wire(options, schema, run, as_if_staged(output))
         yield from check_job(beam_arguments, name, job)
 
