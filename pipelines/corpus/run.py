@@ -195,9 +195,11 @@ def _print_summary(corpus: Corpus, *, seconds: float | None = None) -> None:
     """Prints what a corpus holds, and the commands that follow."""
     stats, total = corpus.stats, corpus.stats.total()
     size = sum(file.bytes for file in corpus.documents)
+    # What rules and duplicates took is in the table below.
+    bad = {n: count for n, count in stats.dropped.items() if n not in stats.funnel.removed}
     facts = {
         "documents": f"{stats.documents_read:,} read, {total.documents:,} kept",
-        **describe_dropped(stats.dropped, ("duplicates", REFUSED)),
+        **describe_dropped(bad, (REFUSED,)),
         "text": f"{decimal(total.text_bytes)} in {total.words:,} words, {decimal(size)} in "
         f"{number_of(len(corpus.documents), 'file')}",
     }
