@@ -823,7 +823,7 @@ def test_a_directory_in_use_and_a_shard_set_are_refused(tmp_path, text):
     (tmp_path / "set" / "MANIFEST.json").touch()
     with pytest.raises(UsageError, match="holds a shard set .*which must stay"):
         train(tmp_path / "set", f"--input={text}", "--vocab_size=300", "--overwrite")
-    with pytest.raises(UsageError, match="nowhere://b/t/duplicates.json: nothing reads nowhere://"):
+    with pytest.raises(UsageError, match="nowhere://b/t/MANIFEST.json: nothing reads nowhere://"):
         train_tokenizer.main(["--output=nowhere://b/t", f"--input={text}", "--vocab_size=300"])
 
 
