@@ -90,7 +90,9 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
                 )
             with _watch_workers(process, log.fileno()) as lost:
                 try:
-                    yield [*beam_arguments, f"--job_endpoint=localhost:{listens}"]
+                    # Beam waits so long for the connection, where Prism may just have died.
+                    limit = f"--job_server_timeout={_START_SECONDS}"
+                    yield [*beam_arguments, f"--job_endpoint=localhost:{listens}", limit]
                 except Exception as error:
                     if lost.is_set():
                         raise LostWorker from error
