@@ -1,14 +1,15 @@
 """Re-reads a finished corpus, all of it: what `verify` does with each."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.partition import partition_of
-from pipelines.corpus.sidecars import BINS, Corpus, FileStatistics, bins_of, read_corpus
+from pipelines.corpus.partition import SOURCE, partition_of
+from pipelines.corpus.sidecars import BINS, FILLED, Corpus, FileStatistics, bins_of, read_corpus
 from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents, Role
@@ -54,6 +55,8 @@ def check_corpus(directory: str) -> CorpusFindings:
 
 def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
     last, lengths = _NO_ID, np.zeros(BINS, np.int64)
+    fields = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
+    filled: Counter[str] = Counter()
     for number, file in enumerate(corpus.documents):
         counts = FileStatistics()
         try:
@@ -68,6 +71,9 @@ def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
                     raise DataError("a document is of another file, by its id")
                 words = count_words(text)
                 lengths += np.array(bins_of(words))
+                for name in fields:
+                    sizes = pc.binary_length(documents.columns[name]).to_numpy()
+                    filled[name] += int(np.count_nonzero(sizes))
                 counts = FileStatistics(
                     counts.documents + len(ids),
                     counts.text_bytes + int(pc.sum(pc.binary_length(text)).as_py() or 0),
@@ -80,6 +86,9 @@ def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
         findings.documents += counts.documents
         if counts != corpus.stats.files[file.path]:
             yield f"{file.path}: stats.json has {corpus.stats.files[file.path]}, not {counts}"
+    counted = {name: number for name, number in filled.items() if number}
+    if not findings.problems and counted != corpus.stats.observed.get(FILLED, {}):
+        yield f"stats.json: {FILLED} is not {counted}"
     if not findings.problems and tuple(lengths.tolist()) != corpus.stats.lengths:
         yield f"stats.json: lengths are {corpus.stats.lengths}, not {tuple(lengths.tolist())}"
 

@@ -187,6 +187,8 @@ class CorpusStatistics:
         """Refuses counts below zero and a histogram of other bins."""
         check_counts({"documents_read": self.documents_read, "source_bytes": self.source_bytes})
         check_counts(self.dropped)
+        for section, counts in self.observed.items():
+            check_counts({f"{section}.{name}": count for name, count in counts.items()})
         check(len(self.lengths) == BINS, "lengths", self.lengths, f"{BINS} counts")
         check_counts({f"lengths[{i}]": count for i, count in enumerate(self.lengths)})
 

@@ -115,3 +115,45 @@ def test_a_parquet_bomb_is_refused_in_bounded_memory(corpus):
     seal(corpus, documents_00000=path.stat().st_size)
     with pytest.raises(DataError):
         verify([str(corpus)])
+
+
+def leaves(values, path=()):
+    """Paths of all plain values of parsed JSON."""
+    if isinstance(values, dict | list):
+        items = values.items() if isinstance(values, dict) else enumerate(values)
+        for key, value in items:
+            yield from leaves(value, (*path, key))
+    else:
+        yield path
+
+
+def test_every_changed_value_of_a_metadata_file_is_found(corpus):
+    for name in ("MANIFEST.json", "schema.json", "stats.json", "inputs.json"):
+        content = (corpus / name).read_bytes()
+        for path in leaves(json.loads(content)):
+            values = json.loads(content)
+            inner = values
+            for key in path[:-1]:
+                inner = inner[key]
+            old = inner[path[-1]]
+            inner[path[-1]] = old + 1 if isinstance(old, int) else "another"
+            (corpus / name).write_bytes(to_json(values))
+            with pytest.raises(DataError):
+                verify([str(corpus)])
+        (corpus / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("section", ["files", "funnel", "lengths", "dropped", "documents_read"])
+def test_changed_counts_are_found_where_all_sums_are_right(corpus, section):
+    content = (corpus / "stats.json").read_bytes()
+    for path in leaves(json.loads(content)[section]) if section != "documents_read" else [()]:
+        values = json.loads(content)
+        *outer, last = (section, *path)
+        inner = values
+        for key in outer:
+            inner = inner[key]
+        inner[last] = inner[last] + 1
+        (corpus / "stats.json").write_bytes(to_json(values))
+        seal(corpus)
+        with pytest.raises(DataError):
+            verify([str(corpus)])
