@@ -210,7 +210,7 @@ class Funnel:
       documents: given.
       text_bytes: UTF-8 bytes of them, normalized.
       words: of them, between white space; of edited documents, after the edits.
-      edited_bytes: that edits took from the documents which were kept.
+      edited_bytes: that edits took from the documents which were kept; below 0 if they added some.
       removed: reason to what was left out for it.
       edited_words: that edits took from the documents which were kept.
     """
@@ -224,8 +224,7 @@ class Funnel:
 
     def __post_init__(self) -> None:
         """Refuses counts below zero."""
-        edited = {"edited_bytes": self.edited_bytes, "edited_words": self.edited_words}
-        check_counts({**sizes(self), **edited})
+        check_counts({**sizes(self), "edits": abs(self.edited_bytes) + abs(self.edited_words)})
 
     @staticmethod
     def sum(parts: "Iterable[Funnel]") -> "Funnel":

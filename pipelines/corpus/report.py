@@ -89,7 +89,7 @@ def _flows(content: CorpusContent) -> dict[str, Any]:
     documents = [(read, kept, total.documents)]
     documents += [(read, spaced(name), n) for name, n in largest(statistics.dropped, 8)]
     removed = {name: one.text_bytes for name, one in funnel.removed.items()}
-    text = [(given, kept, total.text_bytes), (given, "edits", funnel.edited_bytes)]
+    text = [(given, kept, total.text_bytes), (given, "edits", max(0, funnel.edited_bytes))]
     text += [(given, spaced(name), n) for name, n in largest(removed, 8)]
     colors = {read: "ink", given: "ink", kept: "blue", "edits": "violet"}
     colors |= {spaced(reason): drop_of(reason).color for reason in reasons}

@@ -271,3 +271,13 @@ def test_repeated_paragraphs_stay_in_the_first_document(tmp_path):
     assert stats.observed["edited"] == {"duplicate_paragraphs": edited - emptied}
     assert stats.funnel.edited_words == 3 * (edited - emptied)
     assert stats.broken_equations() == []
+
+
+def test_edits_may_add_bytes(tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("mail a@b.co now\nand c@d.no too\n")
+    corpus = build(source, tmp_path / "corpus", "--pii=replace")
+    assert {row["text"] for row in rows_of(corpus)} == {"mail <email> now", "and <email> too"}
+    assert corpus.stats.funnel.edited_bytes == -2
+    assert corpus.stats.broken_equations() == []
+    assert "could not be made" not in (tmp_path / "corpus/report.html").read_text()
