@@ -1,5 +1,6 @@
 """The last step of build_corpus: checks what all workers reported, writes the metadata files."""
 
+import os
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -8,8 +9,10 @@ from pipelines.corpus.check import read_rows
 from pipelines.corpus.decontamination.hits import hits_file
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
-from pipelines.corpus.report import SAMPLED, CorpusContent, render_report
+from pipelines.corpus.report import SAMPLED, CorpusContent, dataset_card, render_report
+from pipelines.corpus.sidecars import CARD
 from pipelines.inspection.report.page import report_file
+from pipelines.readers.corpus_files import is_corpus
 from pipelines.readers.sources import file_digests, read_blocks
 from pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
 from pipelines.storage import store
@@ -38,12 +41,19 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         "schema.json": to_json(job.schema),
         "stats.json": to_json(report.statistics),
         "inputs.json": to_json(inputs),
+        **_card(report, job),
         CONFIG: job.config,
         **rejects_file(report.rejects),
         **hits_file(report.hits),
         **report_file(lambda: render_report(_content(report, inputs, job))),
     }
     return shard_files.publish(job.output, job.run, job.schema.fingerprint, staged, contents)
+
+
+def _card(report: CorpusReport, job: CorpusJob) -> dict[str, bytes]:
+    """README.md, unless the directory has one of somebody else."""
+    is_own = is_corpus(job.output) or not store.exists(os.path.join(job.output, CARD))
+    return {CARD: dataset_card(job.schema, report.statistics)} if is_own else {}
 
 
 def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusContent:

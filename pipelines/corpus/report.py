@@ -18,7 +18,7 @@ from rich.text import Text
 
 from pipelines.corpus.filters import in_order
 from pipelines.corpus.near_duplicates.steps import Cluster
-from pipelines.corpus.sidecars import DOCUMENTS, CorpusSchema, CorpusStatistics
+from pipelines.corpus.sidecars import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
 from pipelines.host.tables import columns_table
 from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import cut_text, largest, meter, spaced
@@ -61,6 +61,23 @@ class CorpusContent:
 def render_report(content: CorpusContent) -> bytes:
     """The page, as UTF-8."""
     return render_page(_SECTIONS, content, "corpus")
+
+
+def dataset_card(schema: CorpusSchema, statistics: CorpusStatistics) -> bytes:
+    """README.md: which files `datasets.load_dataset` takes, and what they hold."""
+    total = statistics.total()
+    lines = (
+        "---",
+        "configs:",
+        "- config_name: default",
+        f"  data_files: {DOCUMENTS}-*.{FORMATS[schema.file_format]}",
+        "---",
+        "",
+        f"{total.documents:,} documents of {total.words:,} words, {total.text_bytes:,} bytes.",
+        f"Textmill {schema.code_version} wrote them (fingerprint {schema.fingerprint[:12]}):",
+        "report.html shows how they were made, stats.json has all counts.",
+    )
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _overview(content: CorpusContent) -> dict[str, Any]:

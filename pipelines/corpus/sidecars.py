@@ -41,8 +41,10 @@ FILLED = "documents_with_field"  # in `observed`, by kept field
 NEAR_DUPLICATES = "removed/near_duplicates"  # and those of removed near-duplicates
 FORMATS = {"parquet": "parquet", "jsonl": "jsonl.zst"}  # to the ending of a file
 SIDECARS = ("schema.json", "stats.json", "inputs.json")
+CARD = "README.md"  # which tells `datasets` the files of documents
 _OTHERS = ("config.yaml", "report.html")
 _OPTIONAL = (
+    CARD,  # a user's own is left alone
     "decontamination.json",
     "rejects/contamination.jsonl",
     "rejects/filtered.jsonl",

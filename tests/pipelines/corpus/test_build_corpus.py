@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -281,3 +282,26 @@ def test_edits_may_add_bytes(tmp_path):
     assert corpus.stats.funnel.edited_bytes == -2
     assert corpus.stats.broken_equations() == []
     assert "could not be made" not in (tmp_path / "corpus/report.html").read_text()
+
+
+def test_datasets_opens_the_documents_alone(tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("\n".join(near_texts(20, 2)) + "\n")
+    for file_format in ("parquet", "jsonl"):
+        output = tmp_path / file_format
+        flags = ["--near_duplicates=jaccard:0.8", f"--file_format={file_format}"]
+        corpus = build(source, output, *flags)
+        loaded = datasets.load_dataset(str(output), cache_dir=str(tmp_path / "cache"))
+        rows = loaded["train"].to_list()
+        assert [row["id"] for row in rows] == sorted(hash_of(row["text"]) for row in rows)
+        assert len(rows) == corpus.stats.total().documents == 20
+
+
+def test_a_readme_of_somebody_else_stays(tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("a text\n")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/README.md").write_text("mine")
+    corpus = build(source, tmp_path / "corpus")
+    assert (tmp_path / "corpus/README.md").read_text() == "mine"
+    assert "README.md" not in {file.path for file in corpus.manifest.files}
