@@ -64,11 +64,13 @@ class CorpusFiles:
 
 def is_corpus(directory: str) -> bool:
     """Whether a directory, or a URL, holds a corpus, by the names of its files."""
-    if is_url(directory):
-        names = set(store.sizes(directory))
-    else:
-        names = set(os.listdir(directory)) if os.path.isdir(directory) else set()
-    return MANIFEST in names and any(map(_FILE.fullmatch, names))
+    if not store.exists(os.path.join(directory, MANIFEST)):
+        return False
+    try:
+        names = store.sizes(directory) if is_url(directory) else os.listdir(directory)
+    except OSError:  # not to be listed: who opens it reports why
+        return False
+    return any(map(_FILE.fullmatch, names))
 
 
 def find_corpus(pattern: str) -> CorpusFiles | None:

@@ -354,6 +354,7 @@ def test_twenty_steps_of_adamw_are_pytorch_s(tmp_path, capsys):
 DEVICES_CODE = """
 import sys, jax, numpy as np
 
+from tests.tools.run_reading import change_flags
 from tests.trainers.on_flax.test_flax_step import FLAGS, apart, host_batch, losses_of, program_of
 count = int(sys.argv[1])
 assert len(jax.local_devices()) == count
