@@ -12,7 +12,7 @@ A batch has these columns, a row for each document:
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,9 +162,3 @@ def read_partition(scratch: str, number: int, stage: str = "") -> pa.RecordBatch
 
 def _path(scratch: str, number: int, stage: str) -> str:
     return os.path.join(scratch, f"partition-{number:05d}{stage}.arrow")
-
-
-def slice_rows(batch: pa.RecordBatch, most_bytes: int) -> Iterable[pa.RecordBatch]:
-    """Slices of about so many bytes of text, of a row at least."""
-    rows = max(1, len(batch) * most_bytes // max(1, batch["text"].nbytes))
-    return (batch.slice(start, rows) for start in range(0, len(batch), rows))

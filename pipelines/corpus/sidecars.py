@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.readers.corpus_files import check_size
 from pipelines.storage import store
 from pipelines.writers.output_directory import CORPUS
 from schemas.drops import (
@@ -263,7 +264,7 @@ def read_corpus(directory: str) -> Corpus:
     for name in SIDECARS:
         if name not in listed:
             raise DataError(f"{path} does not list {name}: build the corpus anew")
-        values[name] = parse_json(read_listed(directory, listed[name]), f"{directory}/{name}")
+        values[name] = parse_json(_read_listed(directory, listed[name]), f"{directory}/{name}")
     corpus = Corpus(
         directory,
         from_json(CorpusSchema, values["schema.json"], f"{directory}/schema.json"),
@@ -274,25 +275,18 @@ def read_corpus(directory: str) -> Corpus:
     for problem in _disagreements(corpus):
         raise DataError(f"{directory}: {problem}; copy the corpus again or build it anew")
     for file in manifest.files:
-        found = store.size(os.path.join(directory, file.path))
-        if found != file.bytes:
-            what = "is missing" if found is None else f"has {found:,} bytes, not {file.bytes:,}"
-            raise DataError(
-                f"{directory}/{file.path} {what}: copy the corpus again or build it anew"
-            )
+        check_size(directory, file)
     return corpus
 
 
-def read_listed(directory: str, file: ManifestFile) -> bytes:
+def _read_listed(directory: str, file: ManifestFile) -> bytes:
     """A file of the corpus as it was published.
 
     Raises:
       DataError: it is missing, or was changed.
     """
+    check_size(directory, file)
     path = os.path.join(directory, file.path)
-    if (found := store.size(path)) != file.bytes:
-        what = "is missing" if found is None else f"has {found:,} bytes, not {file.bytes:,}"
-        raise DataError(f"{path} {what}: copy the corpus again or build it anew")
     content = store.read(path)
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise DataError(

@@ -92,10 +92,7 @@ def find_corpus(pattern: str) -> CorpusFiles | None:
         raise DataError(f"{place} and {_SCHEMA} have different fingerprints: {_REMEDY}")
     files = tuple(file for file in manifest.files if file.split == DOCUMENTS)
     for file in files:
-        size = store.size(os.path.join(pattern, file.path))
-        if size != file.bytes:
-            what = "is missing" if size is None else f"has {size:,} bytes, not {file.bytes:,}"
-            raise DataError(f"{pattern}/{file.path} {what}: {_REMEDY}")
+        check_size(pattern, file)
     return CorpusFiles(
         pattern,
         files,
@@ -103,6 +100,19 @@ def find_corpus(pattern: str) -> CorpusFiles | None:
         manifest.fingerprint,
         str(schema["parameters"].get("normalize", "none")),
     )
+
+
+def check_size(directory: str, file: ManifestFile) -> None:
+    """Refuses a file of a corpus that is missing, or has another size than its manifest says.
+
+    Raises:
+      DataError: names the file.
+    """
+    path = os.path.join(directory, file.path)
+    size = store.size(path)
+    if size != file.bytes:
+        what = "is missing" if size is None else f"has {size:,} bytes, not {file.bytes:,}"
+        raise DataError(f"{path} {what}: {_REMEDY}")
 
 
 def _read_schema(directory: str, file: ManifestFile | None) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _blocks(markup: str) -> Iterator[_Block]:
     lists: list[int] = []  # open ones: the number of the last item, or -1 where there are none
     tag, raw, opens = "", "", True
     for line in markup.split("\n"):
-        if raw:  # goes on with a block
+        if raw:  # the line continues a block
             raw += "\n" + line
         elif not line.strip():
             opens = True

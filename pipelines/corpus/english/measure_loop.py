@@ -70,7 +70,8 @@ def measure_words(data, words, offsets, table, stop_words):
 
 
 @inner
-def _skip_spaces(data, start, stop, table):
+def skip_spaces(data, start, stop, table):
+    """The first byte from `start` on that is not of white space, or `stop`."""
     i = start
     while i < stop:
         point, size = code_point(data, i)
@@ -101,7 +102,7 @@ def _is_at(data, start, stop, a, b, c):
 
 @inner
 def _count_line(data, start, stop, table, counts, document):
-    first = _skip_spaces(data, start, stop, table)
+    first = skip_spaces(data, start, stop, table)
     last = _before_spaces(data, start, stop, table)
     counts[0, document] += 1
     is_bullet = first < stop and data[first] == 0x2D
@@ -169,7 +170,7 @@ def find_runs(data, bounds, least, table, strip):
     for document in range(bounds.size - 1):
         start, stop = bounds[document], bounds[document + 1]
         if strip:
-            start = _skip_spaces(data, start, stop, table)
+            start = skip_spaces(data, start, stop, table)
             stop = _before_spaces(data, start, stop, table)
         i = start
         while i < stop:

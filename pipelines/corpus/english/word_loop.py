@@ -12,6 +12,7 @@ at which they begin (and one more, where the last ends), and where what was cut 
 import numpy as np
 
 from pipelines.corpus.english import characters
+from pipelines.corpus.english.measure_loop import skip_spaces
 from pipelines.corpus.english.spellings import UNIT
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.text_bytes import code_point
@@ -337,17 +338,6 @@ def _read_chunk(data, begin, stop, table, chunk):
 
 
 @inner
-def _read_space(data, begin, stop, table):
-    i = begin
-    while i < stop:
-        point, size = code_point(data, i)
-        if not table[point] & _SPACE:
-            break
-        i += size
-    return i
-
-
-@inner
 def _ends_plainly(data, begin, i, stop, hashed, spellings):
     """Whether letters are followed by one mark that is surely cut off, and white space."""
     if i + 1 < stop and data[i + 1] != 0x20 and data[i + 1] != 0x0A:
@@ -419,7 +409,7 @@ def cut_words(data, pieces, table, spellings, spaces):
                 if found > before + 1:
                     found = _join(data, before, spellings, words, found)
             else:
-                i = _read_space(data, begin, stop, table)
+                i = skip_spaces(data, begin, stop, table)
                 begin += begin > first and data[begin] == 0x20
                 if spaces and begin < i:
                     found = _add(words, found, begin, i)

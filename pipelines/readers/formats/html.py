@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from pipelines.readers.documents import Documents, Role, no_documents, too_long
-from pipelines.readers.formats.role_columns import missing_field
+from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import record_documents
 from pipelines.readers.html_text import UnusablePageError, read_page
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import Chunks, Part
-from schemas.errors import UsageError
 
 FIELDS = ("text", "title", "url")
 _TYPE = "text/html"
@@ -22,9 +21,7 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
     Raises:
       UsageError: names the field and those that are there.
     """
-    for role in roles:
-        if role.field not in FIELDS and not role.optional:
-            raise UsageError(missing_field(role, path, FIELDS))
+    check_names(roles, path, FIELDS)
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:

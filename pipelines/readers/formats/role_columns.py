@@ -60,6 +60,17 @@ def missing_field(role: Role, path: str, names: Sequence[str]) -> str:
     )
 
 
+def check_names(roles: tuple[Role, ...], path: str, names: Sequence[str]) -> None:
+    """Refuses roles whose fields are not among those that files of a format have.
+
+    Raises:
+      UsageError: names the field and those that are there.
+    """
+    for role in roles:
+        if role.field not in names and not role.optional:
+            raise UsageError(missing_field(role, path, names))
+
+
 def field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
     """The type of a field, which may be `a.b`; None if it is not there."""
     for fields, name in ((schema, field), *([(schema, field.split("."))] if "." in field else [])):

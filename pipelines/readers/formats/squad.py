@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from pipelines.readers.documents import BOM, Documents, Role
-from pipelines.readers.formats.role_columns import missing_field
+from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import record_documents
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
 _PEEK_BYTES = 1 << 16
@@ -49,9 +49,7 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
     Raises:
       UsageError: names the field and those that are there.
     """
-    for role in roles:
-        if role.field not in FIELDS and not role.optional:
-            raise UsageError(missing_field(role, path, FIELDS))
+    check_names(roles, path, FIELDS)
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:

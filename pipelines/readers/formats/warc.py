@@ -14,13 +14,13 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from pipelines.readers.documents import Documents, Role, too_long
-from pipelines.readers.formats.role_columns import missing_field
+from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import Refusal, record_documents
 from pipelines.readers.html_text import UnusablePageError, may_be_page, read_page
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
 from schemas.drops import total_counts
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError
 
 FIELDS = ("content_type", "date", "id", "text", "title", "url")
 _MARK = b"WARC/"
@@ -40,9 +40,7 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
     Raises:
       UsageError: names the field and those that are there.
     """
-    for role in roles:
-        if role.field not in FIELDS and not role.optional:
-            raise UsageError(missing_field(role, path, FIELDS))
+    check_names(roles, path, FIELDS)
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
@@ -152,7 +150,7 @@ def _parse_headers(head: bytes) -> Headers:
     name = ""
     for line in head.split(b"\n")[1:]:
         text = _decode(line.rstrip(b"\r"))
-        if text[:1] in (" ", "\t"):  # goes on with the line before
+        if text[:1] in (" ", "\t"):  # continues the line before
             headers[name] = f"{headers.get(name, '')} {text.strip()}".strip()
         elif ":" in text:
             name, _, value = text.partition(":")
