@@ -98,6 +98,8 @@ def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
         "jinja2",
         "numba",
         "numpy",
+        "packaging",
+        "protobuf",
         "psutil",
         "pyarrow",
         "pyyaml",
