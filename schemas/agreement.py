@@ -1,4 +1,4 @@
-"""What the sidecars of a set say of one another: each right by itself, they must be of one set.
+"""Checks that the metadata files, each valid by itself, describe one and the same dataset.
 
 Checked whenever a set is opened, so nothing more is read for it: names, splits, rows and bytes of
 MANIFEST.json against schema.json and stats.json, the equations of stats.json, and which files there
@@ -14,7 +14,7 @@ from schemas.records import framed_bytes, largest_file
 from schemas.statistics import ShardStatistics, Statistics
 
 if TYPE_CHECKING:
-    from schemas.sidecar import Schema
+    from schemas.metadata import Schema
 
 # From version 2 on, every set has these, may have those, and has no others but its shards.
 TOKEN_COUNTS, TOKENIZER = "token_counts.npy", "tokenizer.json"
@@ -37,7 +37,7 @@ _MOST_NAMES = 1_000_000  # of shards that are looked for one by one
 
 
 def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
-    """Where the sidecars are not of one set, each a sentence."""
+    """Where the metadata files are not of one set, each a sentence."""
     if manifest.fingerprint != schema.fingerprint:
         yield (
             f"MANIFEST.json: fingerprint is {manifest.fingerprint!r}, not schema.json's "

@@ -30,7 +30,7 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.features import positions_from_segments
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 Batch = Dict[str, np.ndarray]
 NO_LOSS = -100  # PyTorch's cross_entropy leaves such labels out

@@ -1,8 +1,8 @@
 """MANIFEST.json: every file of a shard set with size, rows and sha256, written last.
 
 A directory without it is not a shard set. Its `digest` is of its own content, so that no entry
-changes or goes by mistake; `schemas.agreement` holds it against the other sidecars. Python 3.8
-syntax.
+changes or goes by mistake; `schemas.agreement` compares it with the other metadata
+files. Python 3.8 syntax.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from schemas.typed_json import (
     parse_json,
 )
 
-FORMAT_VERSION = 2  # of rows and sidecars
+FORMAT_VERSION = 2  # of rows and metadata files
 MANIFEST = "MANIFEST.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What may be as large as the documents; others are read whole, and are bounded.

@@ -209,7 +209,7 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return _decode_any
-    if origin is Union:  # Optional[X] is all that sidecars use
+    if origin is Union:  # Optional[X] is all that metadata files use
         decode = _decoder(arguments[0])
         return lambda value: None if value is None else decode(value)
     if origin is dict:

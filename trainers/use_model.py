@@ -8,9 +8,9 @@
 RUN is the directory of a run, one of its checkpoints, or one with published weights.
 `python -m trainers.use_model RUN --help` lists what the run's trainer adds.
 
-RUN/evaluation/SET-SPLIT-1a2b3c4d/500/measures.json   of the weights after step 500, and what people
-look at: pictures, predictions; the last part is of the set's fingerprint
-RUN/evaluation/SET-SPLIT-1a2b3c4d/measures.jsonl      a line for each measured checkpoint
+RUN/evaluation/SET-SPLIT-1a2b3c4d/500/metrics.json   of the weights after step 500, and what people
+look at: plots, predictions; the last part is of the set's fingerprint
+RUN/evaluation/SET-SPLIT-1a2b3c4d/metrics.jsonl      a line for each measured checkpoint
 """
 
 import time
@@ -36,7 +36,7 @@ from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 from trainers.run.checkpoints import ALL
 from trainers.run.journal import ProgressLine, json_text
 from trainers.run.loop import evaluate
-from trainers.run.program import Measures, Plan, Program, Task, Trainer
+from trainers.run.program import Metrics, Plan, Program, Task, Trainer
 from trainers.run.run_directory import errors_in_words
 from trainers.run.start import export_weights
 from trainers.run.trained import Trained, find_trained
@@ -59,7 +59,7 @@ class UseFlags:
     """Measure the weights on --validation_split of --shards. What people look at goes to
     RUN/evaluation."""
     report: Optional[str] = None
-    """With --evaluate: a file that gets the measures as one more line of JSON."""
+    """With --evaluate: a file that gets the metrics as one more line of JSON."""
     export: Optional[str] = None
     """Write the weights as a directory that transformers opens."""
     predict: Optional[str] = None
@@ -143,7 +143,7 @@ def _groups_of(flags: RunFlags, *, writes: bool) -> Any:
     groups = {name: getattr(flags, name) for name in _OF_TRAINER}
     fields += [(name, type(group), group) for name, group in groups.items()]
     kind: Any = make_dataclass("UseModel", fields, frozen=True)
-    kind.__doc__ = "Measures a trained model, exports it, labels texts or continues one."
+    kind.__doc__ = "Metrics a trained model, exports it, labels texts or continues one."
     return kind
 
 
@@ -154,7 +154,7 @@ def use_model(
     trained: Trained,
     trainer: Trainer,
 ) -> None:
-    """Measures a trained model, labels texts with it, exports it, continues a text.
+    """Metrics a trained model, labels texts with it, exports it, continues a text.
 
     Raises:
       UsageError: nothing is asked for, or the set does not go with the model.
@@ -197,7 +197,7 @@ def use_model(
 def _evaluate(
     use: UseFlags, flags: RunFlags, trained: Trained, trainer: Trainer, line: ProgressLine
 ) -> None:
-    """Measures each checkpoint that is asked for, prints and writes what it finds."""
+    """Metrics each checkpoint that is asked for, prints and writes what it finds."""
     name_of_set, split = flags.data.shards, flags.data.validation_split
     if not name_of_set:
         raise UsageError("--evaluate: give the set to measure on with --shards")
@@ -211,30 +211,30 @@ def _evaluate(
     # Many sets are named "test".
     name_of_rows = f"{shards_name(name_of_set)}-{split}-{shards.fingerprint[:8]}"
     folder = trained.directory / "evaluation" / name_of_rows
-    rows: List[Measures] = []
+    rows: List[Metrics] = []
     for number, (name, read) in enumerate(trained.weights):
         program.load(read(), None)
         if not number:
             line.say(program.description)
             program.compile(trains=False, evaluates=True)
-        measures, speed = _measure(task, program, shards, split, line)
+        metrics, speed = _measure(task, program, shards, split, line)
         model = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
-        say(f"{model} on {title}: {task.describe(measures)}; {speed:,.0f} tokens/s")
+        say(f"{model} on {title}: {task.describe(metrics)}; {speed:,.0f} tokens/s")
         if use.report is not None:
             where = {"checkpoint": model, "shards": shards.name, "split": split}
-            _append(use.report, {**where, **measures, "tokens_per_second": round(speed, 1)})
+            _append(use.report, {**where, **metrics, "tokens_per_second": round(speed, 1)})
         if trained.schema is not None:
             (folder / name).mkdir(parents=True, exist_ok=True)
             task.write_files(folder / name)
-            text = json_text(measures, indent=2)
-            (folder / name / "measures.json").write_text(text, encoding="utf-8")
-            rows.append({"step": int(name), **measures})
+            text = json_text(metrics, indent=2)
+            (folder / name / "metrics.json").write_text(text, encoding="utf-8")
+            rows.append({"step": int(name), **metrics})
     if rows:
         lines = "".join(map(json_text, rows))
-        (folder / "measures.jsonl").write_text(lines, encoding="utf-8")
+        (folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
         for text in task.report(folder, rows, f"{trained.directory} on {title}"):
             say(text)
-        say(f"Measures, and what goes with them, are in {folder}")
+        say(f"Metrics, and what goes with them, are in {folder}")
 
 
 def _open_fitting(
@@ -257,8 +257,8 @@ def _measure(
     shards: Union[ShardSet, Mixture],
     split: str,
     line: ProgressLine,
-) -> Tuple[Measures, float]:
-    """Measures of a split, and tokens a second."""
+) -> Tuple[Metrics, float]:
+    """Metrics of a split, and tokens a second."""
     batches, tokens, began = -(-shards.rows(split) // program.evaluation_rows), 0, time.monotonic()
 
     def count_tokens(pairs: Any) -> Any:
@@ -269,13 +269,13 @@ def _measure(
             yield batch, outputs
 
     with closing(evaluate(program, shards, split)) as pairs:
-        measures = task.measure(count_tokens(pairs))
-    if measures is None:
+        metrics = task.measure(count_tokens(pairs))
+    if metrics is None:
         raise DataError(
             f"{shards.name}: no token of split {split!r} counts, its loss_weights are all 0: there "
             "is nothing to measure. Give another --validation_split"
         )
-    return measures, tokens / max(time.monotonic() - began, 1e-9)
+    return metrics, tokens / max(time.monotonic() - began, 1e-9)
 
 
 def _append(path: str, report: Dict[str, Any]) -> None:

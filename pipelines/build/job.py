@@ -14,7 +14,7 @@ from pipelines.tasks.task import Task
 from pipelines.writers.token_counts import NO_COUNTS, add_token_counts
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.statistics import Statistics
 
 

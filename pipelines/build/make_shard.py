@@ -18,7 +18,7 @@ from pipelines.tasks.task import Columns, Finish, Segments, Task
 from pipelines.writers import shard_files
 from schemas.features import is_training, segment_name, token_dtype
 from schemas.manifest import ManifestFile
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.statistics import ShardStatistics, by_length
 
 _CHUNK_ROWS = 1024  # small enough for the cache

@@ -18,8 +18,8 @@ from pipelines.writers.document_formats.document_format import refuse_formats
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.manifest import FORMAT_VERSION
+from schemas.metadata import Schema
 from schemas.records import DOCUMENT_FORMATS, FORMATS
-from schemas.sidecar import Schema
 from schemas.version import VERSION
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class SplitFlags:
 class RunFlags:
     """How the command runs; no flag of these changes a byte of the dataset."""
 
-    exchange: Literal["auto", "files", "runner"] = "auto"
+    shuffle_by: Literal["auto", "files", "runner"] = "auto"
     """What carries tokens from blocks to shards: scratch files on one machine, or the runner."""
     overwrite: bool = False
     """Replace what another run left in the output directory."""

@@ -38,7 +38,7 @@ from schemas.commands.terminal import number_of
 from schemas.drops import Drop, describe_dropped, total_counts
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.statistics import ShardStatistics
 
 _PLACE_BYTES = 256 << 10
@@ -86,7 +86,7 @@ class Run:
             blocks,
             beam_arguments,
             how,
-            options.run.exchange,
+            options.run.shuffle_by,
             filter=options.filter,
         )
         return Run(options, options.schema(tokenizer, bytes_of), tokenizer, on)
@@ -106,7 +106,7 @@ class Estimate:
     tokens_in_rows: float  # without padding, with masked copies
     rows: dict[str, float]  # by split
     shard_bytes: float  # on disk, all formats
-    scratch_bytes: float  # of example batches on their way to shards, by --exchange=files
+    scratch_bytes: float  # of example batches on their way to shards, by --shuffle_by=files
     seconds: float  # on one core, once all is loaded and compiled
 
     def __add__(self, other: "Estimate") -> "Estimate":
@@ -304,7 +304,7 @@ class Plan:
     def disk_bytes(self) -> int:
         """Needed at most of this machine: shards, and the scratch files that they are made of."""
         shards = 0 if store.is_url(self.output) else self.estimate.shard_bytes
-        return int(shards + self.estimate.scratch_bytes * (self.run.on.exchange == "files"))
+        return int(shards + self.estimate.scratch_bytes * (self.run.on.shuffle_by == "files"))
 
     def free_bytes(self) -> int:
         """Free on the disk that takes the output, or what makes it for an object store."""
@@ -392,7 +392,7 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         length = schema.row_tokens
         density = estimate.tokens_in_rows / max(sum(estimate.rows.values()) * length, 1)
         rows += f"; {length} tokens each, {density:.1%} filled, {schema.codec().stride} bytes"
-    scratch = f" and {decimal(int(estimate.scratch_bytes))} of scratch" * (on.exchange == "files")
+    scratch = f" and {decimal(int(estimate.scratch_bytes))} of scratch" * (on.shuffle_by == "files")
     took = f"{_duration(estimate.seconds)} of one core of this machine"
     return {
         "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "

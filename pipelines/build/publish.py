@@ -1,4 +1,4 @@
-"""The last step of build_shards: checks what all workers said, writes sidecars and manifest."""
+"""The last step of build_shards: checks what all workers said, then writes the metadata."""
 
 from pipelines.build.job import Job, SetReport
 from pipelines.inspection.read_rows import sample_rows
@@ -15,12 +15,12 @@ from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError
 from schemas.manifest import Manifest
-from schemas.sidecar import Inputs
+from schemas.metadata import Inputs
 from schemas.typed_json import to_json
 
 
 def publish_set(report: SetReport, job: Job) -> Manifest:
-    """Checks the equations, writes the sidecars, moves everything into place.
+    """Checks the equations, writes the metadata files, moves everything into place.
 
     Raises:
       DataError: something was lost on the way, too much was refused, or nothing is left.
@@ -33,11 +33,11 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
         job.run,
         job.schema.fingerprint,
         [*report.files, shard_files.describe_file("tokenizer.json", tokenizer)],
-        _sidecars(report, job),
+        _metadata(report, job),
     )
 
 
-def _sidecars(report: SetReport, job: Job) -> dict[str, bytes]:
+def _metadata(report: SetReport, job: Job) -> dict[str, bytes]:
     """Name to content of the files beside the shards, but for tokenizer.json and rejects/."""
     schema, inputs = job.schema, file_digests(report.digests)
     return {

@@ -15,7 +15,7 @@ from pipelines.rows.routing import Routes, joint_digests
 from pipelines.tasks.task import Examples, Task
 from schemas.drops import mark_of, total_counts
 from schemas.features import is_training
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 
 @dataclass(frozen=True)

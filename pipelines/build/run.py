@@ -26,7 +26,7 @@ from pipelines.writers.output_directory import (
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
 from schemas.manifest import MANIFEST
-from schemas.sidecar import SetInfo
+from schemas.metadata import SetInfo
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -97,7 +97,7 @@ def complete(
 def _build(run: Run, staging: Staging) -> None:
     """Runs the pipeline, whose last step publishes the set."""
     on, folder = run.on, staging.folder
-    _console.print(f"{on.facts}; shuffle by {on.exchange}; ids by {run.tokenizer.encoded_by}")
+    _console.print(f"{on.facts}; shuffle by {on.shuffle_by}; ids by {run.tokenizer.encoded_by}")
     if finished := count_finished(folder):
         _console.print(f"{finished:,} shards are there that an earlier run finished")
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)

@@ -21,7 +21,7 @@ from pipelines.tasks.task import task_class
 from pipelines.writers.token_counts import TOKEN_COUNTS
 from schemas.commands.terminal import number_of
 from schemas.drops import FILTERED, REFUSED, describe_dropped, drop_of
-from schemas.sidecar import SetInfo
+from schemas.metadata import SetInfo
 
 _RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of a set's tokens or text that are much
 _LONG_BIN = 16  # of the histogram of lengths: documents of 32,768 tokens and more

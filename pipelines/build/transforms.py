@@ -159,8 +159,8 @@ class BuildShards(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Wires the pure files together."""
         job, pipeline = self._job, input_or_inputs
-        route_type, report_type = keyed_type(job.exchange), tuple[int, SetReport]
-        wiring = Wiring(job.exchange)
+        route_type, report_type = keyed_type(job.shuffle_by), tuple[int, SetReport]
+        wiring = Wiring(job.shuffle_by)
         blocks = spread_blocks(pipeline, job.staging)
         [batches] = wiring.apply(RouteBlock(job), blocks, _ROUTED, name="Route")
         # Every shard gets a key, so that one without documents is written too. (Keys are made by

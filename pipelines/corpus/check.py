@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from pipelines.corpus.metadata import BINS, FILLED, Corpus, FileStatistics, bins_of, read_corpus
 from pipelines.corpus.partition import SOURCE, partition_of
-from pipelines.corpus.sidecars import BINS, FILLED, Corpus, FileStatistics, bins_of, read_corpus
 from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents, Role

@@ -14,13 +14,7 @@ import pyarrow.parquet as pq
 from pipelines.corpus.decontamination.hits import Hit, add_hits
 from pipelines.corpus.filter_documents import Filtered
 from pipelines.corpus.filters import Filters
-from pipelines.corpus.near_duplicates.job import FindJob, name_tally
-from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
-from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters
-from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
-from pipelines.corpus.paragraphs import remove_paragraphs
-from pipelines.corpus.partition import digests_of
-from pipelines.corpus.sidecars import (
+from pipelines.corpus.metadata import (
     DOCUMENTS,
     FILLED,
     CorpusSchema,
@@ -28,6 +22,12 @@ from pipelines.corpus.sidecars import (
     FileStatistics,
     bins_of,
 )
+from pipelines.corpus.near_duplicates.job import FindJob, name_tally
+from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
+from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters
+from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
+from pipelines.corpus.paragraphs import remove_paragraphs
+from pipelines.corpus.partition import digests_of
 from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.rows.routing import content_digests, json_of

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from pipelines.corpus.filters import Filters
+from pipelines.corpus.metadata import CorpusSchema
 from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
-from pipelines.corpus.sidecars import CorpusSchema
 from pipelines.input_options import InputFlags, Reading
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source
@@ -90,7 +90,7 @@ class CorpusOptions:
     """parquet (zstd), or jsonl for JSON Lines in .jsonl.zst."""
     num_files: str = "auto"
     """Files of the corpus; auto takes one for 64 MB of input, for 21 MB where it is compressed."""
-    exchange: Annotated[
+    shuffle_by: Annotated[
         Literal["auto", "files", "runner"],
         tyro.conf.arg(help="What carries data between workers: scratch files, or the runner."),
     ] = "auto"

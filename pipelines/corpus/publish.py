@@ -9,8 +9,8 @@ from pipelines.corpus.check import read_rows
 from pipelines.corpus.decontamination.hits import hits_file
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
+from pipelines.corpus.metadata import CARD
 from pipelines.corpus.report import SAMPLED, CorpusContent, dataset_card, render_report
-from pipelines.corpus.sidecars import CARD
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.corpus_files import is_corpus
 from pipelines.readers.sources import file_digests, read_blocks
@@ -21,7 +21,7 @@ from pipelines.writers.rejects import collect, rejects_file
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError
 from schemas.manifest import DECONTAMINATION, Manifest
-from schemas.sidecar import Inputs
+from schemas.metadata import Inputs
 from schemas.typed_json import to_json
 
 

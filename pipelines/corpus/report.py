@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.corpus.filters import in_order
+from pipelines.corpus.metadata import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
 from pipelines.corpus.near_duplicates.steps import Cluster
-from pipelines.corpus.sidecars import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
 from pipelines.host.tables import columns_table
 from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import cut_text, largest, meter, spaced
@@ -28,7 +28,7 @@ from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of, visible
 from schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes
 from schemas.manifest import ManifestFile
-from schemas.sidecar import Inputs
+from schemas.metadata import Inputs
 
 SAMPLED = 10_000  # rows that hosts are counted in
 _SHOWN, _LISTED = 12, 20

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from rich.filesize import decimal
 
 from pipelines.corpus.filters import warn_of
+from pipelines.corpus.metadata import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.job import FindJob
 from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.report import funnel_table
-from pipelines.corpus.sidecars import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.targets.prepare import prepare_filters
 from pipelines.host.tables import facts_table
 from pipelines.readers.sources import Block, has_blocks, plan_blocks
@@ -95,7 +95,7 @@ def run_of(
         blocks,
         beam_arguments,
         how,
-        options.exchange,
+        options.shuffle_by,
         options.filters.filter,
     )
 
@@ -120,7 +120,7 @@ def _find_finished(
 
 def _build(options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging: Staging) -> None:
     """Runs the pipeline, whose last step publishes the corpus."""
-    _console.print(f"{run.facts}; shuffle by {run.exchange}")
+    _console.print(f"{run.facts}; shuffle by {run.shuffle_by}")
     run.prepare(staging, _console.print)
     filters = prepare_filters(options.filters, run, staging, _console.print)
     # Publishing removes the folder.
@@ -165,7 +165,7 @@ def _find_job(job: "CorpusJob", rule: Rule) -> FindJob:
         rule=rule,
         partitions=job.partitions,
         scratch=job.scratch,
-        exchange=job.exchange,
+        shuffle_by=job.shuffle_by,
         staging=job.staging,
         run=job.run,
         local=job.local,

@@ -38,6 +38,7 @@ from pipelines.corpus.job import (
     remove_near_duplicates,
     write_documents,
 )
+from pipelines.corpus.metadata import CorpusStatistics
 from pipelines.corpus.near_duplicates.job import REMOVALS, FindReport
 from pipelines.corpus.near_duplicates.transforms import FindNear
 from pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
@@ -49,7 +50,6 @@ from pipelines.corpus.partition import (
     stage_partition,
 )
 from pipelines.corpus.publish import publish_corpus
-from pipelines.corpus.sidecars import CorpusStatistics
 from pipelines.readers.documents import no_documents
 from pipelines.readers.sources import Block
 from pipelines.runners.block_run import ALL
@@ -253,11 +253,11 @@ class BuildCorpus(beam.PTransform):
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
         """Wires the steps."""
         job, pipeline = self._job, input_or_inputs
-        wiring = Wiring(job.exchange)
+        wiring = Wiring(job.shuffle_by)
         every_partition = (
             pipeline
             | "Files" >> beam.Create([job.partitions], reshuffle=False)
-            | "Partitions" >> beam.FlatMap(_markers).with_output_types(keyed_type(job.exchange))
+            | "Partitions" >> beam.FlatMap(_markers).with_output_types(keyed_type(job.shuffle_by))
         )
         blocks = spread_blocks(pipeline, job.staging)
         [documents] = wiring.apply(Clean(job), blocks, DOCUMENTS_SENT)

@@ -20,7 +20,7 @@ from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words, by
 from pipelines.encoding.splitting.splitter import split_by
 from pipelines.encoding.word_merges import merges_of_bytes, merges_of_characters, whole_words
 from pipelines.encoding.word_pieces import pieces_of
-from pipelines.encoding.word_table import Plan, Prefix, WordEncoder, WordTableEngine
+from pipelines.encoding.word_table import Plan, Prefix, WordEncoder, WordTableBackend
 
 Config = Mapping[str, Any]
 _SPACE = "▁"
@@ -64,7 +64,7 @@ class Family(NamedTuple):
     plan: Callable[[Config, tokenizers.Tokenizer], Plan]
 
 
-def make_engine(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableEngine | str:
+def make_backend(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableBackend | str:
     """The word table for a tokenizer, or why there is none: it is of no family.
 
     Args:
@@ -76,7 +76,7 @@ def make_engine(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableEng
     for family in FAMILIES.values():
         if family.model == model["type"] and family.is_byte_level == _is_byte_level(config):
             try:
-                return WordTableEngine(family.plan(config, tokenizer))
+                return WordTableBackend(family.plan(config, tokenizer))
             except NoPlan as refused:
                 reason = str(refused)
     return reason

@@ -1,6 +1,6 @@
 """A tokenizer as the rest of the house sees it: text <-> ragged ids, and what its ids mean.
 
-Pure: numpy and pyarrow, no Beam. Cheap to make anew in a worker from `json` alone; the engines load
+Pure: numpy and pyarrow, no Beam. A worker makes one from `json` alone, cheaply: the backends load
 at the first `encode`.
 """
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.engines import (
+from pipelines.encoding.backends import (
     GOLDEN_TEXTS,
-    Engine,
-    choose_engine,
+    Backend,
+    choose_backend,
     encode_each,
     failures_as_data_errors,
 )
@@ -119,19 +119,19 @@ class LoadedTokenizer:
         return LoadedTokenizer(self.json, named, place=self._place)
 
     def __reduce__(self) -> tuple:
-        """Pickled as bytes and roles: engines are made where they are used."""
+        """Pickled as bytes and roles: backends are made where they are used."""
         return partial(LoadedTokenizer, place=self._place), (self.json, self._named_roles)
 
     @property
-    def engine(self) -> str:
-        """Which engine encodes: gigatoken, word table, or tokenizers."""
-        return self._engine.name
+    def backend(self) -> str:
+        """Which backend encodes: gigatoken, word table, or tokenizers."""
+        return self._backend.name
 
     @property
     def encoded_by(self) -> str:
-        """The engine in words, and why it is not a faster one if it is `tokenizers`."""
-        engine, reason = self._choice
-        return f"{engine.name}, since {reason}" if reason else engine.name
+        """The backend in words, and why it is not a faster one if it is `tokenizers`."""
+        backend, reason = self._choice
+        return f"{backend.name}, since {reason}" if reason else backend.name
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
         """Ids of each document, equal to `tokenizers`' with add_special_tokens=False.
@@ -142,13 +142,13 @@ class LoadedTokenizer:
           text: UTF-8 without nulls; may be a slice.
 
         Returns:
-          The ids; and how many documents went from the fast engine to `tokenizers`, because they
-          hold characters that the two class differently. 0 where the fast engine is not in use.
+          The ids; and how many documents went from the fast backend to `tokenizers`, because they
+          hold characters that the two class differently. 0 where the fast backend is not in use.
 
         Raises:
           DataError: the tokenizer fails on a document.
         """
-        return self._engine.encode(text)
+        return self._backend.encode(text)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Text of ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
@@ -269,13 +269,13 @@ class LoadedTokenizer:
         )
 
     @property
-    def _engine(self) -> Engine:
+    def _backend(self) -> Backend:
         return self._choice[0]
 
     @cached_property
     @pause_collector()
-    def _choice(self) -> tuple[Engine, str]:
-        return choose_engine(self._tokenizer, self._config, self._place)
+    def _choice(self) -> tuple[Backend, str]:
+        return choose_backend(self._tokenizer, self._config, self._place)
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:

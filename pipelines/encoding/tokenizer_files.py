@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from pipelines.encoding.engines import failures_as_data_errors
+from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.storage import store
 from pipelines.storage.store import is_url
 from schemas.errors import DataError, TextmillError, UsageError

@@ -1,4 +1,4 @@
-"""An engine that looks words up: text is cut into words, and a table gives the ids of each.
+"""An backend that looks words up: text is cut into words, and a table gives the ids of each.
 
 Exact by construction, for what a plan says: words are cut where no token can reach across, and the
 ids of a word that is new come from `tokenizers`, or from a loop of ours that says the same.
@@ -14,7 +14,7 @@ import tokenizers
 
 from pipelines.encoding import word_loop, word_slots
 from pipelines.encoding.added_tokens import AddedTokens
-from pipelines.encoding.engines import encode_each
+from pipelines.encoding.backends import encode_each
 from pipelines.encoding.normal_text import normalize_pieces
 from pipelines.encoding.splitting.splitter import ROOM, Splitter, begin
 from pipelines.encoding.word_loop import NEW, POOL, UNKEPT
@@ -148,7 +148,7 @@ class WordEncoder:
         return Ragged(np.delete(ids, ends), np.append(0, ends - np.arange(len(ends))))
 
 
-class WordTableEngine:
+class WordTableBackend:
     """Encodes by a plan. Any number of threads may: each takes a table, or begins one."""
 
     name = "word table"
@@ -159,7 +159,7 @@ class WordTableEngine:
         self._tables: list[WordTable] = []
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
-        """Encodes documents, as every `Engine` does; none goes to the reference as a whole."""
+        """Encodes documents, as every `Backend` does; none goes to the reference as a whole."""
         try:
             table = self._tables.pop()
         except IndexError:

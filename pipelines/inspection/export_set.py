@@ -27,7 +27,7 @@ from schemas.errors import DataError, UsageError
 from schemas.features import unmask
 from schemas.layouts import LAYOUTS, check_layout
 from schemas.manifest import ManifestFile, file_sha256
-from schemas.sidecar import SetInfo, read_set
+from schemas.metadata import SetInfo, read_set
 from schemas.typed_json import from_json, load_json, read_bounded, to_json
 
 RECORD = "export.json"

@@ -14,8 +14,8 @@ from pipelines.writers.document_formats.document_format import document_rows, op
 from schemas.errors import DataError, UsageError
 from schemas.features import segment_name, unmask
 from schemas.manifest import ManifestFile, check_unchanged
+from schemas.metadata import Schema, SetInfo
 from schemas.records import open_rows
-from schemas.sidecar import Schema, SetInfo
 
 Columns = dict[str, np.ndarray]
 SAMPLE_ROWS = 1024  # a split; a thousand rows of 128 are 20,000 masked tokens

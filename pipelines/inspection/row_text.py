@@ -15,7 +15,7 @@ import pyarrow as pa
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.read_rows import sequences
 from schemas.commands.terminal import visible
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 TEXT, SPECIAL, PADDING = "text", "special", "padding"
 REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what masking made of a token

@@ -12,7 +12,7 @@ from pipelines.host.tables import bars_table, columns_table, facts_table
 from pipelines.inspection.row_text import TokenTexts
 from schemas.commands.terminal import number_of, visible
 from schemas.drops import REFUSED, describe_dropped
-from schemas.sidecar import Schema, SetInfo
+from schemas.metadata import Schema, SetInfo
 from schemas.statistics import ShardStatistics, Statistics
 
 _LISTED = 20  # classes, tokens

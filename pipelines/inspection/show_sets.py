@@ -33,7 +33,7 @@ from schemas.commands.terminal import number_of, visible
 from schemas.errors import UsageError
 from schemas.features import unmask
 from schemas.manifest import ManifestFile
-from schemas.sidecar import Schema, SetInfo, read_set
+from schemas.metadata import Schema, SetInfo, read_set
 from schemas.stores.set_files import Cache, default_directory
 
 _NOTHING_FOUND = 1  # exit code, as grep's

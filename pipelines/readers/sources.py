@@ -47,7 +47,7 @@ from pipelines.readers.stored import (
 from pipelines.storage.store import exists, read, write_file
 from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Inputs
+from schemas.metadata import Inputs
 
 BLOCK_BYTES = 16 << 20
 DOCUMENTS = ("line", "paragraph", "file")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from schemas.errors import DataError
-from schemas.sidecar import InputFile, Inputs
+from schemas.metadata import InputFile, Inputs
 
 _READ_BYTES = 1 << 20
 _XZ_PADDING = 4  # zero bytes come in multiples of it after a member

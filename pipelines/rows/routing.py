@@ -17,7 +17,7 @@ import pyarrow.types as pt
 import xxhash
 
 from pipelines.rows.text_bytes import utf8_bytes
-from schemas.sidecar import Schema, shard_name
+from schemas.metadata import Schema, shard_name
 
 
 def content_digests(text: pa.LargeStringArray) -> np.ndarray:

@@ -41,7 +41,7 @@ class BlockJob:
       local: a folder of the machine that launched the run, for those who watch it.
       scratch: the folder for what workers hand on to each other.
       run: names the run that waits for this job.
-      exchange: what carries batches from worker to worker: files or runner.
+      shuffle_by: what carries batches from worker to worker: files or runner.
       blocks: how many the plan has, each of which must be reported.
     """
 
@@ -50,7 +50,7 @@ class BlockJob:
     local: str
     scratch: str
     run: str
-    exchange: str
+    shuffle_by: str
     blocks: int
 
 
@@ -105,7 +105,7 @@ class BlockRun:
       command: its name.
       beam_arguments: the command's other flags, with a runner.
       how: the choice of the runner, in words.
-      asked_exchange: auto, files or runner.
+      asked_shuffle_by: auto, files or runner.
       filter: the user's function, which workers must be able to import; "" for none.
     """
 
@@ -114,7 +114,7 @@ class BlockRun:
     blocks: list[Block]
     beam_arguments: list[str]
     how: str = ""
-    asked_exchange: str = "auto"
+    asked_shuffle_by: str = "auto"
     filter: str = ""
 
     @property
@@ -128,10 +128,10 @@ class BlockRun:
         return self.flags.is_local
 
     @property
-    def exchange(self) -> str:
+    def shuffle_by(self) -> str:
         """What carries batches from worker to worker: files or runner."""
-        if self.asked_exchange != "auto":
-            return self.asked_exchange
+        if self.asked_shuffle_by != "auto":
+            return self.asked_shuffle_by
         return "files" if self.is_local else "runner"
 
     @property
@@ -153,7 +153,7 @@ class BlockRun:
             "local": staging.local,
             "scratch": staging.scratch(local=self.is_local),
             "run": staging.run,
-            "exchange": self.exchange,
+            "shuffle_by": self.shuffle_by,
             "blocks": len(self.blocks),
         }
         return kind(**shared | own)

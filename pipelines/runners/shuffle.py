@@ -59,16 +59,16 @@ class Outbox:
       sent: the tally of what was sent.
     """
 
-    def __init__(self, exchange: str, scratch: str, shuffle: int = 0):
-        """Starts empty; `exchange` is files or runner, `shuffle` numbers it in the pipeline."""
+    def __init__(self, shuffle_by: str, scratch: str, shuffle: int = 0):
+        """Starts empty; `shuffle_by` is files or runner, `shuffle` numbers it in the pipeline."""
         self.bytes, self.sent = 0, NO_VALUES
-        self._exchange, self._scratch, self._shuffle = exchange, scratch, shuffle
+        self._shuffle_by, self._scratch, self._shuffle = shuffle_by, scratch, shuffle
         self._batches: dict[int, list[pa.RecordBatch]] = {}
 
     @property
     def is_full(self) -> bool:
         """Whether what waits should go."""
-        return self._exchange == "files" or self.bytes > BUFFER_BYTES
+        return self._shuffle_by == "files" or self.bytes > BUFFER_BYTES
 
     def add(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
         """Puts batches to those of their keys."""
@@ -88,12 +88,12 @@ class Outbox:
     def send(self) -> list[tuple[int, bytes | Pointer]]:
         """Empties it: what goes into the shuffle, one value a key, or several of a large one."""
         taken = self.take()
-        if self._exchange == "runner":
+        if self._shuffle_by == "runner":
             taken = [(key, part) for key, batch in taken for part in _cut(batch)]
         keys = [key for key, _ in taken]
         values: list[bytes] | list[Pointer] = [to_stream(batch) for _, batch in taken]
         self.sent = add_tallies([self.sent, _tally(self._shuffle, zip(keys, values, strict=True))])
-        if self._exchange == "files" and values:
+        if self._shuffle_by == "files" and values:
             with disk_errors(os.path.join(self._scratch, "example batches")):
                 values = write_scratch(self._scratch, values)
         return list(zip(keys, values, strict=True))
@@ -113,12 +113,12 @@ def receive(
     return streams, _tally(shuffle, ((key, stream) for stream in streams))
 
 
-def keyed_type(exchange: str) -> Any:
+def keyed_type(shuffle_by: str) -> Any:
     """The type of (key, value), by which Beam picks coders; flattened inputs need the same.
 
     Bytes go through a shuffle as they are.
     """
-    return tuple[int, bytes] if exchange == "runner" else tuple[int, Any]
+    return tuple[int, bytes] if shuffle_by == "runner" else tuple[int, Any]
 
 
 def place_of_key(key: int) -> tuple[int, int]:

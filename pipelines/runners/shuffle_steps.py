@@ -32,7 +32,7 @@ class _Job(Protocol):
     @property
     def run(self) -> str: ...
     @property
-    def exchange(self) -> str: ...
+    def shuffle_by(self) -> str: ...
     @property
     def scratch(self) -> str: ...
 
@@ -74,7 +74,7 @@ class SendingStep(Step[S]):
     def put(self, shuffle: int, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
         """Puts batches, by key, into the outbox of a shuffle."""
         if shuffle not in self._outboxes:
-            self._outboxes[shuffle] = Outbox(self._job.exchange, self._job.scratch, shuffle)
+            self._outboxes[shuffle] = Outbox(self._job.shuffle_by, self._job.scratch, shuffle)
         self._outboxes[shuffle].add(batches)
 
     def send(self, *, only_full: bool = True) -> Iterator[TaggedOutput]:
@@ -124,15 +124,15 @@ class Wiring:
       reports: (ALL, report) of each step.
     """
 
-    def __init__(self, exchange: str):
+    def __init__(self, shuffle_by: str):
         self.reports: list[PCollection] = []
-        self._exchange = exchange
+        self._shuffle_by = shuffle_by
 
     def apply(
         self, step: SendingStep, collection: Any, *shuffles: int, name: str = ""
     ) -> list[PCollection]:
         """What a step sends into some shuffles, one collection of (key, value) each."""
-        types = {tag_of(shuffle): keyed_type(self._exchange) for shuffle in shuffles}
+        types = {tag_of(shuffle): keyed_type(self._shuffle_by) for shuffle in shuffles}
         typed = beam.ParDo(step).with_output_types(
             tuple[int, bytes | Pointer], **types, **{_REPORTS: tuple[int, step.REPORT]}
         )

@@ -37,7 +37,7 @@ from pipelines.tasks.task import (
 from pipelines.tasks.token_places import token_ends, token_span
 from schemas.errors import UsageError
 from schemas.features import token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer

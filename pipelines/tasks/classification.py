@@ -30,7 +30,7 @@ from pipelines.tasks.task import (
 )
 from schemas.errors import DataError, UsageError
 from schemas.features import token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer

@@ -11,7 +11,7 @@ from pipelines.rows.ragged import cut, wrap
 from pipelines.tasks.task import Columns, Finish, Segments, TextTask, need_room, need_special
 from schemas.errors import UsageError
 from schemas.features import max_masked_slots, token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer

@@ -46,7 +46,7 @@ from pipelines.tasks.task import (
 from schemas.commands.template import Slot, parse_template
 from schemas.errors import UsageError
 from schemas.features import is_training, token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer

@@ -34,7 +34,7 @@ from pipelines.tasks.task import (
 )
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer

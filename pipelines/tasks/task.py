@@ -19,7 +19,7 @@ from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged
 from schemas.errors import UsageError
 from schemas.features import TASKS, token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer
@@ -117,7 +117,7 @@ class Task(ABC):
         stand around each segment.
       chooses_tokens: whether a part of the tokens has loss weights, and is counted.
       ids_differ: no two documents that are evaluated may have the same id.
-      holds_documents: whether it makes no rows, but documents whole: see `schemas.sidecar.Schema`.
+      holds_documents: whether it makes no rows, but documents whole: see `schemas.metadata.Schema`.
     """
 
     title: ClassVar[str]

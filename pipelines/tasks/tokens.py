@@ -7,7 +7,7 @@ from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import cut
 from pipelines.tasks.clm import EdgedText
 from pipelines.tasks.task import Segments
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from pipelines.corpus.words import word_spans
-from pipelines.encoding.engines import failures_as_data_errors
+from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.readers.sources import Block
 from pipelines.readers.stored import Part
 from pipelines.rows.routing import content_digests

@@ -19,7 +19,7 @@ from pipelines.writers.output_directory import TOKENIZER_REPORT, refuse_another
 from pipelines.writers.rejects import REJECTS
 from pipelines.writers.staging import STAGING, publish_files
 from schemas.errors import DataError
-from schemas.sidecar import Inputs
+from schemas.metadata import Inputs
 from schemas.typed_json import from_json
 from schemas.version import VERSION
 

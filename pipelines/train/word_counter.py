@@ -23,7 +23,7 @@ from numba import types
 from tokenizers import Regex, pre_tokenizers
 
 from pipelines.encoding import word_slots
-from pipelines.encoding.engines import failures_as_data_errors
+from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.encoding.normal_text import normalized
 from pipelines.encoding.splitting.automaton import UnsupportedPattern
 from pipelines.encoding.splitting.splitter import Splitter, split_by

@@ -20,7 +20,7 @@ from pipelines.storage import store
 from pipelines.writers.shard_files import STAGED_NAME, staged_name
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.statistics import ShardStatistics
 from schemas.typed_json import from_json, to_json
 

@@ -10,7 +10,7 @@ from pipelines.storage import store
 from pipelines.storage.store import is_url
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST
-from schemas.sidecar import Inputs, Schema, SetInfo, read_set
+from schemas.metadata import Inputs, Schema, SetInfo, read_set
 from schemas.stores import store as stores
 from schemas.stores.set_files import Cache
 

@@ -27,8 +27,8 @@ from schemas.manifest import (
     Manifest,
     ManifestFile,
 )
+from schemas.metadata import Schema
 from schemas.records import DOCUMENT_FORMATS, FORMATS, frame
-from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 
 _ENDINGS = {"jsonl.zst", "parquet", *FORMATS}
@@ -90,7 +90,7 @@ def write_shard(
     Args:
       chunks: uint8 [b, stride] matrices; their rows, one after another, are the shard.
       staging: the folder, on a disk or in a store.
-      name: as `schemas.sidecar.shard_name` gives it.
+      name: as `schemas.metadata.shard_name` gives it.
       formats: array_record, tfrecord.
       stride: bytes of a row.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.features import Feature
 from schemas.manifest import ManifestFile
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.statistics import Statistics
 from schemas.typed_json import to_json
 

@@ -15,7 +15,7 @@ import numpy as np
 from schemas.agreement import TOKEN_COUNTS as TOKEN_COUNTS
 from schemas.errors import DataError
 from schemas.manifest import check_unchanged
-from schemas.sidecar import SetInfo
+from schemas.metadata import SetInfo
 
 _HEAD = 128  # bytes of a .npy file before its values
 _OF_COUNTS = re.compile(

@@ -20,7 +20,7 @@ from schemas.errors import UsageError, one_line
 FLAG, CONFIG = "--config", "config.yaml"
 CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
 # Where things are put and how this machine went about it: another run has its own.
-_OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "exchange"}
+_OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "shuffle_by"}
 _OF_THIS_RUN |= {"index"}
 _SCALARS = (str, int, float)
 _MOST_BYTES = 1 << 18  # far above any file of flags, and read in 2 s

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.benchmarks.baselines import baseline_versions, with_baselines
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.commands import build_set, shard_bytes, workers
 from tests.benchmarks.corpora import write_corpus, write_json_lines, write_tokenizer
@@ -31,7 +32,6 @@ from tests.benchmarks.measure import (
     seconds_of,
     versions,
 )
-from tests.benchmarks.peers import peer_versions, with_peers
 
 SCRIPTS = "tests.benchmarks.scripts"
 PARTS = ("read", "encode", "write")
@@ -70,8 +70,8 @@ def measure(options: Bench) -> Iterator[Record]:
         if name == "datatrove":
             side = replace(side, by_cpu=())  # which leaves out its workers
         row_name = f"build_shards mlm beside {theirs}"
-        peers = peer_versions(*packages) if name == "datatrove" else versions(*packages)
-        return Record(row_name, ours, side, reach, aim, versions=mine | peers)
+        baselines = baseline_versions(*packages) if name == "datatrove" else versions(*packages)
+        return Record(row_name, ours, side, reach, aim, versions=mine | baselines)
 
     yield row("script", "the script of `datasets`", "2 processes", 20, 35, "datasets")
     yield row("datatrove", "datatrove's DocumentTokenizer", "2 processes", 14, 25, "datatrove")
@@ -113,7 +113,7 @@ def _contestants(
     return {
         "ours": lambda: build_set(scratch / "set", large, tokenizer, *flags),
         "script": script,
-        "datatrove": with_peers(datatrove),
+        "datatrove": with_baselines(datatrove),
         "alone": lambda: Seconds(*reported(f"{SCRIPTS}.encode_alone", small, tokenizer)),
         "parts": lambda: reported(
             f"{SCRIPTS}.unavoidable_parts", large, tokenizer, size, scratch / "written"

@@ -17,8 +17,8 @@ import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from pipelines.writers.array_record_file import ArrayRecordFile
+from schemas.metadata import read_set
 from schemas.records import open_rows
-from schemas.sidecar import read_set
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer

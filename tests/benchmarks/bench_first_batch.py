@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.bench_first_batch --rows=10000000
 
-The large set is one shard of real rows, linked again and again under the names of as many shards as
-make 10 million rows, with sidecars that list them all: 6 GB to its readers, on disk 50 MB. Opening
-it compares sizes of all files and the sha256 of the sidecars (`verify=False`: hashing 6 GB would be
-all that is measured). Python's and numpy's imports are not timed.
+The large set is one shard of real rows, hard-linked under as many shard names as make 10 million
+rows, with metadata files that list them all: readers see 6 GB, the disk holds 50 MB. Opening it
+compares the sizes of all files and the sha256 of the metadata files (`verify=False`: otherwise the
+bench would only measure the hashing of 6 GB). Imports of Python and numpy are not timed.
 """
 
 import json

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from tests.benchmarks.baselines import baseline_versions, with_baselines
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
@@ -27,7 +28,6 @@ from tests.benchmarks.measure import (
     seconds_of,
     versions,
 )
-from tests.benchmarks.peers import peer_versions, with_peers
 
 SCRIPTS = "tests.benchmarks.scripts"
 # way: its name, the least and the wished ratio, its package
@@ -67,7 +67,7 @@ def measure(options: Bench) -> Iterator[Record]:
             rows = options.rows * (MANY if way == "copies" else 1)
             contestants[way] = partial(_read, way, directory, rows)
             if way in PEERS:
-                contestants[way] = with_peers(partial(_write_and_read, way, directory, rows))
+                contestants[way] = with_baselines(partial(_write_and_read, way, directory, rows))
         found = alternated(contestants, options.runs)
     rows = options.rows
     ours = Side.rate("ShardSet.batches", found["shard_set"], rows * MANY, "rows")
@@ -77,7 +77,7 @@ def measure(options: Bench) -> Iterator[Record]:
         beside = Side.rate(title, found[way], read, "rows", workers=workers)
         if way in PEERS:
             beside = replace(beside, by_cpu=())  # which leaves out their workers
-        used = peer_versions(package) if way in PEERS else versions(package)
+        used = baseline_versions(package) if way in PEERS else versions(package)
         name = f"ShardSet, shuffled batches, beside {title}"
         yield Record(name, ours, beside, reach, aim, versions=versions("numpy") | used)
 

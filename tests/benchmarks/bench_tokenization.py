@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.encoding.engines import Engine, FastEngine, ReferenceEngine
+from pipelines.encoding.backends import Backend, FastBackend, ReferenceBackend
 from pipelines.encoding.tokenizer import load_tokenizer
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.compare_tokenization import corpora
@@ -31,9 +31,9 @@ class Bench(Options):
 def measure(options: Bench) -> Iterator[Record]:
     """A row a corpus."""
     json = load_tokenizer(needs(DATA / "tokenizers" / "roberta-base")).json
-    reference = ReferenceEngine(Tokenizer.from_buffer(json))
+    reference = ReferenceBackend(Tokenizer.from_buffer(json))
 
-    def encode(engine: Engine, text: pa.LargeStringArray) -> Seconds:
+    def encode(engine: Backend, text: pa.LargeStringArray) -> Seconds:
         engine.encode(pa.array(["loads it"], pa.large_string()))
         return timed(lambda: engine.encode(text))[0]
 
@@ -42,7 +42,7 @@ def measure(options: Bench) -> Iterator[Record]:
         tenth = text.take(pa.array(range(0, len(text), 10)))
         found = alternated(
             {
-                "ours": lambda text=text: encode(FastEngine(json, reference), text),
+                "ours": lambda text=text: encode(FastBackend(json, reference), text),
                 "tokenizers": lambda tenth=tenth: encode(reference, tenth),
             },
             options.runs,

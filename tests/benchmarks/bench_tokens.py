@@ -4,7 +4,7 @@
 
 Megatron's is scripts/tokens_megatron.py, with megatron-core's own builder; OLMo-core's is `dolma
 tokens`; both of 2 processes. Texts: numbered reviews, as JSON Lines on both sides. Rates are bytes
-of text; the peers take less of it, since they are slow. Start-up counts on both sides.
+of text; the baselines take less of it, since they are slow. Start-up counts on both sides.
 """
 
 import json
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.benchmarks.baselines import baseline_versions, with_baselines
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.commands import build_set, workers
 from tests.benchmarks.corpora import write_json_lines, write_tokenizer
@@ -26,9 +27,8 @@ from tests.benchmarks.measure import (
     seconds_of,
     versions,
 )
-from tests.benchmarks.peers import peer_versions, with_peers
 
-_PINS = {"megatron-core": "peers", "dolma": "dolma"}
+_PINS = {"megatron-core": "baselines", "dolma": "dolma"}
 _OF_DOLMA = (
     *("--tokenizer.bos_token_id=0", "--tokenizer.eos_token_id=2", "--tokenizer.pad_token_id=1"),
     *("--processes=2", "--dtype=uint16"),
@@ -71,8 +71,8 @@ def measure(options: Bench) -> Iterator[Record]:
             return seconds_of("dolma.cli", *words, python=python)
 
         contestants = {
-            "megatron": (with_peers(megatron), "IndexedDatasetBuilder", "megatron-core"),
-            "npy": (with_peers(dolma, "dolma"), "dolma tokens", "dolma"),
+            "megatron": (with_baselines(megatron), "IndexedDatasetBuilder", "megatron-core"),
+            "npy": (with_baselines(dolma, "dolma"), "dolma tokens", "dolma"),
         }
         for file_format, (theirs, name, package) in contestants.items():
             both = {"ours": partial(ours, file_format), "theirs": theirs}
@@ -92,7 +92,7 @@ def measure(options: Bench) -> Iterator[Record]:
                 ),
                 reach=15,
                 versions=versions("apache-beam", "gigatoken")
-                | peer_versions(package, "tokenizers", pins=_PINS[package]),
+                | baseline_versions(package, "tokenizers", pins=_PINS[package]),
             )
 
 

@@ -1,4 +1,4 @@
-"""Time by the clock and of the processors. Standard library only: the peers' Python reads it."""
+"""Time by the clock and of the processors. Standard library only: the baselines' Python reads it."""
 
 import time
 from collections.abc import Callable

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
+from tests.benchmarks.baselines import baseline_versions, with_baselines
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
@@ -26,7 +27,6 @@ from tests.benchmarks.measure import (
     seconds_of,
     versions,
 )
-from tests.benchmarks.peers import peer_versions, with_peers
 
 FORMATS = ("mds", "arrow", "parquet", "jsonl")
 
@@ -49,14 +49,14 @@ def measure(options: Bench) -> Iterator[Record]:
         contestants: dict[str, Callable[[], Seconds]] = {
             to: partial(_export, to, directory) for to in FORMATS
         }
-        contestants["MDSWriter"] = with_peers(partial(_write_mds, directory))
+        contestants["MDSWriter"] = with_baselines(partial(_write_mds, directory))
         found = alternated(contestants, options.runs)
         info = read_set(str(directory))
         rows = info.stats.split("train").rows
     sides = {name: Side.rate(name, runs, rows, "rows") for name, runs in found.items()}
     for to in FORMATS:
         beside = sides["MDSWriter"] if to == "mds" else None
-        used = peer_versions("mosaicml-streaming") if beside else {}
+        used = baseline_versions("mosaicml-streaming") if beside else {}
         name = f"{rows:,} rows exported as {to}" + " beside MDSWriter" * bool(beside)
         yield Record(name, sides[to], beside, versions=versions("numpy", "pyarrow") | used)
 

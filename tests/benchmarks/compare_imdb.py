@@ -31,7 +31,7 @@ import zstandard
 from tests.tools.places import DATA
 from tests.tools.run_reading import read_metrics
 from trainers.data.shard_set import ShardSet
-from trainers.measures.class_scores import class_measures
+from trainers.metrics.class_scores import class_metrics
 
 CLASSES = ("neg", "pos")
 SHOWN = ("accuracy", "auc", "f1", "loss", "ece")
@@ -197,7 +197,7 @@ def train_torch(options: Comparison, directory: Path, first: Path) -> dict[str, 
             real = batch["row_weights"] > 0
             found.append(logits(batch).numpy()[real])
             labels.append(batch["label"][real])
-    return class_measures(np.concatenate(found), np.concatenate(labels))
+    return class_metrics(np.concatenate(found), np.concatenate(labels))
 
 
 def _torch() -> tuple[Any, Any]:

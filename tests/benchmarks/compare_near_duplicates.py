@@ -1,9 +1,9 @@
 """Near-duplicates beside datatrove's MinHash and datasketch, and who is right where they differ.
 
-    uv venv /tmp/peers
-    uv pip install --python /tmp/peers/bin/python datatrove==0.9.0 orjson spacy tokenizers \
+    uv venv /tmp/baselines
+    uv pip install --python /tmp/baselines/bin/python datatrove==0.9.0 orjson spacy tokenizers \
         xxhash==3.5.0 datasketch==2.0.0
-    python -m tests.benchmarks.compare_near_duplicates --python=/tmp/peers/bin/python
+    python -m tests.benchmarks.compare_near_duplicates --python=/tmp/baselines/bin/python
 
 All look at runs of five words with 14 bands of 8 hashes, in one process, on reviews of which a
 third have a copy with some words changed. Ours reads JSON Lines and says who is removed for whom;
@@ -52,7 +52,7 @@ class Bench(Options):
     peer_megabytes: float = 30
     """Of text of the same kind, for the others, and for what all of them find."""
     python: str = "python"
-    """An interpreter that has the peers."""
+    """An interpreter that has the baselines."""
     runs: int = 1
     """Of each side, in turn; medians count."""
 

@@ -1,4 +1,4 @@
-"""Every document of the corpora through the engine of build_shards, and through `tokenizers`.
+"""Every document of the corpora through the backend of build_shards, and through `tokenizers`.
 
     python -m tests.benchmarks.compare_tokenization [--tokenizer=PATH]
 
@@ -38,7 +38,7 @@ def main(options: Options) -> int:
     """Prints a table; 1 if ids differed."""
     path = options.tokenizer or options.data / "tokenizers" / "roberta-base"
     tokenizer = load_tokenizer(path)
-    print(f"{path}: {tokenizer.vocab_size:,} ids, engine {tokenizer.engine}")
+    print(f"{path}: {tokenizer.vocab_size:,} ids, backend {tokenizer.backend}")
     return check(tokenizer, options.data)
 
 

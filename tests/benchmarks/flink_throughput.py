@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import tyro
 
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.benchmarks.corpora import write_corpus
 from tests.tools.flink_cluster import Cluster, flink_cluster
 from tests.tools.places import ROOT

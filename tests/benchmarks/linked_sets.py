@@ -1,4 +1,4 @@
-"""A set of any size from one shard: links to it, listed by sidecars of their own.
+"""A set of any size from one shard: links to it, listed by metadata files of their own.
 
 On disk it is one shard, to a reader and to verify it is all of them.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
-from schemas.sidecar import Schema, read_set, shard_name
+from schemas.metadata import Schema, read_set, shard_name
 from schemas.statistics import Statistics
 from schemas.typed_json import to_json
 from tests.benchmarks.commands import build_set

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.benchmarks import corpora, run_all
 from tests.benchmarks.bench_merge_loop import plain_merges
 from tests.benchmarks.clock import Seconds

@@ -14,7 +14,7 @@ import numpy as np
 from schemas.features import positions_from_segments
 from trainers.data.adapters import one_segment_a_row
 from trainers.data.batches import Batch
-from trainers.measures.attention import (
+from trainers.metrics.attention import (
     AttentionReport,
     AttentionRows,
     change_segments,

@@ -1,8 +1,8 @@
 """Reads an export in MDS with mosaicml-streaming: rows of the set, and bytes of MDSWriter.
 
-    uv venv peers && uv pip install --python peers/bin/python mosaicml-streaming==0.13.0
+    uv venv baselines && uv pip install --python baselines/bin/python mosaicml-streaming==0.13.0
     python -m pipelines.export shards --to=mds --layout=huggingface --output=rows
-    peers/bin/python -m tests.interop.read_mds shards rows
+    baselines/bin/python -m tests.interop.read_mds shards rows
 
 Three things: LocalDataset gives the set's rows in their order, token for token; an epoch of
 StreamingDataset, shuffled, through PyTorch's DataLoader gives each once; and MDSWriter writes the

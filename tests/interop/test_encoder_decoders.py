@@ -9,7 +9,7 @@ import pytest
 from schemas.errors import UsageError
 from tests.interop.encoder_decoders import verify_encoder_decoder
 from trainers.data.adapters import attention_mask
-from trainers.measures.attention import AHEAD, ALONE, EARLIER, LATER
+from trainers.metrics.attention import AHEAD, ALONE, EARLIER, LATER
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

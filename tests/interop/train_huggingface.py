@@ -1,9 +1,9 @@
 """50 steps of Trainer or of TRL's SFTTrainer on exported rows, beside plain PyTorch on the set's.
 
-    uv venv peers && uv pip install --python peers/bin/python transformers trl datasets accelerate
+    uv venv baselines && uv pip install --python baselines/bin/python transformers trl datasets accelerate
     python -m pipelines.export shards --to=parquet --layout=huggingface --output=rows
-    peers/bin/python -m tests.interop.train_huggingface trainer shards rows
-    peers/bin/python -m tests.interop.train_huggingface sft shards rows
+    baselines/bin/python -m tests.interop.train_huggingface trainer shards rows
+    baselines/bin/python -m tests.interop.train_huggingface sft shards rows
 
 A small GPT-2 of random weights, on the CPU. The plain loop reads the set by ShardSet, without the
 export, and gives the model a mask [B, 1, L, L] of which tokens are of one document: were documents

@@ -18,7 +18,7 @@ import schemas.stores.store
 from pipelines import export, inspect_shards, verify
 from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from schemas.stores.set_files import Cache, WrongFile, default_directory
 from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
@@ -196,7 +196,7 @@ def test_a_set_built_anew_under_its_name_is_another(gs_store, directory, tmp_pat
     assert (before["input_ids"] != after["input_ids"]).any()
 
 
-def test_read_set_fetches_sidecars_only(url, store, directory, cache):
+def test_read_set_fetches_metadata_only(url, store, directory, cache):
     info = read_set(url, Cache(str(cache)))
     assert (info.directory, info.schema) == (url, read_set(str(directory)).schema)
     assert gets(store, "train-|validation-") == 0
@@ -308,7 +308,7 @@ def test_a_package_that_is_not_installed():
 import sys
 sys.modules[sys.argv[2]] = None
 from schemas.commands.entry import run_entry
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 run_entry(lambda argv: read_set(argv[0]))
 """
     for url, package, said in (

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from schemas.features import task_features
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from tests.tools.shard_factory import BOS, EOS, mlm_schema, write_set
 
 

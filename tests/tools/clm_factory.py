@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from schemas.features import task_features
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import SentencePieceExtractor, TikTokenConverter
 
 from pipelines.encoding.splitting.patterns import PATTERNS
-from tests.benchmarks.peers import with_peers
+from tests.benchmarks.baselines import with_baselines
 
 
 class Published(NamedTuple):
@@ -54,7 +54,7 @@ def write_published(name: str, path: Path) -> Path:
       CannotRun: the packages cannot be installed.
     """
     published = PUBLISHED[name]
-    source = with_peers(_site_packages, "published")() / published.path
+    source = with_baselines(_site_packages, "published")() / published.path
     if published.pattern:
         _of_ranks(source, published).save(str(path))
     elif source.suffix == ".json":

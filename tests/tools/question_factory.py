@@ -16,7 +16,7 @@ from pipelines.rows.evaluation import evaluation_file
 from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.tasks.qa import Qa
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from tests.tools.shard_factory import replace_file, write_set
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id

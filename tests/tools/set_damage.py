@@ -27,8 +27,8 @@ from pipelines.writers.staging import LOCK
 from schemas.errors import DataError
 from schemas.features import token_dtype
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
+from schemas.metadata import Schema
 from schemas.records import DOCUMENT_FORMATS, frame, open_rows
-from schemas.sidecar import Schema
 from schemas.typed_json import to_json
 
 LEVELS = ("as is", "sums", "all")

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.encoding.engines import GOLDEN_TEXTS
+from pipelines.encoding.backends import GOLDEN_TEXTS
 from pipelines.writers.tfds_info import tfds_files
 from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.errors import DataError
 from schemas.features import is_training, max_masked_slots, task_features, unmask
 from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from schemas.metadata import Inputs, Schema, shard_name
 from schemas.records import frame
-from schemas.sidecar import Inputs, Schema, shard_name
 from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import to_json
 

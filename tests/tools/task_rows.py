@@ -13,7 +13,7 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, batch_of
 from pipelines.rows.example_batch import ExampleBatch, keep
 from pipelines.rows.routing import Routes
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tokenizer files of every shape, changed a little: what `tests.attacks.fuzz_tokenizers` loads."""
+"""Tokenizer files of every shape, changed a little: what `tests.stress.fuzz_tokenizers` loads."""
 
 import base64
 import copy

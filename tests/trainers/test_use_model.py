@@ -78,7 +78,7 @@ def measure(run: Path | str, diary: Diary | None = None, **flags: str) -> None:
 
 def measures_in(place: Path, step: int, split: str = "set-validation") -> dict:
     [folder] = (place / "run" / "evaluation").glob(f"{split}-????????")
-    return json.loads((folder / str(step) / "measures.json").read_text())
+    return json.loads((folder / str(step) / "metrics.json").read_text())
 
 
 def test_the_best_weights_are_measured_as_in_training(place, capfd):
@@ -91,7 +91,7 @@ def test_the_best_weights_are_measured_as_in_training(place, capfd):
     assert said[0].startswith(f"{place}/run, step 8 on validation of {place}/set: loss 3.6")
     assert re.search(r"; [\d,]+ tokens/s$", said[0])
     folder = f"{place}/run/evaluation/set-validation-{ShardSet(place / 'set').fingerprint[:8]}"
-    assert said[1:] == [f"Measures, and what goes with them, are in {folder}"]
+    assert said[1:] == [f"Metrics, and what goes with them, are in {folder}"]
     assert [entry for entry in diary.entries if entry[0] in ("load", "compile", "train")] == [
         ("load", 0),
         ("compile", 2),
@@ -103,7 +103,7 @@ def test_every_checkpoint_is_measured(place, tmp_path, capfd):
     report.write_text('{"before": 1}\n')
     measure(place / "run", diary, checkpoint="all", report=str(report))
     [folder] = (place / "run" / "evaluation").glob("set-validation-*")
-    lines = [json.loads(line) for line in (folder / "measures.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [6, 8, 12]
     due = evaluated_in(place)
     for line in lines:
@@ -138,7 +138,7 @@ def test_a_directory_names_one_too(place, capfd, path, step):
 
 
 def test_published_weights_are_measured(place, tmp_path, capfd):
-    """There is no run to keep the measures in; they are those of the run's best."""
+    """There is no run to keep the metrics in; they are those of the run's best."""
     report = f"{tmp_path}/r.jsonl"
     measure(place / "hf", shards=f"{place}/set", report=report, batch_size="4")
     [line] = (tmp_path / "r.jsonl").read_text().splitlines()
@@ -170,7 +170,7 @@ def test_sets_of_one_name_are_measured_into_folders_of_their_own(place, tmp_path
         write_clm_set(tmp_path / folder / "test", validation=rows, step=0)
         measure(place / "run", shards=f"{tmp_path}/{folder}/test")
         name = f"test-validation-{ShardSet(tmp_path / folder / 'test').fingerprint[:8]}"
-        measured = place / "run" / "evaluation" / name / "8" / "measures.json"
+        measured = place / "run" / "evaluation" / name / "8" / "metrics.json"
         predicted[folder] = json.loads(measured.read_text())["predicted"]
     assert 0 < predicted["one"] < predicted["two"]
 

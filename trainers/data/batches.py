@@ -9,7 +9,7 @@ from typing import Dict, Generator, Iterator, List, Optional, Sequence, Tuple, T
 import numpy as np
 
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]

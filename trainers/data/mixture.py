@@ -27,7 +27,7 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.features import ROWS_OF
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.stores.store import is_url
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row

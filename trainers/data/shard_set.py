@@ -36,8 +36,8 @@ import numpy as np
 
 from schemas.errors import DataError, UsageError
 from schemas.manifest import ManifestFile, check_unchanged
+from schemas.metadata import SetInfo, read_set
 from schemas.records import RowReader, open_rows
-from schemas.sidecar import SetInfo, read_set
 from schemas.stores.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row
@@ -68,12 +68,12 @@ class ShardSet(BatchReader):
         cache_gigabytes: float = CACHE_GIGABYTES,
         follow_links: bool = False,
     ):
-        """Reads the sidecars; no rows yet.
+        """Reads the metadata files; no rows yet.
 
         Args:
           directory: that build_shards wrote; or a URL such as gs://bucket/shards.
           verify: whether to compare the sha256 of every file with the manifest. Sizes and the
-            sidecars are compared in any case, and so is what is fetched from a store.
+            metadata files are compared in any case, and so is what is fetched from a store.
           file_format: None prefers array_record where that package is installed.
           cache_dir: where files from a store are kept; None: textmill in the user's cache directory
             ($XDG_CACHE_HOME or ~/.cache).

@@ -15,7 +15,7 @@ _OF_ALL = """
 
 What is not given here (vocabulary, row length, special tokens, classes) comes from the set's \
 contract. --config=FILE.yaml holds flags; those of the command line win. trainers.use_model \
-measures and exports what was trained, labels texts with it or continues them."""
+metrics and exports what was trained, labels texts with it or continues them."""
 
 
 def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:

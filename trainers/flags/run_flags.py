@@ -20,7 +20,7 @@ from typing import ClassVar, Literal, Optional, Tuple, Union
 
 from schemas.errors import UsageError
 from schemas.features import ROWS_OF
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.stores.set_files import CACHE_GIGABYTES, Cache, default_directory
 from schemas.stores.store import is_url
 from trainers.data.batches import BatchReader

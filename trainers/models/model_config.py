@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Dict, List, Mapping, Sequence, Tuple, get_type_hints
 
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.typed_json import quote
 from trainers.flags.run_flags import DIMENSIONS, at_least, share
 from trainers.models.families import ACTIVATIONS, FAMILIES, Family, Module, head_modules

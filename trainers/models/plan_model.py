@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, get_args, get_type_hints
 
 from schemas.errors import UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from trainers.flags.run_flags import ModelFlags, RunFlags
 from trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weights
 from trainers.models.hf_files import Tensors, read_directory

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.typed_json import load_json, read_bounded
 from schemas.untrusted.tokenizer_bounds import (
     check_vocabulary,
@@ -34,7 +34,7 @@ def sets_of(shards: BatchReader) -> List[ShardSet]:
 
 
 def set_file(shards: BatchReader, name: str) -> bytes:
-    """A sidecar of a set, or of the first of a mixture."""
+    """A metadata file of a set, or of the first of a mixture."""
     return _read(Path(sets_of(shards)[0].locate(name)), "copy the set again")
 
 

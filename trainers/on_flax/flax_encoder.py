@@ -16,7 +16,7 @@ import numpy as np
 from flax import nnx
 
 from schemas.features import max_masked_slots
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
 from trainers.on_flax.flax_program import DeviceBatch, FlaxProgram, Sums, compute_dtype, token_sums

@@ -51,7 +51,7 @@ class ModuleObjective(ABC):
 
     @abstractmethod
     def evaluate(self, inputs: Inputs) -> Dict[str, Tensor]:
-        """The outputs that the task measures."""
+        """The outputs that the task metrics."""
 
 
 class PlacedRows(NamedTuple):

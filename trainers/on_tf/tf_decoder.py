@@ -11,7 +11,7 @@ Legend: B rows, L tokens a row, H hidden, V vocabulary.
 from typing import Any
 
 from schemas.errors import UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from trainers.models.model_config import ModelConfig
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_layers import (

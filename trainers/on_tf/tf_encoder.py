@@ -10,7 +10,7 @@ Legend: B rows, L tokens a row, E embedding, H hidden, C classes.
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from trainers.models.model_config import ModelConfig
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_layers import (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.typed_json import to_json
 from trainers.data.batches import Batch
 from trainers.flags.run_flags import OptimizationFlags, refuse_existing

@@ -87,7 +87,7 @@ class Progress:
                 progress.count(line["step"], line, task)
         return progress
 
-    def count(self, step: int, measures: Mapping[str, Any], task: Task) -> bool:
+    def count(self, step: int, metrics: Mapping[str, Any], task: Task) -> bool:
         """Counts an evaluation; whether it is the best so far.
 
         A measure that is no number, or that a split does not define (an AUC where there is one
@@ -96,7 +96,7 @@ class Progress:
         self.evaluated = step
         if task.best_by is None:
             return False
-        value, sign = measures.get(task.best_by, math.nan), 1 if task.best_is_highest else -1
+        value, sign = metrics.get(task.best_by, math.nan), 1 if task.best_is_highest else -1
         if math.isfinite(value) and (self.best is None or sign * value > sign * self.best):
             self.best, self.best_step, self.without_better = value, step, 0
             return True

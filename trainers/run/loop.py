@@ -279,22 +279,22 @@ class Loop:
         return self._evaluates and is_due(self.progress.step, every=every, steps=steps)
 
     def _evaluate(self) -> None:
-        """Measures the validation split, and keeps the weights if they are the best so far."""
+        """Metrics the validation split, and keeps the weights if they are the best so far."""
         step, split = self.progress.step, self.validation_split
         try:
-            measures = self.task.measure(self._until_signal(split))
+            metrics = self.task.measure(self._until_signal(split))
         except _SignalCame:  # before files of a part of the split replaced those of a whole one
             return
-        if measures is None:
+        if metrics is None:
             self.progress.evaluated = step
             self.line.say(f"step {step}: no token of {split} counts: nothing was measured")
             return
         self.task.write_files(self.plan.output)
         # Its line last: what is not in metrics.jsonl is measured again.
-        if self.progress.count(step, measures, self.task):
+        if self.progress.count(step, metrics, self.task):
             self.checkpoints.save_best(self.progress, self.program.weights())
-        self.metrics.write({"kind": "evaluation", "step": step, **measures})
-        self.line.say(f"step {step}: {split} {self.task.describe(measures)}")
+        self.metrics.write({"kind": "evaluation", "step": step, **metrics})
+        self.line.say(f"step {step}: {split} {self.task.describe(metrics)}")
 
     def _until_signal(self, split: str) -> Iterator[Tuple[Batch, Arrays]]:
         batches = -(-self.shards.rows(split) // self.program.evaluation_rows)

@@ -28,7 +28,7 @@ import numpy as np
 
 from schemas.commands.entry import want_addresses
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.flags.run_flags import RunFlags
 from trainers.models.model_config import ModelConfig
@@ -124,13 +124,13 @@ def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer
             )
 
 
-Measures = Dict[str, float]
+Metrics = Dict[str, float]
 
 
 class Task(ABC):
     """What is learned, told of a split once a program has run over it."""
 
-    unit: str  # of the loss, on the picture: "nats a masked token"
+    unit: str  # of the loss, on the plot: "nats a masked token"
     counts: str  # what metrics.jsonl calls the weight that a step's loss is the mean over: "masked"
     best_by: Optional[str] = None  # the measure that the best weights are chosen by
 
@@ -140,15 +140,15 @@ class Task(ABC):
         return self.best_by != "loss"
 
     @abstractmethod
-    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
-        """Measures of a whole split, `loss` among them; None where nothing in it counts.
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
+        """Metrics of a whole split, `loss` among them; None where nothing in it counts.
 
         Takes each batch as the reader gave it, with what `Program.evaluate` found of it.
         """
 
     @abstractmethod
-    def describe(self, measures: Mapping[str, float]) -> str:
-        """The measures in a few words: "loss 2.1234, accuracy 51.20%"."""
+    def describe(self, metrics: Mapping[str, float]) -> str:
+        """The metrics in a few words: "loss 2.1234, accuracy 51.20%"."""
 
     def prepare_training(self, shards: BatchReader) -> List[str]:
         """Reads of the set what only training needs; what a user should know before the first step.
@@ -204,8 +204,8 @@ class Task(ABC):
         """Writes what people look at of the split measured last; each replaces the one before."""
         return
 
-    def report(self, folder: Path, rows: List[Measures], title: str) -> List[str]:
-        """Writes what compares checkpoints, whose measures have their "step"; lines to print."""
+    def report(self, folder: Path, rows: List[Metrics], title: str) -> List[str]:
+        """Writes what compares checkpoints, whose metrics have their "step"; lines to print."""
         return []
 
 

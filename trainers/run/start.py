@@ -14,7 +14,7 @@ from trainers.data.batches import BatchReader
 from trainers.data.mixture import absolute_shards
 from trainers.flags.command_line import command, flag_values, parse_flags
 from trainers.flags.run_flags import RunFlags
-from trainers.measures.pictures import draw_curve
+from trainers.metrics.plots import draw_curve
 from trainers.models.families import Weights
 from trainers.models.hf_files import tokenizer_settings, write_directory
 from trainers.models.plan_model import plan_model
@@ -29,7 +29,7 @@ from trainers.models.weights import to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, mend_metrics
 from trainers.run.loop import Loop
-from trainers.run.program import Interruption, Measures, Plan, Program, Task, Trainer
+from trainers.run.program import Interruption, Metrics, Plan, Program, Task, Trainer
 from trainers.run.run_directory import claim, start_or_resume
 
 
@@ -186,7 +186,7 @@ def _say_last_word(loop: Loop) -> None:
 def summarize(lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]) -> List[str]:
     """What metrics.jsonl says of a run: the losses, the last evaluation and the best."""
     trained = [line["loss"] for line in lines if line["kind"] == "train"]
-    by_step: Dict[int, Measures] = {
+    by_step: Dict[int, Metrics] = {
         line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
         for line in lines
         if line["kind"] == "evaluation"

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from trainers.models.families import FAMILIES, Weights
 from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig

@@ -1,1 +1,1 @@
-"""What is learned: flags, measures and words of each task. Knows no framework."""
+"""What is learned: flags, metrics and words of each task. Knows no framework."""

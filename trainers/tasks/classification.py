@@ -1,4 +1,4 @@
-"""Classification: class weights, measures, pictures, predictions of texts. Python 3.8 syntax."""
+"""Classification: class weights, metrics, plots, predictions of texts. Python 3.8 syntax."""
 
 import json
 import os
@@ -26,13 +26,13 @@ import numpy as np
 
 from schemas.commands.terminal import say, visible
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.flags.run_flags import RunFlags, TaskFlags
-from trainers.measures import class_scores
-from trainers.measures.class_scores import probabilities
+from trainers.metrics import class_scores
+from trainers.metrics.class_scores import probabilities
 from trainers.models.set_tokenizer import open_tokenizer, sets_of
-from trainers.run.program import Arrays, Measures, Program, Task
+from trainers.run.program import Arrays, Metrics, Program, Task
 
 LABEL, LOGITS = "label", "logits"
 _COUNTED = 65_536  # rows that are read at once to count labels
@@ -108,28 +108,28 @@ class ClassificationTask(Task):
         logits = (outputs[LOGITS][rows["row_weights"] == 1] for rows, outputs in pairs)
         write_predictions(logits, self.classes, predictions)
 
-    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
-        """Of all rows alike, whatever the class weights; see `class_measures`."""
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
+        """Of all rows alike, whatever the class weights; see `class_metrics`."""
         logits, labels = [np.zeros((0, len(self.classes)))], [np.zeros(0, np.int64)]
         for batch, outputs in batches:
             is_real = batch["row_weights"] == 1
             logits.append(outputs[LOGITS][is_real])
             labels.append(batch[LABEL][is_real])
         self._logits_BxC, self._label_B = np.concatenate(logits), np.concatenate(labels)
-        self._measures = class_scores.class_measures(self._logits_BxC, self._label_B)
-        return self._measures
+        self._metrics = class_scores.class_metrics(self._logits_BxC, self._label_B)
+        return self._metrics
 
-    def describe(self, measures: Mapping[str, float]) -> str:
-        """The measures in a few words."""
-        return ", ".join(form.format(measures[n]) for n, form in _FORMS.items() if n in measures)
+    def describe(self, metrics: Mapping[str, float]) -> str:
+        """The metrics in a few words."""
+        return ", ".join(form.format(metrics[n]) for n, form in _FORMS.items() if n in metrics)
 
     def write_files(self, folder: Path) -> None:
         """Draws confusion.png and reliability.png, where all logits are finite."""
-        if "accuracy" not in self._measures:
+        if "accuracy" not in self._metrics:
             return
         chosen_B, classes = self._logits_BxC.argmax(axis=1), len(self.classes)
         confusion = class_scores.confusion_matrix(chosen_B, self._label_B, classes)
-        title = f"accuracy {self._measures['accuracy']:.2%} of {len(self._label_B):,} rows"
+        title = f"accuracy {self._metrics['accuracy']:.2%} of {len(self._label_B):,} rows"
         class_scores.draw_confusion(confusion, self.classes, str(folder / "confusion.png"), title)
         probability_BxC = class_scores.probabilities(self._logits_BxC)
         bins = class_scores.calibration(probability_BxC, self._label_B)

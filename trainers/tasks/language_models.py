@@ -10,17 +10,17 @@ from typing import ClassVar, Iterator, List, Literal, Mapping, NamedTuple, Optio
 import numpy as np
 
 from schemas.errors import UsageError
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.statistics import ShardStatistics
 from trainers.data.batches import Batch, BatchReader
 from trainers.flags.run_flags import RunFlags, TaskFlags, at_least
 from trainers.models.set_tokenizer import sets_of
-from trainers.run.program import Arrays, Measures, Task
+from trainers.run.program import Arrays, Metrics, Task
 
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 
 
-def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Measures, int]:
+def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Metrics, int]:
     """Sums of LOSS, CORRECT and COUNTED over a split, and how many tokens are no padding.
 
     In float64: float32 cannot count beyond 2**24.
@@ -33,7 +33,7 @@ def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Measures, int]:
     return sums, tokens
 
 
-def token_measures(sums: Mapping[str, float]) -> Optional[Measures]:
+def token_metrics(sums: Mapping[str, float]) -> Optional[Metrics]:
     """Loss, accuracy and perplexity of the tokens that count; None if none does."""
     counted = sums[COUNTED]
     if not counted:
@@ -52,11 +52,11 @@ def shown(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if value < 1e9 else f"{value:.1e}"
 
 
-def describe_tokens(measures: Mapping[str, float], digits: int) -> str:
-    """Those measures in a few words: "loss 2.1234, accuracy 51.20%, perplexity 8.4"."""
+def describe_tokens(metrics: Mapping[str, float], digits: int) -> str:
+    """Those metrics in a few words: "loss 2.1234, accuracy 51.20%, perplexity 8.4"."""
     return (
-        f"loss {measures['loss']:.4f}, accuracy {measures['accuracy']:.2%}, perplexity "
-        f"{shown(measures['perplexity'], digits)}"
+        f"loss {metrics['loss']:.4f}, accuracy {metrics['accuracy']:.2%}, perplexity "
+        f"{shown(metrics['perplexity'], digits)}"
     )
 
 
@@ -129,15 +129,15 @@ class MlmTask(Task):
         self._is_masked_anew = mask_rates(task, schema).training is not None
         self._unit = schema.mask_unit
 
-    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
         """Loss, accuracy and perplexity, and how many tokens were masked."""
         sums, _ = add_up(batches)
-        measures = token_measures(sums)
-        return measures and dict(measures, masked=sums[COUNTED])
+        metrics = token_metrics(sums)
+        return metrics and dict(metrics, masked=sums[COUNTED])
 
-    def describe(self, measures: Mapping[str, float]) -> str:
-        """The measures in a few words."""
-        return describe_tokens(measures, 1)
+    def describe(self, metrics: Mapping[str, float]) -> str:
+        """The metrics in a few words."""
+        return describe_tokens(metrics, 1)
 
     def prepare_training(self, shards: BatchReader) -> List[str]:
         """Says how masks made on the device differ from the set's own."""
@@ -198,7 +198,7 @@ class ClmTask(Task):
         counts = [part.stats.split(split) for part in sets if split in part.splits]
         self._text = sum(counts, ShardStatistics())
 
-    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
         """Loss, accuracy, perplexity, and what compares models of different tokenizers.
 
         Bits per byte and perplexity per word spread the loss over the whole text, whatever its
@@ -207,21 +207,21 @@ class ClmTask(Task):
         `unpredicted` is the number of such tokens, and of others with a loss weight of 0.
         """
         sums, tokens = add_up(batches)
-        measures = token_measures(sums)
-        if measures is None:
+        metrics = token_metrics(sums)
+        if metrics is None:
             return None
-        measures.update(predicted=sums[COUNTED], unpredicted=tokens - sums[COUNTED])
+        metrics.update(predicted=sums[COUNTED], unpredicted=tokens - sums[COUNTED])
         if self._text.text_bytes:
-            measures["bits_per_byte"] = sums[LOSS] / math.log(2) / self._text.text_bytes
+            metrics["bits_per_byte"] = sums[LOSS] / math.log(2) / self._text.text_bytes
         if self._text.words:
-            measures["word_perplexity"] = exponential(sums[LOSS] / self._text.words)
-        return measures
+            metrics["word_perplexity"] = exponential(sums[LOSS] / self._text.words)
+        return metrics
 
-    def describe(self, measures: Mapping[str, float]) -> str:
-        """The measures in a few words."""
-        text = describe_tokens(measures, 2)
-        if "bits_per_byte" in measures:
-            text += f", {measures['bits_per_byte']:.4f} bits per byte"
-        if "word_perplexity" in measures:
-            text += f", perplexity per word {shown(measures['word_perplexity'], 1)}"
+    def describe(self, metrics: Mapping[str, float]) -> str:
+        """The metrics in a few words."""
+        text = describe_tokens(metrics, 2)
+        if "bits_per_byte" in metrics:
+            text += f", {metrics['bits_per_byte']:.4f} bits per byte"
+        if "word_perplexity" in metrics:
+            text += f", perplexity per word {shown(metrics['word_perplexity'], 1)}"
         return text

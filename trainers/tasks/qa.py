@@ -10,13 +10,13 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.features import is_training
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.flags.run_flags import RunFlags, TaskFlags
-from trainers.measures import questions
-from trainers.measures.pictures import draw_scores, score_table
+from trainers.metrics import questions
+from trainers.metrics.plots import draw_scores, score_table
 from trainers.models.set_tokenizer import TOKENIZER, open_tokenizer, set_file, sets_of
-from trainers.run.program import Arrays, Measures, Task
+from trainers.run.program import Arrays, Metrics, Task
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 ANSWER_IDS, ANSWER_LENGTHS = "answer_ids", "answer_lengths"
@@ -79,7 +79,7 @@ class QaTask(Task):
         note = "transformers' GPT-2 is causal; this one reads its prompts both ways"
         return [note] if self._is_prefix else []
 
-    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Measures]:
+    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
         """Loss and accuracy of the answers' tokens; SQuAD's scores, see `squad_scores`."""
         sums = {name: 0.0 for name in (LOSS, CORRECT, COUNTED)}
         asked: List[questions.Question] = []
@@ -97,17 +97,17 @@ class QaTask(Task):
                     answer = self._tokenizer.decode(answer_ids[:length].tolist())
                     self.answers[question.name] = answer.strip()
         counted = sums[COUNTED] or math.nan  # without answers to learn there is no loss
-        measures = {"loss": sums[LOSS] / counted, "accuracy": sums[CORRECT] / counted}
+        metrics = {"loss": sums[LOSS] / counted, "accuracy": sums[CORRECT] / counted}
         if self.is_scored:
-            measures.update(questions.score_answers(asked, self.answers, self._version))
-        return measures
+            metrics.update(questions.score_answers(asked, self.answers, self._version))
+        return metrics
 
-    def describe(self, measures: Mapping[str, float]) -> str:
-        """The measures in a few words."""
-        text = f"loss {measures['loss']:.4f}"
-        if "f1" in measures:
-            text += f", exact match {measures['exact']:.2f}, F1 {measures['f1']:.2f}"
-            text += f", {measures['total']:,} questions"
+    def describe(self, metrics: Mapping[str, float]) -> str:
+        """The metrics in a few words."""
+        text = f"loss {metrics['loss']:.4f}"
+        if "f1" in metrics:
+            text += f", exact match {metrics['exact']:.2f}, F1 {metrics['f1']:.2f}"
+            text += f", {metrics['total']:,} questions"
         return text
 
     def write_files(self, folder: Path) -> None:
@@ -118,7 +118,7 @@ class QaTask(Task):
             partial.write_text(text, encoding="utf-8")
             partial.replace(folder / "predictions.json")
 
-    def report(self, folder: Path, rows: List[Measures], title: str) -> List[str]:
+    def report(self, folder: Path, rows: List[Metrics], title: str) -> List[str]:
         """Draws scores.png; a table of the scores by checkpoint."""
         if not self.is_scored:
             return []

@@ -38,7 +38,7 @@ class FindJob:
       rule: which documents are near.
       partitions: of the corpus; buckets have as many.
       scratch: the folder of staged partitions, and of what workers hand on to each other.
-      exchange: what carries batches from worker to worker: files or runner.
+      shuffle_by: what carries batches from worker to worker: files or runner.
       staging: the folder of the run.
       run: names the run that waits for this job.
       local: a folder of the machine that launched the run, for those who watch it.
@@ -49,7 +49,7 @@ class FindJob:
     rule: Rule
     partitions: int
     scratch: str
-    exchange: str
+    shuffle_by: str
     staging: str
     run: str
     local: str

@@ -205,7 +205,7 @@ class FindNear(beam.PTransform):
           `reports`: (ALL, FindReport).
         """
         job, named = self._job, []
-        wiring = Wiring(job.exchange)
+        wiring = Wiring(job.shuffle_by)
         apply, group = wiring.apply, wiring.group
         members, markers = apply(Sign(job), numbers, MEMBERS, ASKS)
         pairs, asks = apply(Propose(job, MEMBERS), group("Bucket", members), PAIRS, ASKS)

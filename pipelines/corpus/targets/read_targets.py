@@ -18,7 +18,7 @@ from pipelines.storage import store
 from schemas.errors import DataError, UsageError
 from schemas.features import is_training
 from schemas.manifest import EVALUATION, ManifestFile
-from schemas.sidecar import SetInfo, read_set
+from schemas.metadata import SetInfo, read_set
 
 Found = Iterator[tuple[str, int, str]]  # field, number of the record, text
 _ROWS = 1024  # decoded at a time

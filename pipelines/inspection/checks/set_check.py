@@ -27,7 +27,7 @@ from schemas.agreement import disagreements
 from schemas.commands.terminal import number_of
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
-from schemas.sidecar import SIDECARS, Schema, SetInfo, load_sidecars
+from schemas.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
 from schemas.stores.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
 from schemas.stores.store import is_url
 from schemas.typed_json import load_json, quote, read_bounded
@@ -212,7 +212,7 @@ class _SetCheck:
         return not self.damaged.keys() & set(paths)
 
     def _expected_rows(self, tokenizer: Future[LoadedTokenizer]) -> ExpectedRows | None:
-        """What undamaged sidecars say of rows; None if schema.json is not to be trusted."""
+        """What undamaged metadata files say of rows; None if schema.json is not to be trusted."""
         schema, shards, surroundings, evaluation = None, {}, ((), ()), None
         if self._is_whole("schema.json"):
             with self._noting():
@@ -220,9 +220,9 @@ class _SetCheck:
                 schema = Schema.from_dict(load_json(path), path)
         if schema is None:
             return None
-        if self._is_whole(*SIDECARS):
+        if self._is_whole(*METADATA_FILES):
             with self._noting():
-                info = load_sidecars(self._files)
+                info = load_metadata(self._files)
                 self.problems += disagreements(schema, info.stats, info.manifest)
                 shards = info.stats.shards
                 if TOKEN_COUNTS in self._listed and self._is_whole(TOKEN_COUNTS):

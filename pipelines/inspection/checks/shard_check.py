@@ -23,8 +23,8 @@ from schemas.codec import RowCodec
 from schemas.errors import DataError
 from schemas.features import unmask
 from schemas.manifest import ManifestFile
+from schemas.metadata import Schema
 from schemas.records import RowReader, open_rows
-from schemas.sidecar import Schema
 from schemas.statistics import ShardStatistics
 
 _BATCH_ROWS = 2048  # some hundred KB a column, which stay in the cache

@@ -10,7 +10,7 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.writers.rejects import Rejects
 from schemas.manifest import ManifestFile
-from schemas.sidecar import Inputs, Schema
+from schemas.metadata import Inputs, Schema
 from schemas.statistics import ShardStatistics, Statistics
 
 

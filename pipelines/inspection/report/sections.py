@@ -28,7 +28,7 @@ from pipelines.tasks.task import task_class
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of
 from schemas.drops import BY_SHARD, drop_of
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line
 _TOKENS = 24  # listed of each kind

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from pipelines.rows.ragged import Ragged, cut
 from schemas.errors import DataError
 from schemas.features import token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 TELLS_DOCUMENTS = False
 _OPTIONS = "group_size:1,uncompressed,max_parallelism:1"

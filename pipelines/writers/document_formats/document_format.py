@@ -19,8 +19,8 @@ import numpy as np
 
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError, UsageError
+from schemas.metadata import Schema
 from schemas.records import DOCUMENT_FORMATS
-from schemas.sidecar import Schema
 
 _CHUNK_TOKENS = 1 << 20
 

@@ -12,7 +12,7 @@ from pipelines.rows.ragged import Ragged
 from pipelines.writers.document_formats.document_format import map_documents, refuse_without_edges
 from schemas.errors import DataError, UsageError
 from schemas.features import token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 TELLS_DOCUMENTS = False
 _MAGIC, _VERSION = 20240520, 1

@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from schemas.features import token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 TELLS_DOCUMENTS = True
 _MAGIC = b"MMIDIDX\0\0"

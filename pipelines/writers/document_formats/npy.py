@@ -7,7 +7,7 @@ import numpy as np
 from pipelines.rows.ragged import Ragged
 from pipelines.writers.document_formats.document_format import map_documents, refuse_without_edges
 from schemas.features import token_dtype
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 
 TELLS_DOCUMENTS = False
 

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.encoding.engines import FastEngine, ReferenceEngine
+from pipelines.encoding.backends import FastBackend, ReferenceBackend
 from tests.benchmarks.clock import timed
 
 
 def main(text: str, tokenizer_path: str, size: str, output: str) -> None:
     """Times each part."""
     content = Path(tokenizer_path).read_bytes()
-    engine = FastEngine(content, ReferenceEngine(Tokenizer.from_buffer(content)))
+    engine = FastBackend(content, ReferenceBackend(Tokenizer.from_buffer(content)))
     engine.encode_unguarded(pa.array(["loads the engine"], pa.large_string()))
     read, data = timed(lambda: Path(text).read_bytes())
     documents = lines(data)

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.build_shards import main
 from pipelines.rows.routing import Routes
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 
 SHARDS = 64
 

@@ -30,8 +30,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
 from schemas.commands.entry import run_entry
 from schemas.features import unmask
+from schemas.metadata import read_set
 from schemas.records import open_rows
-from schemas.sidecar import read_set
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import replace_file, write_mlm_set
 

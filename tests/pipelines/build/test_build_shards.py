@@ -20,8 +20,8 @@ from pipelines.runners import shuffle
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
+from schemas.metadata import read_set
 from schemas.records import open_rows
-from schemas.sidecar import read_set
 
 
 def arguments(corpus, tokenizer_path, output, *more):
@@ -84,11 +84,11 @@ def test_the_counts_add_up(made, topics):
 
 
 WAYS = {
-    "through the runner": ["--exchange=runner"],
+    "through the runner": ["--shuffle_by=runner"],
     "bundles repeated": ["--direct_runner_bundle_repeat=3"],
     "bundles repeated, through the runner": [
         "--direct_runner_bundle_repeat=2",
-        "--exchange=runner",
+        "--shuffle_by=runner",
     ],
     "threads": ["--direct_running_mode=multi_threading", "--direct_num_workers=2"],
     "one worker process": ["--direct_running_mode=multi_processing", "--direct_num_workers=1"],
@@ -96,7 +96,7 @@ WAYS = {
     "two worker processes, through the runner": [
         "--direct_running_mode=multi_processing",
         "--direct_num_workers=2",
-        "--exchange=runner",
+        "--shuffle_by=runner",
     ],
     "DirectRunner by name": ["--runner=DirectRunner"],
 }
@@ -112,7 +112,7 @@ def test_what_is_held_for_the_runner_may_go_at_any_time(
     made, corpus, tokenizer_path, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
-    main(arguments(corpus, tokenizer_path, tmp_path / "set", "--exchange=runner"))
+    main(arguments(corpus, tokenizer_path, tmp_path / "set", "--shuffle_by=runner"))
     assert shards(tmp_path / "set") == shards(made)
 
 

@@ -17,7 +17,7 @@ from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.sources import Source, plan_blocks
 from schemas.errors import DataError
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.tools.places import DATA
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")

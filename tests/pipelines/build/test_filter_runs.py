@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.build_shards import main
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.tools.places import ROOT
 
 
@@ -39,7 +39,7 @@ def test_what_a_filter_drops_is_counted_apart_from_what_is_refused(
     )
     monkeypatch.syspath_prepend(tmp_path)
     flags = ["--filter=set_chooser:choose", "--max_rejects=1"]
-    for name, more in {"files": [], "runner": ["--exchange=runner"]}.items():
+    for name, more in {"files": [], "runner": ["--shuffle_by=runner"]}.items():
         main(arguments(source, tokenizer_path, tmp_path / name, *flags, *more))
     assert "1 filter:spam" in capsys.readouterr().out
     info = read_set(str(tmp_path / "files"))

@@ -8,8 +8,8 @@ from pipelines.build_shards import main
 from pipelines.verify import main as verify
 from schemas.errors import UsageError
 from schemas.features import unmask
+from schemas.metadata import read_set
 from schemas.records import open_rows
-from schemas.sidecar import read_set
 
 
 def write(path, documents):
@@ -65,7 +65,7 @@ def test_the_same_bytes_for_worker_processes(documents, tokenizer_path, tmp_path
     for way, flags in {
         "one": [],
         "two": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
-        "runner": ["--exchange=runner"],
+        "runner": ["--shuffle_by=runner"],
     }.items():
         (tmp_path / way).mkdir()
         found = build(documents, tokenizer_path, tmp_path / way, "--num_shards=2", *flags)

@@ -36,7 +36,7 @@ ESTIMATE = Estimate(
 )
 
 
-def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, exchange="files"):
+def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, shuffle_by="files"):
     part = Part("text.jsonl", 100_000_000, 0, 100_000_000)
     on = BlockRun(
         "build_shards",
@@ -44,7 +44,7 @@ def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, exchange="fi
         [Block(0, (part,))],
         list(beam_arguments),
         "in this process",
-        exchange,
+        shuffle_by,
     )
     options: Any = SimpleNamespace(output=str(tmp_path / "set"), overwrite=False)
     tokenizer: Any = SimpleNamespace(encoded_by="gigatoken")
@@ -118,7 +118,7 @@ def test_a_disk_or_a_memory_that_does_not_suffice_is_said(tmp_path, monkeypatch)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000_000))
     [said] = warnings(plan(tmp_path))
     assert "does not suffice: about 212.5 MB are needed and 200.0 MB are free" in said
-    assert warnings(plan(tmp_path, exchange="runner")) == []
+    assert warnings(plan(tmp_path, shuffle_by="runner")) == []
     monkeypatch.setattr(module.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     assert "memory may not suffice" in warnings(plan(tmp_path))[1]
 

@@ -17,7 +17,7 @@ from pipelines.tasks.mlm import Mlm
 from schemas.drops import mark_of
 from schemas.features import task_features, unmask
 from schemas.manifest import FORMAT_VERSION
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from schemas.statistics import ShardStatistics
 
 VOCABULARY = 300

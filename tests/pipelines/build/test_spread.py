@@ -13,7 +13,7 @@ from pipelines.build_shards import main
 from pipelines.readers import sources
 from pipelines.readers.sources import Block, Source, plan_blocks, read_block, uneven
 from pipelines.readers.stored import Part
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 
 GIB = 1 << 30
 

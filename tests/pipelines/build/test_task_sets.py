@@ -10,8 +10,8 @@ import pytest
 from pipelines.build_shards import main
 from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import UsageError
+from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
-from schemas.sidecar import read_set
 from tests.tools.places import CHAT_TEMPLATE
 from tests.tools.shard_factory import replace_file
 

@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from pipelines.build_corpus import main
-from pipelines.corpus.sidecars import read_corpus
+from pipelines.corpus.metadata import read_corpus
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
 
@@ -89,7 +89,7 @@ def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_exchange(tmp_pa
     flags = ["--keep_fields=n", "--num_files=4", "--min_words=3", "--file_format=parquet"]
     ways = {
         "whole": ("whole.jsonl", []),
-        "parts": ("parts", ["--exchange=runner"]),
+        "parts": ("parts", ["--shuffle_by=runner"]),
         "table": ("table.parquet", ["--direct_running_mode=multi_processing"]),
     }
     ways["table"][1].append("--direct_num_workers=2")
@@ -229,7 +229,7 @@ def test_near_duplicates_are_the_same_however_they_are_found(tmp_path):
     files = {}
     for name, more in {
         "files": [],
-        "runner": ["--exchange=runner"],
+        "runner": ["--shuffle_by=runner"],
         "processes": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
     }.items():
         random.Random(name).shuffle(texts)
@@ -248,7 +248,7 @@ def test_repeated_paragraphs_stay_in_the_first_document(tmp_path):
     # These two become equal, this one becomes empty.
     texts += ["alone\n\nShare this page!", "alone", "Share this page!"]
     files = {}
-    for name, more in {"files": [], "runner": ["--exchange=runner"]}.items():
+    for name, more in {"files": [], "runner": ["--shuffle_by=runner"]}.items():
         rng.shuffle(texts)
         source = tmp_path / f"{name}.jsonl"
         write_lines(source, [{"text": text} for text in texts])

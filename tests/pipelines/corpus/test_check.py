@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.build_corpus import main as build
-from pipelines.corpus.sidecars import CorpusSchema
+from pipelines.corpus.metadata import CorpusSchema
 from pipelines.verify import main as verify
 from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from pipelines.build_corpus import main
-from pipelines.corpus.sidecars import read_corpus
+from pipelines.corpus.metadata import read_corpus
 from schemas.drops import shorten
 from schemas.errors import UsageError
 from tests.tools.near_factory import digest_of
@@ -32,7 +32,7 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(tmp_path, monke
     flags = ["--normalize=nfc", "--min_chars=2", "--filter=chooser:choose", "--max_rejects=1"]
     for name, more in {
         "plain": [],
-        "runner": ["--exchange=runner", "--keep_rejects"],
+        "runner": ["--shuffle_by=runner", "--keep_rejects"],
         "kept": ["--keep_rejects"],
     }.items():
         main(arguments(source, tmp_path / name, *flags, *more))
@@ -76,7 +76,7 @@ def test_rules_that_edit_and_count_are_in_the_statistics_and_the_schema(tmp_path
     texts += ["There is no end to this", "Der Hund ist schon lange nicht mehr da."]
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     flags = ["--c4_line_ends=yes", "--language=en,de"]
-    for name, more in {"made": [], "runner": ["--exchange=runner"]}.items():
+    for name, more in {"made": [], "runner": ["--shuffle_by=runner"]}.items():
         main(arguments(source, tmp_path / name, *flags, *more))
     corpus = read_corpus(str(tmp_path / "made"))
     kept, dropped = corpus.stats.total().documents, corpus.stats.dropped

@@ -1,6 +1,6 @@
 """The word table against `tokenizers`, for every family of tokenizers that it takes.
 
-More texts: `python -m tests.attacks.fuzz_encoding --texts=100000 --seed=7`.
+More texts: `python -m tests.stress.fuzz_encoding --texts=100000 --seed=7`.
 """
 
 import dataclasses
@@ -14,17 +14,17 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipelines.encoding import word_table
-from pipelines.encoding.engines import encode_each
-from pipelines.encoding.families import make_engine
+from pipelines.encoding.backends import encode_each
+from pipelines.encoding.families import make_backend
 from pipelines.encoding.splitting.splitter import split_by
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.encoding.tokenizer_files import canonical_config
-from pipelines.encoding.word_table import WordTableEngine
+from pipelines.encoding.word_table import WordTableBackend
 from schemas.errors import DataError
-from tests.attacks.fuzz_encoding import (
+from tests.stress.fuzz_encoding import (
+    backend_of,
     different,
     draw_texts,
-    engine_of,
     find_differences,
     small_tokenizer,
 )
@@ -69,16 +69,16 @@ def test_of_merges_that_are_there_twice_the_last_counts():
     config["model"]["merges"] = merges + merges[:40]
     tokenizer = Tokenizer.from_buffer(data_of(config))
     assert config_of(tokenizer)["model"]["merges"] == merges[40:] + merges[:40]
-    engine = make_engine(canonical_config(tokenizer.to_str().encode(), config, "it"), tokenizer)
-    assert isinstance(engine, WordTableEngine)
-    assert different(engine, tokenizer, list(islice(draw_texts(tokenizer, 5), 500))) == []
+    backend = make_backend(canonical_config(tokenizer.to_str().encode(), config, "it"), tokenizer)
+    assert isinstance(backend, WordTableBackend)
+    assert different(backend, tokenizer, list(islice(draw_texts(tokenizer, 5), 500))) == []
 
 
 def test_a_word_cut_in_another_place_would_be_seen():
     tokenizer = small_tokenizer("BERT uncased")
-    plan = dataclasses.replace(engine_of(tokenizer)._plan, splitter=split_by(r"..?"))
+    plan = dataclasses.replace(backend_of(tokenizer)._plan, splitter=split_by(r"..?"))
     texts = ["hello thing"]
-    assert different(WordTableEngine(plan), tokenizer, texts) == texts
+    assert different(WordTableBackend(plan), tokenizer, texts) == texts
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -93,13 +93,13 @@ def test_any_added_tokens_are_found_or_refused(seed):
         number = len(config["added_tokens"]) + 5000
         config["added_tokens"].append({"id": number, "content": content} | flags)
     tokenizer = Tokenizer.from_buffer(data_of(config))
-    engine = make_engine(config_of(tokenizer), tokenizer)
-    if isinstance(engine, str):
-        assert "added token" in engine
+    backend = make_backend(config_of(tokenizer), tokenizer)
+    if isinstance(backend, str):
+        assert "added token" in backend
         return
     pool = [*contents, *"<a>b x", " ", "\t", "\u3000", "\u0301", "hello"]
     texts = ["".join(draw.choices(pool, k=draw.randrange(1, 9))) for _ in range(500)]
-    assert different(engine, tokenizer, texts) == []
+    assert different(backend, tokenizer, texts) == []
 
 
 @pytest.mark.parametrize(
@@ -129,24 +129,24 @@ def test_any_added_tokens_are_found_or_refused(seed):
 )
 def test_other_shapes_are_refused_with_the_reason(name, path, value, reason):
     tokenizer = small_tokenizer(name)
-    assert not isinstance(make_engine(config_of(tokenizer), tokenizer), str)
+    assert not isinstance(make_backend(config_of(tokenizer), tokenizer), str)
     config = changed(config_of(tokenizer), *path, value=value)
-    assert reason in str(make_engine(config, tokenizer))
+    assert reason in str(make_backend(config, tokenizer))
 
 
 def test_a_merge_across_words_is_refused():
     tokenizer = small_tokenizer("Llama 2")
     config = config_of(tokenizer)
     config["model"]["merges"].append(["a", "▁a"])
-    assert "crosses" in str(make_engine(config, tokenizer))
+    assert "crosses" in str(make_backend(config, tokenizer))
 
 
 def test_the_reason_is_told():
     tokenizer = LoadedTokenizer(small_tokenizer("Llama 3").to_str().encode())
-    assert tokenizer.engine == tokenizer.encoded_by == "word table"
+    assert tokenizer.backend == tokenizer.encoded_by == "word table"
     config = changed(config_of(trained_tokenizer()), "normalizer", value={"type": "Nmt"})
     tokenizer = LoadedTokenizer(data_of(config))
-    assert tokenizer.engine == "tokenizers"
+    assert tokenizer.backend == "tokenizers"
     assert tokenizer.encoded_by == "tokenizers, since its normalizer is Nmt"
 
 
@@ -158,12 +158,12 @@ def test_a_full_table_starts_anew(name, monkeypatch):
     draw = random.Random(5)
     words = ["".join(draw.choices("abcdefghijkl", k=draw.randrange(5, 30))) for _ in range(40_000)]
     texts = [" ".join(words[start : start + 2000]) for start in range(0, len(words), 2000)]
-    engine = engine_of(tokenizer)
-    assert different(engine, tokenizer, texts) == []
-    assert engine._tables[0]._bytes() < 4 << 20
+    backend = backend_of(tokenizer)
+    assert different(backend, tokenizer, texts) == []
+    assert backend._tables[0]._bytes() < 4 << 20
     monkeypatch.undo()
-    assert different(engine, tokenizer, texts) == []
-    assert engine._tables[0]._bytes() > 4 << 20  # or the limit would show nothing
+    assert different(backend, tokenizer, texts) == []
+    assert backend._tables[0]._bytes() > 4 << 20  # or the limit would show nothing
 
 
 @pytest.mark.parametrize("unit", ["a", "中", " ", "▁", "'s", "\u0301", "ab "])
@@ -172,46 +172,46 @@ def test_words_of_any_length(name, unit):
     tokenizer = small_tokenizer(name)
     sizes = (1, 7, 8, 9, 15, 16, 17, 255, 256, 257, 70_000 // len(unit))
     texts = [f"{before}{unit * size}" for size in sizes for before in ("", "x", " ")]
-    assert different(engine_of(tokenizer), tokenizer, texts) == []
+    assert different(backend_of(tokenizer), tokenizer, texts) == []
 
 
 def test_slices_and_empty_documents():
     tokenizer = small_tokenizer("Mistral")
-    engine, texts = engine_of(tokenizer), ["skipped", "", "one <s> two", "", "<s>", "", "skipped"]
-    ragged, guarded = engine.encode(strings(*texts).slice(1, 5))
+    backend, texts = backend_of(tokenizer), ["skipped", "", "one <s> two", "", "<s>", "", "skipped"]
+    ragged, guarded = backend.encode(strings(*texts).slice(1, 5))
     expected = encode_each(tokenizer, texts[1:6])
     assert ragged.lengths.tolist() == [len(ids) for ids in expected] and guarded == 0
     assert ragged.values.tolist() == [i for ids in expected for i in ids]
     assert ragged.values.dtype == np.uint32 and ragged.offsets.dtype == np.int64
     for nothing in (strings(), strings("", ""), strings("a").slice(1)):
-        ragged, _ = engine.encode(nothing)
+        ragged, _ = backend.encode(nothing)
         assert ragged.values.tolist() == [] and ragged.offsets.tolist() == [0] * (len(nothing) + 1)
 
 
 def test_threads_do_not_meet():
     tokenizer = small_tokenizer("BERT uncased")
-    engine, wrong = engine_of(tokenizer), []
+    backend, wrong = backend_of(tokenizer), []
 
     def work(seed: int) -> None:
         source = draw_texts(tokenizer, seed)
-        wrong.extend(different(engine, tokenizer, [next(source) for _ in range(3000)]))
+        wrong.extend(different(backend, tokenizer, [next(source) for _ in range(3000)]))
 
     threads = [threading.Thread(target=work, args=[seed]) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == [] and 1 <= len(engine._tables) <= 4
+    assert wrong == [] and 1 <= len(backend._tables) <= 4
 
 
 def test_after_an_error_no_word_is_left_without_ids(monkeypatch):
     tokenizer = small_tokenizer("BERT uncased")
-    engine, text = engine_of(tokenizer), strings("hello हिन्दी e\u0301")
+    backend, text = backend_of(tokenizer), strings("hello हिन्दी e\u0301")
 
     def fail(tokenizer, texts):
         raise DataError("the tokenizer failed")
 
     with monkeypatch.context() as patched, pytest.raises(DataError):
         patched.setattr(word_table, "encode_each", fail)
-        engine.encode(text)
-    assert different(engine, tokenizer, text.to_pylist()) == []
+        backend.encode(text)
+    assert different(backend, tokenizer, text.to_pylist()) == []

@@ -1,4 +1,4 @@
-"""What ids mean, for each kind of tokenizer; and that both engines are one to the caller."""
+"""What ids mean, for each kind of tokenizer; and that both backends are one to the caller."""
 
 import functools
 import json
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.encoding.engines import FastEngine
+from pipelines.encoding.backends import FastBackend
 from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
@@ -65,7 +65,7 @@ def _unigram() -> Tokenizer:
 
 def test_byte_level():
     tokenizer = _loaded()
-    assert tokenizer.engine == "gigatoken"
+    assert tokenizer.backend == "gigatoken"
     assert tokenizer.special_ids == _ROLES
     assert tokenizer.all_special_ids == (0, 1, 2, 3, 4)
     assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((0,), (2,))
@@ -90,7 +90,7 @@ def test_word_starts_of_byte_level_tokens():
 
 def test_word_piece():
     tokenizer = _of(_word_piece())
-    assert tokenizer.engine == "word table"
+    assert tokenizer.backend == "word table"
     assert tokenizer.special_ids == {"bos": 2, "eos": 3, "pad": 0, "mask": 4, "unk": 1}
     assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((2,), (3,))
     ragged, guarded = tokenizer.encode(strings("Unable, able", "", "[MASK] un"))
@@ -205,39 +205,39 @@ def test_what_cannot_be_used_is_refused():
         _of(twice)
 
 
-def test_a_difference_at_load_leaves_the_fast_engine_out(monkeypatch, caplog):
-    encode = FastEngine.encode_unguarded
+def test_a_difference_at_load_leaves_the_fast_backend_out(monkeypatch, caplog):
+    encode = FastBackend.encode_unguarded
 
     def encode_wrongly(self, text) -> Ragged:
         ragged = encode(self, text)
         return Ragged(np.where(ragged.values == 17, 18, ragged.values), ragged.offsets)
 
-    monkeypatch.setattr(FastEngine, "encode_unguarded", encode_wrongly)
+    monkeypatch.setattr(FastBackend, "encode_unguarded", encode_wrongly)
     monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)  # as while Beam runs
     tokenizer = _loaded()
-    assert tokenizer.engine == "tokenizers"
-    assert "The fast engine is not used for tokenizer.json: it encodes" in caplog.text
+    assert tokenizer.backend == "tokenizers"
+    assert "The fast backend is not used for tokenizer.json: it encodes" in caplog.text
     text = "what 17 is: " + trained_tokenizer().decode([17])
     expected = trained_tokenizer().encode(text, add_special_tokens=False).ids
     assert tokenizer.encode(strings(text))[0].values.tolist() == expected
 
 
-def test_a_panic_of_the_fast_engine_at_load_leaves_it_out(monkeypatch, caplog):
+def test_a_panic_of_the_fast_backend_at_load_leaves_it_out(monkeypatch, caplog):
     class PanicException(BaseException):
         """As pyo3 raises it."""
 
     def panic(self, text):
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr(FastEngine, "encode_unguarded", panic)
-    assert _loaded().engine == "tokenizers"
+    monkeypatch.setattr(FastBackend, "encode_unguarded", panic)
+    assert _loaded().backend == "tokenizers"
     assert "it cannot be loaded: index out of bounds" in caplog.text
 
 
-def test_a_missing_fast_engine_is_no_failure(monkeypatch, caplog):
+def test_a_missing_fast_backend_is_no_failure(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "gigatoken", None)
     tokenizer = _loaded()
-    assert tokenizer.engine == "tokenizers"
+    assert tokenizer.backend == "tokenizers"
     assert "it cannot be loaded: import of gigatoken halted" in caplog.text
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.encoding.engines import failures_as_data_errors
+from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.encoding.tokenizer_files import merged_tokens, read_tokenizer_files
 from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA

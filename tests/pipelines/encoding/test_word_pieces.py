@@ -8,11 +8,11 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from pipelines.encoding import word_table
-from pipelines.encoding.families import make_engine
+from pipelines.encoding.families import make_backend
 from pipelines.encoding.word_merges import Merges
 from pipelines.encoding.word_pieces import Pieces
 from schemas.errors import DataError
-from tests.attacks.fuzz_encoding import different, engine_of, small_tokenizer
+from tests.stress.fuzz_encoding import backend_of, different, small_tokenizer
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
 
 _LETTERS = "aabbcABCéÉåİßœДйΣς1½ª"
@@ -88,9 +88,9 @@ def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
 def test_sentencepiece_bpe_with_any_merges(seed):
     draw = random.Random(seed)
     tokenizer = _sentencepiece_bpe(draw)
-    engine = engine_of(tokenizer)
-    assert isinstance(engine._plan.model, Merges)
-    assert different(engine, tokenizer, _draw_texts(draw)) == []
+    backend = backend_of(tokenizer)
+    assert isinstance(backend._plan.model, Merges)
+    assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,18 @@ def test_sentencepiece_bpe_with_any_merges(seed):
 def test_word_piece_with_any_vocabulary_and_settings(seed, options):
     draw = random.Random(seed)
     tokenizer = _word_piece(draw, options)
-    engine = engine_of(tokenizer)
-    assert isinstance(engine._plan.model, Pieces)
-    assert different(engine, tokenizer, _draw_texts(draw)) == []
+    backend = backend_of(tokenizer)
+    assert isinstance(backend._plan.model, Pieces)
+    assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_unigram_with_any_vocabulary_and_scores(seed):
     draw = random.Random(seed)
     tokenizer = _unigram(draw)
-    engine = engine_of(tokenizer)
-    assert isinstance(engine._plan.model, Pieces)
-    assert different(engine, tokenizer, _draw_texts(draw)) == []
+    backend = backend_of(tokenizer)
+    assert isinstance(backend._plan.model, Pieces)
+    assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
 @pytest.mark.parametrize("name", [*_WORD_PIECE, *_UNIGRAM])
@@ -133,11 +133,11 @@ def test_usual_words_are_not_asked_for(name, monkeypatch):
         return encode(encoder, words)
 
     tokenizer = small_tokenizer(name)
-    engine = engine_of(tokenizer)
+    backend = backend_of(tokenizer)
     monkeypatch.setattr(word_table.WordEncoder, "encode", count)
-    assert different(engine, tokenizer, ["Hello, wørlds! (“Привет”, Ærø) 12½%"]) == []
+    assert different(backend, tokenizer, ["Hello, wørlds! (“Привет”, Ærø) 12½%"]) == []
     assert asked == []
-    assert different(engine, tokenizer, ["e\u0301 हिन्दी"]) == []
+    assert different(backend, tokenizer, ["e\u0301 हिन्दी"]) == []
     assert " ".join(word.strip() for word in asked) == "e\u0301 हिन्दी"
 
 
@@ -151,20 +151,20 @@ def test_a_word_without_a_token_fails_as_in_tokenizers():
             | {"added_tokens": [], "post_processor": None}
         )
     )
-    assert different(engine_of(tokenizer), tokenizer, ["a ab abb"]) == []
+    assert different(backend_of(tokenizer), tokenizer, ["a ab abb"]) == []
     with pytest.raises(DataError):
-        engine_of(tokenizer).encode(strings("a c"))
+        backend_of(tokenizer).encode(strings("a c"))
 
 
 def test_models_with_other_options_are_asked():
     for name in ("BERT cased", "T5, XLM-R"):
         tokenizer = small_tokenizer(name)
         config = changed(config_of(tokenizer), "model", "dropout", value=0.1)
-        engine = make_engine(config, tokenizer)
-        assert not isinstance(engine, str) and engine._plan.model is None
+        backend = make_backend(config, tokenizer)
+        assert not isinstance(backend, str) and backend._plan.model is None
     tokenizer = small_tokenizer("T5, XLM-R")
-    engine = make_engine(changed(config_of(tokenizer), "model", "unk_id", value=None), tokenizer)
-    assert not isinstance(engine, str) and engine._plan.model is None
+    backend = make_backend(changed(config_of(tokenizer), "model", "unk_id", value=None), tokenizer)
+    assert not isinstance(backend, str) and backend._plan.model is None
 
 
 @pytest.mark.parametrize("content", ["b", "a very long one"])
@@ -172,7 +172,7 @@ def test_a_letter_that_becomes_another_is_asked_for(content):
     config = config_of(small_tokenizer("T5, XLM-R"))
     config["normalizer"] = {"type": "Replace", "pattern": {"String": "a"}, "content": content}
     tokenizer = Tokenizer.from_buffer(data_of(config))
-    assert different(engine_of(tokenizer), tokenizer, ["a hat, a bat"]) == []
+    assert different(backend_of(tokenizer), tokenizer, ["a hat, a bat"]) == []
 
 
 @pytest.mark.parametrize("first", [{"type": "Lowercase"}, {"type": "NFKD"}])
@@ -181,6 +181,6 @@ def test_no_character_is_known_where_replaced_ones_may_be_made(first):
     config = config_of(tokenizer)
     config["normalizer"]["normalizers"].insert(0, first)
     tokenizer = Tokenizer.from_buffer(data_of(config))
-    engine = engine_of(tokenizer)
-    assert engine._plan.model is None
-    assert different(engine, tokenizer, ["a `` b '' c"]) == []
+    backend = backend_of(tokenizer)
+    assert backend._plan.model is None
+    assert different(backend, tokenizer, ["a `` b '' c"]) == []

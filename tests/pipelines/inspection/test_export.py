@@ -20,7 +20,7 @@ from pipelines.inspection.options import EXPORT_FORMATS, EXPORT_LAYOUTS
 from schemas.errors import DataError, UsageError
 from schemas.features import positions_from_segments, unmask
 from schemas.layouts import LAYOUTS, huggingface
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.mds_rows import read_mds
 from tests.tools.places import ROOT

@@ -1,4 +1,4 @@
-"""A sample of what tests.attacks.fuzz_readers does for an hour, and that it sees defects."""
+"""A sample of what tests.stress.fuzz_readers does for an hour, and that it sees defects."""
 
 import json
 import random
@@ -20,7 +20,7 @@ from trainers.reader import ShardSet
 _PLANTED = """
 import json, sys, time
 from pathlib import Path
-import tests.attacks.fuzz_readers as fuzz
+import tests.stress.fuzz_readers as fuzz
 from schemas.errors import DataError
 
 work, MORE = Path(sys.argv[1]), 300_000_000
@@ -56,7 +56,7 @@ def test_what_a_reader_does_wrong_is_seen(tmp_path):
 def test_a_sample_of_damaged_sets(tmp_path):
     done = run(
         "-m",
-        "tests.attacks.fuzz_readers",
+        "tests.stress.fuzz_readers",
         "--small",
         "--seed=7",
         "--trials=16",

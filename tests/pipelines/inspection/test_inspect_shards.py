@@ -14,7 +14,7 @@ from pipelines.inspect_shards import main
 from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
-from schemas.sidecar import InputFile, Inputs, read_set
+from schemas.metadata import InputFile, Inputs, read_set
 from schemas.typed_json import to_json
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import (

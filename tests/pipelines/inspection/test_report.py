@@ -29,7 +29,7 @@ from pipelines.writers.token_counts import read_token_counts
 from schemas.commands.flag_file import with_config
 from schemas.drops import SIZES, Funnel, Removed, Sample
 from schemas.manifest import ManifestFile
-from schemas.sidecar import InputFile, Inputs, read_set
+from schemas.metadata import InputFile, Inputs, read_set
 from schemas.statistics import ShardStatistics, Statistics, by_length
 from tests.tools.chromium import VARIABLE, Page, find_chromium, open_page
 from tests.tools.shard_factory import mlm_schema, tokenizer_json, write_mlm_set
@@ -91,7 +91,7 @@ def test_it_is_a_file_of_the_set_and_the_same_however_the_set_is_made(folder, ma
     listed = {file.path for file in read_set(str(made)).manifest.files}
     assert {"report.html", "token_counts.npy"} <= listed
     ways = {
-        "runner": ["--exchange=runner"],
+        "runner": ["--shuffle_by=runner"],
         "repeats": ["--direct_runner_bundle_repeat=2", "--num_shards=train:3,validation:1"],
     }
     for name, flags in ways.items():

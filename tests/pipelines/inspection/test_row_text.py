@@ -17,7 +17,7 @@ from pipelines.inspection.row_text import (
 )
 from schemas.commands.terminal import visible
 from schemas.features import Feature
-from schemas.sidecar import Schema
+from schemas.metadata import Schema
 from tests.tools.shard_factory import BOS, EOS, MASK, PAD, mlm_schema, tokenizer_json
 
 SCHEMA = mlm_schema(max_length=12, max_masked=3)

@@ -14,8 +14,8 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.verify import main
 from schemas.errors import DataError, UsageError
+from schemas.metadata import read_set
 from schemas.records import frame
-from schemas.sidecar import read_set
 from schemas.statistics import Statistics
 from schemas.typed_json import to_json
 from tests.tools.places import ROOT

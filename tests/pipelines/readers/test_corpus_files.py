@@ -5,10 +5,10 @@ import json
 import pytest
 
 from pipelines import build_corpus, build_shards, train_tokenizer
-from pipelines.corpus.sidecars import read_corpus
+from pipelines.corpus.metadata import read_corpus
 from pipelines.readers.corpus_files import find_corpus
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 
 TEXTS = [
     f"Document {n} says {'this and ' * (n % 7)}that, in so many words {n * n}." for n in range(90)

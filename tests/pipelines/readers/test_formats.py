@@ -15,7 +15,7 @@ from pipelines.build_shards import main
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source, file_digests, hash_inputs, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 
 TOPICS = [t for topic in pydoc_data.topics.topics.values() for t in topic.split("\n\n") if t]
 ROLES = (

@@ -20,7 +20,7 @@ from pipelines.rows.example_batch import (
 )
 from pipelines.rows.ragged import Ragged
 from schemas.drops import DROPS
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 
 
 def example_batch(numbers, parts=None, lines=None):
@@ -95,9 +95,9 @@ def test_what_a_shard_leaves_out(given, random):
     assert sorted({*kept.low_E.tolist()}) == sorted(alive)
 
 
-@pytest.mark.parametrize("exchange", ["files", "runner"])
+@pytest.mark.parametrize("shuffle_by", ["files", "runner"])
 def test_a_document_that_is_there_very_often_changes_no_shard(
-    corpus, tokenizer_path, tmp_path, exchange
+    corpus, tokenizer_path, tmp_path, shuffle_by
 ):
     often = tmp_path / "often.jsonl"
     line = json.dumps({"text": "All rights reserved. Read more and sign in. " * 20}) + "\n"
@@ -107,7 +107,7 @@ def test_a_document_that_is_there_very_often_changes_no_shard(
         output = tmp_path / name
         flags = [f"--input={corpus}", f"--input={often}", f"--tokenizer={tokenizer_path}"]
         flags += [f"--output={output}", "--num_shards=3", "--max_length=64"]
-        main([*flags, f"--exchange={exchange}"])
+        main([*flags, f"--shuffle_by={shuffle_by}"])
         made[name] = read_set(str(output))
     files = [[f.sha256 for f in info.manifest.files if f.split] for info in made.values()]
     assert files[0] == files[1]

@@ -8,7 +8,7 @@ from apache_beam.metrics.metric import MetricsFilter
 
 from pipelines.build_shards import main
 from pipelines.runners.block_steps import NAMESPACE
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ WAYS = {
     "threads, through the runner": [
         "--direct_running_mode=multi_threading",
         "--direct_num_workers=2",
-        "--exchange=runner",
+        "--shuffle_by=runner",
     ],
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_metrics_are_what_the_sidecar_says(way, corpus, tokenizer_path, tmp_path, results):
+def test_metrics_are_what_the_metadata_says(way, corpus, tokenizer_path, tmp_path, results):
     documents = [{"text": text} for text in ("twice is once", "twice is once", "", "\ud800")]
     odd = tmp_path / "odd.jsonl"
     odd.write_text("".join(json.dumps(document) + "\n" for document in documents) + "no JSON\n")

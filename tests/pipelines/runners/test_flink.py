@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.attacks.flink_faults import COMMANDS, SETS, Work, run_cell
+from tests.stress.flink_faults import COMMANDS, SETS, Work, run_cell
 from tests.tools.flink_cluster import CannotRun, flink_cluster, why_not
 
 # One cluster for all: `make flink-test` has them in one process.

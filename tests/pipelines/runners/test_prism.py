@@ -18,8 +18,8 @@ from pipelines.readers import sources
 from pipelines.runners import job_servers
 from pipelines.runners.launch import IN_PROCESS, find_program
 from schemas.errors import DataError, UsageError
+from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
-from schemas.sidecar import read_set
 from tests.tools.places import CHAT_TEMPLATE, ROOT
 
 PRISM = "--runner=PrismRunner"
@@ -169,12 +169,12 @@ def of_pool(port):
     return ["--environment_type=EXTERNAL", f"--environment_config=localhost:{port}"]
 
 
-@pytest.mark.parametrize("exchange", ["files", "runner"])
+@pytest.mark.parametrize("shuffle_by", ["files", "runner"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_same_bytes_in_this_process(
-    local, corpus, sentinels, tmp_path, small_blocks, task, exchange
+    local, corpus, sentinels, tmp_path, small_blocks, task, shuffle_by
 ):
-    flags = [PRISM, f"--exchange={exchange}"]
+    flags = [PRISM, f"--shuffle_by={shuffle_by}"]
     assert build(corpus, sentinels, tmp_path / "set", task, *flags) == local(task)
 
 
@@ -195,7 +195,7 @@ def test_the_same_bytes_by_a_pool(local, corpus, sentinels, tmp_path, small_bloc
 
     counting = threading.Thread(target=count)
     counting.start()
-    flags = [PRISM, "--exchange=runner", "--sdk_worker_parallelism=2", *of_pool(port)]
+    flags = [PRISM, "--shuffle_by=runner", "--sdk_worker_parallelism=2", *of_pool(port)]
     try:
         made = build(corpus, sentinels, tmp_path / "set", task, *flags)
     finally:

@@ -24,8 +24,8 @@ from pipelines.readers.documents import Documents
 from pipelines.tasks.chat import Chat
 from pipelines.tasks.chat_template import ChatTemplate
 from schemas.errors import UsageError
+from schemas.metadata import read_set
 from schemas.records import open_rows
-from schemas.sidecar import read_set
 from tests.tools.chat_styles import STYLES, oracle, styled_tokenizer
 from trainers import flax_clm
 

@@ -10,8 +10,8 @@ from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.verify import main as verify
 from schemas.errors import UsageError
+from schemas.metadata import read_set
 from schemas.records import open_rows
-from schemas.sidecar import read_set
 
 
 def build(corpus, tokenizer_path, output, *more):

@@ -17,7 +17,7 @@ FILTER = "my_filters.py"
 SHOW = """
 import json, sys
 from schemas.records import open_rows
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 info = read_set(sys.argv[1])
 codec = info.schema.codec()
 rows = []

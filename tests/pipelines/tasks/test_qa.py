@@ -20,7 +20,7 @@ from pipelines.inspection.checks.set_check import verify_set
 from pipelines.readers.sources import Source, plan_blocks, read_block
 from pipelines.tasks.qa import Qa
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.tools.places import DATA
 from tests.tools.question_factory import documents_of, rows_of, said, schema_of, shard_of
 from tests.tools.shard_factory import replace_file, tokenizer_json

@@ -16,8 +16,8 @@ from pipelines.inspection.checks.set_check import verify_set
 from pipelines.writers import shard_files
 from pipelines.writers.document_formats.document_format import open_documents
 from schemas.errors import DataError, UsageError
+from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
-from schemas.sidecar import read_set
 from tests.tools.shard_factory import replace_file
 from trainers.reader import ShardSet
 

@@ -21,7 +21,7 @@ from pipelines.writers.finished import examples_hash, find_finished, note_finish
 from pipelines.writers.staging import STAGING
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from schemas.statistics import ShardStatistics
 from tests.tools.places import ROOT
 

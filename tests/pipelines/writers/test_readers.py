@@ -9,7 +9,7 @@ import pytest
 from pipelines import export
 from pipelines.build_shards import main as build_shards
 from pipelines.writers.tfds_info import tfds_files
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.tools.reader_tools import TOOLS
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 from trainers.reader import ShardSet

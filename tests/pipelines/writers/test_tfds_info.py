@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.writers.tfds_info import tfds_files
 from schemas.features import positions_from_segments
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 
 # TFDS 4.9 asks protobuf for what protobuf 6 deprecates.

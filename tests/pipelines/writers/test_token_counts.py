@@ -15,7 +15,7 @@ from pipelines.writers.token_counts import (
     read_token_counts,
 )
 from schemas.errors import DataError
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from tests.tools.shard_factory import mlm_schema, packed_rows, replace_file, write_set
 
 

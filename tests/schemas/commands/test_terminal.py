@@ -14,7 +14,7 @@ from pipelines import build_shards, export, inspect_shards, verify
 from pipelines.runners.console import Console
 from schemas.commands.entry import run_entry
 from schemas.commands.terminal import say, visible
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from schemas.typed_json import to_json
 from tests.tools.shard_factory import mlm_schema, replace_file, tokenizer_json, write_mlm_set
 from trainers import flax_mlm

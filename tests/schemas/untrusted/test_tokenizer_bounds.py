@@ -243,12 +243,12 @@ def test_added_tokens_are_measured_as_normalized():
 
 
 def test_a_sample_of_the_fuzzer():
-    """All of it: `python -m tests.attacks.fuzz_tokenizers --minutes=60`."""
+    """All of it: `python -m tests.stress.fuzz_tokenizers --minutes=60`."""
     done = subprocess.run(
         [
             sys.executable,
             "-m",
-            "tests.attacks.fuzz_tokenizers",
+            "tests.stress.fuzz_tokenizers",
             "--minutes=3",
             "--mutants=20",
             "--seed=7",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import DataError, UsageError
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from schemas.typed_json import to_json
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import build_shards, inspect_shards, train_tokenizer, verify
-from schemas.sidecar import read_set
+from schemas.metadata import read_set
 from schemas.stores.set_files import Cache
 from trainers.flax_mlm import main as flax_mlm
 from trainers.reader import ShardSet

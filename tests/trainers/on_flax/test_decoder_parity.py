@@ -18,7 +18,7 @@ from tests.tools.clm_factory import clm_rows, clm_schema
 from trainers.data.adapters import one_segment_a_row
 from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
-from trainers.measures.attention import verify_attention
+from trainers.metrics.attention import verify_attention
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, shapes, to_published
 from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM

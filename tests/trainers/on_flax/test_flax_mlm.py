@@ -168,14 +168,14 @@ def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
     main(flags(tmp_path / "set", output, STEPS, "--seed=5", "--mask_rate=0.4"))
     for more in ([], ["--seed=6"], ["--mask_rate=0.3"]):
         use_model.main([str(output), "--evaluate", "--batch_size=4", *more])
-        [path] = output.glob("evaluation/*/15/measures.json")
+        [path] = output.glob("evaluation/*/15/metrics.json")
         found.append(json.loads(path.read_text()))
     lines = read_metrics(str(output / "metrics.jsonl"))
     [trained] = [line for line in lines if line["kind"] == "evaluation"]
-    for measures in found:
-        assert measures["masked"] == trained["masked"]
-        assert measures["loss"] == pytest.approx(trained["loss"], rel=1e-6)
-        assert measures["accuracy"] == trained["accuracy"]
+    for metrics in found:
+        assert metrics["masked"] == trained["masked"]
+        assert metrics["loss"] == pytest.approx(trained["loss"], rel=1e-6)
+        assert metrics["accuracy"] == trained["accuracy"]
 
 
 def test_resume_of_a_finished_run_only_says_so(shards, tmp_path, capsys):

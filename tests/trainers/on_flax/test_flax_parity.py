@@ -16,7 +16,7 @@ from schemas.features import positions_from_segments as positions_on_host
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from trainers.flags.command_line import make_flags
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.measures.attention import EARLIER, verify_attention
+from trainers.metrics.attention import EARLIER, verify_attention
 from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, to_published

@@ -149,7 +149,7 @@ def test_what_is_traced(shards):
 
 
 def test_the_numbers_are_those_of_plain_pytorch(shards, tmp_path):
-    """Without dropout, in float32: the same losses, measures and weights, step for step."""
+    """Without dropout, in float32: the same losses, metrics and weights, step for step."""
     flags = [f"--shards={shards}", *FLAGS, "--layers=3", "--dropout=0", "--precision=float32"]
     flags += ["--steps=6", "--evaluate_every=2", "--batch_size=28", "--learning_rate=0.01"]
     main([*flags, f"--output={tmp_path / 'cpu'}", "--device=cpu", "--accumulation=7"])

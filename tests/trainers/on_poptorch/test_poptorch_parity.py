@@ -11,7 +11,7 @@ import torch
 from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import class_rows, class_schema
 from trainers.flags.command_line import make_flags
-from trainers.measures.attention import PADDING, verify_attention
+from trainers.metrics.attention import PADDING, verify_attention
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, to_published

@@ -23,7 +23,7 @@ from tests.tools.shard_factory import replace_file, write_mlm_set
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags
-from trainers.measures.class_scores import class_measures, probabilities
+from trainers.metrics.class_scores import class_metrics, probabilities
 from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig
 from trainers.models.plan_model import plan_model
@@ -102,8 +102,8 @@ def whole(shards, tmp_path_factory):
 
 
 def test_a_run_leaves_all_that_it_promises(whole):
-    pictures = {"loss.png", "confusion.png", "reliability.png"}
-    assert {path.name for path in whole.iterdir()} >= pictures | {
+    plots = {"loss.png", "confusion.png", "reliability.png"}
+    assert {path.name for path in whole.iterdir()} >= plots | {
         "config.json",
         "config.yaml",
         "schema.json",
@@ -112,7 +112,7 @@ def test_a_run_leaves_all_that_it_promises(whole):
         "best",
         "checkpoints",
     }
-    assert all((whole / name).read_bytes()[:4] == b"\x89PNG" for name in pictures)
+    assert all((whole / name).read_bytes()[:4] == b"\x89PNG" for name in plots)
     lines = lines_of(whole)
     assert [line["step"] for line in lines] == list(range(1, 25))
     # A warm-up of a tenth, two steps, then linearly down: 23/23, 22/23, ... of 0.03.
@@ -282,9 +282,9 @@ def test_a_run_is_used(shards, whole, tmp_path, capfd):
     np.testing.assert_allclose([float(p) for _, p in lines], expected.max(axis=1), atol=2e-6)
 
     [folder] = (whole / "evaluation").glob("set-validation-*/[0-9]*")
-    measures = json.loads((folder / "measures.json").read_text())
-    assert measures == pytest.approx(class_measures(logits, rows["label"]), rel=1e-5)
-    assert measures["accuracy"] == max(line["accuracy"] for line in lines_of(whole, "evaluation"))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics == pytest.approx(class_metrics(logits, rows["label"]), rel=1e-5)
+    assert metrics["accuracy"] == max(line["accuracy"] for line in lines_of(whole, "evaluation"))
     assert {path.suffix for path in folder.iterdir()} == {".json", ".png"}
 
     _, stored = read_directory(str(tmp_path / "published"))

@@ -14,7 +14,7 @@ from schemas.errors import DataError
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.encoder_oracle import DECAY, EPSILON, RATE, Oracle
 from trainers.flags.command_line import make_flags
-from trainers.measures.attention import PADDING, verify_attention
+from trainers.metrics.attention import PADDING, verify_attention
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_layout, from_published, to_published

@@ -26,7 +26,7 @@ from trainers import use_model
 from trainers.data.adapters import one_segment_a_row
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags
-from trainers.measures.attention import AHEAD, verify_attention
+from trainers.metrics.attention import AHEAD, verify_attention
 from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig
 from trainers.models.plan_model import plan_model
@@ -375,7 +375,7 @@ def test_checkpoints_score_as_they_did_in_training(trained, shards, capsys):
     # Compiled by XLA.
     use_model.main([str(run), "--evaluate", "--checkpoint=all", "--batch_size=4", "--jit_compile"])
     [folder] = (run / "evaluation").glob("asked-validation-*")
-    scores = [json.loads(line) for line in (folder / "measures.jsonl").read_text().splitlines()]
+    scores = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     lines = read_metrics(str(run / "metrics.jsonl"))
     due = [line for line in lines if line["kind"] == "evaluation"]
     assert [line["step"] for line in scores] == [20, 40, 60]

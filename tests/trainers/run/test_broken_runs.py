@@ -347,7 +347,7 @@ def test_all_uses_take_the_weights_that_checkpoint_names(trainer, stopped, tmp_p
 
 def test_evaluate_measures_what_the_run_measured(trainer, whole):
     use_model.main([str(whole), "--evaluate", "--checkpoint=all", "--batch_size=4"])
-    [path] = whole.glob("evaluation/*/measures.jsonl")
+    [path] = whole.glob("evaluation/*/metrics.jsonl")
     found = {line["step"]: line for line in map(json.loads, path.read_text().splitlines())}
     assert list(found) == list(range(1, STEPS + 1))
     told = [dict(line) for line in lines_of(whole) if line.pop("kind") == "evaluation"]

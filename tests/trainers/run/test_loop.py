@@ -168,7 +168,7 @@ def test_what_a_run_measures(shards, tmp_path):
         if step + 1 in (4, 8, 12):
             sums = bigram_sums(table, validation)
             loss = float(sums["loss"]) / float(sums["counted"])
-            measures = {
+            metrics = {
                 "loss": pytest.approx(loss, rel=1e-6),
                 "accuracy": float(sums["correct"]) / float(sums["counted"]),
                 "perplexity": pytest.approx(math.exp(loss), rel=1e-6),
@@ -176,11 +176,11 @@ def test_what_a_run_measures(shards, tmp_path):
                 "unpredicted": float((validation["segment_ids"] > 0).sum() - sums["counted"]),
             }
             documents = count_rows(validation, clm_schema())
-            total = measures["predicted"] * loss
-            measures["bits_per_byte"] = pytest.approx(
+            total = metrics["predicted"] * loss
+            metrics["bits_per_byte"] = pytest.approx(
                 total / math.log(2) / documents.text_bytes, rel=1e-6
             )
-            due.append({"kind": "evaluation", "step": step + 1, **measures})
+            due.append({"kind": "evaluation", "step": step + 1, **metrics})
     lines = lines_of(tmp_path / "run")
     assert lines == due
     assert lines[-1]["loss"] < lines[0]["loss"] - 0.1, "it learns"

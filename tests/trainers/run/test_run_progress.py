@@ -20,7 +20,7 @@ class Measured(Task):
     def measure(self, found):
         return None
 
-    def describe(self, measures):
+    def describe(self, metrics):
         return ""
 
 
@@ -31,8 +31,8 @@ def test_a_run_is_measured_every_so_often_and_at_its_end():
     assert [step for step in range(11) if is_due(step, every=4, steps=10)] == [4, 8, 10]
 
 
-def line(step, **measures):
-    return {"kind": "evaluation", "step": step, **measures}
+def line(step, **metrics):
+    return {"kind": "evaluation", "step": step, **metrics}
 
 
 def test_the_best_by_hand():

@@ -1,4 +1,4 @@
-"""What each task measures of a split, says and leaves, from outputs made by hand; no framework."""
+"""What each task metrics of a split, says and leaves, from outputs made by hand; no framework."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from trainers.tasks.language_models import (
     MlmTask,
     add_up,
     mask_rates,
-    token_measures,
+    token_metrics,
 )
 from trainers.tasks.qa import QaTask
 from trainers.tf_classifier import TfClassifierFlags
@@ -41,18 +41,18 @@ def sums_of(**values):
 
 
 def measure(task, found) -> dict[str, float]:
-    measures = task.measure(iter(found))
-    assert measures is not None
-    return measures
+    metrics = task.measure(iter(found))
+    assert metrics is not None
+    return metrics
 
 
 def test_token_measures_by_hand():
     found = [(BATCH, sums_of()), (BATCH, sums_of(loss=2.0, correct=4.0))]
     sums, tokens = add_up(iter(found))
     assert (sums, tokens) == ({"loss": 8.0, "correct": 6.0, "counted": 8.0}, 14)
-    assert token_measures(sums) == {"loss": 1.0, "accuracy": 0.75, "perplexity": math.e}
-    assert token_measures({**sums, "counted": 0.0}) is None
-    assert token_measures({"loss": 1e9, "correct": 0.0, "counted": 1.0}) == {
+    assert token_metrics(sums) == {"loss": 1.0, "accuracy": 0.75, "perplexity": math.e}
+    assert token_metrics({**sums, "counted": 0.0}) is None
+    assert token_metrics({"loss": 1e9, "correct": 0.0, "counted": 1.0}) == {
         "loss": 1e9,
         "accuracy": 0.0,
         "perplexity": math.exp(700),
@@ -68,9 +68,9 @@ def test_sums_are_counted_beyond_24_bits():
 
 def test_masked_language_modeling():
     task = MlmTask(make_flags(FlaxMlmFlags, shards="set", best_by="loss"), mlm_schema())
-    measures = measure(task, [(BATCH, sums_of())])
-    assert measures == {"loss": 1.5, "accuracy": 0.5, "perplexity": math.exp(1.5), "masked": 4.0}
-    assert task.describe(measures) == "loss 1.5000, accuracy 50.00%, perplexity 4.5"
+    metrics = measure(task, [(BATCH, sums_of())])
+    assert metrics == {"loss": 1.5, "accuracy": 0.5, "perplexity": math.exp(1.5), "masked": 4.0}
+    assert task.describe(metrics) == "loss 1.5000, accuracy 50.00%, perplexity 4.5"
     assert task.measure(iter([(BATCH, sums_of(counted=0.0))])) is None
     assert (task.best_by, task.best_is_highest, task.counts) == ("loss", False, "masked")
     assert MlmTask(make_flags(FlaxMlmFlags, shards="set"), mlm_schema()).best_by is None
@@ -109,10 +109,10 @@ def test_causal_language_modeling(tmp_path):
     write_clm_set(tmp_path / "set", validation=1)
     shards = ShardSet(str(tmp_path / "set"))
     task = ClmTask(make_flags(FlaxClmFlags, shards="set"), shards.schema, shards)
-    measures = measure(task, [(BATCH, sums_of())])
+    metrics = measure(task, [(BATCH, sums_of())])
     text = shards.stats.split("validation")
     assert text.text_bytes and not text.words
-    assert measures == {
+    assert metrics == {
         "loss": 1.5,
         "accuracy": 0.5,
         "perplexity": math.exp(1.5),
@@ -120,12 +120,12 @@ def test_causal_language_modeling(tmp_path):
         "unpredicted": 3.0,
         "bits_per_byte": 6 / math.log(2) / text.text_bytes,
     }
-    bits = measures["bits_per_byte"]
+    bits = metrics["bits_per_byte"]
     said = f"loss 1.5000, accuracy 50.00%, perplexity 4.48, {bits:.4f} bits per byte"
-    assert task.describe(measures) == said
-    told = task.describe({**measures, "word_perplexity": 1234.56})
+    assert task.describe(metrics) == said
+    told = task.describe({**metrics, "word_perplexity": 1234.56})
     assert told == f"{said}, perplexity per word 1,234.6"
-    vast = {**measures, "perplexity": math.exp(700), "word_perplexity": 2.5e9}
+    vast = {**metrics, "perplexity": math.exp(700), "word_perplexity": 2.5e9}
     told = task.describe(vast)
     assert "perplexity 1.0e+304, " in told and told.endswith("perplexity per word 2.5e+09")
     bare = ClmTask(make_flags(FlaxClmFlags, shards="set"), shards.schema).measure(
@@ -157,10 +157,10 @@ def test_classification(classes, tmp_path, capsys):
         (rows_of([0, 1], [1, 1]), {"logits": logits[:2]}),
         (rows_of([0, 0], [1, 0]), {"logits": logits[2:]}),  # the last is a filling row
     ]
-    measures = measure(task, found)
-    assert measures["rows"] == 3 and measures["accuracy"] == pytest.approx(2 / 3)
-    assert measures["loss"] == pytest.approx(-np.log([0.75, 0.75, 0.25]).mean())
-    said = task.describe(measures)
+    metrics = measure(task, found)
+    assert metrics["rows"] == 3 and metrics["accuracy"] == pytest.approx(2 / 3)
+    assert metrics["loss"] == pytest.approx(-np.log([0.75, 0.75, 0.25]).mean())
+    said = task.describe(metrics)
     assert said.startswith("loss 0.6539, accuracy 66.67%, AUC 0.7500, F1 0.6667, ECE ")
     task.write_files(tmp_path)
     assert {path.name for path in tmp_path.glob("*.png")} == {"confusion.png", "reliability.png"}
@@ -169,8 +169,8 @@ def test_classification(classes, tmp_path, capsys):
 def test_logits_that_are_no_numbers_draw_no_picture(classes, tmp_path):
     task = class_task(classes)
     broken = {"logits": np.array([[np.nan, 1.0]])}
-    measures = measure(task, [(rows_of([0], [1]), broken)])
-    assert math.isnan(measures["loss"]) and task.describe(measures) == "loss nan"
+    metrics = measure(task, [(rows_of([0], [1]), broken)])
+    assert math.isnan(metrics["loss"]) and task.describe(metrics) == "loss nan"
     task.write_files(tmp_path)
     assert not list(tmp_path.glob("*.png"))
 
@@ -257,16 +257,16 @@ def answered(shards):
 
 def test_question_answering(questions, tmp_path):
     task = QaTask(make_flags(TfQaFlags, shards="set"), questions.schema, questions)
-    measures = measure(task, answered(questions))
-    assert measures == {
+    metrics = measure(task, answered(questions))
+    assert metrics == {
         **{"loss": 1.5, "accuracy": 0.5},  # of three rows: the filling one is left out
         **{"exact": pytest.approx(100 / 3), "f1": pytest.approx(100 / 3), "total": 3},
     }
     assert task.answers == {"first": "w12", "second": "w15", "third": ""}
-    assert task.describe(measures) == "loss 1.5000, exact match 33.33, F1 33.33, 3 questions"
+    assert task.describe(metrics) == "loss 1.5000, exact match 33.33, F1 33.33, 3 questions"
     task.write_files(tmp_path)
     assert json.loads((tmp_path / "predictions.json").read_text()) == task.answers
-    said = task.report(tmp_path, [{"step": 5, **measures}], "title")
+    said = task.report(tmp_path, [{"step": 5, **metrics}], "title")
     assert said[1].split() == ["5", "1.5000", "33.33", "33.33"]
     assert (tmp_path / "scores.png").exists()
     assert (task.best_by, task.best_is_highest) == ("f1", True)
@@ -301,10 +301,10 @@ def test_a_mixture_has_the_text_of_all_its_sets(tmp_path):
     write_clm_set(tmp_path / "web", validation=2)
     both = ShardSet.mix({f"{tmp_path}/books": 1, f"{tmp_path}/web": 1})
     task = ClmTask(make_flags(FlaxClmFlags, shards="set"), clm_schema(), both)
-    measures = measure(task, [(BATCH, sums_of())])
+    metrics = measure(task, [(BATCH, sums_of())])
     text = sum(part.stats.split("validation").text_bytes for part in both.parts)
-    assert measures is not None
-    assert measures["bits_per_byte"] == 6 / math.log(2) / text
+    assert metrics is not None
+    assert metrics["bits_per_byte"] == 6 / math.log(2) / text
 
 
 def test_bits_per_byte_are_not_of_conversations(tmp_path):

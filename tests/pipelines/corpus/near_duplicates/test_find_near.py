@@ -14,13 +14,13 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.build_corpus import main
+from pipelines.corpus.metadata import read_corpus
 from pipelines.corpus.near_duplicates import job
 from pipelines.corpus.near_duplicates.flags import Bands, Rule, Shingle
 from pipelines.corpus.near_duplicates.job import REMOVALS, FindJob, FindReport, name_tally
 from pipelines.corpus.near_duplicates.rows import REMOVED, take_rows
 from pipelines.corpus.near_duplicates.transforms import FindNear
 from pipelines.corpus.partition import cut_batch, join_equal, read_partition, stage_partition
-from pipelines.corpus.sidecars import read_corpus
 from pipelines.rows.routing import content_digests
 from pipelines.runners import shuffle
 from pipelines.runners.shuffle import Deliveries, check_deliveries, receive
@@ -58,7 +58,7 @@ def stage(documents, scratch, partitions):
     return numbers
 
 
-def find(documents, folder, partitions=4, exchange="files", arguments=()):
+def find(documents, folder, partitions=4, shuffle_by="files", arguments=()):
     """{removed text: (representative, similarity)}, and the report of all."""
     staging, scratch = folder / ".staging", folder / "scratch"
     for made in (staging, scratch, folder / "removed", folder / "reports"):
@@ -69,7 +69,7 @@ def find(documents, folder, partitions=4, exchange="files", arguments=()):
         rule=RULE,
         partitions=partitions,
         scratch=str(scratch),
-        exchange=exchange,
+        shuffle_by=shuffle_by,
         staging=str(staging),
         run="",
         local=str(staging),
@@ -115,11 +115,11 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("partitions", "exchange", "arguments"), WAYS)
+@pytest.mark.parametrize(("partitions", "shuffle_by", "arguments"), WAYS)
 def test_any_way_to_run_gives_what_all_pairs_compared_give(
-    tmp_path, partitions, exchange, arguments
+    tmp_path, partitions, shuffle_by, arguments
 ):
-    removed, report, numbers = find(DOCUMENTS, tmp_path / "x", partitions, exchange, arguments)
+    removed, report, numbers = find(DOCUMENTS, tmp_path / "x", partitions, shuffle_by, arguments)
     expected = removals(DOCUMENTS)
     assert removed == expected and len(expected) > 50
     counts, clusters = (report.observed[n] for n in ("near_duplicates", "near_duplicate_clusters"))
@@ -129,16 +129,16 @@ def test_any_way_to_run_gives_what_all_pairs_compared_give(
     check(report, numbers, partitions)
 
 
-@pytest.mark.parametrize("exchange", ["files", "runner"])
+@pytest.mark.parametrize("shuffle_by", ["files", "runner"])
 def test_rounds_decide_the_same_and_batches_may_be_sent_at_any_time(
-    tmp_path, monkeypatch, exchange
+    tmp_path, monkeypatch, shuffle_by
 ):
     monkeypatch.setattr(job, "_PARTITIONS_OF_ONE_PLACE", 4)  # of more, some decide in rounds
     monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
     monkeypatch.setattr("pipelines.corpus.near_duplicates.steps._DOCUMENTS_AT_ONCE", 10)
     monkeypatch.setattr("pipelines.corpus.near_duplicates.steps._BYTES_AT_ONCE", 1000)
     monkeypatch.setattr("pipelines.corpus.near_duplicates.buckets._PAIRS_AT_ONCE", 100)
-    removed, report, numbers = find(DOCUMENTS, tmp_path / "x", 8, exchange)
+    removed, report, numbers = find(DOCUMENTS, tmp_path / "x", 8, shuffle_by)
     assert removed == removals(DOCUMENTS)
     check(report, numbers, 8)
 

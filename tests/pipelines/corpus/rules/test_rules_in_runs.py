@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.build_corpus import main
-from pipelines.corpus.sidecars import read_corpus
+from pipelines.corpus.metadata import read_corpus
 from schemas.errors import DataError, UsageError
 from tests.tools.quality_verdicts import WORDS
 

@@ -7,12 +7,12 @@ import pytest
 
 from pipelines import build_shards
 from pipelines.build_corpus import main
-from pipelines.corpus.sidecars import read_corpus
+from pipelines.corpus.metadata import read_corpus
 from pipelines.inspection.read_rows import read_rows
 from pipelines.runners.launch import find_program
 from schemas.errors import DataError, UsageError
+from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
-from schemas.sidecar import read_set
 
 QUESTIONS = [
     "What colour was the horse of the old king of Norway?",
@@ -245,7 +245,7 @@ def test_every_runner_and_cut_gives_the_same_bytes(questions, tmp_path, unit):
     processes = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     ways = {
         "here": [],
-        "runner": ["--exchange=runner"],
+        "runner": ["--shuffle_by=runner"],
         "processes": processes,
         "cut": processes,
     }

@@ -1,0 +1,350 @@
+"""Engines that turn documents into token ids, and which of them a tokenizer gets.
+
+`tokenizers` owns the truth and takes every tokenizer. gigatoken is some thirty times as fast and
+encodes for GPT-2's family; the word table is nearly as fast and encodes for those of `families.py`.
+Each is used after it gave the ids of `tokenizers` for hard strings at load. Pure: numpy, pyarrow.
+"""
+
+import logging
+import os
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import tokenizers
+
+from pipelines.encoding.splitting.character_sets import CODE_POINTS
+from pipelines.encoding.splitting.patterns import byte_characters, spelt_bytes
+from pipelines.rows.ragged import Ragged
+from pipelines.rows.text_bytes import slices, utf8_bytes
+from schemas.commands.entry import import_later
+from schemas.errors import DataError, TextmillError
+
+# They load numba, which who only looks at a tokenizer does without.
+_find_characters = import_later("pipelines.encoding.splitting.splitter:find_characters")
+_make_backend = import_later("pipelines.encoding.families:make_backend")
+
+_log = logging.getLogger(__name__)
+_log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
+# Every set records them, and `verify` refuses one with others: these never change.
+GOLDEN_TEXTS = (
+    "Hello, world! It's 2024, isn't it?",
+    "  two  spaces,\n\na tab\tand 3.14",
+    "Blåbærsyltetøy på Ærø koster 17½ kr.",
+    "Привет, мир: 中文字符 और हिन्दी 🙂",
+)
+_HARD_TEXTS = (
+    "",
+    " ",
+    "   trailing   ",
+    "\r\n\t\u00a0\u3000\u2028x\u0085\u200b\ufeff",
+    "they'LL we'll 'tis ''s 'Ve I'm'd",
+    "e\u0301\u0302 ǅ ʰ ² ½ Ⅷ ١٢٣ ก้ 한국어 \U0001f469\u200d\U0001f469 \ud7ff\ue000\uffff\U0010ffff",
+    "a\0b _x__ --...!? 1a2b3c " + "x" * 300 + " " * 70 + "'s" * 40,
+    "<s> <mask></s><unk>  <pad>\n<mask> [MASK] <|endoftext|>",
+)
+_REFERENCE_BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes a byte of text
+_FAST_BATCH_BYTES = 16 << 20  # between looks at the memory of gigatoken
+_FAST_CACHE_BYTES = 512 << 20
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# GPT-2's pattern splits text by letters, numbers, white space and the rest. gigatoken's Unicode is
+# newer than that of `tokenizers`: these 4,657 code points it classes differently.
+COMPARED = {"gigatoken": "0.10.0", "tokenizers": "0.23.3"}
+DISPUTED_RANGES = (
+    (0x88F, 0x88F),
+    (0xC5C, 0xC5C),
+    (0xCDC, 0xCDC),
+    (0xA7CE, 0xA7CF),
+    (0xA7D2, 0xA7D2),
+    (0xA7D4, 0xA7D4),
+    (0xA7F1, 0xA7F1),
+    (0x10940, 0x10959),
+    (0x10EC5, 0x10EC7),
+    (0x11DB0, 0x11DDB),
+    (0x11DE0, 0x11DE9),
+    (0x16EA0, 0x16EB8),
+    (0x16EBB, 0x16ED3),
+    (0x16FF2, 0x16FF6),
+    (0x187F8, 0x187FF),
+    (0x18D09, 0x18D1E),
+    (0x18D80, 0x18DF2),
+    (0x1E6C0, 0x1E6DE),
+    (0x1E6E0, 0x1E6E2),
+    (0x1E6E4, 0x1E6E5),
+    (0x1E6E7, 0x1E6ED),
+    (0x1E6F0, 0x1E6F4),
+    (0x1E6FE, 0x1E6FF),
+    (0x2B73A, 0x2B73F),
+    (0x2CEA2, 0x2CEAD),
+    (0x323B0, 0x33479),
+)
+
+
+@contextmanager
+def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
+    """Any failure of a library becomes a DataError, `what: its first line; remedy`.
+
+    A panic in Rust too, which is no Exception: broken vocabularies and runaway patterns end so.
+    """
+    try:
+        yield
+    except TextmillError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        first = str(error).split("\n")[0][:300]
+        reason = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
+        raise DataError(f"{what}: {reason}; {remedy}") from error
+
+
+class Backend(Protocol):
+    """Turns text into ids as `tokenizers.Tokenizer.encode(text, add_special_tokens=False)`."""
+
+    name: str
+
+    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
+        """Ids, and how many documents went to the reference backend because of the guard."""
+        ...
+
+
+class ReferenceBackend:
+    """`tokenizers` itself, on all cores, in batches that bound its memory.
+
+    A document is never cut: one of 3.5 MB without a separator takes 1 to 3 s with BPE or WordPiece.
+    """
+
+    name = "tokenizers"
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer):
+        """Encodes with `tokenizer` as it is, one document at a time."""
+        self._tokenizer = tokenizer
+
+    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
+        """See `Backend`.
+
+        Raises:
+          DataError: the tokenizer failed on a document.
+        """
+        parts = []
+        for batch in slices(text, _REFERENCE_BATCH_BYTES):
+            ids = encode_each(self._tokenizer, batch.to_pylist())
+            lengths = [len(document) for document in ids]
+            flat = np.fromiter((i for document in ids for i in document), np.uint32, sum(lengths))
+            parts.append(Ragged.of(flat, lengths))
+        return Ragged.joined(parts), 0
+
+
+class FastBackend:
+    """gigatoken, and `tokenizers` for documents with a character that the two class differently.
+
+    Its speed comes from a cache of every word met, which never shrinks (random words: 80 bytes
+    each, gigabytes in the end). When the process has grown by 512 MiB the backend is made anew,
+    which takes 0.1 s.
+    """
+
+    name = "gigatoken"
+
+    def __init__(self, json: bytes, reference: ReferenceBackend):
+        """Loads gigatoken and awkward, the form in which it takes and gives arrays (0.2 s).
+
+        Args:
+          json: of the tokenizer.
+          reference: encodes the documents with other characters.
+        """
+        # Where one is missing, `tokenizers` serves; who only looks at a tokenizer needs none.
+        import awkward
+        import gigatoken
+
+        self._awkward, self._load = awkward, gigatoken.Tokenizer.from_json
+        self._json = json
+        self._reference = reference
+        self._renew()
+
+    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
+        """Encodes documents, as every `Backend` does."""
+        parts, guarded = [], 0
+        for batch in slices(text, _FAST_BATCH_BYTES):
+            disputed = np.empty(len(batch), bool)
+            _find_characters(*utf8_bytes(batch), disputed_characters(), disputed)
+            guarded += int(disputed.sum())
+            parts.append(
+                self._encode_both(batch, disputed)
+                if disputed.any()
+                else self.encode_unguarded(batch)
+            )
+            if _resident_bytes() - self._resident_at_start > _FAST_CACHE_BYTES:
+                self._renew()
+        return Ragged.joined(parts), guarded
+
+    def encode_unguarded(self, text: pa.LargeStringArray) -> Ragged:
+        """The ids by gigatoken, right or wrong. Arrow's memory is handed over, not copied."""
+        contents, index = self._awkward.contents, self._awkward.index
+        data, offsets = utf8_bytes(text)
+        characters = contents.NumpyArray(data, parameters={"__array__": "char"})
+        strings = contents.ListOffsetArray(
+            index.Index64(offsets), characters, parameters={"__array__": "string"}
+        )
+        array = self._awkward.Array(strings)
+        with failures_as_data_errors("gigatoken failed", "please report it, with the tokenizer"):
+            layout: Any = self._backend.encode_batch(array, parallel=False).layout
+        return Ragged(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
+
+    def _encode_both(self, text: pa.LargeStringArray, disputed: np.ndarray) -> Ragged:
+        plain = self.encode_unguarded(text.filter(pa.array(~disputed)))
+        exact, _ = self._reference.encode(text.filter(pa.array(disputed)))
+        order = np.empty(len(text), np.int64)
+        order[~disputed] = np.arange(len(plain.lengths))
+        order[disputed] = len(plain.lengths) + np.arange(len(exact.lengths))
+        return Ragged.joined([plain, exact]).take(order)
+
+    def _renew(self) -> None:
+        self._backend = self._load(self._json)
+        self._resident_at_start = _resident_bytes()
+
+
+@cache
+def disputed_characters() -> np.ndarray:
+    """Those that gigatoken and `tokenizers` class differently: bool[code points]."""
+    found = np.zeros(CODE_POINTS, bool)
+    for first, last in DISPUTED_RANGES:
+        found[first : last + 1] = True
+    return found
+
+
+def why_not_gigatoken(config: Mapping[str, Any]) -> str | None:
+    """Why gigatoken may not be used for a tokenizer.json, or None if it may.
+
+    `config` must be as `tokenizers` writes it (ids of added tokens resolved, merges distinct). Each
+    condition was found by fuzzing or by reading, and most of them with a counterexample: see
+    tests/pipelines/encoding/test_engines.py.
+    """
+    model, splitter = config["model"], config["pre_tokenizer"] or {}
+    if model["type"] != "BPE":
+        return f"its model is {model['type']}, not BPE"
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.get(option):
+            return f"its model sets {option}"
+    if config["normalizer"] is not None:
+        return "it has a normalizer"
+    if splitter.get("type") != "ByteLevel" or not splitter.get("use_regex", True):
+        return "it does not split text as GPT-2 does"
+    if any(version(name) != compared for name, compared in COMPARED.items()):
+        return "other versions of gigatoken and tokenizers are installed than were compared"
+    return _odd_added_tokens(config["added_tokens"]) or _odd_vocabulary(model["vocab"])
+
+
+def _odd_added_tokens(added_tokens: Sequence[Mapping[str, Any]]) -> str | None:
+    for token in added_tokens:
+        if token["single_word"]:
+            return f"added token {token['content']!r} is a single word"
+        if any(character.isspace() for character in token["content"]):
+            return f"added token {token['content']!r} holds white space"
+    if len({token["normalized"] for token in added_tokens}) > 1:
+        return "some of its added tokens are normalized and some are not"
+    return None
+
+
+def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
+    # A token with other characters stands for itself; it must not meet one that is written in them.
+    spelt = set(spelt_bytes(vocab))
+    if not vocab.keys() >= set(byte_characters()):
+        return "its vocabulary lacks single bytes"
+    if len(spelt) < len(vocab) or len(set(vocab.values())) < len(vocab):
+        return "its vocabulary holds a token twice"
+    return None
+
+
+def choose_backend(
+    tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any], place: str
+) -> tuple[Backend, str]:
+    """A fast one, if the tokenizer is of a family and both give the same ids at load.
+
+    Args:
+      tokenizer: without truncation and padding.
+      config: its tokenizer.json, as `tokenizers` writes it.
+      place: names it in the warning that they do not.
+
+    Returns:
+      The backend, and why it is not a faster one: nothing if it is one.
+    """
+    reference = ReferenceBackend(tokenizer)
+    try:
+        with failures_as_data_errors("it cannot be loaded", "`tokenizers` needs none of it"):
+            backend = _make_fast(tokenizer, config, reference)
+            if isinstance(backend, str):
+                return reference, backend
+            wrong = _find_difference(backend, tokenizer)
+        if wrong is None:
+            return backend, ""
+    except DataError as error:
+        wrong = str(error)
+    _log.warning(
+        "The fast backend is not used for %s: %s. Ids stay exact, by `tokenizers`, some thirty "
+        "times slower; please report it.",
+        place,
+        wrong,
+    )
+    return reference, wrong
+
+
+def _make_fast(
+    tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any], reference: ReferenceBackend
+) -> Backend | str:
+    """A fast backend for a tokenizer, or why there is none."""
+    if why_not_gigatoken(config) is None:
+        return FastBackend(tokenizer.to_str().encode(), reference)
+    return _make_backend(config, tokenizer)
+
+
+def _find_difference(fast: Backend, tokenizer: tokenizers.Tokenizer) -> str | None:
+    """Both backends on hard strings, also with this tokenizer's added tokens written in them."""
+    texts = [*GOLDEN_TEXTS, *_HARD_TEXTS, *_texts_with_added_tokens(tokenizer)]
+    found, _ = fast.encode(pa.array(texts, pa.large_string()))
+    for text, ids, expected in zip(
+        texts,
+        np.split(found.values, found.offsets[1:-1]),
+        encode_each(tokenizer, texts),
+        strict=True,
+    ):
+        if ids.tolist() != expected:
+            return f"it encodes {text!r} as {ids.tolist()}, `tokenizers` as {expected}"
+    return None
+
+
+def _texts_with_added_tokens(tokenizer: tokenizers.Tokenizer) -> Iterator[str]:
+    added = [t.content for t in tokenizer.get_added_tokens_decoder().values()]
+    for token in added[:64]:
+        yield f"{token}a{token} {token}\n {token}{token[:-1]}x{token[1:]}  {token} "
+    yield "".join(added[:64])
+    yield " ".join(added[:64])
+
+
+def encode_each(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+    """Ids by `tokenizers`, without the special tokens that its post-processor adds.
+
+    Raises:
+      DataError: it failed. A runaway pattern in a tokenizer.json ends here: the regular expression
+        backend gives up after ten million steps, with a Rust panic.
+    """
+    with failures_as_data_errors(
+        f"the tokenizer failed on one of {len(texts)} documents, from {texts[:1]!r:.60} on",
+        "its tokenizer.json holds a pattern or a vocabulary that cannot encode this text: use "
+        "another tokenizer, or leave the text out",
+    ):
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return [encoding.ids for encoding in encodings]
+
+
+def _resident_bytes() -> int:
+    """Memory of this process now; where that cannot be had cheaply, the most it ever was."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

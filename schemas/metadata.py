@@ -1,0 +1,421 @@
+"""The metadata files of a shard set: schema.json, inputs.json, and all of them read together.
+
+Each is a frozen dataclass that refuses values which cannot be right, and is written with sorted
+keys and without times, so that the same work gives the same bytes.
+"""
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
+
+from schemas.agreement import disagreements
+from schemas.codec import ENCODINGS, RowCodec
+from schemas.errors import DataError, UsageError
+from schemas.features import (
+    MAX_TOKENS,
+    MAX_VOCABULARY,
+    TASKS,
+    Feature,
+    check_parameters,
+    max_masked_slots,
+    task_features,
+)
+from schemas.manifest import MANIFEST, Manifest, check_version
+from schemas.records import DOCUMENT_FORMATS, FORMATS
+from schemas.statistics import Statistics
+from schemas.stores.set_files import Cache, LocalFiles, SetFiles, open_files
+from schemas.typed_json import (
+    SHA256,
+    Kind,
+    check,
+    check_kinds,
+    from_json,
+    hash_json,
+    number,
+    one_of,
+    parse_json,
+    pause_collector,
+    read_bounded,
+    text_like,
+)
+
+METADATA_FILES = ("schema.json", "stats.json", "inputs.json")
+PACKINGS = ("best_fit", "concat", "none")
+MASK_UNITS = ("token", "word", "span")
+MAX_COPIES = 1 << 16  # each is a copy of the whole set
+MAX_SHARDS = 99_999  # of a split: five digits in a file's name
+ROLES = ("bos", "eos", "pad", "mask", "unk")
+_SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_DIGEST = text_like("[0-9a-f]+", "hex digits")
+_KINDS = {
+    "task": one_of(*TASKS),
+    "max_length": number(1, MAX_TOKENS - 1),
+    "vocab_size": number(1, MAX_VOCABULARY),
+    "tokenizer_sha256": SHA256,
+    "packing": one_of(*PACKINGS),
+    "mask_rate": Kind(lambda v: 0 <= v < 1, "a share from 0 to below 1"),
+    "mask_unit": one_of(*MASK_UNITS),
+    "mask_copies": number(1, MAX_COPIES),
+    "seed": number(0, (1 << 64) - 1),
+    "encoding": one_of(*ENCODINGS),
+}
+
+_Rule = Tuple[str, bool, str]  # a field, whether it is good, and what belongs there
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a trainer may rely on (schema.json).
+
+    Attributes:
+      format_version: of the rows and metadata files; readers refuse another.
+      task: one of `schemas.features.TASKS`.
+      parameters: the task's and the source's own settings, by flag name.
+      max_length: L, tokens a row; of whole documents the most that a record of array_record has.
+      vocab_size: every id is below it.
+      special_ids: role (bos, eos, pad, mask, unk) to id; absent roles are absent.
+      all_special_ids: every id that stands for no text, ascending.
+      tokenizer_sha256: of tokenizer.json in the set's directory.
+      golden: fixed strings and their ids, for trainers that carry their own tokenizer.
+      packing: best_fit, concat or none.
+      static_masking: whether rows carry masks.
+      mask_rate: share of a row's tokens that static masking picks.
+      mask_unit: what static masking masks or leaves: token, word, or span of words.
+      mask_copies: differently masked copies of each row.
+      max_masked: K; 0 without static masking.
+      splits: name to share of the documents; adds up to 1, or all are 0: each had its own input.
+      shards: split to number of shards.
+      seed: of every random choice.
+      encoding: bytes or int64_list.
+      file_formats: array_record, tfrecord or both; of whole documents some of DOCUMENT_FORMATS.
+      features: of a row, sorted by name.
+      code_version: of Textmill, which wrote the set.
+      fingerprint: sha256 of all other fields.
+    """
+
+    format_version: int
+    task: str
+    parameters: Dict[str, Any]
+    max_length: int
+    vocab_size: int
+    special_ids: Dict[str, int]
+    all_special_ids: Tuple[int, ...]
+    tokenizer_sha256: str
+    golden: Tuple[Tuple[str, Tuple[int, ...]], ...]
+    packing: str
+    static_masking: bool
+    mask_rate: float
+    mask_unit: str
+    mask_copies: int
+    max_masked: int
+    splits: Dict[str, float]
+    shards: Dict[str, int]
+    seed: int
+    encoding: str
+    file_formats: Tuple[str, ...]
+    features: Tuple[Feature, ...]
+    code_version: str
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuses what no trainer could use."""
+        check_version(self.format_version)
+        check_kinds(vars(self), _KINDS)
+        check_parameters(
+            self.task, self.parameters, vocab_size=self.vocab_size, special_ids=self.special_ids
+        )
+        rules = chain(self._rules_of_ids(), self._rules_of_masks(), self._rules_of_files())
+        for name, good, remedy in rules:
+            check(good, name, getattr(self, name), remedy)
+        expected = self.compute_fingerprint()
+        if not self.fingerprint:
+            object.__setattr__(self, "fingerprint", expected)
+        good, remedy = self.fingerprint == expected, "the file was edited; build the set anew"
+        check(good, "fingerprint", self.fingerprint, f"the other fields give {expected}: {remedy}")
+
+    def _rules_of_ids(self) -> "Iterator[_Rule]":
+        yield "special_ids", set(self.special_ids) <= set(ROLES), "roles are " + ", ".join(ROLES)
+        ids, known = self.all_special_ids, range(self.vocab_size)
+        yield (
+            "all_special_ids",
+            list(ids) == sorted({i for i in ids if i in known})
+            and set(self.special_ids.values()) <= set(ids),
+            "ascending ids below vocab_size that include those of special_ids",
+        )
+        good = all(i in known for _, ids in self.golden for i in ids)
+        yield "golden", good, "ids below vocab_size"
+
+    def _rules_of_masks(self) -> "Iterator[_Rule]":
+        maskable = any(feature.name == "masked_ids" for feature in self._task_features(1))
+        yield "mask_rate", maskable or not self.mask_rate, "0 in rows that are not masked"
+        if not self.static_masking:
+            remedy = "rows without masks have none of one kind, no copies and no slots"
+            yield "mask_unit", self.mask_unit == "token", remedy
+            yield "mask_copies", self.mask_copies == 1, remedy
+            yield "max_masked", self.max_masked == 0, "0 without static masking"
+            return
+        good = list(self.special_ids.values()).count(self.special_ids.get("mask", -1)) == 1
+        yield "special_ids", good, "rows with masks have a mask token, which is no other"
+        slots = max_masked_slots(self.max_length, self.mask_rate)
+        good = 0 < self.max_masked <= self.max_length and self.max_masked == slots
+        yield "max_masked", good, "as many slots as mask_rate picks of max_length, 1 to max_length"
+
+    def _rules_of_files(self) -> "Iterator[_Rule]":
+        shares = self.splits.values()
+        yield (
+            "splits",
+            bool(self.splits)
+            and all(map(_SPLIT_NAME.fullmatch, self.splits))
+            and (self.splits_given or (min(shares) > 0 and abs(sum(shares) - 1) < 1e-9)),
+            "names of letters, digits and _ with shares above 0 that add up to 1, or all 0",
+        )
+        good = all(0 < count <= MAX_SHARDS for count in self.shards.values())
+        remedy = f"a positive number for every split, up to {MAX_SHARDS}"
+        yield "shards", good and set(self.shards) == set(self.splits), remedy
+        known = DOCUMENT_FORMATS if self.holds_documents else FORMATS
+        formats = sorted(set(self.file_formats) & set(known))
+        good = bool(formats) and list(self.file_formats) == formats
+        yield "file_formats", good, "some of " + ", ".join(known)
+        here, due = (
+            [(f.name, f.dtype, f.shape) for f in features]
+            for features in (self.features, self._task_features(self.max_masked))
+        )
+        listed = ", ".join(f"{name} {dtype}{list(shape)}" for name, dtype, shape in due)
+        yield "features", here == due, f"those of the task are {listed}"
+
+    def _task_features(self, max_masked: int) -> Tuple[Feature, ...]:
+        return task_features(
+            self.task,
+            max_length=self.max_length,
+            vocab_size=self.vocab_size,
+            max_masked=max_masked,
+            parameters=self.parameters,
+        )
+
+    def compute_fingerprint(self) -> str:
+        """The sha256 of every field but `fingerprint`, as canonical JSON."""
+        values = asdict(self)
+        del values["fingerprint"]
+        return hash_json(values)
+
+    @property
+    def splits_given(self) -> bool:
+        """Whether each split was made of its own input, not of a share of the documents."""
+        return not any(self.splits.values())
+
+    @property
+    def holds_documents(self) -> bool:
+        """Whether the set holds documents whole, each a row of its own length, in DOCUMENT_FORMATS.
+
+        Such rows have no codec.
+        """
+        return any(-1 in feature.shape for feature in self.features)
+
+    def endings(self, file_format: str) -> Tuple[str, ...]:
+        """Of the files that a shard has in a format: ("array_record",)."""
+        return DOCUMENT_FORMATS[file_format].endings if self.holds_documents else (file_format,)
+
+    @property
+    def read_ending(self) -> str:
+        """Of the one file of each shard that stands for it where any of its formats will do."""
+        order = list(DOCUMENT_FORMATS) if self.holds_documents else sorted(self.file_formats)
+        return self.endings(min(self.file_formats, key=order.index))[0]
+
+    @property
+    def row_tokens(self) -> int:
+        """Places for tokens in a row: L, and those of a second stream; 0 for whole documents."""
+        return sum(f.size for f in self.features if f.name in ("input_ids", "target_ids"))
+
+    def describe_files(self) -> str:
+        """The formats of the files, and how rows are encoded in them."""
+        formats = ", ".join(self.file_formats)
+        return formats if self.holds_documents else f"{formats}; values as {self.encoding}"
+
+    def feature(self, name: str) -> Feature:
+        """The feature of a name, which must be there."""
+        return {feature.name: feature for feature in self.features}[name]
+
+    def codec(self, place: str = "the set") -> RowCodec:
+        """The codec that these rows are encoded with; `place` names the set in errors.
+
+        Raises:
+          UsageError: the set has no rows, but documents whole.
+        """
+        if self.holds_documents:
+            readers = (f"{name} by {DOCUMENT_FORMATS[name].reader}" for name in self.file_formats)
+            raise UsageError(
+                f"{place} holds documents whole, not rows, and is read by others: "
+                f"{', '.join(readers)}. For rows build a set with another task than {self.task}"
+            )
+        return RowCodec(self.features, self.encoding)
+
+    def shard_names(self, split: str) -> List[str]:
+        """["train-00000-of-00002", "train-00001-of-00002"]."""
+        count = self.shards[split]
+        return [shard_name(split, index, count) for index in range(count)]
+
+    @staticmethod
+    def from_dict(values: Any, source: str) -> "Schema":
+        """From parsed JSON; `source` names the file in errors."""
+        return from_json(Schema, values, source)
+
+    def differences(self, other: "Schema") -> List[str]:
+        """What differs, a line a field: `max_length: 128 here, 512 there`."""
+        # As JSON, since a list that was read may have been a tuple when it was written.
+        here, there = (json.loads(json.dumps(asdict(schema))) for schema in (self, other))
+        return [
+            f"{name}: {here[name]!r} here, {there[name]!r} there"
+            for name in sorted(here)
+            if name != "fingerprint" and here[name] != there[name]
+        ]
+
+
+def shard_name(split: str, index: int, count: int) -> str:
+    """A shard's name without extension: `train-00003-of-00016`."""
+    return f"{split}-{index:05d}-of-{count:05d}"
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One input.
+
+    Attributes:
+      path: as it was given.
+      bytes: on disk.
+      digest: xxh3_128 of its content in ranges, hexadecimal.
+    """
+
+    path: str
+    bytes: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        """Refuses what is no size or no hash."""
+        check(self.bytes >= 0, "bytes", self.bytes, "at least 0")
+        check_kinds(vars(self), {"digest": _DIGEST})
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a set was made from (inputs.json)."""
+
+    files: Tuple[InputFile, ...]
+
+    def content(self) -> List[Tuple[int, str]]:
+        """Sizes and digests, sorted: two sets of files with equal content hold the same bytes."""
+        return sorted((file.bytes, file.digest) for file in self.files)
+
+    @staticmethod
+    def from_dict(values: Any, source: str) -> "Inputs":
+        """From parsed JSON; `source` names the file in errors."""
+        return from_json(Inputs, values, source)
+
+
+@dataclass(frozen=True)
+class SetInfo:
+    """A finished set: where it lies and its metadata files.
+
+    Attributes:
+      directory: or URL.
+      schema: schema.json.
+      stats: stats.json.
+      inputs: inputs.json.
+      manifest: MANIFEST.json.
+      files: what brings its files here.
+    """
+
+    directory: str
+    schema: Schema
+    stats: Statistics
+    inputs: Inputs
+    manifest: Manifest
+    files: SetFiles = field(compare=False, repr=False)
+
+    def locate(self, path: str) -> str:
+        """Where a file of the set lies on this machine; from a store it is fetched first.
+
+        Raises:
+          DataError: the store does not give it.
+        """
+        return self.files.fetch(path)
+
+    def borrow(self, path: str) -> ContextManager[str]:
+        """The same for one pass: what is fetched for it is not kept."""
+        return self.files.borrow(path)
+
+
+def read_set(
+    directory: str,
+    cache: Optional[Cache] = None,
+    *,
+    verify: bool = True,
+    follow_links: bool = False,
+) -> SetInfo:
+    """Reads the metadata files of a finished set and checks them against the manifest.
+
+    Checks the sizes of all files and the sha256 of the metadata files; `pipelines.verify` checks
+    all. In an object store, only the metadata files are downloaded; `SetInfo.locate` downloads
+    others when they are needed.
+
+    Args:
+      directory: where MANIFEST.json lies; or a URL: gs://bucket/set.
+      cache: for what comes from a store; by default `schemas.stores.set_files.Cache()`.
+      verify: whether the sha256 of files that are in the cache already is compared, too.
+      follow_links: see `schemas.stores.set_files.LocalFiles`.
+
+    Raises:
+      DataError: not a shard set, or not as it was published; names the file.
+      UsageError: no package for this kind of store, or the cache cannot be written to.
+    """
+    with pause_collector():
+        files = open_files(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
+        if isinstance(files, LocalFiles):
+            files.check_sizes()
+        return read_metadata(files)
+
+
+def read_metadata(files: SetFiles) -> SetInfo:
+    """Reads the metadata files and checks that they and the manifest are of one set.
+
+    Raises:
+      DataError: a metadata file is missing, changed, or at odds with another; names the file.
+    """
+    info = load_metadata(files)
+    for problem in disagreements(info.schema, info.stats, info.manifest):
+        raise DataError(f"{files.directory}: {problem}; copy the set again or build it anew")
+    return info
+
+
+def load_metadata(files: SetFiles) -> SetInfo:
+    """Reads the metadata files, each of which is right by itself, and as it was published.
+
+    Raises:
+      DataError: a metadata file is missing or changed; names the file.
+    """
+    sha256_of = {file.path: file.sha256 for file in files.manifest.files}
+    loaded = {}
+    for name in METADATA_FILES:
+        if name not in sha256_of:
+            place = os.path.join(files.directory, MANIFEST)
+            raise DataError(f"{place} does not list {name}: build the set anew")
+        path = files.fetch(name)
+        content = read_bounded(path)
+        if hashlib.sha256(content).hexdigest() != sha256_of[name]:
+            raise DataError(
+                f"{path} was changed after the set was published: its sha256 is not the "
+                "manifest's; copy the set again or build it anew"
+            )
+        loaded[name] = parse_json(content, path), path
+    schema = Schema.from_dict(*loaded["schema.json"])
+    stats = Statistics.from_dict(*loaded["stats.json"])
+    values, path = loaded["stats.json"]
+    if values["row_tokens"] != schema.row_tokens:
+        raise DataError(
+            f"{path}: row_tokens is {values['row_tokens']}, not schema.json's {schema.row_tokens}"
+        )
+    inputs = Inputs.from_dict(*loaded["inputs.json"])
+    return SetInfo(files.directory, schema, stats, inputs, files.manifest, files)

@@ -1,0 +1,365 @@
+"""The fast backend against the reference: shapes it takes, shapes it must not, and hard text."""
+
+import json
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from gigatoken import pretokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, pre_tokenizers
+
+from pipelines.encoding import backends
+from pipelines.encoding.backends import (
+    FastBackend,
+    ReferenceBackend,
+    disputed_characters,
+    encode_each,
+    why_not_gigatoken,
+)
+from pipelines.encoding.splitting.character_sets import property_set
+from pipelines.encoding.splitting.patterns import byte_characters
+from pipelines.rows.ragged import Ragged
+from pipelines.rows.text_bytes import utf8_bytes
+from schemas.errors import DataError
+from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
+
+_WHITE = [
+    chr(c) for c in (9, 10, 11, 12, 13, 32, 0x85, 0xA0, 0x1680, 0x2003, 0x2028, 0x202F, 0x3000)
+]
+_PIECES = [
+    *_WHITE,
+    *("'s", "'S", "'ll", "'LL", "'Ve", "'re", "'", "''", "'d'm't", "’s"),
+    *("a", "B", "hello", " world", "ſ", "1", "²", "½", "Ⅷ", "٣", "_", ".", "...", "--", "!?"),
+    *("é", "e\u0301", "\u0301", "ǅ", "ʰ", "न", "ि", "ก้", "中", "漢字", "가", "가", "ﬀ"),
+    *("😀", "👩\u200d👩", "\u200b", "\u180e", "\ufeff", "\0", "\x1c", "\x7f", "\xad"),
+    *("\ud7ff", "\ue000", "\ufffd", "\uffff", "\U0010ffff"),
+    *("<mask>", "<s>", "</s>", "<unk>", "<pad>", "<ma", "sk>", "<", ">", "<mask", "[MASK]"),
+    *("x" * 70, " " * 70, "'s" * 30, "ab" * 40, "1" * 65, "中" * 22, "  ", "\r\n", "\n\n"),
+]
+
+
+def _disputed() -> list[int]:
+    return np.flatnonzero(disputed_characters()).tolist()
+
+
+def _config() -> dict:
+    return config_of(trained_tokenizer())
+
+
+def _backend(data: bytes) -> tuple[FastBackend, Tokenizer]:
+    """Both, of the canonical form, as `LoadedTokenizer` has it."""
+    tokenizer = Tokenizer.from_buffer(data)
+    canonical = tokenizer.to_str().encode()
+    return FastBackend(canonical, ReferenceBackend(tokenizer)), tokenizer
+
+
+_FAST, _ = _backend(data_of(_config()))
+
+
+def _different(data: bytes, texts: list[str], *, guarded: bool = True) -> list[str]:
+    """Texts that the fast backend encodes otherwise."""
+    fast, tokenizer = _backend(data)
+    text = strings(*texts)
+    ragged = fast.encode(text)[0] if guarded else fast.encode_unguarded(text)
+    found = [ids.tolist() for ids in np.split(ragged.values, ragged.offsets[1:-1])]
+    expected = encode_each(tokenizer, texts)
+    return [text for text, a, b in zip(texts, found, expected, strict=True) if a != b]
+
+
+def _random_texts(count: int, pieces: list[str], seed: int = 0) -> list[str]:
+    random_ = random.Random(seed)
+    return [
+        "".join(random_.choices(pieces, k=random_.choice([1, 2, 3, 6, 20, 60])))
+        for _ in range(count)
+    ]
+
+
+def test_ragged_by_hand():
+    ragged = Ragged.of(np.array([7, 8, 9], np.uint32), [1, 0, 2])
+    assert ragged.offsets.tolist() == [0, 1, 1, 3] and ragged.offsets.dtype == np.int64
+    assert ragged.lengths.tolist() == [1, 0, 2]
+    turned = ragged.take(np.array([2, 0, 1]))
+    assert turned.values.tolist() == [8, 9, 7] and turned.offsets.tolist() == [0, 2, 3, 3]
+    twice = Ragged.joined([ragged, turned])
+    assert twice.values.tolist() == [7, 8, 9, 8, 9, 7]
+    assert twice.offsets.tolist() == [0, 1, 1, 3, 5, 6, 6]
+    nothing = Ragged.joined([])
+    assert nothing.values.dtype == np.uint32 and nothing.offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize("add_prefix_space", [False, True])
+@pytest.mark.parametrize("strips", [{}, {"lstrip": True}, {"rstrip": True, "lstrip": True}])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_equal_on_hard_text_for_every_shape_it_takes(add_prefix_space, strips, normalized):
+    config = changed(_config(), "pre_tokenizer", "add_prefix_space", value=add_prefix_space)
+    for token in config["added_tokens"]:
+        token |= strips | {"normalized": normalized}
+    assert why_not_gigatoken(config) is None
+    assert _different(data_of(config), _random_texts(3000, _PIECES)) == []
+
+
+def test_equal_around_every_kind_of_code_point():
+    code_points = {*range(0x700), *range(0, 0x110000, 61), *_disputed()[::7]}
+    texts = [
+        text
+        for c in map(chr, sorted(code_points - set(range(0xD800, 0xE000))))
+        for text in (c, f"a{c}b", f"1{c} {c}", f"'{c}'s{c}\n{c}", f" {c}\n", f"{c}<mask>{c}</s>")
+    ]
+    assert _different(data_of(_config()), texts) == []
+
+
+def test_without_the_guard_disputed_code_points_come_out_otherwise():
+    # Shows that the test above can fail: U+323B0 is a letter to one and a symbol to the other.
+    config = _config()
+    config["model"]["vocab"] |= {"Äğ": 900}  # never met: keeps ids apart from the trained ones
+    text = "a\U000323b0"
+    tokenizer = Tokenizer.from_buffer(data_of(config))
+    left, right = tokenizer.encode(text, add_special_tokens=False).tokens[:2]
+    config["model"]["vocab"][left + right] = 901
+    config["model"]["merges"].append([left, right])
+    assert _different(data_of(config), [text], guarded=False) == [text]
+    assert _different(data_of(config), [text]) == []
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_equal_for_any_small_vocabulary(data):
+    """Merges and ids in any order, unreachable tokens, tokens made twice, odd specials."""
+    letters = data.draw(
+        st.sampled_from(["ab", " ab1", "'sdmtlve ", "é中a ", " \n\t\u3000", "!?. a"])
+    )
+    characters = byte_characters()
+    units = sorted({characters[byte] for byte in letters.encode()})
+    tokens, merges = list(characters), []
+    for _ in range(data.draw(st.integers(0, 60))):
+        left = data.draw(st.sampled_from(units))
+        right = data.draw(st.sampled_from(units))
+        merges.append([left, right])
+        if left + right not in tokens:
+            tokens.append(left + right)
+            units.append(left + right)
+    spelt = st.lists(st.sampled_from(units), min_size=2, max_size=5).map("".join)
+    unreachable = data.draw(st.lists(spelt, max_size=5))
+    tokens += sorted(set(unreachable) - set(tokens))
+    ids = data.draw(st.permutations(range(len(tokens))))
+    visible = "".join(letters.split()) + "<>"
+    specials = data.draw(st.sets(st.text(st.sampled_from(visible), min_size=1, max_size=4)))
+    vocab = dict(zip(tokens, ids, strict=True))
+    config = changed(_config(), "model", "vocab", value=vocab)
+    config["model"] |= {"merges": merges, "ignore_merges": data.draw(st.booleans())}
+    config["pre_tokenizer"]["add_prefix_space"] = data.draw(st.booleans())
+    config["added_tokens"] = [
+        {
+            "id": vocab.get(content, len(vocab) + number),
+            "content": content,
+            "single_word": False,
+            "lstrip": data.draw(st.booleans()),
+            "rstrip": data.draw(st.booleans()),
+            "normalized": False,
+            "special": data.draw(st.booleans()),
+        }
+        for number, content in enumerate(sorted(specials))
+    ]
+    config["post_processor"] = None
+    canonical = Tokenizer.from_buffer(data_of(config)).to_str()
+    if why_not_gigatoken(json.loads(canonical)) is not None:
+        return
+    pieces = [*letters, *specials, " ", "x", *(letters[i % len(letters)] * i for i in (9, 64, 80))]
+    assert _different(canonical.encode(), _random_texts(60, pieces)) == []
+
+
+def _added(content: str, **flags) -> dict:
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    return {"id": 500, "content": content} | plain | flags
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("model", "type"), "WordPiece", "WordPiece"),
+        (("model", "dropout"), 0.1, "dropout"),
+        (("model", "byte_fallback"), True, "byte_fallback"),
+        (("model", "continuing_subword_prefix"), "##", "continuing_subword_prefix"),
+        (("model", "end_of_word_suffix"), "</w>", "end_of_word_suffix"),
+        (("normalizer",), {"type": "NFC"}, "normalizer"),
+        (("pre_tokenizer",), None, "GPT-2"),
+        (("pre_tokenizer",), {"type": "Whitespace"}, "GPT-2"),
+        (("pre_tokenizer", "use_regex"), False, "GPT-2"),
+        (("added_tokens", 0), _added("<s>", single_word=True), "single word"),
+        (("added_tokens", 0), _added("a b"), "white space"),
+        (("added_tokens", 0), _added("<<", normalized=True), "normalized"),
+        (("model", "vocab"), {"a": 0}, "single bytes"),
+    ],
+)
+def test_shapes_not_proven_equal_are_refused(path, value, reason):
+    config = _config()
+    assert why_not_gigatoken(config) is None
+    assert reason in str(why_not_gigatoken(changed(config, *path, value=value)))
+
+
+def test_a_token_spelt_in_two_ways_is_refused():
+    # Written out, and in the byte alphabet, where Ġ is a space: both stand for the bytes " x¿中".
+    config = _config()
+    config["model"]["vocab"] |= {"a\u4e2d": 900, "a" + "ä¸Ń": 901}
+    assert "twice" in str(why_not_gigatoken(config))
+    config = _config()
+    config["model"]["vocab"]["unused"] = 17
+    assert "twice" in str(why_not_gigatoken(config))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (("pre_tokenizer", "use_regex"), False, "quick brown"),
+        (("added_tokens", 0), _added("<s>", single_word=True), "a<s>"),
+        (("added_tokens", 0), _added("<<", normalized=True), "<<mask>"),
+    ],
+)
+def test_refused_shapes_have_counterexamples(path, value, text):
+    data = data_of(changed(_config(), *path, value=value))
+    if path[0] == "pre_tokenizer":  # a merge over a space, which splitting keeps from happening
+        config = json.loads(data)
+        config["model"]["vocab"]["kĠ"] = 900
+        config["model"]["merges"].insert(0, ["k", "Ġ"])
+        data = data_of(config)
+    assert _different(data, [text]) == [text]
+
+
+def test_slices_and_empty_documents():
+    fast, tokenizer = _backend(data_of(_config()))
+    texts = ["skipped", "", "one two", "", "\U000323b0 three", "", "four", "skipped"]
+    ragged, guarded = fast.encode(strings(*texts).slice(1, 6))
+    assert guarded == 1
+    expected = encode_each(tokenizer, texts[1:7])
+    assert ragged.lengths.tolist() == [len(ids) for ids in expected]
+    assert ragged.values.tolist() == [i for ids in expected for i in ids]
+    assert ragged.values.dtype == np.uint32 and ragged.offsets.dtype == np.int64
+    for nothing in (strings(), strings("", ""), strings("a").slice(1)):
+        ragged, guarded = fast.encode(nothing)
+        assert ragged.values.tolist() == [] and guarded == 0
+        assert ragged.offsets.tolist() == [0] * (len(nothing) + 1)
+
+
+def test_small_batches_and_a_full_cache_change_nothing(monkeypatch):
+    texts = _random_texts(300, [*_PIECES, "\U000323b0"])
+    monkeypatch.setattr(backends, "_FAST_BATCH_BYTES", 100)
+    monkeypatch.setattr(backends, "_REFERENCE_BATCH_BYTES", 100)
+    monkeypatch.setattr(backends, "_FAST_CACHE_BYTES", -(1 << 60))
+    assert _different(data_of(_config()), texts) == []
+    tokenizer = trained_tokenizer()
+    ragged, guarded = ReferenceBackend(tokenizer).encode(strings(*texts))
+    assert ragged.values.tolist() == sum(encode_each(tokenizer, texts), []) and guarded == 0
+
+
+def test_the_cache_is_thrown_away_when_it_is_full(monkeypatch):
+    fast, _ = _backend(data_of(_config()))
+    before = fast._backend
+    fast.encode(strings("a"))
+    assert fast._backend is before
+    monkeypatch.setattr(backends, "_FAST_CACHE_BYTES", -(1 << 60))
+    fast.encode(strings("a"))
+    assert fast._backend is not before
+
+
+@pytest.mark.parametrize("unit", ["a", "ab中", " ", "'s"])
+def test_a_very_long_word(unit):
+    assert _different(data_of(_config()), [unit * (600_000 // len(unit))]) == []
+
+
+def test_a_runaway_pattern_ends_in_an_error():
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": "(a+)+$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    bytes_ = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    sequence = {"type": "Sequence", "pretokenizers": [split, bytes_]}
+    config = changed(_config(), "pre_tokenizer", value=sequence)
+    tokenizer = Tokenizer.from_buffer(data_of(config))
+    with pytest.raises(DataError, match="pattern"):
+        ReferenceBackend(tokenizer).encode(pa.array(["a" * 40 + "!"], pa.large_string()))
+
+
+# ---- the characters that gigatoken classes differently ----
+
+
+def test_the_stored_characters_are_those_that_the_installed_libraries_class_differently():
+    """By where gigatoken splits `a?1?!?`: ? is the character, which joins what is of its class."""
+    points = np.setdiff1d(np.arange(0x110000, dtype="<u4"), np.arange(0xD800, 0xE000))
+    probes = np.tile(np.frombuffer("a?1?!?\n".encode("utf-32-le"), "<u4"), (len(points), 1))
+    probes[:, [1, 3, 5]] = points[:, None]
+    text = np.frombuffer(probes.tobytes().decode("utf-32-le").encode(), np.uint8)
+    starts = np.zeros(len(text) + 1, bool)
+    starts[np.cumsum([len(piece) for piece in pretokenizer(text.tobytes())])] = True
+    begins = starts[:-1][(text & 0xC0) != 0x80].reshape(len(points), 7)
+    by_gigatoken = np.select([*~begins[:, [1, 3, 5]].T], [0, 1, 3], 2)
+    by_reference = np.select(
+        [property_set(atom) for atom in (r"\p{L}", r"\p{N}", r"\s")], [0, 1, 2], 3
+    )
+    differ = points[by_reference[points] != by_gigatoken]
+    assert len(differ) == 4657 and differ.min() > 0x7F
+    assert differ.tolist() == _disputed()
+
+
+@given(
+    st.lists(
+        st.text(
+            st.characters(exclude_categories=["Cs"])
+            | st.sampled_from([chr(c) for c in _disputed()[::97]])
+        ),
+        max_size=8,
+    ),
+    st.integers(0, 3),
+    st.integers(0, 8),
+)
+def test_documents_with_one_of_them_go_to_the_reference(documents, start, length):
+    text = strings(*documents).slice(start, length)
+    _, guarded = _FAST.encode(text)
+    disputed = set(_disputed())
+    assert guarded == sum(any(ord(c) in disputed for c in text) for text in text.to_pylist())
+
+
+def test_versions_that_were_not_compared_are_not_used(monkeypatch):
+    assert why_not_gigatoken(_config()) is None
+    monkeypatch.setitem(backends.COMPARED, "tokenizers", "0.0.1")
+    assert "other versions" in str(why_not_gigatoken(_config()))
+
+
+def test_the_two_split_differently_around_disputed_code_points_only():
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    disputed = set(_disputed())
+    beside = {c + step for c in disputed for step in (-1, 1)}
+    sample = disputed | beside | set(range(0x3000)) | set(range(0, 0x110000, 41))
+    for code_point in sorted(sample - set(range(0xD800, 0xE000))):
+        c = chr(code_point)
+        text = f"a{c}b1{c}2!{c}? {c} '{c}s"
+        by_reference = [text[start:stop] for _, (start, stop) in byte_level.pre_tokenize_str(text)]
+        by_gigatoken = [piece.decode() for piece in pretokenizer(text.encode())]
+        assert (by_reference != by_gigatoken) == (code_point in disputed), hex(code_point)
+
+
+def test_buffers_are_the_array_itself():
+    text = pa.array(["a", "", "bcd", "é"], pa.large_string())
+    data, bounds = utf8_bytes(text.slice(1, 3))
+    assert bounds.tolist() == [0, 0, 3, 5]
+    assert data.tobytes() == "bcdé".encode()
+    assert data.ctypes.data == text.buffers()[2].address + 1
+    no_data, no_bounds = utf8_bytes(pa.array([], pa.large_string()))
+    assert no_bounds.tolist() == [0] and len(no_data) == 0
+
+
+def test_text_of_another_kind_is_refused():
+    fast, _ = _backend(data_of(_config()))
+    with pytest.raises(TypeError, match="StringArray"):
+        fast.encode(pa.array(["a"]))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="1 nulls"):
+        fast.encode(pa.array(["a", None], pa.large_string()))

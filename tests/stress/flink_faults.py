@@ -1,0 +1,392 @@
+"""What faults do to runs on a Flink cluster, as a table.
+
+    python -m tests.stress.flink_faults --help
+
+Each cell starts a command on two hosts, waits until its map or its write phase is under way, as the
+journal in the staging folder tells, and breaks something. What was killed is started again after
+some seconds, as any supervisor would (Kubernetes, compose, systemd). The command completes with the
+bytes of a local run, or fails in words and leaves no manifest; then the same command completes.
+"""
+
+import contextlib
+import json
+import os
+import pydoc_data.topics
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import tyro
+
+from schemas.manifest import MANIFEST
+from schemas.metadata import read_set
+from tests.tools.flink_cluster import ROOT, CannotRun, Cluster, flink_cluster
+from tests.tools.places import CHAT_TEMPLATE
+
+PHASES = ("map", "write")
+COMMANDS = ("train_tokenizer", "build_shards")
+SETS = {  # of other tasks and flags; faults are those of build_shards
+    "chat": ["--task=chat", f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
+    "tokens": ["--task=tokens", "--file_format=megatron,npy"],
+}
+_FILES = 6
+_REVIVED_AFTER = 3.0  # seconds
+_CUT_SECONDS = 20.0
+_MOST_SECONDS = 240.0  # a run that takes longer hangs
+# Of the user's own, beside the job: slow while a file says so.
+_FILTER = """
+import os, time
+def slowly(document):
+    if os.path.exists({switch!r}):
+        time.sleep({seconds})
+"""
+
+
+def _signal(process: subprocess.Popen | None) -> None:
+    if process:
+        process.kill()
+        process.wait()
+
+
+def _kill_task_manager(cluster: Cluster) -> None:
+    _signal(cluster.hosts[0].task_manager)
+
+
+def _kill_both_task_managers(cluster: Cluster) -> None:
+    for host in cluster.hosts:
+        host.task_manager.kill()
+
+
+def _kill_pool(cluster: Cluster) -> None:
+    """With its workers, as when a container ends."""
+    os.killpg(cluster.hosts[0].pool.pid, signal.SIGKILL)
+
+
+def _kill_only_pool(cluster: Cluster) -> None:
+    """Its workers live on, and nobody ends them."""
+    _signal(cluster.hosts[0].pool)
+
+
+def _kill_worker(cluster: Cluster) -> None:
+    """One Python process; the first host may have none at the moment."""
+    workers = [pid for host in cluster.hosts for pid in cluster.workers(host)]
+    os.kill(workers[0], signal.SIGKILL)
+
+
+def _kill_job_server(cluster: Cluster) -> None:
+    _signal(cluster.job_server)
+
+
+def _kill_job_manager(cluster: Cluster) -> None:
+    _signal(cluster.job_manager)
+
+
+def _cut(cluster: Cluster) -> None:
+    threading.Thread(target=cluster.cut, args=(cluster.hosts[0], _CUT_SECONDS)).start()
+
+
+FAULTS: dict[str, Callable[[Cluster], None]] = {
+    "TaskManager": _kill_task_manager,
+    "pool": _kill_pool,
+    "worker": _kill_worker,
+    "job_server": _kill_job_server,
+    "network": _cut,
+    "both_TaskManagers": _kill_both_task_managers,
+    "JobManager": _kill_job_manager,
+    "pool_alone": _kill_only_pool,
+}
+_USUAL = ("TaskManager", "pool", "worker", "job_server", "network")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Text, a filter that can be slow, and the same commands run locally.
+
+    Attributes:
+      folder: of all of it.
+      seconds: that a slow filter takes for a document.
+    """
+
+    folder: Path
+    seconds: float = 0.003
+
+    @property
+    def switch(self) -> Path:
+        """The filter is slow while this is there."""
+        return self.folder / "slow"
+
+    def prepare(self) -> None:
+        """Writes text and filter, makes the tokenizer and the set that all others must equal."""
+        text = self.folder / "text"
+        text.mkdir(parents=True)
+        topics = [p for t in pydoc_data.topics.topics.values() for p in t.split("\n\n") if p]
+        (self.folder / "chats").mkdir()
+        for number in range(_FILES):
+            with open(self.folder / "chats" / f"{number}.jsonl", "w") as file:
+                for topic in topics[number::_FILES]:
+                    said = {"user": topic[:20], "assistant": topic}
+                    messages = [{"role": r, "content": c} for r, c in said.items()]
+                    file.write(json.dumps({"messages": messages}) + "\n")
+            # In each file words of its own, so that no document is a duplicate.
+            lines = (f"{number}{i} {' '.join(p.split())}\n" for i, p in enumerate(topics))
+            (text / f"{number}.txt").write_text("".join(lines))
+        filter_ = _FILTER.format(switch=str(self.switch), seconds=self.seconds)
+        (self.folder / "slow_filter.py").write_text(filter_)
+        for name in (*COMMANDS, *SETS):
+            self.run(name, self.folder / f"local_{name}", [])
+
+    def command(self, name: str, output: Path, flags: Sequence[str]) -> list[str]:
+        """A command line; of the name of a task the one that builds its set."""
+        line = [sys.executable, "-m", "pipelines.build_shards", f"--output={output}"]
+        inputs, tokenizer = self.folder / "text", self.folder / "local_train_tokenizer"
+        given = [f"--tokenizer={tokenizer}", "--num_shards=200", "--task=mlm", "--max_length=64"]
+        if name == "train_tokenizer":
+            line[2], given = "pipelines.train_tokenizer", ["--vocab_size=3000"]
+        elif name in SETS:
+            inputs = self.folder / ("chats" if name == "chat" else "text")
+            given = [f"--tokenizer={tokenizer}", "--num_shards=8", *SETS[name]]
+        return [*line, f"--input={inputs}", "--filter=slow_filter:slowly", *given, *flags]
+
+    def start(self, name: str, output: Path, flags: Sequence[str], log: Path) -> subprocess.Popen:
+        """A run of its own, whose words go to a file."""
+        environment = dict(os.environ)
+        folders = [str(ROOT), str(self.folder), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+        with open(log, "wb") as said:
+            return subprocess.Popen(
+                self.command(name, output, flags),
+                stdout=said,
+                stderr=said,
+                env=environment,
+                cwd=self.folder,
+            )
+
+    def run(self, name: str, output: Path, flags: Sequence[str]) -> None:
+        """A run that must succeed.
+
+        Raises:
+          AssertionError: it did not; with what it said.
+        """
+        log = self.folder / "run.log"
+        try:
+            code = self.start(name, output, flags, log).wait(_MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = "none: it hangs"
+        assert code == 0, f"exit code {code}: {log.read_text()}"
+
+    def differences(self, name: str, output: Path) -> list[str]:
+        """Files that are not those of the local run, byte for byte."""
+        ours, theirs = (hashes(name, f) for f in (output, self.folder / f"local_{name}"))
+        return sorted(path for path in ours | theirs if ours.get(path) != theirs.get(path))
+
+
+def hashes(name: str, output: Path) -> dict[str, str]:
+    """sha256 of the files that must not depend on the runner."""
+    if name != "train_tokenizer":
+        return {file.path: file.sha256 for file in read_set(str(output)).manifest.files}
+    return {
+        file: sha256((output / file).read_bytes()).hexdigest()
+        for file in ("tokenizer.json", "histogram.parquet", "report.json")
+    }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A fault, and what came of it.
+
+    Attributes:
+      state: how far the run was when it was hit.
+      outcome: completed, or how it failed.
+      restarts: how often Flink began again.
+      seconds: of the run.
+      again_seconds: of the same command once more; 0 if it was not needed.
+      right: it completed with the bytes of the local run, at the latest when run again.
+    """
+
+    fault: str
+    phase: str
+    name: str
+    state: str
+    outcome: str
+    restarts: int
+    seconds: float
+    again_seconds: float
+    right: bool
+
+    def row(self) -> str:
+        """Of the table."""
+        again = f"{self.again_seconds:.0f} s" if self.again_seconds else ""
+        return (
+            f"| {self.fault} | {self.name} | {self.phase} ({self.state}) | {self.outcome} | "
+            f"{self.restarts} | {self.seconds:.0f} s | {again} | {'yes' if self.right else 'NO'} |"
+        )
+
+
+HEAD = (
+    "| killed or cut | command | phase | what happened | restarts | took | run again | same sha256 "
+    "|\n|---|---|---|---|---|---|---|---|"
+)
+
+
+def run_cell(
+    cluster: Cluster, work: Work, fault: str, phase: str, name: str, flags: tuple[str, ...] = ()
+) -> Cell:
+    """Breaks something while a command runs, and lets it, or the same command again, complete."""
+    output = work.folder / f"{fault}_{phase}_{name}"
+    shutil.rmtree(output, ignore_errors=True)  # of an earlier call
+    flags = (*cluster.flags(), *flags)
+    log = output.with_suffix(".log")
+    work.switch.touch()
+    began = time.monotonic()
+    process = work.start(name, output, flags, log)
+    try:
+        state = _reached(cluster, work, output, phase, name, process)
+        jobs = cluster.running()
+        FAULTS[fault](cluster)
+        work.switch.unlink(missing_ok=True)
+        time.sleep(_REVIVED_AFTER)
+        cluster.revive()
+        try:
+            code = process.wait(_MOST_SECONDS)
+            said = [line for line in log.read_text(errors="replace").splitlines() if line]
+            outcome = "completed" if code == 0 else f"exit {code}: {_short(said)}"
+        except subprocess.TimeoutExpired:
+            outcome = "HANGS"
+    finally:
+        work.switch.unlink(missing_ok=True)
+        process.kill()
+        process.wait()
+    seconds = time.monotonic() - began
+    finished = output / (MANIFEST if name == "build_shards" else "tokenizer.json")
+    if outcome != "completed" and finished.exists():
+        outcome += "; BUT IT IS PUBLISHED"
+    restarts = sum(_restarts(cluster, job) for job in jobs)
+    again_seconds = 0.0
+    if outcome != "completed":
+        began = time.monotonic()
+        cluster.wait()
+        try:
+            work.run(name, output, flags)
+        except AssertionError as error:
+            outcome += f"; AGAIN: {_short(str(error).splitlines())}"
+        again_seconds = time.monotonic() - began
+    right = finished.exists() and not work.differences(name, output)
+    return Cell(fault, phase, name, state, outcome, restarts, seconds, again_seconds, right)
+
+
+def _reached(
+    cluster: Cluster, work: Work, output: Path, phase: str, name: str, process: subprocess.Popen
+) -> str:
+    """Waits until a run is in a phase; how far it is."""
+    total = sum(file.stat().st_size for file in (work.folder / "text").iterdir())
+    until = time.monotonic() + _MOST_SECONDS
+    while time.monotonic() < until:
+        assert process.poll() is None, f"it ended before its {phase} phase"
+        read, rows = _journal(output)
+        if phase == "map" and read >= total / 4:
+            return f"{read / total:.0%} read"
+        if phase == "write" and name == "build_shards" and rows:
+            return f"{rows:,} rows written"
+        if phase == "write" and name == "train_tokenizer" and read >= total:
+            return "all read"
+        if phase == "write" and read:
+            work.switch.unlink(missing_ok=True)  # no need to wait long for it
+        time.sleep(0.01)
+    raise AssertionError(f"it did not reach its {phase} phase")
+
+
+def _journal(output: Path) -> tuple[int, int]:
+    """Bytes read and rows written."""
+    read = rows = 0
+    for journal in output.glob(".staging*/**/progress"):
+        with contextlib.suppress(OSError):
+            for line in journal.read_text().splitlines():
+                read, rows = read + int(line.split()[0]), rows + int(line.split()[1])
+    return read, rows
+
+
+def _restarts(cluster: Cluster, job: str) -> int:
+    """How often a job failed for a moment."""
+    with contextlib.suppress(OSError):
+        return len(cluster.rest(f"jobs/{job}/exceptions")["exceptionHistory"]["entries"])
+    return 0
+
+
+def _short(lines: list[str]) -> str:
+    """What a user would take for the reason."""
+    errors = [line for line in lines if line.startswith("error: ")]
+    if any(line.startswith("Traceback") for line in lines):
+        return f"TRACEBACK {lines[-1][:200]}"
+    return (errors or lines or ["nothing was said"])[-1][:300].replace("|", "/")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which cells, and where the table goes."""
+
+    cells: tuple[str, ...] = ()
+    """FAULT, FAULT/PHASE or FAULT/PHASE/COMMAND; the usual 20 if none is named."""
+    output: str = ""
+    """Markdown file; printed, if none."""
+    flags: tuple[str, ...] = ()
+    """For Beam, with all commands."""
+    folder: str = ""
+    """Keeps text and outputs, and finds the text of an earlier call; else a folder that goes."""
+
+
+def chosen(cells: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """(fault, phase, command) of what was asked for."""
+    wanted = [cell.split("/") for cell in cells or _USUAL]
+    for fault in FAULTS:
+        for phase in PHASES:
+            for name in COMMANDS:
+                cell = [fault, phase, name]
+                if any(cell[: len(parts)] == parts for parts in wanted):
+                    yield fault, phase, name
+
+
+def main(argv: list[str]) -> int:
+    """Runs the cells, writes the table after each of them; 1 if one is not as it should be."""
+    options = tyro.cli(Options, args=argv, use_underscores=True)
+    rows = [HEAD]
+    wrong = 0
+    with contextlib.ExitStack() as stack:
+        folder = options.folder
+        if not folder:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-faults-"))
+        work = Work(Path(folder))
+        if not (work.folder / "text").exists():
+            work.prepare()
+        clusters = stack.enter_context(contextlib.ExitStack())
+        cluster = None
+        for fault, phase, name in chosen(options.cells):
+            try:
+                if cluster is None:
+                    cluster = clusters.enter_context(flink_cluster(python_path=folder))
+                cell = run_cell(cluster, work, fault, phase, name, options.flags)
+                rows.append(cell.row())
+                wrong += not cell.right
+                cluster.cancel_all()
+                cluster.wait()
+            except (AssertionError, CannotRun, TimeoutError, OSError) as error:
+                if len(rows) == 1 or not rows[-1].startswith(f"| {fault} | {name} | {phase} "):
+                    rows.append(f"| {fault} | {name} | {phase} | NOT DONE: {error} | | | | |")
+                    wrong += 1
+                clusters.close()  # no cell may suffer from what another left
+                cluster = None
+            print(rows[-1], flush=True)
+            if options.output:
+                Path(options.output).write_text("\n".join(rows) + "\n")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,163 @@
+"""Which calls of transformers keep documents of a row apart: what docs/verify_attention.md says."""
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schemas.layouts import huggingface
+from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
+from tests.tools.places import ROOT
+from trainers.data.adapters import attention_mask, variable_length
+from trainers.metrics.attention import ALONE, EARLIER, LATER, PADDING, verify_attention
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # theirs, at import
+    import torch
+    import transformers
+
+SIZES: dict[str, Any] = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 2}
+ATTENTION = ("eager", "sdpa")
+PAGE = (ROOT / "docs" / "verify_attention.md").read_text(encoding="utf-8")
+BEFORE_OF_DECODERS, BEFORE_OF_ENCODERS = {EARLIER, ALONE}, {EARLIER, LATER, ALONE}
+
+
+def gpt2(attention):
+    torch.manual_seed(0)
+    sizes = {**SIZES, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    config = transformers.GPT2Config(**sizes, **{"attn_implementation": attention})
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def llama(attention):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes.update(SIZES, num_attention_heads=4)
+    config = transformers.LlamaConfig(**sizes, **{"attn_implementation": attention})
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def bert(attention):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes.update(SIZES, num_attention_heads=4, max_position_embeddings=32)
+    config = transformers.BertConfig(**sizes, **{"attn_implementation": attention})
+    return transformers.BertForMaskedLM(config).eval()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Models this small compute faster than threads meet."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return clm_rows(clm_schema(max_length=32), 2, seed=0)
+
+
+def tensor(values):
+    return torch.from_numpy(np.asarray(values).astype(np.int64))
+
+
+def find_leaks(model, batch, *, causal, **arguments):
+    """Causes of leaks where a model is called with ids and what these functions make of rows."""
+
+    def logits_of(rows):
+        given = {name: make(rows) for name, make in arguments.items()}
+        return model(tensor(rows["input_ids"]), **given).logits
+
+    report = verify_attention(logits_of, batch, causal=causal)
+    return {leak.cause for leak in report.leaks}
+
+
+def positions(rows):
+    return tensor(rows["position_ids"])
+
+
+def is_text(rows):
+    return tensor(rows["segment_ids"] > 0)
+
+
+def mask(rows, causal, dtype=torch.float32):
+    """0 where a token may look and the lowest number elsewhere; or, of bool, True and False."""
+    may = torch.from_numpy(attention_mask(rows["segment_ids"], causal=causal))
+    lowest = torch.finfo(torch.float32).min
+    return may if dtype == torch.bool else torch.where(may, 0.0, lowest)
+
+
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("kind", [gpt2, llama])
+def test_a_decoder(batch, kind, attention):
+    model = kind(attention)
+    for arguments in ({}, {"attention_mask": is_text}, {"position_ids": positions}):
+        assert find_leaks(model, batch, causal=True, **arguments) == BEFORE_OF_DECODERS
+    arguments = {"position_ids": positions, "attention_mask": lambda rows: mask(rows, True)}
+    assert find_leaks(model, batch, causal=True, **arguments) == set()
+
+
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("kind", [gpt2, llama])
+def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, kind, attention):
+    """transformers reads segments off the positions where there is neither mask nor cache."""
+    model = kind(attention)
+    model.config.use_cache = False
+    assert find_leaks(model, batch, causal=True, position_ids=positions) == set()
+    both = {"position_ids": positions, "attention_mask": is_text}
+    assert find_leaks(model, batch, causal=True, **both) == BEFORE_OF_DECODERS
+
+    def of_layout(rows):
+        columns = {name: tensor(column) for name, column in huggingface(rows).items()}
+        return model(**columns).logits
+
+    assert verify_attention(of_layout, batch, causal=True).ok
+
+    def of_lengths(rows):
+        flat = variable_length(rows["segment_ids"])
+        ids, places = tensor(flat.take(rows["input_ids"]))[None], tensor(flat.position_ids)[None]
+        logits = torch.zeros(rows["input_ids"].size, SIZES["vocab_size"])
+        logits[flat.places] = model(ids, position_ids=places).logits[0].detach()
+        return logits.reshape(*rows["input_ids"].shape, -1)
+
+    assert verify_attention(of_lengths, batch, causal=True).ok
+
+
+@pytest.mark.parametrize("attention", ATTENTION)
+def test_an_encoder(batch, attention):
+    model = bert(attention)
+    for arguments in ({}, {"position_ids": positions}):
+        found = find_leaks(model, batch, causal=False, **arguments)
+        assert found == BEFORE_OF_ENCODERS | {PADDING}
+    usual = {"attention_mask": is_text, "position_ids": positions}
+    assert find_leaks(model, batch, causal=False, **usual) == BEFORE_OF_ENCODERS
+    usual["attention_mask"] = lambda rows: mask(rows, False)
+    assert find_leaks(model, batch, causal=False, **usual) == set()
+
+
+@pytest.mark.parametrize("kind", [gpt2, bert])
+def test_a_mask_of_booleans_is_for_sdpa_only(batch, kind):
+    """`eager` adds it to the scores: 1 where a token may look, 0 where it may not."""
+    causal = kind is gpt2
+    arguments = {
+        "position_ids": positions,
+        "attention_mask": lambda rows: mask(rows, causal, torch.bool),
+    }
+    assert find_leaks(kind("sdpa"), batch, causal=causal, **arguments) == set()
+    assert PADDING in find_leaks(kind("eager"), batch, causal=causal, **arguments)
+
+
+def test_what_the_page_shows(tmp_path, monkeypatch, capsys):
+    """The page's code on a set, and what it prints, but for digits."""
+    write_clm_set(tmp_path / "shards", max_length=32)
+    monkeypatch.chdir(tmp_path)
+    code, shown = re.findall(r"```\w*\n(.*?)```", PAGE, re.S)[:2]
+    exec(code, {})
+    said = capsys.readouterr().out
+    assert said.count("LEAK") == 2
+    number = re.compile(r"\d\.\de[+-]\d\d")
+    assert number.sub("#", said).split("\n") == number.sub("#", shown).split("\n")

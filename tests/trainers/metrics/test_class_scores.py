@@ -1,0 +1,111 @@
+"""Metrics of a classifier: worked by hand, and by counting pairs."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainers.metrics.class_scores import (
+    area_under_curve,
+    calibration,
+    class_metrics,
+    class_weights,
+    confusion_matrix,
+    draw_confusion,
+    draw_reliability,
+    f1_scores,
+    probabilities,
+)
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_two_classes_by_hand():
+    """Probabilities of the second class 1/4, 1/2 (a tie, so the first is chosen), 3/4, 3/4."""
+    logits = np.log([[3.0, 1.0], [1.0, 1.0], [1.0, 3.0], [1.0, 3.0]])
+    found = class_metrics(logits, np.array([0, 1, 1, 0]))
+    assert found.pop("rows") == 4
+    # Right: rows 0 and 2. Chosen as second: 2 and 3, of which 2 is; 1 is missed.
+    # Pairs (positive, negative): 1/2 > 1/4, 1/2 < 3/4, 3/4 > 1/4, 3/4 = 3/4 counts half.
+    # Bins of 1/15: three rows at 3/4 with 2 right, one at 1/2 with 0 right.
+    expected = {
+        "loss": -np.log([0.75, 0.5, 0.75, 0.25]).mean(),
+        "accuracy": 0.5,
+        "auc": 2.5 / 4,
+        "f1": 2 * 1 / (2 + 2),
+        "ece": (3 * abs(2 / 3 - 0.75) + 1 * abs(0 - 0.5)) / 4,
+    }
+    assert found == pytest.approx(expected)
+
+
+def test_three_classes_are_means_over_classes():
+    logits = 9.0 * np.eye(3)[[0, 0, 1, 2, 1]]
+    label = np.array([0, 0, 1, 2, 2])
+    assert confusion_matrix(logits.argmax(axis=1), label, 3).tolist() == [
+        [2, 0, 0],
+        [0, 1, 0],
+        [0, 1, 1],
+    ]
+    found = class_metrics(logits, label)
+    assert found["f1"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
+    # Class 1: its one row at the top, beside one of three others. Class 2: one of two at the top.
+    assert found["auc"] == pytest.approx((1 + (3 + 0.5) / 4 + (3 + 3 * 0.5) / 6) / 3)
+
+
+def test_what_rows_do_not_define_is_left_out():
+    assert class_metrics(np.zeros((0, 2)), np.zeros(0, np.int64)) == {"rows": 0.0}
+    one_class = class_metrics(np.array([[0.0, 1.0], [0.0, 2.0]]), np.array([1, 1]))
+    assert "auc" not in one_class and one_class["accuracy"] == 1.0
+    broken = class_metrics(np.array([[0.0, np.nan], [0.0, 2.0]]), np.array([1, 1]))
+    assert np.isnan(broken["loss"]) and set(broken) == {"loss", "rows"}
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=30))
+def test_auc_counts_pairs(rows):
+    score, positive = (np.array(column) for column in zip(*rows, strict=True))
+    if positive.all() or not positive.any():
+        return
+    pairs = [np.sign(p - n) / 2 + 0.5 for p in score[positive] for n in score[~positive]]
+    assert area_under_curve(score, positive) == pytest.approx(np.mean(pairs))
+
+
+def test_f1_of_a_class_that_is_not_there_is_0():
+    assert f1_scores(np.array([[2, 0, 0], [1, 0, 0], [0, 0, 0]])).tolist() == [0.8, 0, 0]
+
+
+def test_probabilities_of_large_logits():
+    assert probabilities(np.array([[1e4, 0.0], [-1e4, -1e4]])).tolist() == [[1, 0], [0.5, 0.5]]
+
+
+def test_calibration_by_hand():
+    found = calibration(np.array([[0.5, 0.5], [0.1, 0.9], [0.0, 1.0]]), np.array([0, 0, 1]), bins=4)
+    assert found.rows.tolist() == [0, 1, 0, 2]  # a bin holds its upper end
+    assert found.confidence.tolist() == [0, 0.5, 0, 0.95]
+    assert found.accuracy.tolist() == [0, 1, 0, 0.5]
+    assert found.error == pytest.approx((1 * 0.5 + 2 * 0.45) / 3)
+
+
+def test_class_weights():
+    assert class_weights("none", [3, 1]) == [1, 1]
+    assert class_weights("balanced", [30, 10]) == pytest.approx([2 / 3, 2])
+    assert class_weights("balanced", [30, 0]) == [1, 0]
+    assert class_weights("1,2.5", [0, 0]) == [1, 2.5]
+
+
+@pytest.mark.parametrize("text", ["heavy", "1", "1,2,3", "-1,2", "0,0", "inf,1", "nan,1", ""])
+def test_class_weights_refuses(text):
+    with pytest.raises(ValueError):
+        class_weights(text, [1, 1])
+
+
+def test_pictures_are_drawn(tmp_path):
+    """Also of many classes, of names with signs of mathematics, and of empty bins."""
+    for classes in (2, 40):
+        path = tmp_path / f"confusion-{classes}.png"
+        names = [f"$x_{number}$" for number in range(classes)]
+        draw_confusion(np.eye(classes, dtype=np.int64), names, str(path), "title")
+        assert path.read_bytes().startswith(PNG)
+    found = calibration(np.array([[0.9, 0.1]]), np.array([0]))
+    draw_reliability(found, str(tmp_path / "reliability.png"), "title")
+    assert (tmp_path / "reliability.png").read_bytes().startswith(PNG)
+    assert not list(tmp_path.glob("*.partial"))

@@ -1,1 +1,0 @@
-"""How good a model is: scores, pictures, questions. Knows no framework."""

@@ -1,0 +1,76 @@
+"""Pictures as PNGs, each there whole or not at all: the loss curve, and SQuAD's scores.
+
+Python 3.8 syntax.
+"""
+
+import os
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+
+def new_figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
+    """A figure of so many inches, and its axes; it needs no display."""
+    # A second that a run without plots does not pay.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def save_figure(figure: Any, path: str) -> None:
+    """Replaces the plot at `path`, whole."""
+    partial = path + ".partial"
+    figure.savefig(partial, format="png", dpi=120)
+    os.replace(partial, path)
+
+
+def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str, *, unit: str) -> None:
+    """Draws loss over steps, training and evaluation, from the lines of a metrics file."""
+    figure, axes = new_figure((8, 4.5))
+    styles = {"train": {"linewidth": 1.0}, "evaluation": {"marker": "o", "linewidth": 1.5}}
+    for kind, style in styles.items():
+        lines = [line for line in metrics if line["kind"] == kind]
+        if lines:
+            steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
+            axes.plot(steps, losses, label=kind, **style)
+    axes.set(xlabel="step", ylabel=f"loss ({unit})", title=title.replace("$", r"\$"))
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend()
+    save_figure(figure, path)
+
+
+_NAMES = {
+    "loss": "loss",
+    "exact": "exact match",
+    "f1": "F1",
+    "HasAns_exact": "exact, answered",
+    "HasAns_f1": "F1, answered",
+    "NoAns_exact": "exact, no answer",
+}
+
+
+def score_table(checkpoints: Sequence[Mapping[str, float]]) -> str:
+    """Scores by checkpoint in aligned columns: "step", "loss" and what `squad_scores` gives."""
+    columns = [name for name in _NAMES if name in checkpoints[0]]
+    lines = [["step", *(_NAMES[name] for name in columns)]]
+    for scores in checkpoints:
+        numbers = [f"{scores[n]:.4f}" if n == "loss" else f"{scores[n]:.2f}" for n in columns]
+        lines.append([str(scores["step"]), *numbers])
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines
+    )
+
+
+def draw_scores(checkpoints: Sequence[Mapping[str, float]], path: str, title: str) -> None:
+    """Draws exact match and F1 over steps, of the scores that `score_table` takes."""
+    figure, axes = new_figure((8, 4.5))
+    steps = [scores["step"] for scores in checkpoints]
+    for name, label in _NAMES.items():
+        if name in checkpoints[0] and name != "loss":
+            style = "-o" if name in ("exact", "f1") else "--"
+            axes.plot(steps, [scores[name] for scores in checkpoints], style, label=label)
+    axes.set(xlabel="step", ylabel="percent", ylim=(-2, 102), title=title.replace("$", r"\$"))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save_figure(figure, path)
