@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 def with_baselines(run: Callable[[str], Found], pins: str = "baselines") -> Callable[[], Found]:
-    """A contestant that is given the baselines' interpreter; one that cannot run if there is none."""
+    """A contestant that gets the interpreter of the baselines, or cannot run without one."""
     try:
         python = _interpreter(pins)
     except CannotRun as error:

@@ -1,4 +1,4 @@
-"""Time by the clock and of the processors. Standard library only: the baselines' Python reads it."""
+"""Wall time and CPU time. Standard library only: the interpreter of the baselines imports it."""
 
 import time
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """50 steps of Trainer or of TRL's SFTTrainer on exported rows, beside plain PyTorch on the set's.
 
-    uv venv baselines && uv pip install --python baselines/bin/python transformers trl datasets accelerate
+    uv venv baselines
+    uv pip install --python baselines/bin/python transformers trl datasets accelerate
     python -m pipelines.export shards --to=parquet --layout=huggingface --output=rows
     baselines/bin/python -m tests.interop.train_huggingface trainer shards rows
     baselines/bin/python -m tests.interop.train_huggingface sft shards rows
