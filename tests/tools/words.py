@@ -2,7 +2,7 @@
 
     python -m tests.tools.words                        every finding, with what to write instead
     python -m tests.tools.words docs/stores.md pipelines/rows
-    python -m tests.tools.words --sample=60 --seed=1   sentences drawn at random, for a reader to judge
+    python -m tests.tools.words --sample=60 --seed=1   sentences drawn at random, to be judged
 
 Code and output (fenced blocks and text in backticks) are not checked. The right column of `RETIRED`
 is the field's word; where the retired word is the right one after all, rewrite the sentence.
@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("*.md", "docs/*.md", "examples/**/*.md", ".github/**/*.md")
 SOURCES = ("pipelines/**/*.py", "schemas/**/*.py", "trainers/**/*.py", "examples/**/*.py")
 
-_FILE = (
-    r"(?:files?|json|manifests?|schemas?|datasets?|sets?|cards?|pages?|tables?|texts?|logs?|lines?)"
+_FILES = (
+    r"(?:files?|json|manifests?|schemas?|datasets?|sets?|cards?|pages?|tables?|texts?|logs?|lines?"
+    r"|plans?|rows?|shards?|corpus|corpora|flags?|headers?|names?|records?|clouds?)"
 )
-_FILES = rf"(?:{_FILE}|plans?|rows?|shards?|corpus|corpora|flags?|headers?|names?|records?|clouds?)"
 # Pattern, and what to write instead.
 RETIRED = {
     r"sidecars?": "metadata file",
@@ -55,14 +55,14 @@ RETIRED = {
     r"asked for|asks? for": "requested, looked up",
     r"(?:is|are|was|were|be|been|being|gets) (?:said|told)": "report, log, warn, print",
     r"(?:say|tell)s? so": "report, log, warn, print",
-    rf"{_FILES} (?:say|tell|know|want|ask|speak|promise|command)s?": "no file speaks: name who acts",
-    r"(?:it|they) (?:say|tell|know|want)s?": "no file speaks: name who acts",
+    rf"{_FILES} (?:say|tell|know|want|ask|speak|promise|command)s?": "a file does not act",
+    r"(?:it|they) (?:say|tell|know|want)s?": "a file does not act",
     r"nobody|somebody": "name who acts",
     r"as one likes|for as long as": "with a configurable duration",
     r"(?:at|in|of|takes?|took) (?:its|their|the) places? in (?:a|the|its) rows?": "position",
     r"(?:the|every|each|all|of|in) places": "positions",
     r"left out|leaves? out|leaving out": "filtered, deduplicated, rejected, skipped",
-    r"(?:(?<!object )(?:the|a|any|every|each|another|whose) )stores?(?= (?:is|are|has|of|that|in|or))"
+    r"(?:(?<!object )(?:the|a|any|every|each|another) )stores?(?= (?:is|are|has|of|that|in|or))"
     r"|(?<=(?:in|to|of) )a store|(?<=(?:in|to|of) )stores": "object store, bucket",
     r"for (?:good|nothing)": "permanently; without cost",
     r"in words": "with a clear error",
@@ -137,20 +137,14 @@ def split_sentences(path: str, line: int, text: str) -> Iterator[Sentence]:
 
 def read_page(path: str, text: str) -> Iterator[Sentence]:
     """The prose of a Markdown page: without fenced blocks and the addresses of links."""
-    text = re.sub(
-        r"^```.*?^```$", lambda found: "\n" * found.group().count("\n"), text, flags=re.M | re.S
-    )
-    text = (
-        re.sub(r"\]\([^)]*\)|<[^>]*>", "]", text)
-        .replace("[", "")
-        .replace("]", "")
-        .replace("**", "")
-    )
+    fenced = re.compile(r"^```.*?^```$", re.M | re.S)
+    text = fenced.sub(lambda found: "\n" * found.group().count("\n"), text)
+    text = re.sub(r"\]\([^)]*\)|<[^>]*>|\[|\*\*", "", text)
     yield from split_sentences(path, 1, re.sub(r"^(?:#+|[-*]|\d+\.|>)\s+", "", text, flags=re.M))
 
 
 def read_source(path: str, text: str) -> Iterator[Sentence]:
-    """Docstrings, comments and messages of a program: strings with a space, what f-strings hold too."""
+    """Docstrings, comments and messages of a program: strings of three words and more."""
     comments: list[tuple[int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -162,17 +156,14 @@ def read_source(path: str, text: str) -> Iterator[Sentence]:
     for line, words in comments:
         yield from split_sentences(path, line, words)
     tree = ast.parse(text)
-    inside = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr)
-        for part in node.values
-    }
+    joined = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    inside = {id(part) for parts in joined for part in parts}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            words = "".join(
+            parts = [
                 part.value if isinstance(part, ast.Constant) else "`x`" for part in node.values
-            )
+            ]
+            words = "".join(map(str, parts))
         elif (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
@@ -186,7 +177,7 @@ def read_source(path: str, text: str) -> Iterator[Sentence]:
 
 
 def sentences(names: list[str]) -> Iterator[Sentence]:
-    """Every sentence of the pages and sources under some paths; of all that a person reads if none."""
+    """Every sentence of the pages and sources under some paths; without paths, of all of them."""
     patterns = [*PAGES, *SOURCES]
     if names:
         named = [ROOT / name for name in names]
