@@ -1,4 +1,4 @@
-# make demo | test | test-all | flink-test | check | bench | prism | lock | clean
+# make demo | test | test-all | flink-test | check | docs | bench | prism | lock | clean
 # (PYTHON=python3.12: the interpreter)
 # Each target installs what it needs into .venv; stamp files in there keep the second time quick.
 PYTHON ?= python3
@@ -9,7 +9,7 @@ INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/pyth
 	--constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all flink-test check bench prism lock clean
+.PHONY: help demo test test-all flink-test check docs bench prism lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test-all      all tests, as in continuous integration"
 	@echo "make flink-test    those on a Flink cluster of two hosts (root, Java, Maven)"
 	@echo "make check   ruff and pyright"
+	@echo "make docs    these pages and an API reference as a website, into site/"
 	@echo "make bench   all measurements, into benchmarks/ (30 minutes; text from ../shared/data)"
 	@echo "make prism   Beam's runner in Go, for --runner=PrismRunner, into .venv/bin"
 	@echo "make lock    requirements.lock anew, from setup.py"
@@ -48,6 +49,11 @@ check: .venv/all.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 
+# Strict: a dead link, or a public name without a docstring's page, fails.
+docs: .venv/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 bench: .venv/all.stamp
 	@$(BIN)/python -m tests.benchmarks.run_all
 
@@ -59,7 +65,7 @@ lock: $(BIN)/uv
 		--custom-compile-command "make lock" setup.py --output-file requirements.lock
 
 clean:
-	rm -rf .venv demo benchmarks build textmill.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo benchmarks build site textmill.egg-info .pytest_cache .ruff_cache .hypothesis
 	find pipelines schemas trainers tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/uv:
@@ -79,6 +85,11 @@ $(BIN)/uv:
 .venv/all.stamp: setup.py requirements.lock schemas/version.py | $(BIN)/uv
 	@echo "installing everything (several GB the first time) ..."
 	@$(INSTALL) --editable '.[all]'
+	@touch $@
+
+# mkdocstrings reads the sources and imports none of them.
+.venv/docs.stamp: setup.py requirements.lock schemas/version.py | $(BIN)/uv
+	@$(INSTALL) --editable '.[docs]'
 	@touch $@
 
 # From the module proxy, in the version of the Beam that is installed (900 MB of Go's caches).

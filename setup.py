@@ -48,6 +48,7 @@ _STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9"]
 _GS = [*_STORE, "gcsfs>=2026.9"]
 _S3 = [*_STORE, "s3fs>=2026.9"]
 _GCP = [*_GS, "apache-beam[gcp]"]  # and Dataflow
+_DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1.0,<2"]  # make docs
 _TEST = [
     *_GS,
     *_HF,
@@ -81,16 +82,45 @@ _TEST = [
 setup(
     name="textmill",
     version=_VERSION["VERSION"],
-    description="Mills text into ready-to-train shards on Apache Beam, and trains on them",
+    description="Text to tokenized, packed training data on Apache Beam, and small trainers for it",
     long_description=_README.read_text(encoding="utf-8") if _README.exists() else "",
     long_description_content_type="text/markdown",
+    author="The Textmill authors",
     license="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords=[
+        "apache-beam",
+        "bert",
+        "dataset",
+        "deduplication",
+        "gpt",
+        "jax",
+        "language-model",
+        "megatron",
+        "pretraining",
+        "tokenizer",
+    ],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["pipelines*", "schemas*", "trainers*"]),
     package_data={
+        "pipelines": ["py.typed"],
         "pipelines.configs": ["*.yaml"],
         "pipelines.inspection.report": ["*.jinja"],
-        "schemas": ["*.json"],
+        "schemas": ["*.json", "py.typed"],
+        "trainers": ["py.typed"],
     },
     install_requires=["numpy>=2.0,<2.5"],
     extras_require={
@@ -107,6 +137,7 @@ setup(
         "s3": _S3,
         "gcp": _GCP,
         "aws": _S3,
+        "docs": _DOCS,
         "test": _TEST,
         "all": sorted({*_PIPELINES, *_FLAX, *_TF, *_POPTORCH, *_GCP, *_S3, *_TEST}),
     },

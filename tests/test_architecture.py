@@ -59,7 +59,7 @@ COME_WITH = {
 # Prompts are text: the one file of the trainers that reads it may import the tokenizer's package.
 READS_TEXT = {"set_tokenizer"}
 # trainers/, from the ground up, in the same way; the front door to data stands on it alone.
-ROOMS = ["data", "flags", "models", "measures", "run", "tasks"]
+ROOMS = ["data", "flags", "models", "metrics", "run", "tasks"]
 FRAMEWORKS = {
     "on_flax": "jax",
     "on_tf": "tensorflow",

@@ -1,0 +1,94 @@
+"""Pages of the site (`make docs`) that are not files of docs/: README, its neighbours, and the API.
+
+mkdocs calls `on_files` and `on_page_markdown`. The API pages hold one line per public name;
+mkdocstrings replaces it with the docstring.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+BESIDE_DOCS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # README.md is index.md
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+API = {
+    "Read datasets": [
+        "trainers.data.shard_set.ShardSet",
+        "trainers.data.mixture.Mixture",
+        "trainers.data.mixture.open_shards",
+        "trainers.data.batches.BatchReader",
+        "trainers.data.batches.SplitRows",
+        "trainers.on_torch.row_stream.RowStream",
+    ],
+    "Column layouts and attention masks": [
+        "schemas.layouts.huggingface",
+        "schemas.layouts.maxtext",
+        "trainers.data.adapters.attention_mask",
+        "trainers.data.adapters.variable_length",
+        "trainers.data.adapters.VariableLength",
+        "trainers.data.adapters.one_segment_a_row",
+    ],
+    "Verify attention": [
+        "trainers.metrics.attention.pick_rows",
+        "trainers.metrics.attention.verify_attention",
+        "trainers.metrics.attention.AttentionReport",
+        "trainers.metrics.attention.Movement",
+    ],
+    "Schema and records": [
+        "schemas.metadata.Schema",
+        "schemas.metadata.SetInfo",
+        "schemas.metadata.read_set",
+        "schemas.codec.RowCodec",
+        "schemas.features.Feature",
+        "schemas.features.task_features",
+    ],
+    "Extension points": [
+        "pipelines.tasks.task.Task",
+        "pipelines.tasks.task.TextTask",
+        "pipelines.tasks.task.Examples",
+        "pipelines.tasks.task.Segments",
+        "pipelines.corpus.rules.rule.Family",
+        "pipelines.corpus.rules.rule.Rule",
+        "pipelines.corpus.rules.rule.Judged",
+    ],
+}
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Adds README as the front page, the files beside it, the tutorials and the API pages."""
+    _add(files, config, "index.md", (ROOT / "README.md").read_text(encoding="utf-8"))
+    tutorials = [path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.md")]
+    for name in [*BESIDE_DOCS, *sorted(tutorials)]:
+        _add(files, config, name, (ROOT / name).read_text(encoding="utf-8"))
+    for title, names in API.items():
+        text = "\n\n".join([f"# {title}", *(f"::: {name}" for name in names)])
+        _add(files, config, f"api/{re.sub('[^a-z]+', '-', title.lower())}.md", text)
+    return files
+
+
+def _add(files: Any, config: Any, name: str, text: str) -> None:
+    files.append(File.generated(config, name, content=text))
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
+    """Rewrites links for the site's folders; a link to source code becomes its text."""
+    name = page.file.src_uri
+    beside = name in ("index.md", *BESIDE_DOCS) or name.startswith("examples/")
+    here = posixpath.dirname(name) if beside else posixpath.join("docs", posixpath.dirname(name))
+
+    def rewrite(match: re.Match[str]) -> str:
+        mark, text, target, anchor = match.groups(default="")
+        if "://" in target or target.startswith("mailto:"):
+            return match.group()
+        path = posixpath.normpath(posixpath.join(here, target))
+        path = "index.md" if path == "README.md" else path.removeprefix("docs/")
+        if not files.get_file_from_path(path):
+            return (
+                text if (ROOT / "docs" / path).exists() or (ROOT / path).exists() else match.group()
+            )
+        return f"{mark}[{text}]({posixpath.relpath(path, posixpath.dirname(name) or '.')}{anchor})"
+
+    return LINK.sub(rewrite, markdown)
