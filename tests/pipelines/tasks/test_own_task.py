@@ -1,4 +1,4 @@
-"""What docs/extending.md adds, a task, an input format and a filter: sets come of it."""
+"""The code of docs/extending.md (a task, an input format, a filter, a rule) runs in a checkout."""
 
 import gzip
 import json
@@ -14,6 +14,7 @@ PAGE = ROOT / "docs" / "extending.md"
 TASK, FEATURES = "pipelines/tasks/prefix_lm.py", "schemas/features.py"
 FORMAT, FORMATS = "pipelines/readers/formats/endoftext.py", "pipelines/readers/formats/table.py"
 FILTER = "my_filters.py"
+RULE, RULES = "pipelines/corpus/rules/shouting.py", "pipelines/corpus/filters.py"
 SHOW = """
 import json, sys
 from schemas.records import open_rows
@@ -56,7 +57,14 @@ def checkout(tmp_path_factory):
         link_all_but([ROOT / path for path in code], ROOT / package, root / package)
     # As a reader of the page would: a function before its table, and a line in a table.
     function, row = code.pop(FEATURES).split("_TASKS = {..., ")
+    class_import, rule_row = code.pop(RULES).split("\n\n")
+    first_import, first_row = (
+        "from pipelines.corpus.rules.sizes import Sizes\n",
+        "    sizes: Row[Sizes]",
+    )
+    assert (ROOT / RULES).read_text().count(first_import) == 1
     table = {
+        RULES: (first_row, f"{rule_row}{first_row}"),
         FEATURES: (
             "_TASKS = {\n",
             f"{function}\n_TASKS = {{\n    {row.strip().removesuffix('}')},\n",
@@ -67,6 +75,8 @@ def checkout(tmp_path_factory):
         text = (ROOT / path).read_text()
         assert text.count(old) == 1
         (root / path).write_text(text.replace(old, new))
+    rules = root / RULES
+    rules.write_text(rules.read_text().replace(first_import, f"{class_import}\n{first_import}"))
     for path, text in code.items():
         (root / path).write_text(text)
     return root
@@ -82,7 +92,7 @@ def run(checkout, *arguments):
 
 def test_thirty_lines_are_thirty():
     code = code_of_page()
-    assert set(code) == {TASK, FEATURES, FORMAT, FORMATS, FILTER}
+    assert set(code) == {TASK, FEATURES, FORMAT, FORMATS, FILTER, RULE, RULES}
     for path in (TASK, FORMAT):
         assert len([line for line in code[path].splitlines() if line.strip()]) <= 30
 
@@ -127,3 +137,13 @@ def test_the_format_and_the_filter_make_a_set(checkout, tokenizer_path, tmp_path
     assert (refused["reason"], refused["offset"]) == ("not_utf8", 3)
     found = run(checkout, "-m", "pipelines.inspect_shards", str(output), "--search=two lines")
     assert "One document↵of two lines." in found
+
+
+def test_the_rule_drops_documents(checkout, tmp_path):
+    texts = ["Plain text.", "BUY NOW", "ÆØÅ", "123", ""]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "in.jsonl").write_text(lines)
+    paths = [f"--input={tmp_path / 'in.jsonl'}", f"--output={tmp_path / 'corpus'}"]
+    run(checkout, "-m", "pipelines.build_corpus", "--max_capitals=0.3", *paths)
+    statistics = json.loads((tmp_path / "corpus" / "stats.json").read_text())
+    assert statistics["dropped"] == {"empty": 1, "shouting:capitals": 2}
