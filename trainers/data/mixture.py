@@ -29,6 +29,7 @@ from schemas.errors import UsageError
 from schemas.features import ROWS_OF
 from schemas.metadata import Schema
 from schemas.stores.store import is_url
+from schemas.typed_json import quote
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row
 from trainers.data.shard_set import ShardSet
@@ -126,12 +127,11 @@ class Mixture(BatchReader):
         self.weights = _shares([part.name for part in parts], weights)
         first, self.schema = parts[0], parts[0].schema
         for other in parts[1:]:
-            differences = _differences(self.schema, other.schema)
-            if differences:
+            difference = _difference(self.schema, other.schema)
+            if difference is not None:
                 raise UsageError(
-                    f"{first.name} and {other.name} cannot be mixed, since their rows do not mean "
-                    f"the same: {'; '.join(differences)}. Build one of them anew with the other's "
-                    "tokenizer and flags"
+                    f"{first.name} and {other.name} cannot be mixed: {difference}. Build one of "
+                    "them again with the other's tokenizer and flags"
                 )
         self.name = " + ".join(part.name for part in self.parts)
         self._turns = _turns(self.weights)
@@ -273,27 +273,27 @@ def take_turns(
     return set_index, own
 
 
-def _differences(one: Schema, other: Schema) -> List[str]:
-    """What differs in what a row means: `max_length: 128 in the first, 512 in the second`.
+def _difference(one: Schema, other: Schema) -> Optional[str]:
+    """The first thing that makes rows mean something else; None if they mean the same.
 
-    Encoding, file formats, packing, seed and splits may differ, and tasks whose rows are the same:
-    rows are read alike.
+    "max_length is 128 in the first and 512 in the second": the shapes of features follow from it.
+    Encoding, file format, packing, seed, splits, and tasks with the same rows may differ.
     """
+    names = (
+        *("max_length", "vocab_size", "tokenizer_sha256", "special_ids"),
+        *("all_special_ids", "static_masking", "max_masked"),
+    )
 
     def describe(schema: Schema) -> Dict[str, object]:
-        names = (
-            *("max_length", "vocab_size", "tokenizer_sha256", "special_ids"),
-            *("all_special_ids", "static_masking", "max_masked"),
-        )
         values: Dict[str, object] = {"task": ROWS_OF.get(schema.task, schema.task)}
         values.update((name, getattr(schema, name)) for name in names)
         values["classes"] = schema.parameters.get("classes")
-        values.update(("feature " + f.name, f"{f.dtype}{list(f.shape)}") for f in schema.features)
+        values.update((f"feature {f.name}", f"{f.dtype}{list(f.shape)}") for f in schema.features)
         return values
 
     first, second = describe(one), describe(other)
-    return [
-        f"{name}: {first.get(name, 'none')} in the first, {second.get(name, 'none')} in the second"
-        for name in {**first, **second}
-        if first.get(name) != second.get(name)
-    ]
+    for name in {**first, **second}:
+        values = first.get(name), second.get(name)
+        if values[0] != values[1]:
+            return "{} is {} in the first and {} in the second".format(name, *map(quote, values))
+    return None
