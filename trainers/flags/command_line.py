@@ -1,40 +1,84 @@
 """Command lines to flags and back, whatever groups the flags are in."""
 
 import dataclasses
+import difflib
 import shlex
 from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type, TypeVar
 
 import tyro
 
 from schemas.commands.flag_file import is_word, kinds_of, with_config
+from schemas.errors import UsageError
 from trainers.flags.run_flags import RunFlags
 
 Flags = TypeVar("Flags", bound=RunFlags)
 Group = TypeVar("Group")
-_OF_ALL = """
+_NOTE = """
 
-What is not given here (vocabulary, row length, special tokens, classes) comes from the set's \
-contract. --config=FILE.yaml holds flags; those of the command line win. trainers.use_model \
-metrics and exports what was trained, labels texts with it or continues them."""
+Vocabulary, row length, special tokens and classes come from the dataset's schema. \
+--config=FILE.yaml holds flags; those of the command line win. trainers.use_model evaluates, \
+exports and applies the trained model."""
+# How transformers spells a flag -> how it is spelled here; both are accepted.
+_SPELLINGS = {
+    "adam_beta1": "beta1",
+    "adam_beta2": "beta2",
+    "adam_epsilon": "epsilon",
+    "eval_steps": "evaluate_every",
+    "gradient_accumulation_steps": "accumulation",
+    "max_grad_norm": "clip_norm",
+    "max_steps": "steps",
+    "num_train_epochs": "epochs",
+    "output_dir": "output",
+    "save_steps": "checkpoint_every",
+    "save_total_limit": "keep_checkpoints",
+}
+# What the dataset fixes.
+_OF_DATASET = {
+    "max_length": "rows are as long as the dataset's; build another with build_shards {}",
+    "tokenizer": "the dataset has its own tokenizer; build another with build_shards {}",
+    "vocab_size": "it is that of the dataset's tokenizer; leave the flag out",
+}
 
 
 def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
     """The flags of a command line and of the file that its --config names.
 
     Raises:
-      UsageError: they make no sense, or see `schemas.commands.flag_file.with_config`.
-      SystemExit: after --help, and with 2 where there is no such flag.
+      UsageError: a flag is unknown or wrong, or see `schemas.commands.flag_file.with_config`.
+      SystemExit: 0 after --help, 2 if a value cannot be parsed.
     """
-    argv = with_config(argv, kind.entry, lambda: (kind,))
-    return parse_groups(argv, kind, prog=f"trainers.{kind.entry}", more=_OF_ALL)
+    argv = with_config(list(map(_respell, argv)), kind.entry, lambda: (kind,))
+    return parse_groups(argv, kind, prog=f"trainers.{kind.entry}", more=_NOTE)
 
 
 def parse_groups(argv: List[str], kind: Type[Group], *, prog: str, more: str = "") -> Group:
     """A dataclass of groups, whose names are not part of the flags; --help shows `more`, too."""
-    about, flat = f"{kind.__doc__ or ''}{more}", (tyro.conf.OmitArgPrefixes,)
-    return tyro.cli(
-        kind, args=argv, prog=prog, description=about, use_underscores=True, config=flat
+    flags, unknown = tyro.cli(
+        kind,
+        args=argv,
+        prog=prog,
+        description=f"{kind.__doc__ or ''}{more}",
+        return_unknown_args=True,
+        use_underscores=True,
+        config=(tyro.conf.OmitArgPrefixes,),
     )
+    if unknown:
+        raise UsageError(_describe_unknown(unknown[0], list(kinds_of(kind))))
+    return flags
+
+
+def _respell(argument: str) -> str:
+    """--max_grad_norm=1 -> --clip_norm=1."""
+    name, equals, value = argument.partition("=")
+    ours = _SPELLINGS.get(name[2:].replace("-", "_"))
+    return f"--{ours}{equals}{value}" if ours and name.startswith("--") else argument
+
+
+def _describe_unknown(argument: str, names: List[str]) -> str:
+    name = argument.partition("=")[0].lstrip("-").replace("-", "_")
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean --{near[0]}?" if near else "--help lists the flags"
+    return f"unknown flag {argument}: {_OF_DATASET.get(name, hint).format(argument)}"
 
 
 def flag_values(flags: Any) -> Dict[str, Any]:

@@ -229,8 +229,8 @@ class DecoderFlags(ModelFlags):
     model: Literal["tiny", "small", "base", "medium", "gpt2"] = "small"
     norm: Optional[Literal["pre", "post"]] = None
     """LayerNorm before each block, or after it (opt only, as OPT-350m). None: pre."""
-    tied: Optional[bool] = None
-    """Whether the output layer is the embedding. None: it is."""
+    tied: bool = True
+    """Use the embedding as the output layer, too. --init_from decides for published weights."""
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,12 @@ def _dimension_flags(flags: ModelFlags) -> Dict[str, Any]:
     """The fields of a configuration that a flag of the same name gives."""
     names = {field.name for field in fields(ModelConfig)} - {"family"}
     values = {name: getattr(flags, name, None) for name in sorted(names)}
+    if values["tied"]:  # the default: published weights may have an output layer of their own
+        del values["tied"]
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _must_agree(name: str, asked: object, value: object, where: str) -> None:
-    if asked not in (None, value):
-        raise UsageError(
-            f"--{name}={asked}, but the weights of {where} have {value}: leave the flag out"
-        )
+def _must_agree(name: str, flag: object, value: object, where: str) -> None:
+    if flag not in (None, value):
+        shown = f"--no_{name}" if flag is False else f"--{name}={flag}"
+        raise UsageError(f"{shown}, but the weights of {where} have {value}: leave the flag out")

@@ -83,7 +83,7 @@ def settings_of(flags: Any) -> list[Any]:
 
 @every
 def test_what_a_run_prints_and_writes_gives_it_again(flags, tmp_path):
-    """Every value of a choice of words: `--tied=False`, `--dropout=None`, `--no_verify`."""
+    """Every value of a choice of words: `--no_tied`, `--dropout=None`, `--no_verify`."""
     path = tmp_path / "config.yaml"
     settings = settings_of(flags)
     assert len(settings) > 20
@@ -300,7 +300,6 @@ def test_flags_of_a_file_may_have_hyphens_beside_them(flags, tmp_path):
     ("argument", "named"),
     [
         ("--steps=many", "--steps"),
-        ("--no_such_flag=3", "--no_such_flag"),
         ("--family=t5", "--family"),
         ("--model=huge", "--model"),
         ("--precision=float8", "--precision"),
@@ -313,6 +312,40 @@ def test_wrong_values_are_named(flags, argument, named, capfd):
         parse_flags(["--shards=set", argument], flags)
     said = "".join(capfd.readouterr()).replace("-", "_")
     assert named.replace("-", "_") in said and "Traceback" not in said
+
+
+UNKNOWN = [
+    ("--learning_rte=3", "did you mean --learning_rate?"),
+    ("--no_such_flag", "--help lists the flags"),
+    (
+        "--max-length=256",
+        "rows are as long as the dataset's; build another with build_shards --max-length=256",
+    ),
+    ("--vocab_size=3", "it is that of the dataset's tokenizer; leave the flag out"),
+]
+
+
+@every
+@pytest.mark.parametrize(("argument", "hint"), UNKNOWN)
+def test_an_unknown_flag_is_refused_in_one_line(flags, argument, hint):
+    with pytest.raises(UsageError) as refused:
+        parse_flags(["--shards=set", argument], flags)
+    assert str(refused.value) == f"unknown flag {argument}: {hint}"
+
+
+@every
+def test_spellings_of_transformers_are_accepted(flags, tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("steps: 3\n")
+    argv = [
+        f"--config={path}",
+        "--max_steps=5",
+        "--gradient-accumulation-steps=4",
+        "--eval_steps=7",
+    ]
+    values = flag_values(parse_flags([*argv, "--adam_beta1", "0.5"], flags))
+    found = [values[name] for name in ("steps", "accumulation", "evaluate_every", "beta1")]
+    assert found == [5, 4, 7, 0.5]
 
 
 ENTRIES = pytest.mark.parametrize("name", TRAINERS)

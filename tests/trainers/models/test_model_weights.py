@@ -672,7 +672,10 @@ def test_published_models(tmp_path):
     assert (
         plan_model(change_flags(decoders, norm="pre", tied=True), clm_schema()).config.layers == 2
     )
-    for more, said in ((dict(norm="post"), "--norm=post, but"), (dict(tied=False), "--tied=False")):
+    for more, said in (
+        (dict(norm="post"), "--norm=post, but"),
+        (dict(tied=False), "--no_tied, but"),
+    ):
         with pytest.raises(UsageError, match=f"{said}.*leave the flag out"):
             plan_model(change_flags(decoders, **more), clm_schema())
 
