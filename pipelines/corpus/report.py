@@ -1,7 +1,7 @@
-"""A finished corpus -> report.html: the funnel, samples, lengths, languages, hosts, clusters.
+"""Renders report.html of a corpus: funnel, samples, lengths, languages, hosts, clusters.
 
-The page is a function of the corpus' content alone. Hosts and documents are those of the rows with
-the smallest ids, which are a random sample.
+The page depends on the published corpus alone. Hosts and sample documents are those of the rows
+with the smallest ids, which are a random sample.
 """
 
 import re
@@ -21,8 +21,8 @@ from pipelines.corpus.metadata import DOCUMENTS, FORMATS, CorpusSchema, CorpusSt
 from pipelines.corpus.near_duplicates.steps import Cluster
 from pipelines.host.tables import columns_table
 from pipelines.inspection.report import sections
-from pipelines.inspection.report.content import cut_text, largest, meter, spaced
-from pipelines.inspection.report.flow_and_zipf import compact, flow
+from pipelines.inspection.report.content import compact, cut_text, largest, meter, spaced, tile
+from pipelines.inspection.report.flow_and_zipf import flow
 from pipelines.inspection.report.page import Sections, render_page
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of, visible
@@ -85,14 +85,14 @@ def _overview(content: CorpusContent) -> dict[str, Any]:
     files = [file for file in content.files if file.split == DOCUMENTS]
     return {
         "kind": "corpus",
-        "sentence": f"{number_of(total.documents, 'document')} of "
-        f"{number_of(content.statistics.documents_read, 'document')} read",
+        "sentence": f"{total.documents:,} of "
+        f"{number_of(content.statistics.documents_read, 'document')} kept",
         "tiles": {
-            "documents": compact(total.documents, 3),
-            "words": compact(total.words, 3),
-            "of text": decimal(total.text_bytes),
-            "files": compact(len(files), 3),
-            "on disk": decimal(sum(file.bytes for file in files)),
+            "documents": tile(total.documents),
+            "words": tile(total.words),
+            "text": decimal(total.text_bytes),
+            "file" if len(files) == 1 else "files": tile(len(files)),
+            "in files": decimal(sum(file.bytes for file in files)),
         },
     }
 
@@ -101,7 +101,7 @@ def _flows(content: CorpusContent) -> dict[str, Any]:
     """Where documents went, and bytes of text."""
     statistics, total = content.statistics, content.statistics.total()
     funnel = statistics.funnel
-    read, given, kept = "documents read", "bytes read", "kept"
+    read, given, kept = "read", "bytes read", "kept"
     reasons = [reason for reason, _ in largest(statistics.dropped, _LISTED)]
     documents = [(read, kept, total.documents)]
     documents += [(read, spaced(name), n) for name, n in largest(statistics.dropped, 8)]
@@ -110,7 +110,7 @@ def _flows(content: CorpusContent) -> dict[str, Any]:
     text += [(given, spaced(name), n) for name, n in largest(removed, 8)]
     colors = {read: "ink", given: "ink", kept: "blue", "edits": "violet"}
     colors |= {spaced(reason): drop_of(reason).color for reason in reasons}
-    return {"Documents": flow(documents, colors), "Text": flow(text, colors)}
+    return {"Documents": flow(documents, colors), "Bytes of text": flow(text, colors)}
 
 
 def _funnel(content: CorpusContent) -> dict[str, Any]:
@@ -200,12 +200,16 @@ def _figures(content: CorpusContent) -> list[dict[str, Any]]:
         low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
         span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
         title = f"{lengths[bin_]:,} documents of {span} words"
-        columns.append((compact(low), lengths[bin_], title, "blue"))
-    figures: list[dict[str, Any]] = [{"title": "Words of a document", "columns": columns}]
+        label = f"{low:,}" if low < 10_000 else compact(low)
+        columns.append((label, lengths[bin_], title, "blue"))
+    axis = "words in a document; a number is the lower bound of its bar"
+    figures: list[dict[str, Any]] = [
+        {"title": "Documents by length", "columns": columns, "axis": axis}
+    ]
     for name in _URLS:
         if name in content.sample.schema.names:
             hosts = Counter(map(_host, content.sample[name].to_pylist()))
-            title = f"Hosts of {number_of(len(content.sample), 'document')}"
+            title = f"Hosts in a sample of {number_of(len(content.sample), 'document')}"
             figures.append({"title": title, "columns": [], "rows": largest(hosts, _LISTED)})
     return figures
 
@@ -225,7 +229,7 @@ def _documents(content: CorpusContent) -> dict[str, Any]:
     rows = content.sample.slice(0, _SHOWN).to_pylist()
     shown = [name for name in content.schema.columns[2:] if name not in ("file", "record")]
     return {
-        "sentence": "Those with the smallest ids: a random sample.",
+        "sentence": "A random sample: the documents with the smallest ids.",
         "rows": [
             (row["id"][:8], ", ".join(cut_text(row[n], 80) for n in shown), cut_text(row["text"]))
             for row in rows
@@ -237,7 +241,7 @@ def _clusters(content: CorpusContent) -> dict[str, Any] | None:
     if not content.clusters:
         return None
     return {
-        "sentence": "Documents for which most near-duplicates were removed.",
+        "sentence": "Documents that were kept for the largest clusters of near-duplicates.",
         "rows": [
             (one.document[:8], f"{one.removed:,} removed", one.excerpt) for one in content.clusters
         ],
@@ -292,12 +296,12 @@ def _made(content: CorpusContent) -> dict[str, Any]:
 
 _SECTIONS: Sections = (
     ("", "overview", _overview),
-    ("Where it all went", "went", _flows),
-    ("Rule by rule", "removals", _funnel),
-    ("Counted by rules", "observed", _observed),
-    ("What is left", "observed", _figures),
-    ("Documents", "excerpts", _documents),
+    ("Documents and text", "went", _flows),
+    ("Removed by each rule", "removals", _funnel),
+    ("What the rules counted", "observed", _observed),
+    ("Corpus", "observed", _figures),
+    ("Sample documents", "excerpts", _documents),
     ("Largest clusters of near-duplicates", "excerpts", _clusters),
     ("Rejected input", "rejects", _rejects),
-    ("How it was made", "made", _made),
+    ("How to reproduce it", "made", _made),
 )

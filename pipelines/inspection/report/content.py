@@ -1,4 +1,4 @@
-"""What report.html is made of, and how its sections write numbers and names. Pure."""
+"""The data behind report.html, and how its sections write numbers and names. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,26 +16,26 @@ from schemas.statistics import ShardStatistics, Statistics
 
 @dataclass(frozen=True)
 class SetContent:
-    """All that the page is made of."""
+    """A dataset as the report needs it."""
 
     schema: Schema
     statistics: Statistics
     inputs: Inputs
-    files: Sequence[ManifestFile]  # of the manifest; the page is made of shards alone
+    files: Sequence[ManifestFile]  # the entries of the manifest for shards
     rejects: Rejects
-    token_counts: np.ndarray | None  # int64 [vocabulary], if they were counted
+    token_counts: np.ndarray | None  # int64 [vocab_size]; None if not counted
     samples: Mapping[str, Mapping[str, np.ndarray]]  # split to columns, as `sample_rows` reads them
     tokenizer: LoadedTokenizer
     config: bytes  # of config.yaml
 
     @cached_property
     def texts(self) -> TokenTexts:
-        """What turns the set's token ids into text."""
+        """Turns token ids of the dataset into text."""
         return TokenTexts(self.tokenizer)
 
     @cached_property
     def splits(self) -> dict[str, ShardStatistics]:
-        """Counts by split, those for training first; added up once for 65,536 shards."""
+        """Counts by split, training splits first; cached, since there may be 65,536 shards."""
         counted = self.statistics.splits()
         names = sorted(self.schema.splits, key=lambda name: (not name.startswith("train"), name))
         return {name: counted.get(name, ShardStatistics()) for name in names}
@@ -51,6 +51,22 @@ def number(value: float) -> str:
     return f"{value:,.0f}".replace("-", "−")
 
 
+def tile(count: int) -> str:
+    """Writes a count exactly up to a billion, then in four digits: 5,983; 1.235G."""
+    return number(count) if count < 1_000_000_000 else compact(count, 4)
+
+
+def compact(number: float, digits: int = 2) -> str:
+    """Writes a number with few digits and a unit: 950, 1.2k, 36k, 4.5M, 12G."""
+    for unit in ("", "k", "M", "G", "T"):
+        if number < 999.5:
+            whole = len(f"{number:.0f}")
+            text = f"{number:.{max(digits - whole, 0) if unit else 0}f}"
+            return (text.rstrip("0").rstrip(".") if "." in text else text) + unit
+        number /= 1000
+    return f"{number:,.0f}P"
+
+
 def percent(share: float) -> str:
     """0.9993 -> 99.93 %; never 100 % for what is less, nor 0 % for what is more."""
     if share in (0, 1):
@@ -63,17 +79,17 @@ def percent(share: float) -> str:
 
 
 def spaced(name: str) -> str:
-    """A name as words: min_words -> min words."""
-    return name.replace("_", " ")
+    """Writes a name as words: min_words -> min words, near_duplicates -> near-duplicates."""
+    return name.replace("near_dup", "near-dup").replace("_", " ")
 
 
 def cut_text(text: str, longest: int = 300) -> str:
-    """The beginning of a text that may be of any length."""
+    """Returns the text, or its first `longest` characters and an ellipsis."""
     return text if len(text) <= longest else text[:longest] + "…"
 
 
 def largest(counts: Mapping[str, int], most: int) -> list[tuple[str, int]]:
-    """The largest counts in order, those that are left as one: ("7 others", 30)."""
+    """Returns the largest counts in order, and the rest as one: ("7 others", 30)."""
     ordered = sorted(((n, c) for n, c in counts.items() if c), key=lambda item: (-item[1], item[0]))
     if len(ordered) <= most:
         return ordered
@@ -85,6 +101,6 @@ Bar = list[tuple[str, str, float]]
 
 
 def meter(count: int, most: int) -> Bar:
-    """A bar as long as the part of the longest one."""
+    """Returns a bar that shows `count` as a share of `most`."""
     share = count / (most or 1)
     return [("", "blue", share), ("", "", 1 - share)]

@@ -1,7 +1,7 @@
-"""Numbers -> the geometry of two figures: flows (Sankey) and a rank-frequency curve (Zipf). Pure.
+"""Computes the geometry of two figures: flows (Sankey) and a rank-frequency curve (Zipf). Pure.
 
-Across, a figure is stretched to the width of the page, in percent; its texts are HTML beside the
-curves, so that they stay legible on a phone. Down, lengths are pixels.
+Horizontal lengths are percent, since figures are as wide as the page; vertical lengths are pixels.
+Texts are HTML beside the curves, so that they stay legible on a phone.
 """
 
 import math
@@ -12,15 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipelines.inspection.report.content import compact
+
 _FLOW_HEIGHT = 190.0  # pixels of all that flows
-_LINE = 18.0  # pixels of a line of a label
-_LINE_LETTERS = 12  # a longer name may take two lines, and no more
+_SLOT = 40.0  # pixels, at least, for a node: its name and its count are two lines
 _CURVE_POINTS = 160
 _FIT_FROM, _FIT_COUNT = 10, 10  # ranks, and the least count, that a Zipf line is fitted to
 
 
 class Node(NamedTuple):
-    """One end of a flow; `kind` is a class of the style sheet, the last three are pixels."""
+    """One end of a flow; `kind` is a CSS class, and the last three are pixels."""
 
     name: str
     count: int
@@ -32,7 +33,7 @@ class Node(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """What came from where: ribbons between two columns of nodes."""
+    """Ribbons between two columns of nodes."""
 
     height: float
     left: tuple[Node, ...]
@@ -41,11 +42,11 @@ class Flow(NamedTuple):
 
 
 def flow(links: Sequence[tuple[str, str, int]], kinds: Mapping[str, str]) -> Flow | None:
-    """Lays out links (left name, right name, count) from top to bottom; None if nothing flows.
+    """Lays out links (left name, right name, count) from top to bottom; None if all counts are 0.
 
     Args:
-      links: what flows, in the order given; counts of 0 are left out.
-      kinds: name of a node to a class of the style sheet; ribbons have that of their right node.
+      links: in the order in which they are drawn; links with a count of 0 are not drawn.
+      kinds: CSS class by the name of a node; a ribbon has the class of its right node.
     """
     sides = Counter[str](), Counter[str]()
     for *names, count in links:
@@ -55,7 +56,7 @@ def flow(links: Sequence[tuple[str, str, int]], kinds: Mapping[str, str]) -> Flo
     if not total:
         return None
     scale = _FLOW_HEIGHT / total
-    height = max(sum(_slot(*item, scale) for item in (+side).items()) for side in sides)
+    height = max(sum(_slot(count, scale) for count in (+side).values()) for side in sides)
     left, right = (_nodes(+side, height, scale, kinds) for side in sides)
     leaves, arrives = ({node.name: node.top for node in side} for side in (left, right))
     ribbons = []
@@ -70,16 +71,16 @@ def flow(links: Sequence[tuple[str, str, int]], kinds: Mapping[str, str]) -> Flo
     return Flow(height, left, right, tuple(ribbons))
 
 
-def _slot(name: str, count: int, scale: float) -> float:
-    """Pixels that a node takes: its bar, or its name and the line of its count."""
-    return max(count * scale + 6, (3 if len(name) > _LINE_LETTERS else 2) * _LINE + 4)
+def _slot(count: int, scale: float) -> float:
+    """Returns the pixels that a node takes: its bar, or its two lines of text."""
+    return max(count * scale + 6, _SLOT)
 
 
 def _nodes(
     counts: Mapping[str, int], height: float, scale: float, kinds: Mapping[str, str]
 ) -> tuple[Node, ...]:
-    """Nodes one below the other, in the middle of `height`."""
-    slots = [_slot(*item, scale) for item in counts.items()]
+    """Returns nodes one below the other, centred in `height`."""
+    slots = [_slot(count, scale) for count in counts.values()]
     total, top = sum(counts.values()), (height - sum(slots)) / 2
     nodes = []
     for (name, count), slot in zip(counts.items(), slots, strict=True):
@@ -91,21 +92,21 @@ def _nodes(
 
 
 class Curve(NamedTuple):
-    """Frequency by rank, both on logarithmic scales; places are percent of the plot."""
+    """Frequency by rank, both on logarithmic scales; positions are percent of the plot."""
 
     points: str  # of an SVG polyline over 0..100 x 0..100
-    fit: str  # ends of the fitted line, which may be outside; "" if there was too little to fit
+    fit: str  # ends of the fitted line, possibly outside the plot; "" with too few points
     exponent: float  # s of frequency ~ rank ** -s
     fitted_to: int  # the last rank that was fitted
-    across: tuple[tuple[float, str], ...]  # (place, label) at powers of ten of the rank
+    across: tuple[tuple[float, str], ...]  # (position, label) at powers of ten of the rank
     down: tuple[tuple[float, str], ...]  # and of the count
 
 
 def zipf(counts: np.ndarray) -> Curve | None:
-    """The rank-frequency curve of the counts that are not 0; None if there are none.
+    """Computes the rank-frequency curve of all counts above 0; None if there are none.
 
-    The line is a least-squares fit in logarithms over points that stand evenly on the logarithm of
-    the rank, so that the many rare tokens do not outweigh all others.
+    The line is a least-squares fit in logarithms, over points spaced evenly in the logarithm of the
+    rank, so that the many rare tokens do not outweigh the rest.
     """
     ranked = np.sort(counts[counts > 0])[::-1]
     if not len(ranked):
@@ -122,7 +123,7 @@ def zipf(counts: np.ndarray) -> Curve | None:
     chosen = [p for rank, p in zip(ranks, curve, strict=True) if _FIT_FROM <= rank <= fitted_to]
     fit, slope = "", 0.0
     if len(chosen) >= 10:
-        # Of the standard library: its sums are exact, and so the same on every machine.
+        # The standard library sums exactly, and so the page is the same on every machine.
         slope, level = linear_regression(*zip(*chosen, strict=True))
         fit = draw((0, level), (wide, level + slope * wide))
     return Curve(
@@ -133,14 +134,3 @@ def zipf(counts: np.ndarray) -> Curve | None:
         across=tuple((100 * d / wide, compact(10**d)) for d in range(int(wide) + 1)),
         down=tuple((100 - 100 * d / high, compact(10**d)) for d in range(int(high) + 1)),
     )
-
-
-def compact(number: float, digits: int = 2) -> str:
-    """A number in few characters, with so many digits: 950, 1.2k, 36k, 4.5M, 12G."""
-    for unit in ("", "k", "M", "G", "T"):
-        if number < 999.5:
-            whole = len(f"{number:.0f}")
-            text = f"{number:.{max(digits - whole, 0) if unit else 0}f}"
-            return (text.rstrip("0").rstrip(".") if "." in text else text) + unit
-        number /= 1000
-    return f"{number:,.0f}P"

@@ -1,8 +1,8 @@
-"""A finished set -> report.html: one page that needs nothing but itself.
+"""Renders report.html: one self-contained page about a dataset or a corpus.
 
-The page is a function of the set's content alone, so that the same set has the same bytes wherever
-and however it was made. Each section is made by itself: one that fails is a notice in its place and
-a warning in the log, and no reason to lose a run.
+The page depends on the published content alone, so that the same data has the same page on every
+runner. A section that fails becomes a notice on the page and a warning in the log: a figure must
+not cost hours of work.
 """
 
 import logging
@@ -16,9 +16,8 @@ import jinja2
 
 from pipelines.inspection.report import content as set_content
 from pipelines.inspection.report import sections
-from pipelines.inspection.report.content import SetContent
+from pipelines.inspection.report.content import SetContent, compact
 from pipelines.inspection.report.examples import examples
-from pipelines.inspection.report.flow_and_zipf import compact
 from schemas.commands.terminal import visible
 
 REPORT = "report.html"
@@ -26,15 +25,15 @@ REPORT = "report.html"
 Sections = tuple[tuple[str, str, Callable[[Any], Any]], ...]
 _SECTIONS: Sections = (
     ("", "overview", sections.overview),
-    ("Where it all went", "went", sections.trace_flows),
-    ("Rows", "examples", examples),
-    ("Length of documents", "lengths", sections.lengths),
+    ("Documents and tokens", "went", sections.trace_flows),
+    ("First rows", "examples", examples),
+    ("Lengths", "lengths", sections.lengths),
     ("Packing", "packing", sections.packing),
     ("Masks, as measured", "masks", sections.masks),
     ("Classes", "classes", sections.classes),
     ("Tokens", "tokens", sections.tokens),
-    ("Documents left out", "rejects", sections.rejects),
-    ("How it was made", "made", sections.describe_making),
+    ("Rejected and filtered documents", "rejects", sections.rejects),
+    ("How to reproduce it", "made", sections.describe_making),
 )
 _log = logging.getLogger(__name__)
 
@@ -48,10 +47,10 @@ def render_page(sections: Sections, content: Any, kind: str) -> bytes:
     """Renders all sections of a page, and the page around them, as UTF-8.
 
     Args:
-      sections: title; the macro of sections.html.jinja that writes it; what gives its numbers, or
-        None where there are none.
-      content: what all sections are made of; its `schema` has a fingerprint and a version.
-      kind: of what the page shows.
+      sections: title, macro of sections.html.jinja, and the function that computes its numbers
+        (None: the page has no such section).
+      content: argument of these functions; its `schema` has a fingerprint and a version.
+      kind: the task, or "corpus".
     """
     macros = load_macros()
     written = []
@@ -59,7 +58,7 @@ def render_page(sections: Sections, content: Any, kind: str) -> bytes:
         try:
             data = make(content)
             body = getattr(macros, macro)(data) if data is not None else None
-        except Exception as error:  # a figure must not cost hours of work
+        except Exception as error:
             _log.warning("report.html lacks its section %r", heading, exc_info=True)
             body = macros.failed(f"{type(error).__name__}: {error}")
         if body:
@@ -95,7 +94,7 @@ def _environment() -> jinja2.Environment:
         bytecode_cache=_bytecode_cache(),
         trim_blocks=True,
         lstrip_blocks=True,
-        # Whatever comes from an input may hold control characters; jinja escapes the markup.
+        # Input may hold control characters; jinja escapes markup only.
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters.update(
@@ -105,7 +104,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _bytecode_cache() -> jinja2.BytecodeCache | None:
-    """Where Python keeps this very file compiled, if it may: compiling the page takes 0.1 s."""
+    """Caches compiled templates beside compiled Python, if writable: compiling takes 0.1 s."""
     folder = os.path.join(os.path.dirname(__file__), "__pycache__")
     return jinja2.FileSystemBytecodeCache(folder) if os.access(folder, os.W_OK) else None
 

@@ -1,7 +1,7 @@
-"""The numbers of report.html's sections, for the macros of sections.html.jinja. Pure.
+"""Computes the numbers of report.html's sections for the macros of sections.html.jinja. Pure.
 
-A section is None where the set has nothing of it. Tables are rows of cells: text, whole numbers,
-shares (float), and what is drawn in a cell, a `Bar`. A bar is a list of (name, class, share).
+A function returns None where the dataset has nothing for its section. Tables are rows of cells:
+text, whole numbers, shares (float) and bars. A `Bar` is a list of (name, CSS class, share).
 """
 
 import math
@@ -15,13 +15,15 @@ from rich.filesize import decimal
 from pipelines.inspection.report.content import (
     Bar,
     SetContent,
+    compact,
     cut_text,
     largest,
     meter,
     percent,
     spaced,
+    tile,
 )
-from pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
+from pipelines.inspection.report.flow_and_zipf import flow, zipf
 from pipelines.inspection.set_tables import length_bins
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
@@ -30,35 +32,35 @@ from schemas.commands.terminal import number_of
 from schemas.drops import BY_SHARD, drop_of
 from schemas.metadata import Schema
 
-_LISTED = 20  # inputs, reasons, classes, parameters: the rest is one line
-_TOKENS = 24  # listed of each kind
+_LISTED = 20  # inputs, reasons, classes, parameters; the rest is one line
+_TOKENS = 24  # most and least frequent ones that are listed
 _SHARD_BARS = 64
 
 
 def overview(content: SetContent) -> dict[str, Any]:
-    """What the set is, in a line and a few numbers."""
+    """The dataset in one line and a few numbers."""
     schema, total = content.schema, content.total
     made = f"in {number_of(total.rows, 'row')} of {schema.max_length:,} tokens"
     tiles = {
-        "documents": compact(total.documents, 3),
-        "tokens of text": compact(total.tokens, 3),
-        "rows": compact(total.rows, 3),
-        "of the places filled": percent(total.density(schema.row_tokens)),
-        "shards": compact(sum(schema.shards.values()), 3),
-        "on disk": decimal(sum(file.bytes for file in content.files if file.split)),
+        "documents": tile(total.documents),
+        "tokens of text": tile(total.tokens),
+        "rows": tile(total.rows),
+        "packing efficiency": percent(total.density(schema.row_tokens)),
+        "shards": tile(sum(schema.shards.values())),
+        "in shards": decimal(sum(file.bytes for file in content.files if file.split)),
     }
     if schema.holds_documents:
-        made = f"whole, as {' and '.join(schema.file_formats)}"
-        del tiles["of the places filled"]
+        made = f"in {' and '.join(schema.file_formats)} files"
+        del tiles["rows"], tiles["packing efficiency"]
     return {
-        "kind": f"shard set · {task_class(schema.task).title}",
+        "kind": f"dataset · {task_class(schema.task).title}",
         "sentence": f"{number_of(total.documents, 'document')} {made}",
         "tiles": tiles,
     }
 
 
 def describe_making(content: SetContent) -> dict[str, Any]:
-    """The command, the facts of the schema, the inputs, the features of a row."""
+    """The command, the schema, the input files and the features of a row."""
     schema, files = content.schema, content.inputs.files
     inputs = [(file.path, decimal(file.bytes)) for file in files[:_LISTED]]
     if len(files) > _LISTED:
@@ -78,7 +80,7 @@ def describe_making(content: SetContent) -> dict[str, Any]:
         facts[spaced(name)] = cut_text(_value(value))
     shards = ",".join(f"{split}:{count}" for split, count in sorted(schema.shards.items()))
     return {
-        # With the tokenizer and as many shards as the dataset has, whatever another machine has.
+        # The tokenizer and the number of shards of this dataset, whatever the machine.
         "command": "python -m pipelines.build_shards --config=DIR/config.yaml "
         f"--tokenizer=DIR/tokenizer.json --num_shards={shards} --output=NEW_DIR",
         "flags": [
@@ -106,9 +108,9 @@ def _value(value: Any) -> str:
 
 
 def trace_flows(content: SetContent) -> dict[str, Any]:
-    """Where documents and tokens went: the conservation equations as flows."""
+    """The conservation equations of documents and tokens, as flows."""
     total, splits, copies = content.total, content.splits, content.schema.mask_copies
-    read, reasons = "documents read", largest(content.statistics.dropped, 6)
+    read, reasons = "read", largest(content.statistics.dropped, 6)
     documents = [(read, split, counts.documents) for split, counts in splits.items()]
     documents += [(read, drop.title, total.dropped.get(drop.name, 0)) for drop in BY_SHARD]
     documents += [(read, spaced(reason), count) for reason, count in reasons]
@@ -123,7 +125,7 @@ def trace_flows(content: SetContent) -> dict[str, Any]:
         for source, count in sources.items()
         for split, counts in splits.items()
     ]
-    tokens.append(("text", "truncated", total.tokens_truncated))  # what was cut off was text
+    tokens.append(("text", "truncated", total.tokens_truncated))  # only text is truncated
     colors = {split: _color(split, content) for split in splits}
     of_documents = {read: "ink", **colors, **{drop.title: drop.color for drop in BY_SHARD}}
     of_documents |= {spaced(reason): drop_of(reason).color for reason, _ in reasons}
@@ -138,13 +140,13 @@ def _color(split: str, content: SetContent) -> str:
 
 
 def lengths(content: SetContent) -> dict[str, Any] | None:
-    """Documents by their number of tokens."""
+    """Documents, and their tokens, by the number of tokens in a document."""
     columns, shares = [], []
     cut, total = not content.schema.holds_documents, content.total
     for low, high, documents, tokens in length_bins(total):
-        label = str(low) if low < 10_000 else compact(low)
-        span, label = (f"{low:,}", label) if low >= high else (f"{low:,} to {high:,}", label + "–")
-        # Documents in the bins above the one of L are longer than a row.
+        label = f"{low:,}" if low < 10_000 else compact(low)
+        span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
+        # All documents in the bins above that of L are longer than a row.
         kind = "amber" if cut and low > content.schema.max_length else "blue"
         share = tokens / max(total.tokens, 1)
         title = f"{documents:,} documents of {span} tokens, {share:.1%} of all tokens"
@@ -164,16 +166,16 @@ def lengths(content: SetContent) -> dict[str, Any] | None:
 
 
 def packing(content: SetContent) -> dict[str, Any] | None:
-    """What the places of rows hold, and how rows spread over shards."""
+    """Text, special tokens and padding in rows, and rows per shard."""
     schema, bars = content.schema, []
     for split, counts in content.splits.items():
-        places = counts.rows * schema.row_tokens
-        if places:
+        positions = counts.rows * schema.row_tokens
+        if positions:
             special = counts.specials_added * schema.mask_copies
             parts = [
-                ("text", "blue", (counts.tokens_in_rows - special) / places),
-                ("special tokens", "violet", special / places),
-                ("padding", "grey", 1 - counts.tokens_in_rows / places),
+                ("text", "blue", (counts.tokens_in_rows - special) / positions),
+                ("special tokens", "violet", special / positions),
+                ("padding", "grey", 1 - counts.tokens_in_rows / positions),
             ]
             each = counts.segments / counts.rows
             bars.append((split, f"{counts.rows:,} rows, {each:.2f} segments each", parts))
@@ -190,7 +192,7 @@ def packing(content: SetContent) -> dict[str, Any] | None:
 
 
 def _shard_columns(content: SetContent) -> list[tuple[str, float, str, str]]:
-    """A bar a shard; of many shards, a bar for several neighbours, as high as their mean."""
+    """One bar per shard; with many shards, one bar per group of neighbours, at their mean."""
     shards, columns = content.statistics.shards, []
     together = math.ceil(len(shards) / _SHARD_BARS)
     names = sorted(shards)
@@ -208,7 +210,7 @@ def _shard_columns(content: SetContent) -> list[tuple[str, float, str, str]]:
 
 
 def masks(content: SetContent) -> dict[str, Any] | None:
-    """Mask rates as measured; None without static masks."""
+    """Mask rates as measured; None without static masking."""
     schema, masked = content.schema, content.total.masked
     if not schema.static_masking or not masked:
         return None
@@ -218,14 +220,16 @@ def masks(content: SetContent) -> dict[str, Any] | None:
         could = int(ordinary.sum()) * schema.mask_copies
         parts = [("masked", "ink", masked / could), ("not masked", "grey", 1 - masked / could)]
         bars.append(("ordinary tokens", f"{could:,} in all rows", parts))
-    looks = ("the mask token", "ink"), ("a random token", "amber"), ("kept as it was", "teal")
+    looks = ("the mask token", "ink"), ("a random token", "amber"), ("kept as it is", "teal")
     became = [_masks_became(sample, schema) for sample in content.samples.values()]
     rows, counts = sum(len(kinds) for kinds in became), np.zeros(3, np.int64)
     for kinds_BxK in became:
         counts += np.bincount(kinds_BxK.ravel(), minlength=4)[1:]
     if measured := int(counts.sum()):
         parts = [(*look, n / measured) for look, n in zip(looks, counts.tolist(), strict=True)]
-        bars.append(("what they became", f"{measured:,} masks in the first {rows:,} rows", parts))
+        bars.append(
+            ("masked tokens became", f"{measured:,} masks in the first {rows:,} rows", parts)
+        )
     return {
         "asked": schema.mask_rate,
         "unit": schema.mask_unit,
@@ -243,7 +247,7 @@ def _masks_became(sample: Mapping[str, np.ndarray], schema: Schema) -> np.ndarra
 
 
 def classes(content: SetContent) -> dict[str, Any] | None:
-    """Documents of each class, in all and by split; None without classes."""
+    """Documents by class, in total and by split; None without classes."""
     labels = content.total.labels
     if not labels:
         return None
@@ -253,7 +257,7 @@ def classes(content: SetContent) -> dict[str, Any] | None:
     for own in splits.values():
         left = sum(own.values())
         for row in rows:
-            # "5 others" is no class: what is left of the whole.
+            # "5 others" is not a class: it has the remainder.
             count = own.get(row[0], 0) if row[0] in labels else left
             left -= count
             row.append(count / sum(own.values()))
@@ -261,7 +265,7 @@ def classes(content: SetContent) -> dict[str, Any] | None:
 
 
 def tokens(content: SetContent) -> dict[str, Any] | None:
-    """Counts by rank, the most frequent tokens and the rarest; None if nobody counted."""
+    """Counts by rank, the most and the least frequent tokens; None if they were not counted."""
     counts = content.token_counts
     if counts is None or not counts.any():
         return None
@@ -293,13 +297,13 @@ def tokens(content: SetContent) -> dict[str, Any] | None:
 
 
 def rejects(content: SetContent) -> dict[str, Any] | None:
-    """Documents that were not used, by reason, with the first of each that was kept on record."""
+    """Rejected and filtered documents by reason, with the first one that rejects/ has of each."""
     read = content.statistics.documents_read
     return rejects_of(content.statistics.dropped, read, content.rejects)
 
 
 def rejects_of(dropped: Mapping[str, int], read: int, rejects: Rejects) -> dict[str, Any] | None:
-    """The same, of documents dropped by reason, documents read, and what is on record."""
+    """The same from counts by reason, the number of documents read, and rejects/."""
     number, first = sum(dropped.values()), rejects.first_of_reasons()
     if not number:
         return None
@@ -314,5 +318,5 @@ def rejects_of(dropped: Mapping[str, int], read: int, rejects: Rejects) -> dict[
 def _describe(reject: Reject | None) -> str:
     if reject is None:
         return ""
-    place = "" if reject.offset is None else f" at {reject.offset:,}"
-    return f"{cut_text(reject.path)}{place}: {cut_text(reject.detail)}"
+    where = "" if reject.offset is None else f" at {reject.offset:,}"
+    return f"{cut_text(reject.path)}{where}: {cut_text(reject.detail)}"

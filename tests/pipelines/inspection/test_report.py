@@ -288,9 +288,9 @@ def test_what_a_corpus_lost_rule_by_rule():
     funnel = Funnel(*given, removed=removed)
     page = f"</style>{load_macros().removals(removals(funnel, kept))}"
     text = _text(page.encode())
-    assert "Of 90 documents with 1,100 bytes and 218 words, 80 with 1,000 bytes and 200" in text
+    assert "80 of 90 documents were kept: 200 of 218 words and 1,000 of 1,100 bytes." in text
     rules = "min chars −1 −3 filter:&lt;b&gt; −6 −6 duplicates −3 −9"
-    assert f"rule documents left words left {rules}" in text
+    assert f"rule documents documents left words words left {rules}" in text
     assert "min chars : 1 of 1 document ffffffff short" in text
     widths = [float(found) for found in re.findall(r'flex: ([0-9.]+)" title="removed here', page)]
     due = [(1, 0), (3, 2), (6, 0), (6, 2), (3, 0), (9, 2)]
@@ -345,7 +345,7 @@ def test_what_rules_counted_besides():
     }
     text = _text(f"</style>{load_macros().observed(observed(counted))}".encode())
     assert "language &lt;nb&gt; 30 75.0 % en 10 25.0 %" in text
-    assert "near duplicate clusters 40 2 to 3 5 4 to 7 1 16 to 31" in text
+    assert "near-duplicate clusters 40 2 to 3 5 4 to 7 1 16 to 31" in text
     assert "edited c4 7 language" in text
     assert observed({}) is None
     assert by_number(counted["language"]) == []
@@ -374,8 +374,8 @@ def test_a_failing_section_is_told_and_the_others_are_there(tmp_path, monkeypatc
     ]
     monkeypatch.setattr(report_page, "_SECTIONS", tuple(sections))
     text = _text(report_html(_content(tmp_path / "set")))
-    assert "could not be made: ZeroDivisionError: &lt;oops&gt;" in text
-    assert "Length of documents" in text and "How it was made" in text
+    assert "could not be written: ZeroDivisionError: &lt;oops&gt;" in text
+    assert "Lengths" in text and "How to reproduce it" in text
     assert "report.html lacks its section 'Packing'" in caplog.text
 
 
@@ -451,6 +451,14 @@ def test_it_opens_in_chromium(browser, made, tmp_path, width, dark):
     assert browser.evaluate(
         "[...document.querySelectorAll('.flow p, .plot span, .tiles dd')].every("
         f"e => e.getBoundingClientRect().left >= 0 && e.getBoundingClientRect().right <= {width})"
+    )
+    # Every label is one line.
+    assert (
+        browser.evaluate(
+            "[...document.querySelectorAll('.flow p span, .flow b, .tiles dd, .tiles dt, .columns b')]"
+            ".filter(e => e.getBoundingClientRect().height > 36).map(e => e.textContent)"
+        )
+        == []
     )
     browser.screenshot(tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 50_000
