@@ -1394,7 +1394,7 @@ def documents_of(directory: Path) -> list[str]:
 
 def test_the_page_of_inputs_explains_every_reason():
     page = (ROOT / "docs/inputs.md").read_text(encoding="utf-8")
-    explained = page.partition("## Documents that are refused")[2].partition("\n## ")[0]
+    explained = page.partition("## Rejected documents")[2].partition("\n## ")[0]
     reasons = {reason for case in CASES.values() for reason in case.refused}
     assert {reason for reason in reasons if f"`{reason}`" not in explained} == set()
 
