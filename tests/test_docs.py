@@ -1,18 +1,28 @@
-"""README and docs/: short, without dead links or orphans, only flags and files that exist."""
+"""README and docs/: short, without dead links or orphans; flags, files and numbers that exist.
 
+A number on a page that the code determines stands behind a comment that names it, and
+`test_numbers_are_those_of_the_code` compares the two:
+
+    the suite has <!-- checked: benches -->25 benches
+"""
+
+import ast
+import math
 import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from tests.tools.places import ROOT
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-README_BYTES = 12_000
+README_BYTES = 8_192
 ENTRIES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for package in ("pipelines", "trainers")
@@ -24,12 +34,18 @@ TO_BEAM = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_
 OF_JOB_SERVER = {"max_bundle_size"}
 OF_OTHERS = {"worker_pool", "service_port"}
 NO_FLAGS = {"append", "whole_word_masking"}  # why there is none
+CHECKED = re.compile(r"<!-- checked: ([^>]*?) -->\s*")
+DEFAULT = re.compile(r"Default: (\S+)\.$")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
 COMMAND = re.compile(r"^(?:\$ )?python -m ([\w.]+)(.*)")
 # By who follows docs/extending.md.
-MADE_BY_READER = {"pipelines/tasks/prefix_lm.py", "pipelines/readers/formats/endoftext.py"}
-FLAGS_BY_READER = {"prefix_share"}
+MADE_BY_READER = {
+    "pipelines/tasks/prefix_lm.py",
+    "pipelines/readers/formats/endoftext.py",
+    "pipelines/corpus/rules/shouting.py",
+}
+FLAGS_BY_READER = {"prefix_share", "max_capitals"}
 
 
 def fences(text: str) -> list[str]:
@@ -79,6 +95,7 @@ def flags() -> dict[str, set[str]]:
     for (entry, _), text in zip(asked, texts, strict=True):
         known[entry] |= set(FLAG.findall(text))
     known["pipelines.build_shards"] |= FLAGS_BY_READER
+    known["pipelines.build_corpus"] |= FLAGS_BY_READER
     return known
 
 
@@ -149,7 +166,102 @@ def test_flags_that_are_named_exist(flags):
     known = set.union(*flags.values()) | flags_of_beam() | OF_OTHERS | NO_FLAGS
     for page in PAGES:
         for code in inline_code(page.read_text(encoding="utf-8")):
-            if COMMAND.match(code) or code.startswith(("pip ", "jq ", "pytest ")):
+            if COMMAND.match(code) or code.startswith(("pip ", "jq ", "pytest ", "hf ")):
                 continue
             unknown = set(FLAG.findall(code)) - known
             assert not unknown, f"{page.name}: `{code}` names {sorted(unknown)}"
+
+
+def numbers() -> dict[str, str]:
+    """What follows `<!-- checked: KEY -->` on a page, by key."""
+    from tests.benchmarks.run_all import SUITE  # each of these imports a package of its own
+    from tests.benchmarks.simulate_scale import Rates, costs
+    from tests.pipelines.build.test_bad_input import CASES
+    from tests.pipelines.runners.test_costs import REVIEWS
+
+    scale = costs(REVIEWS, Rates())
+    least, beyond = re.findall(r"3\.(\d+)", setup_keyword("python_requires"))
+    return {
+        "bad inputs": str(len(CASES)),
+        "benches": str(len(SUITE)),
+        "python": f"3.{least} to 3.{int(beyond) - 1}",
+        "scale: blocks": f"{scale.blocks:,}",
+        "scale: elements": f"{scale.elements / 1e9:.1f}e9",
+        "scale: largest shard": f"{scale.largest:.3f}",
+        "scale: shuffle": f"{scale.shuffle_bytes / 1e12:.2f} TB",
+        "scale: key": f"{scale.key_memory / 1e6:.0f} MB",
+        "scale: CPU hours": f"{scale.cpu_hours:.0f}",
+        "parameters: tiny": f"{parameters('tiny', 4_000, 256) / 1e6:.1f} million",
+        "parameters: small, 8,000": f"{parameters('small', 8_000, 512) / 1e6:.0f} million",
+        "parameters: small, 16,000": f"{parameters('small', 16_000, 1024) / 1e6:.0f} million",
+        "parameters: base": f"{parameters('base', 32_000, 1024) / 1e6:.0f} million",
+        "parameters: medium": f"{parameters('medium', 50_000, 1024) / 1e6:.0f} million",
+    }
+
+
+def parameters(model: str, vocab_size: int, max_positions: int) -> int:
+    """Weights of a GPT-2 of a row of `SIZES`."""
+    from trainers.models.model_config import ModelConfig
+    from trainers.models.plan_model import SIZES
+    from trainers.models.weights import shapes
+
+    config = ModelConfig.new(
+        family="gpt2", vocab_size=vocab_size, max_positions=max_positions, **SIZES[model]
+    )
+    return sum(math.prod(shape) for shape in shapes(config).values())
+
+
+def setup_keyword(name: str) -> str:
+    """The source of an argument of setup()."""
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    call = next(
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "setup"
+    )
+    return next(ast.unparse(item.value) for item in call.keywords if item.arg == name)
+
+
+def test_numbers_are_those_of_the_code():
+    known, used = numbers(), set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in CHECKED.finditer(text):
+            used.add(match[1])
+            assert match[1] in known, f"{page.name} names {match[1]!r}, which no test computes"
+            number = known[match[1]]
+            rest = text[match.end() :]
+            there = rest.startswith(number) and not re.match(r"[\d.,]*\d", rest[len(number) :])
+            assert there, f"{page.name}: {match[1]} is {number}, not {rest[: len(number) + 10]!r}"
+    assert used >= {"bad inputs", "python"}
+
+
+def test_the_readme_lists_every_extra_and_every_trainer():
+    text = README.read_text(encoding="utf-8")
+    extras = re.findall(r"'(\w+)':", setup_keyword("extras_require"))
+    trainers = [entry.split(".")[1] for entry in ENTRIES if entry.startswith("trainers.")]
+    assert [name for name in extras if f"`{name}`" not in text] == []
+    assert [name for name in trainers if name not in text] == []
+
+
+def test_ready_made_settings_are_listed():
+    names = [path.stem for path in (ROOT / "pipelines/configs").glob("*.yaml")]
+    text = (ROOT / "docs/inputs.md").read_text(encoding="utf-8")
+    assert len(names) > 5
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_the_picture_of_a_row_follows_the_format():
+    from schemas.features import positions_from_segments
+
+    texts = [
+        "".join(element.itertext())
+        for element in ElementTree.parse(ROOT / "docs/packed_row.svg").iter()
+        if element.tag.endswith("}text")
+    ]
+    tokens, *rest = [texts[4 + 16 * row : 20 + 16 * row] for row in range(4)]
+    segments, positions, weights = [np.array(row, np.int64) for row in rest]
+    assert positions_from_segments(segments[None]).tolist() == [positions.tolist()]
+    first = np.diff(segments, prepend=0) != 0
+    assert weights.tolist() == (~first & (segments > 0)).astype(int).tolist()
+    assert [token == "<pad>" for token in tokens] == (segments == 0).tolist()
+    ends = np.append(segments[1:], 0) != segments
+    assert [token == "</s>" for token in tokens] == (ends & (segments > 0)).tolist()
