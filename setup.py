@@ -113,6 +113,7 @@ setup(
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",
     ],
+    entry_points={"console_scripts": ["textmill = schemas.commands.textmill:main"]},
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["pipelines*", "schemas*", "trainers*"]),
     package_data={

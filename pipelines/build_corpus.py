@@ -2,12 +2,13 @@
 
 import tyro
 
-from pipelines.corpus.options import CorpusOptions
+from pipelines.corpus.options import HELP, CorpusOptions
 from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
+from schemas.commands.help import command_name, show_help
 
 build_or_find = import_later("pipelines.corpus.run:build_or_find")
 preflight_corpus = import_later("pipelines.runners.preflight.command:preflight_corpus")
@@ -15,15 +16,17 @@ preflight_corpus = import_later("pipelines.runners.preflight.command:preflight_c
 
 def main(argv: list[str]) -> None:
     """Parses the command line and builds the corpus, or finds it built."""
+    argv = with_config(
+        argv,
+        "build_corpus",
+        lambda: (CorpusOptions,),
+        check_unknown=lambda flags: check_arguments(flags, CorpusOptions),
+    )
+    show_help(argv, HELP, CorpusOptions)
     options, beam_arguments = tyro.cli(
         CorpusOptions,
-        prog="python -m pipelines.build_corpus",
-        args=with_config(
-            argv,
-            "build_corpus",
-            lambda: (CorpusOptions,),
-            check_unknown=lambda flags: check_arguments(flags, CorpusOptions),
-        ),
+        prog=command_name(HELP.module),
+        args=argv,
         return_unknown_args=True,
         use_underscores=True,
     )

@@ -23,31 +23,41 @@ from rich.text import Text
 
 from pipelines.runners.console import Console
 from schemas.commands.entry import run_entry
+from schemas.commands.help import Help, command_name, show_help
 from schemas.errors import DataError
 
 _LEAST_CHARACTERS = 40  # a shorter docstring repeats the name
 _console = Console()
 
 
+HELP = Help(
+    module="pipelines.demo",
+    about="Runs all steps on the documentation that comes with Python: text, corpus, tokenizer, "
+    "dataset, training. It prints each command before it runs.",
+    usage="",
+    example="--output=demo",
+    page="README.md",
+)
+
+
 @dataclass(frozen=True)
 class DemoOptions:
-    """From text to a training step, on what this computer has."""
+    """The flags of the demo."""
 
     output: str = "demo"
-    """Where corpus, tokenizer, shards and training run go."""
+    """Directory for the corpus, the tokenizer, the dataset and the training run."""
     steps: int = 300
-    """Training steps."""
+    """Number of training steps. 300 take a minute or two on a CPU."""
     vocab_size: int = 4000
-    """Token ids."""
+    """Tokens of the vocabulary."""
     max_length: int = 128
-    """Tokens in a row."""
+    """Tokens of a row."""
 
 
 def main(argv: list[str]) -> None:
     """Runs the commands one after another, and prints what they wrote."""
-    options = tyro.cli(
-        DemoOptions, args=argv, prog="python -m pipelines.demo", use_underscores=True
-    )
+    show_help(argv, HELP, DemoOptions)
+    options = tyro.cli(DemoOptions, args=argv, prog=command_name(HELP.module), use_underscores=True)
     began = time.monotonic()
     raw = Path(options.output) / "raw.jsonl"
     with _console.working("reading the standard library's docstrings ..."):

@@ -7,8 +7,9 @@ name and the same order of rows; export.json is written last and tells what was 
 import tyro
 
 from pipelines.host.unused import leave_out_pandas
-from pipelines.inspection.options import ExportOptions
+from pipelines.inspection.options import EXPORT_HELP, ExportOptions
 from schemas.commands.entry import import_later, run_entry
+from schemas.commands.help import command_name, show_help
 
 # Imports pyarrow and tokenizers.
 export_set = import_later("pipelines.inspection.export_set:export_set")
@@ -16,8 +17,9 @@ export_set = import_later("pipelines.inspection.export_set:export_set")
 
 def main(argv: list[str]) -> None:
     """Exports what a command line asks for, or finds it exported."""
+    show_help(argv, EXPORT_HELP, ExportOptions)
     options = tyro.cli(
-        ExportOptions, prog="python -m pipelines.export", args=argv, use_underscores=True
+        ExportOptions, prog=command_name(EXPORT_HELP.module), args=argv, use_underscores=True
     )
     leave_out_pandas()
     export_set(options)

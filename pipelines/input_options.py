@@ -10,10 +10,10 @@ from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.sources import AUTO, Source
 
 _INPUT_HELP = (
-    "What to read; may be given more than once. A corpus of build_corpus, a file, a glob (with ** "
-    "and {a,b}), a directory, @LIST.txt of such, or hf:PATH_OR_NAME[:CONFIG][:SPLIT]. Text, JSON "
-    "Lines, CSV, TSV and SQuAD's JSON, plain or .gz, .zst, .bz2, .xz; Parquet; Arrow; in "
-    "build_corpus WARC and HTML. Fields have names: --text_field=..."
+    "File, directory, glob, corpus, @LIST.txt of these, or hf:NAME[:CONFIG][:SPLIT]; repeatable. "
+    "Globs may hold ** and {a,b}. Formats: text, JSON Lines, CSV, TSV and SQuAD's "
+    "JSON, plain or compressed (.gz, .zst, .bz2, .xz); Parquet; Arrow; in build_corpus also WARC "
+    "and HTML."
 )
 _FORMATS = "|".join((AUTO, *FORMATS))
 
@@ -23,18 +23,22 @@ class InputFlags:
     """What is read."""
 
     input: Annotated[
-        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(help=_INPUT_HELP)
+        tuple[str, ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(help=_INPUT_HELP, metavar="PATH"),
     ] = ()
     document: Literal["line", "paragraph", "file"] = "line"
-    """What is a document in a text file. No word goes on into the next."""
+    """The unit of a text file that becomes one document. Use file for prose, whose lines are not
+    documents of their own; paragraphs end at blank lines."""
     input_format: Annotated[str, tyro.conf.arg(metavar=_FORMATS)] = AUTO
-    """Of all files; auto goes by their names."""
+    """Format of all input files. auto recognizes each file by its name; name a format when the
+    names mislead."""
     max_document_bytes: int = MAX_DOCUMENT_BYTES
-    """Refuse a longer document, or the line that holds it: memory is then bounded, whatever the
-    input. One of 100 MB takes 0.9 GB more than a small one, and up to 3.4 GB more where it is a
-    single word."""
+    """Largest document in bytes; longer ones are rejected, so that memory stays bounded. A document
+    of 100 MB takes 0.9 GB of memory, up to 3.4 GB if it is a single word."""
     max_rejects: int = 1000
-    """Fail if more documents than this are refused; -1 for no limit."""
+    """Number of rejected documents (bad input) above which the run fails; -1 for no limit. Each is
+    listed in rejects/ with its file and position."""
 
     def source(self, roles: tuple[Role, ...], patterns: tuple[str, ...] | None = None) -> Source:
         """What to read.

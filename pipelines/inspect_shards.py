@@ -8,8 +8,9 @@ import sys
 import tyro
 
 from pipelines.host.unused import leave_out_pandas
-from pipelines.inspection.options import InspectOptions
+from pipelines.inspection.options import INSPECT_HELP, InspectOptions
 from schemas.commands.entry import import_later, run_entry
+from schemas.commands.help import command_name, show_help
 
 # Imports pyarrow and tokenizers.
 show_sets = import_later("pipelines.inspection.show_sets:show_sets")
@@ -17,8 +18,9 @@ show_sets = import_later("pipelines.inspection.show_sets:show_sets")
 
 def main(argv: list[str]) -> None:
     """Shows what a command line asks for."""
+    show_help(argv, INSPECT_HELP, InspectOptions)
     options = tyro.cli(
-        InspectOptions, prog="python -m pipelines.inspect_shards", args=argv, use_underscores=True
+        InspectOptions, prog=command_name(INSPECT_HELP.module), args=argv, use_underscores=True
     )
     leave_out_pandas()
     if code := show_sets(options):

@@ -5,22 +5,22 @@ import tyro
 from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
-from pipelines.train.options import TokenizerOptions
+from pipelines.train.options import HELP, TokenizerOptions
 from schemas.commands.entry import run_entry, want_addresses
 from schemas.commands.flag_file import with_config
+from schemas.commands.help import command_name, show_help
 
 
 def main(argv: list[str]) -> None:
     """Parses the command line and trains the tokenizer, or finds it trained."""
+    argv = with_config(
+        argv, "train_tokenizer", lambda: (TokenizerOptions,), check_unknown=_refuse_unknown
+    )
+    show_help(argv, HELP, TokenizerOptions)
     options, beam_arguments = tyro.cli(
         TokenizerOptions,
-        prog="python -m pipelines.train_tokenizer",
-        args=with_config(
-            argv,
-            "train_tokenizer",
-            lambda: (TokenizerOptions,),
-            check_unknown=_refuse_unknown,
-        ),
+        prog=command_name(HELP.module),
+        args=argv,
         return_unknown_args=True,
         use_underscores=True,
     )

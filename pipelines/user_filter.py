@@ -28,8 +28,10 @@ _MOST_REASONS = 100  # of one block: more are no reasons but remarks
 FilterFlag = Annotated[
     str,
     tyro.conf.arg(
-        help='package.module:function, called with each document as a dict of its roles ({"text": '
-        '"..."}) after all other rules; returns why the document is dropped, or None to keep it.'
+        help="Your own rule, as package.module:function. Textmill calls it with each document "
+        '({"text": "..."}) after all other rules; a string that it returns is the reason to drop '
+        "the document.",
+        metavar="MODULE:FUNCTION",
     ),
 ]
 

@@ -9,8 +9,9 @@ import time
 import tyro
 
 from pipelines.host.unused import leave_out_pandas
-from pipelines.inspection.options import VerifyOptions
+from pipelines.inspection.options import VERIFY_HELP, VerifyOptions
 from schemas.commands.entry import import_later, run_entry
+from schemas.commands.help import command_name, show_help
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError
 
@@ -21,8 +22,9 @@ is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
 
 def main(argv: list[str]) -> None:
     """Verifies the sets of a command line."""
+    show_help(argv, VERIFY_HELP, VerifyOptions)
     options = tyro.cli(
-        VerifyOptions, prog="python -m pipelines.verify", args=argv, use_underscores=True
+        VerifyOptions, prog=command_name(VERIFY_HELP.module), args=argv, use_underscores=True
     )
     leave_out_pandas()
     # Imports numba and tokenizers, 1 s that --help spares.

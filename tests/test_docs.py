@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from schemas.commands.textmill import COMMANDS as NAMES
 from tests.tools.places import ROOT
 
 README = ROOT / "README.md"
@@ -38,7 +39,7 @@ CHECKED = re.compile(r"<!-- checked: ([^>]*?) -->\s*")
 DEFAULT = re.compile(r"Default: (\S+)\.$")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
-COMMAND = re.compile(r"^(?:\$ )?python -m ([\w.]+)(.*)")
+COMMAND = re.compile(r"^(?:\$ )?(?:python -m ([\w.]+)|textmill ((?:train )?[a-z][\w-]*))(.*)")
 # By who follows docs/extending.md.
 MADE_BY_READER = {
     "pipelines/tasks/prefix_lm.py",
@@ -64,10 +65,14 @@ def inline_code(text: str) -> list[str]:
 
 
 def commands(text: str) -> list[tuple[str, str]]:
-    """(module, arguments) of each `python -m ...` that a page shows."""
+    """(module, arguments) of each `python -m ...` and `textmill ...` that a page shows."""
     lines = [line for code in fences(text) for line in code.replace("\\\n", " ").split("\n")]
     found = [COMMAND.match(line.strip()) for line in [*lines, *inline_code(text)]]
-    return [(match[1], match[2].split(" #")[0]) for match in found if match]
+    return [
+        (match[1] or NAMES.get(match[2], (match[2],))[0], match[3].split(" #")[0])
+        for match in found
+        if match
+    ]
 
 
 def anchors(text: str) -> set[str]:
@@ -85,13 +90,13 @@ def links(page: Path) -> list[tuple[Path, str]]:
 
 @pytest.fixture(scope="module")
 def flags() -> dict[str, set[str]]:
-    """Flags of each entry, as its --help has them; of build_shards with those of all tasks."""
-    asked = [(entry, "--help") for entry in ENTRIES]
+    """Flags of each entry, as its --help=all has them; of build_shards with those of all tasks."""
+    asked = [(entry, "--help=all") for entry in ENTRIES]
     tasks = ("clm", "chat", "classification", "qa", "span_corruption", "tokens")
-    asked += [("pipelines.build_shards", f"--task={task} --help") for task in tasks]
+    asked += [("pipelines.build_shards", f"--task={task} --help=all") for task in tasks]
     with ThreadPoolExecutor(2) as pool:
         texts = list(pool.map(lambda words: show_help(*words), asked))
-    known: dict[str, set[str]] = {entry: {"config"} for entry in ENTRIES}
+    known: dict[str, set[str]] = {entry: {"config", "help"} for entry in ENTRIES}
     for (entry, _), text in zip(asked, texts, strict=True):
         known[entry] |= set(FLAG.findall(text))
     known["pipelines.build_shards"] |= FLAGS_BY_READER

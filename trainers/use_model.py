@@ -26,6 +26,7 @@ from typing_extensions import Annotated
 
 from schemas.commands.entry import run_entry, want_addresses
 from schemas.commands.flag_file import kinds_of
+from schemas.commands.help import Help, command_name
 from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
 from trainers.data.mixture import Mixture, shards_name
@@ -42,7 +43,15 @@ from trainers.run.start import export_weights
 from trainers.run.trained import Trained, find_trained
 from trainers.tasks.language_models import GenerationFlags
 
-PROG = "trainers.use_model"
+HELP = Help(
+    module="trainers.use_model",
+    about="Evaluates a trained model, exports it, labels texts with it or continues a text.",
+    usage="RUN",
+    example="run --evaluate --validation_split=test",
+    page="docs/trainers.md",
+    common="checkpoint evaluate export predict predictions generate temperature shards "
+    "validation_split batch_size",
+)
 TRAINERS = ("flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier")
 
 
@@ -85,12 +94,16 @@ class UseFlags:
 
 def main(argv: List[str]) -> None:
     """Finds the model, then does what the command line asks for."""
-    arguments = [argument for argument in argv if argument not in ("-h", "--help")]
+    arguments = [word for word in argv if word != "-h" and not word.startswith("--help")]
     if not arguments or arguments[0].startswith("-"):
-        parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), prog=PROG)
+        parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), HELP)
         raise UsageError("RUN comes first: python -m trainers.use_model RUN --evaluate")
     first, _ = tyro.cli(
-        UseFlags, prog=PROG, args=arguments, use_underscores=True, return_unknown_args=True
+        UseFlags,
+        prog=command_name(HELP.module),
+        args=arguments,
+        use_underscores=True,
+        return_unknown_args=True,
     )
     with errors_in_words(Path(first.run), "Mend that, then ask again"):
         trained = find_trained(first.run, first.checkpoint)
@@ -127,7 +140,7 @@ def parse_use(
     """What is asked for; flags of rows, computation and task are the run's where none is given."""
     flags = flags_of(trained, trainer)
     kind = _groups_of(flags, writes=trainer.write_text is not None)
-    parsed = parse_groups(argv, kind, prog=PROG)
+    parsed = parse_groups(argv, kind, HELP)
     flags = replace(flags, **{name: getattr(parsed, name) for name in _OF_TRAINER})
     return parsed.use, flags, getattr(parsed, "generation", GenerationFlags())
 
@@ -142,9 +155,7 @@ def _groups_of(flags: RunFlags, *, writes: bool) -> Any:
         fields.append(("generation", GenerationFlags, GenerationFlags()))
     groups = {name: getattr(flags, name) for name in _OF_TRAINER}
     fields += [(name, type(group), group) for name, group in groups.items()]
-    kind: Any = make_dataclass("UseModel", fields, frozen=True)
-    kind.__doc__ = "Metrics a trained model, exports it, labels texts or continues one."
-    return kind
+    return make_dataclass("UseModel", fields, frozen=True)
 
 
 def use_model(

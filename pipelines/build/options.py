@@ -15,6 +15,7 @@ from pipelines.readers.sources import Block, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from pipelines.writers.document_formats.document_format import refuse_formats
+from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help, command_name, show_help
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.manifest import FORMAT_VERSION
@@ -29,27 +30,51 @@ N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
 _SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
 _FORMATS_HELP = (
-    "array_record for random access, tfrecord for tf.data, or both. Of --task=tokens one or more, "
-    f"with commas between them: {', '.join(DOCUMENT_FORMATS)}."
+    "File format of the shards: array_record (random access), tfrecord (tf.data) or both. For "
+    f"--task=tokens one or more of {', '.join(DOCUMENT_FORMATS)}, separated by commas."
 )
+_SplitInput = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="PATH")]
 _MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
+
+HELP = Help(
+    module="pipelines.build_shards",
+    about="Tokenizes documents and packs them into rows of a fixed length, as a dataset for "
+    "trainers.",
+    usage="--input=PATH --tokenizer=PATH --output=DIR",
+    example="--task=clm --input=corpus --tokenizer=tokenizer --output=shards --max_length=1024",
+    page="docs/build_shards.md",
+    common="document task max_length splits num_shards overwrite resume dry_run "
+    "text_field packing static_masking mask_rate bos eos messages_field chat_template train_on "
+    "label_field classes truncation question_field context_field answers_field "
+    "noise_density mean_span_length",
+    groups={
+        "Input: documents": "reading filter",
+        "Output: the dataset": "tokenizer output task max_length file_format encoding seed",
+        "Task: flags of the chosen --task": "settings",
+        "Splits: their shares and shards": "splitting",
+        "Run: how the command runs": "run",
+    },
+    note=f"{CONFIG_NOTE} {BEAM_NOTE}",
+)
 
 
 @dataclass(frozen=True)
 class SplitFlags:
     """Which documents go to which split, and a split's shards."""
 
-    splits: str = "train:0.98,validation:0.02"
-    """Names and shares; a document's content decides where it goes."""
-    num_shards: str = "auto"
-    """Shards of the largest split (others in proportion), or name:number for each split."""
-    train_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """In place of --input and --splits: files of the split train. Documents that are in another
-    split too are taken out of it."""
-    validation_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files of the split validation."""
-    test_input: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files of the split test."""
+    splits: Annotated[str, tyro.conf.arg(metavar="NAME:SHARE,...")] = "train:0.98,validation:0.02"
+    """Names of the splits and their shares. The hash of a document's text decides its split, so
+    equal documents never end up in two."""
+    num_shards: Annotated[str, tyro.conf.arg(metavar="N|NAME:N,...")] = "auto"
+    """Number of shards of the largest split, or of each. The default is one for each 32 MiB of
+    input, rounded up to a power of two."""
+    train_input: _SplitInput = ()
+    """Files of the training split, in place of --input and --splits; repeatable. Documents that
+    another split holds too are removed from it."""
+    validation_input: _SplitInput = ()
+    """Files of the validation split; repeatable."""
+    test_input: _SplitInput = ()
+    """Files of the test split; repeatable."""
 
     def given(self) -> dict[str, tuple[str, ...]]:
         """Inputs by split, where each split has its own."""
@@ -110,49 +135,48 @@ class SplitFlags:
 
 @dataclass(frozen=True)
 class RunFlags:
-    """How the command runs; no flag of these changes a byte of the dataset."""
+    """How the command runs; none of these flags changes a byte of the dataset."""
 
     shuffle_by: Literal["auto", "files", "runner"] = "auto"
-    """What carries tokens from blocks to shards: scratch files on one machine, or the runner."""
+    """How tokens get from the workers that read to those that write: scratch files on one machine,
+    or the runner's shuffle on a cluster. auto chooses."""
     overwrite: bool = False
-    """Replace what another run left in the output directory."""
+    """Replace the output of another run."""
     resume: bool = False
-    """Keep finished shards if the run dies, and go on with those that an earlier one left."""
+    """Keep finished shards if the run dies, and reuse those that an earlier run with --resume
+    left."""
     dry_run: bool = False
-    """Print the plan and stop."""
+    """Print the plan (documents, tokens, shards, disk, memory, time) and stop."""
     preflight: bool = False
-    """Look for what would fail on the runner (flags, buckets, packages, keys, memory) and stop."""
+    """Check what could fail on the runner (flags, buckets, packages, keys, memory) and stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions(Generic[T]):
-    """Documents in, packed and masked shards out.
+    """The flags of build_shards: T is the class of the task's own."""
 
-    build_corpus cleans text, and --input takes the corpus that it leaves. Each task has flags of
-    its own: --task=clm --help shows those of clm. Flags that are not listed go to Beam
-    (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags; those of the command
-    line win.
-    """
-
-    tokenizer: str
-    """A tokenizer.json, or a directory that holds one (or vocab.json and merges.txt): a model's,
-    one of train_tokenizer, another shard set."""
+    tokenizer: Annotated[str, tyro.conf.arg(metavar="PATH")]
+    """A tokenizer.json, or a directory that holds one, or vocab.json and merges.txt. It may come
+    from train_tokenizer, a published model or another dataset."""
     output: str
-    """The directory of the shard set."""
-    task: Annotated[str, tyro.conf.arg(help=f"What the rows are for: {', '.join(TASKS)}.")] = "mlm"
+    """Directory or URL of the dataset."""
+    task: Annotated[str, tyro.conf.arg(metavar="|".join(TASKS))] = "mlm"
+    """What a model learns from the rows. Each task has flags of its own: --task=clm --help."""
     max_length: int = 128
-    """Tokens a row, at most 65,535: a place in a row is stored in 16 bits."""
+    """Tokens of a row, at most 65,535. The cost of attention grows with its square, but longer rows
+    cut fewer documents."""
     filter: FilterFlag = ""
     seed: int = 0
-    """Of every random choice."""
+    """Seed of every random choice. Another one gives other masks and another order of rows."""
     file_format: Annotated[str, tyro.conf.arg(help=_FORMATS_HELP)] = "array_record"
     encoding: Literal["bytes", "int64_list"] = "bytes"
-    """How a feature is stored in tf.train.Example: one blob, or the classic list."""
+    """How tf.train.Example holds a feature: a blob of bytes, or the classic list of integers, which
+    any reader of TFRecord decodes but which is larger."""
     reading: Reading = InputFlags()
     splitting: tyro.conf.OmitArgPrefixes[SplitFlags] = SplitFlags()
     run: tyro.conf.OmitArgPrefixes[RunFlags] = RunFlags()
     settings: tyro.conf.OmitArgPrefixes[T]
-    """The task's own flags."""
+    """The flags of the task."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
@@ -272,9 +296,10 @@ def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
     names.add_argument("--task", default="mlm")
     chosen = names.parse_known_args(argv)[0].task
     of_chosen = task_class(chosen)
+    show_help(argv, HELP, BuildOptions, settings=of_chosen)
     options, others = tyro.cli(
         BuildOptions[of_chosen],
-        prog="python -m pipelines.build_shards",
+        prog=command_name(HELP.module),
         args=argv,
         return_unknown_args=True,
         use_underscores=True,

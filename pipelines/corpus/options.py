@@ -12,12 +12,39 @@ from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
 from pipelines.input_options import InputFlags, Reading
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source
+from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from schemas.errors import UsageError
 
 PARAGRAPHS = "duplicate_paragraphs"  # the reason of documents that lose all, and of edits
 _MOST_FILES = 65_536
 _FILE_BYTES = 64 << 20  # of input, a file: a step holds the text of one
 _OWN_COLUMNS = ("id", "text", "file", "record", "digest", "words", "copies")
+
+
+HELP = Help(
+    module="pipelines.build_corpus",
+    about="Cleans, filters and deduplicates text; writes a corpus, files of documents.",
+    usage="--input=PATH --output=DIR",
+    example="--input='crawl/*.warc.gz' --output=corpus --keep_fields=url,date "
+    "--language=en:0.65 --quality=gopher,c4 --near_duplicates=jaccard:0.8",
+    page="docs/build_corpus.md",
+    common="document text_field keep_fields normalize quality language pii "
+    "near_duplicates decontaminate overwrite dry_run",
+    groups={
+        "Input: documents and their fields": "reading text_field keep_fields html",
+        "Output: the corpus": "output file_format num_files keep_source",
+        "Filters: which documents stay": "normalize quality language sizes url_blocklist filter "
+        "keep_rejects",
+        "Gopher: rules for English (Rae et al. 2021), all set by --quality=gopher": "gopher",
+        "C4: rules for English (Raffel et al. 2020), all set by --quality=c4": "c4",
+        "FineWeb: rules for English (Penedo et al. 2024), all set by --quality=fineweb": "fineweb",
+        "Personal data: placeholders for addresses and numbers": "pii",
+        "Near-duplicates: similar documents and paragraphs": "near duplicate_paragraphs",
+        "Decontamination: no text of evaluation sets": "decontamination",
+        "Run: how the command runs": "shuffle_by overwrite dry_run preflight",
+    },
+    note=f"{CONFIG_NOTE} Ready: fineweb, c4, gopher, multilingual. {BEAM_NOTE}",
+)
 
 
 @dataclass(frozen=True)
@@ -50,28 +77,25 @@ class ParagraphRule:
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """Documents in, documents out: text that is cleaned, deduplicated and sorted by hash.
-
-    build_shards and train_tokenizer take the corpus as --input. Flags that are not listed go to
-    Beam (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags, and the recipes
-    fineweb, c4, gopher and multilingual do; flags of the command line win.
-    """
+    """The flags of build_corpus."""
 
     output: str
-    """The directory of the corpus."""
+    """Directory or URL of the corpus. build_shards and train_tokenizer take it as --input."""
     reading: Reading = InputFlags()
     text_field: str = "text"
-    """The field with the text; a.b is the field b of the field a."""
+    """Field that holds the text; a.b is field b inside field a. Text files have no fields."""
     keep_fields: str = ""
-    """Other fields that the corpus keeps, such as url,date,label. NAME:FIELD keeps the field FIELD
-    as the column NAME."""
+    """Other fields to keep as columns of the corpus, such as url,date,label. NAME:FIELD renames the
+    field to NAME."""
     keep_source: bool = False
-    """Keep the file and the place of each document, as columns file and record."""
+    """Add the columns file and record: where each document was read. The corpus then depends on how
+    the input is cut into files."""
     html: Annotated[
         Literal["main", "all", "trafilatura"],
         tyro.conf.arg(
-            help="What of web pages (WARC, HTML files) is text: their main content, all of it, or "
-            "what trafilatura takes, which is slower. Needs the extra [web]."
+            help="Text to take from web pages (WARC, HTML): the main content, all text, or what "
+            "trafilatura extracts. trafilatura is the slowest; all three need an extra, [web] or "
+            "[trafilatura]."
         ),
     ] = "main"
     filters: Annotated[Filters, tyro.conf.arg(name="", help="Which documents are kept.")] = Filters(
@@ -82,24 +106,25 @@ class CorpusOptions:
         str | None,
         tyro.conf.arg(
             metavar="paragraph:N|line:N",
-            help="Remove paragraphs (between blank lines) or lines that stand in more than N "
-            "documents from all documents but the first.",
+            help="Remove paragraphs or lines that occur in more than N documents, except from one "
+            "of them. Use it against cookie notices, licences and navigation; blank lines "
+            "separate paragraphs.",
         ),
     ] = None
     file_format: Literal["parquet", "jsonl"] = "parquet"
-    """parquet (zstd), or jsonl for JSON Lines in .jsonl.zst."""
-    num_files: str = "auto"
-    """Files of the corpus; auto takes one for 64 MB of input, for 21 MB where it is compressed."""
-    shuffle_by: Annotated[
-        Literal["auto", "files", "runner"],
-        tyro.conf.arg(help="What carries data between workers: scratch files, or the runner."),
-    ] = "auto"
+    """File format of the corpus: Parquet, or JSON Lines, both compressed with zstd."""
+    num_files: Annotated[str, tyro.conf.arg(metavar="N")] = "auto"
+    """Number of files of the corpus. The default is one for each 64 MB of input, or for each 21 MB
+    if it is compressed; more files take less memory each."""
+    shuffle_by: Literal["auto", "files", "runner"] = "auto"
+    """How documents get from the workers that read to those that write: scratch files on one
+    machine, or the runner's shuffle on a cluster."""
     overwrite: bool = False
-    """Replace what another run left in the output directory."""
+    """Replace the output of another run."""
     dry_run: bool = False
-    """Print the plan and stop."""
+    """Print the plan (input, files, disk, memory, time) and stop."""
     preflight: bool = False
-    """Look for what would fail on the runner (flags, buckets, packages, memory) and stop."""
+    """Check what could fail on the runner (flags, buckets, packages, memory) and stop."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""

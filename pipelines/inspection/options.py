@@ -5,51 +5,84 @@ from typing import Annotated
 
 import tyro
 
+from schemas.commands.help import Help
 from schemas.errors import UsageError
 from schemas.stores.set_files import CACHE_GIGABYTES
 from schemas.stores.store import is_url
 
 # Name of an export's format, which is a module of `pipelines.inspection.export_formats` -> help.
 EXPORT_FORMATS = {
-    "parquet": "for anything that reads tables",
-    "jsonl": "numbers in lists, a row a line",
+    "parquet": "for tools that read tables",
+    "jsonl": "a line of lists for each row",
     "arrow": "Arrow's stream, which datasets.Dataset.from_file maps",
-    "mds": "Mosaic's, a folder a split, which StreamingDataset reads",
+    "mds": "MosaicML's, a folder for each split, which StreamingDataset reads",
 }
 # Name of a layout, which is in `schemas.layouts.LAYOUTS` -> help.
 EXPORT_LAYOUTS = {
     "huggingface": "input_ids, labels and what else a model of transformers takes",
-    "maxtext": "inputs and targets, their _position and _segmentation",
+    "maxtext": "inputs and targets, with their _position and _segmentation",
 }
+_FORMATS_HELP = (
+    "Format of the files: " + "; ".join(f"{name} ({use})" for name, use in EXPORT_FORMATS.items())
+) + "."
+_LAYOUTS_HELP = (
+    "Columns of the export: "
+    + "; ".join(f"{name} ({columns})" for name, columns in EXPORT_LAYOUTS.items())
+    + ". Default: the features as the dataset stores them."
+)
+_Directory = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+_Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+INSPECT_HELP = Help(
+    module="pipelines.inspect_shards",
+    about="Shows a row of a dataset as text, the dataset's counts, or the rows that hold a text. "
+    "The exit code is 1 if --search finds nothing.",
+    usage="DATASET",
+    example="shards --split=train --row=3",
+    page="docs/build_shards.md",
+)
+VERIFY_HELP = Help(
+    module="pipelines.verify",
+    about="Reads datasets and corpora in full, and checks them against their metadata: sha256 of "
+    "every file, counts, rows, and ids. The exit code is 1 if anything differs.",
+    usage="DATASET",
+    example="shards corpus",
+    page="docs/reliability.md",
+)
+EXPORT_HELP = Help(
+    module="pipelines.export",
+    about="Converts a dataset to files for tools that do not read tf.train.Example: one file for "
+    "each shard, with the rows in the same order.",
+    usage="DATASET --to=FORMAT --output=DIR",
+    example="shards --to=parquet --layout=huggingface --output=exported",
+    page="docs/readers.md",
+)
 
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """Shows a row of a shard set as text, and the set's counts.
+    """The flags of inspect_shards."""
 
-    Exit code 1 if --search finds nothing, as grep has it.
-
-    Attributes:
-      directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
-      split: whose row to show, the first that has rows by default; or to search, by default all.
-      row: index in the split, from 0 on.
-      stats: show the tables only, no row, and how often tokens occur.
-      search: show the rows that hold this text, masks taken off; upper and lower case differ.
-      limit: show at most so many rows that --search finds; 0 for all.
-      cache_dir: where what is fetched from a store is kept; by default textmill in ~/.cache.
-      cache_gigabytes: that all sets in it may take.
-      follow_links: open files that are links out of the set's directory, too.
-    """
-
-    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    directory: _Directory
+    """Directory or URL of a dataset."""
     split: str | None = None
+    """Split to show or to search. Default: the first with rows; --search searches all."""
     row: int = 0
-    stats: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Index of the row in its split, from 0."""
+    stats: _Switch = False
+    """Show the tables of counts only, and how often tokens occur."""
     search: str | None = None
+    """Show the rows that hold this text, before masking; upper and lower case differ."""
     limit: int = 20
+    """Largest number of rows that --search shows; 0 for all."""
     cache_dir: str | None = None
+    """Directory that caches files of gs:// and s3://. Default: ~/.cache/textmill."""
     cache_gigabytes: float = CACHE_GIGABYTES
-    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Size of that cache in GB (1e9 bytes), for all datasets in it; the least recently used files
+    are deleted first."""
+    follow_links: _Switch = False
+    """Open files that are links out of the dataset's directory. Use it only if you trust the
+    dataset."""
 
     def __post_init__(self) -> None:
         """Refuses what asks for two things, or for nothing."""
@@ -63,63 +96,43 @@ class InspectOptions:
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """Re-reads finished shard sets and checks all that they say of themselves.
+    """The flags of verify."""
 
-    Attributes:
-      directories: of the sets, each with a MANIFEST.json; or URLs: gs://bucket/set.
-      follow_links: open files that are links out of the set's directory, too.
-    """
-
-    directories: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR [DIR ...]")
-    ]
-    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    directories: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    """Directories or URLs of datasets and corpora, one or more."""
+    follow_links: _Switch = False
+    """Open files that are links out of a dataset's directory. Use it only if you trust the
+    dataset."""
 
     def __post_init__(self) -> None:
         """Refuses a command line without a directory."""
         if not self.directories:
-            raise UsageError("give the directory of a shard set: python -m pipelines.verify DIR")
+            raise UsageError("give the directory of a dataset: python -m pipelines.verify DATASET")
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Writes the rows of a shard set in the files of another format.
+    """The flags of export."""
 
-    Attributes:
-      directory: of the set, with a MANIFEST.json; or its URL: gs://bucket/set.
-      to: the format, one of EXPORT_FORMATS.
-      output: directory of the export.
-      layout: the columns, one of EXPORT_LAYOUTS; by default the features as they are stored.
-      split: export this one only.
-      unmask: input_ids as they were before static masking, and no masked_* columns.
-      text: beside the ids a column `text`, a list of strings: each segment decoded, as it was
-        before masking, without special tokens.
-      overwrite: replace another export in the output directory.
-      follow_links: open files that are links out of the set's directory, too.
-    """
-
-    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
-    to: Annotated[
-        str,
-        tyro.conf.arg(
-            metavar=f"{{{','.join(EXPORT_FORMATS)}}}",
-            help="; ".join(f"{name}: {told}" for name, told in EXPORT_FORMATS.items()),
-        ),
-    ]
+    directory: _Directory
+    """Directory or URL of a dataset."""
+    to: Annotated[str, tyro.conf.arg(metavar="FORMAT", help=_FORMATS_HELP)]
     output: str
-    layout: Annotated[
-        str | None,
-        tyro.conf.arg(
-            metavar=f"{{{','.join(EXPORT_LAYOUTS)}}}",
-            help="; ".join(f"{name}: {told}" for name, told in EXPORT_LAYOUTS.items())
-            + ". By default the features as they are stored",
-        ),
-    ] = None
+    """Directory of the export, on a local disk."""
+    layout: Annotated[str | None, tyro.conf.arg(metavar="LAYOUT", help=_LAYOUTS_HELP)] = None
     split: str | None = None
-    unmask: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Split to export. Default: all of them."""
+    unmask: _Switch = False
+    """Undo static masking: input_ids hold the original tokens, and no masked_* columns are
+    written."""
+    text: _Switch = False
+    """Add a column `text`: for each row a list of its segments, decoded before masking and without
+    special tokens."""
+    overwrite: _Switch = False
+    """Replace another export."""
+    follow_links: _Switch = False
+    """Open files that are links out of the dataset's directory. Use it only if you trust the
+    dataset."""
 
     def __post_init__(self) -> None:
         """Refuses a format or layout that there is not, and an output that is not local."""

@@ -13,38 +13,74 @@ from pipelines.readers.documents import Role
 from pipelines.readers.files import expand_lists
 from pipelines.readers.sources import Source
 from pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
-from pipelines.train.models.table import BPE, MODELS, ModelKind
+from pipelines.train.models.table import BPE, MODELS, WORDPIECE, ModelKind
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
+from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from schemas.errors import UsageError
 
 MAX_VOCABULARY = 1 << 24
 _NAME = re.compile(r"[\w:-]*")  # a pattern's, as it may be misspelt
 _NORMALIZERS = (NO_NORMALIZER, *NORMALIZERS)
+_PATTERN_HELP = (
+    "How text is cut into words, which no token crosses. Names are those of the models that "
+    f"introduced a pattern: {', '.join(NAMES)}. Default: gpt2."
+)
+_NORMALIZER_HELP = (
+    f"What the tokenizer does to text first: {', '.join(NORMALIZERS)}, or several in their order. "
+    "A normalizer loses what it changes, but gives equivalent spellings the same tokens. "
+    f"Default: {NO_NORMALIZER}."
+)
+_SPECIAL_TOKENS_HELP = (
+    "Special tokens, which get the first ids in this order. Default: "
+    f"{MODELS[BPE].special_tokens}; for WordPiece {MODELS[WORDPIECE].special_tokens}."
+)
 _OF_WORDS = ("model", "vocab_size", "min_frequency", "max_token_length")
+
+
+HELP = Help(
+    module="pipelines.train_tokenizer",
+    about="Trains a tokenizer on text: byte-level BPE, as GPT-2 has, or WordPiece, as BERT has.",
+    usage="--input=PATH --output=DIR --vocab_size=N",
+    example="--input=corpus --output=tokenizer --vocab_size=32000",
+    page="docs/build_shards.md",
+    common="document text_field model special_tokens min_frequency pattern normalizer lowercase "
+    "from_histogram overwrite",
+    groups={
+        "Input: documents": "reading from_histogram",
+        "Output: the tokenizer's files": "output chat_template",
+        "Vocabulary: the tokens": "vocab_size model special_tokens min_frequency max_token_length",
+        "BPE: flags of --model=bpe": "bpe",
+        "WordPiece: flags of --model=wordpiece": "wordpiece",
+        "Run: how the command runs": "overwrite preflight",
+    },
+    note=f"{CONFIG_NOTE} {BEAM_NOTE}",
+)
 
 
 @dataclass(frozen=True)
 class BpeFlags:
-    """Of --model=bpe."""
+    """The flags of --model=bpe."""
 
-    pattern: Annotated[str | None, tyro.conf.arg(metavar=f"{'|'.join(NAMES)}|REGEX")] = None
-    """How text is cut into words, within which tokens stay; gpt2 if not given."""
-    normalizer: Annotated[str | None, tyro.conf.arg(metavar="|".join(_NORMALIZERS))] = None
-    """What the tokenizer does to text before it cuts it; several are separated by commas."""
+    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help=_PATTERN_HELP)] = None
+    normalizer: Annotated[str | None, tyro.conf.arg(metavar="NAME,...", help=_NORMALIZER_HELP)] = (
+        None
+    )
     add_prefix_space: bool = False
-    """Treat the first word of a document like any other: with a space before it."""
+    """Put a space before the first word of a document, so that it gets the tokens that it has
+    elsewhere."""
 
 
 @dataclass(frozen=True)
 class WordpieceFlags:
-    """Of --model=wordpiece."""
+    """The flags of --model=wordpiece."""
 
     lowercase: bool = True
-    """Small letters, and no accents: BERT uncased."""
+    """Lowercase text and strip its accents, as BERT uncased does. --no_lowercase is BERT cased."""
     limit_alphabet: int | None = None
-    """So many characters are kept, the most frequent; words with another are [UNK]."""
-    initial_alphabet: str = ""
-    """Characters that are kept before others, in the text or not."""
+    """Largest number of characters in the vocabulary; the most frequent stay. Words with any other
+    character become [UNK]. Default: no limit."""
+    initial_alphabet: Annotated[str, tyro.conf.arg(metavar="CHARACTERS")] = ""
+    """Characters that --limit_alphabet always keeps, even if no text has them."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +88,10 @@ class TextFlags(InputFlags):
     """What is read."""
 
     text_field: str = "text"
-    """The field with the text; a.b is the field b of the field a."""
+    """Field that holds the text; a.b is field b inside field a. Text files have no fields."""
     group_field: str | None = None
-    """A field such as the language: the report tells how the vocabulary serves each of its values.
-    If not given, each --input is a group, or of a single one each folder that has files."""
+    """Field by whose values the report compares fertility (tokens a word), such as the language.
+    Default: each --input is a group; of a single --input, each folder with files."""
     filter: FilterFlag = ""
 
     def parameters(self) -> dict[str, Any]:
@@ -70,34 +106,34 @@ class TextFlags(InputFlags):
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """Documents in, a tokenizer out: byte-level BPE or WordPiece.
-
-    build_corpus cleans text, and --input takes the corpus that it leaves. Flags that are not listed
-    go to Beam (--runner=..., --direct_num_workers=...). --config=FILE.yaml holds flags; those of
-    the command line win.
-    """
+    """The flags of train_tokenizer."""
 
     vocab_size: int
-    """Tokens of the vocabulary, special tokens and the 256 bytes, or characters, included."""
+    """Tokens of the vocabulary, with the special tokens and the base alphabet (256 bytes for BPE,
+    the characters for WordPiece). More tokens make shorter rows and larger embeddings."""
     output: str
-    """The directory for tokenizer.json, histogram.parquet and report.json."""
+    """Directory or URL of tokenizer.json, histogram.parquet and report.json."""
     model: Annotated[str, tyro.conf.arg(metavar="|".join(MODELS))] = BPE
-    """bpe: byte-level BPE, as of GPT-2 and RoBERTa; wordpiece: as of BERT."""
-    from_histogram: str | None = None
-    """Train from the histogram.parquet of an earlier run instead of from text."""
+    """Type of the tokenizer: byte-level BPE (GPT-2, RoBERTa, Llama 3) or WordPiece (BERT)."""
+    from_histogram: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Train on the histogram.parquet of an earlier run, in place of --input. It takes seconds:
+    use it to try another --vocab_size."""
     min_frequency: int = 2
-    """Pairs that occur less often are not merged."""
+    """Fewest occurrences of a pair of tokens that merges. A higher number keeps rare strings out
+    of the vocabulary."""
     max_token_length: int | None = None
-    """Tokens are shorter than this, in bytes or characters; but two of these may always merge."""
-    special_tokens: str | None = None
-    """They take the first ids, in this order: <s>,<pad>,</s>,<unk>,<mask> if not given; of
-    wordpiece [PAD],[UNK],[CLS],[SEP],[MASK]."""
-    chat_template: str | None = None
-    """A file with a chat template (Jinja), which goes into tokenizer_config.json."""
+    """Tokens must be shorter than this, in bytes (BPE) or characters (WordPiece). Merges of two
+    symbols of the base alphabet are always allowed. Default: no limit."""
+    special_tokens: Annotated[
+        str | None, tyro.conf.arg(metavar="TOKEN,...", help=_SPECIAL_TOKENS_HELP)
+    ] = None
+    chat_template: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """File with a chat template (Jinja), which becomes part of tokenizer_config.json. --task=chat
+    needs one."""
     overwrite: bool = False
-    """Replace the tokenizer that another run left in the output directory."""
+    """Replace the output of another run."""
     preflight: bool = False
-    """Look for what would fail on the runner (flags, buckets, packages, memory) and stop."""
+    """Check what could fail on the runner (flags, buckets, packages, memory) and stop."""
     reading: tyro.conf.OmitArgPrefixes[TextFlags] = TextFlags()
     bpe: tyro.conf.OmitArgPrefixes[BpeFlags] = BpeFlags()
     wordpiece: tyro.conf.OmitArgPrefixes[WordpieceFlags] = WordpieceFlags()

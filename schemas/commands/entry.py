@@ -206,32 +206,37 @@ def _limit() -> Optional[int]:
 
 
 def name_missing_packages() -> None:
-    """Has `python -m` of a command end in one line where a package of its extra is missing.
+    """Has `python -m` of a command end in one line if a package is missing, or after Ctrl-C.
 
-    While Python looks for the module of `-m`, the first argument is "-m": nobody else's programs,
-    and nobody's notebooks, are touched.
+    Modules are imported before `run_entry` handles errors. While Python looks for the module of
+    `-m`, the first argument is "-m", so that other programs and notebooks keep their traceback.
     """
     if sys.argv[:1] == ["-m"]:
-        sys.excepthook = _tell
+        sys.excepthook = _report
 
 
 def describe_missing(error: BaseException) -> Optional[str]:
     """What to install, if a package is missing that is not ours; else None."""
-    package = (getattr(error, "name", None) or "").partition(".")[0]
-    if not isinstance(error, ModuleNotFoundError) or not package or package in _OURS:
+    name = getattr(error, "name", None) or ""
+    package = name.partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not package:
         return None
-    command = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-    extra = command.partition("_")[0]
+    if package in _OURS and package != name:  # the package is there, and a module of it is not
+        return None
+    command = os.path.splitext(os.path.basename(sys.argv[0]))[0]  # "textmill train flax-clm" too
+    extra = re.split("[_-]", command.split()[-1])[0]
     if extra not in ("flax", "tf", "poptorch"):
         extra = "pipelines"
     return (
-        f"error: {command} takes the package {package}, which is not installed here: pip install "
+        f"error: {command} needs the package {package}, which is not installed here: pip install "
         f"'/path/to/textmill[{extra}]'"
     )
 
 
-def _tell(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-    line = describe_missing(error)
+def _report(
+    kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
+) -> None:
+    line = "interrupted" if kind is KeyboardInterrupt else describe_missing(error)
     if line is None:
         sys.__excepthook__(kind, error, trace)
     else:

@@ -8,16 +8,16 @@ from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type, TypeVar
 import tyro
 
 from schemas.commands.flag_file import is_word, kinds_of, with_config
+from schemas.commands.help import CONFIG_NOTE, Help, command_name, show_help
 from schemas.errors import UsageError
 from trainers.flags.run_flags import RunFlags
 
 Flags = TypeVar("Flags", bound=RunFlags)
 Group = TypeVar("Group")
-_NOTE = """
-
-Vocabulary, row length, special tokens and classes come from the dataset's schema. \
---config=FILE.yaml holds flags; those of the command line win. trainers.use_model evaluates, \
-exports and applies the trained model."""
+# Flags on the first screen of --help.
+_COMMON = """shards output steps epochs model family init_from learning_rate batch_size precision
+resume evaluate_every checkpoint_every masking best_by"""
+_NOTE = "trainers.use_model evaluates, exports and applies the trained model."
 # How transformers spells a flag -> how it is spelled here; both are accepted.
 _SPELLINGS = {
     "adam_beta1": "beta1",
@@ -48,16 +48,26 @@ def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
       SystemExit: 0 after --help, 2 if a value cannot be parsed.
     """
     argv = with_config(list(map(_respell, argv)), kind.entry, lambda: (kind,))
-    return parse_groups(argv, kind, prog=f"trainers.{kind.entry}", more=_NOTE)
+    page = Help(
+        module=f"trainers.{kind.entry}",
+        about=f"{kind.__doc__} Vocabulary, row length, special tokens and classes come from the "
+        "dataset.",
+        usage="--shards=DIR",
+        example="--shards=shards --output=run --steps=1000",
+        page=f"docs/{kind.entry}.md",
+        common=_COMMON,
+        note=f"{CONFIG_NOTE} {_NOTE}",
+    )
+    return parse_groups(argv, kind, page)
 
 
-def parse_groups(argv: List[str], kind: Type[Group], *, prog: str, more: str = "") -> Group:
-    """A dataclass of groups, whose names are not part of the flags; --help shows `more`, too."""
+def parse_groups(argv: List[str], kind: Type[Group], page: Help) -> Group:
+    """A dataclass of groups, whose names are not part of the flags; --help shows a page."""
+    show_help(argv, page, kind)
     flags, unknown = tyro.cli(
         kind,
         args=argv,
-        prog=prog,
-        description=f"{kind.__doc__ or ''}{more}",
+        prog=command_name(page.module),
         return_unknown_args=True,
         use_underscores=True,
         config=(tyro.conf.OmitArgPrefixes,),
@@ -77,7 +87,7 @@ def _respell(argument: str) -> str:
 def _describe_unknown(argument: str, names: List[str]) -> str:
     name = argument.partition("=")[0].lstrip("-").replace("-", "_")
     near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean --{near[0]}?" if near else "--help lists the flags"
+    hint = f"did you mean --{near[0]}?" if near else "--help=all lists the flags"
     return f"unknown flag {argument}: {_OF_DATASET.get(name, hint).format(argument)}"
 
 

@@ -96,7 +96,7 @@ class Family:
 
 def paper(value: Any) -> Any:
     """A flag that is None if it is not given, and has this value in the family's paper."""
-    return field(default=None, metadata={"paper": value})
+    return field(default=None, metadata={"paper": value, "default": f"{value} with --quality"})
 
 
 def papers_numbers(family: type) -> dict[str, Any]:

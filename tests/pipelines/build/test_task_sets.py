@@ -158,7 +158,7 @@ def test_a_changed_label_is_found(made):
 
 def test_the_command_line_of_a_task_is_told(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.build_shards", "--task=span_corruption", "--help"],
+        [sys.executable, "-m", "pipelines.build_shards", "--task=span_corruption", "--help=task"],
         capture_output=True,
         text=True,
         check=True,

@@ -82,6 +82,6 @@ def test_a_missing_package_is_one_line(command, package, extra, tmp_path):
     name = command.partition(".")[2]
     assert (found.returncode, found.stderr) == (
         1,
-        f"error: {name} takes the package {package}, which is not installed here: pip install "
+        f"error: {name} needs the package {package}, which is not installed here: pip install "
         f"'/path/to/textmill[{extra}]'\n",
     )

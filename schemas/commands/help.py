@@ -1,0 +1,268 @@
+"""`--help` of every command: the common flags on one screen, all flags in groups on request.
+
+    --help          the flags that most runs need, and the names of the groups
+    --help=all      every flag
+    --help=GROUP    the flags of one group
+
+Flags are fields of dataclasses, and groups are dataclasses in them. The text of a flag is the
+string under its field; the first screen shows its first sentence. Help adds the default, unless the
+text ends with a sentence "Default: ...". Python 3.8 syntax.
+"""
+
+import ast
+import dataclasses
+import difflib
+import functools
+import re
+import shutil
+import sys
+import textwrap
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, TypeVar, Union
+
+from schemas.commands.terminal import say
+from schemas.errors import UsageError
+
+_COLUMN = 24
+_WIDTHS = 80, 100  # of a screen, at least and at most
+_SENTENCE = re.compile(r"(?<=[\w)\]\"'`][.!?])\s+(?=[A-Z\"(<-])")
+
+CONFIG_NOTE = "--config=FILE.yaml reads flags from a file; those of the command line win."
+BEAM_NOTE = "Flags of Beam work too: --runner=FlinkRunner, --direct_num_workers=4."
+
+# Values that neither the type of a flag nor the last word of its name describes.
+_VALUES = {
+    **dict.fromkeys(("output", "shards", "init_from", "export", "export_saved_model"), "DIR"),
+    **dict.fromkeys(("predict", "predictions", "report"), "FILE"),
+    **dict.fromkeys(("generate", "search"), "TEXT"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Help:
+    """A command's help without its flags.
+
+    Attributes:
+      module: of the command: pipelines.build_shards.
+      about: what the command does, in one or two sentences.
+      usage: the flags that a command must have: "DIR --output=DIR".
+      example: arguments of a typical command.
+      page: of the documentation: docs/build_shards.md.
+      common: names of the flags on the first screen, besides those of `usage`; "all" for all.
+      groups: title to names of flags. A field that holds a dataclass stands for all of its flags.
+        Each other flag is in the group of its dataclass.
+      note: what else the command accepts.
+    """
+
+    module: str
+    about: str
+    usage: str
+    example: str
+    page: str
+    common: str = "all"
+    groups: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    note: str = ""
+
+
+class Flag(NamedTuple):
+    """A flag as help shows it.
+
+    Attributes:
+      name: mask_rate.
+      typed: how a user types it: --mask_rate=X.
+      sentences: what it does, and its default at the end.
+      path: the fields that lead to it: ("settings", "mask_rate").
+      group: title of the group that its dataclass is.
+    """
+
+    name: str
+    typed: str
+    sentences: Tuple[str, ...]
+    path: Tuple[str, ...]
+    group: str
+
+
+def command_name(module: str) -> str:
+    """What a user types: `python -m trainers.flax_clm`, or `textmill train flax-clm`."""
+    return sys.argv[0] if sys.argv[0].startswith("textmill ") else f"python -m {module}"
+
+
+def show_help(argv: List[str], page: Help, options: Any, **stand_ins: type) -> None:
+    """Prints the help that a command line requests and ends the process; else does nothing.
+
+    Args:
+      argv: of the command.
+      page: what help shows besides flags.
+      options: the dataclass of the command's flags.
+      stand_ins: field to dataclass, where the type of a field is a variable.
+
+    Raises:
+      SystemExit: 0, after help.
+      UsageError: there is no such group.
+    """
+    requests = [word for word in argv if word in ("-h", "--help") or word.startswith("--help=")]
+    if requests:
+        flags = list(flags_of(options, **stand_ins))
+        say("\n".join(help_lines(requests[0].partition("=")[2], page, flags)))
+        sys.exit(0)
+
+
+def help_lines(request: str, page: Help, flags: List[Flag]) -> Iterator[str]:
+    """The lines of a help.
+
+    Args:
+      request: "" for the first screen, all, or the name of a group.
+      page: what help shows besides flags.
+      flags: all flags of the command.
+
+    Raises:
+      UsageError: there is no such group.
+    """
+    groups = _groups_of(page, flags)
+    names = {title.partition(":")[0].lower().replace(" ", "-"): title for title in groups}
+    if request not in ("", "all", *names):
+        near = difflib.get_close_matches(request, names, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the groups are {', '.join(names)}"
+        raise UsageError(f"--help={request}: there is no such group; {hint}")
+    command = command_name(page.module)
+    yield from _wrap(f"usage: {command} {page.usage} [FLAGS]", more="    ")
+    yield from ("", *_wrap(page.about))
+    is_first, shown = not request and page.common != "all", 0
+    for name, title in names.items():
+        if request in ("", "all", name):
+            of_group = [flag for flag in groups[title] if not is_first or _is_common(flag, page)]
+            shown += len(of_group)
+            yield from ("", *_wrap(title)) if of_group else ()
+            for flag in of_group:
+                yield from _show(flag, page, is_first)
+    yield ""
+    if shown < len(flags):
+        yield from _wrap(f"--help=all shows every flag, --help=GROUP one of: {', '.join(names)}.")
+    yield from _wrap(page.note)
+    yield " \\\n".join(_wrap(f"Example: {command} {page.example}", more="    ", less=2))
+    yield f"Docs: {page.page}"
+
+
+def flags_of(options: Any, **stand_ins: type) -> Iterator[Flag]:
+    """All flags of a dataclass and of those in it; arguments as of `show_help`."""
+    yield from _walk(options, options, (), "Options", stand_ins)
+
+
+def _walk(
+    kind: Any, values: Any, path: Tuple[str, ...], group: str, stand_ins: Mapping[str, type]
+) -> Iterator[Flag]:
+    """The flags of a dataclass whose defaults are the attributes of `values`."""
+    texts = {name: text for cls in reversed(kind.__mro__) for name, text in _texts(cls).items()}
+    for field in dataclasses.fields(kind):
+        hints = getattr(field.type, "__metadata__", ())
+        type_: Any = field.type.__origin__ if hints else field.type  # type: ignore
+        type_ = stand_ins[field.name] if isinstance(type_, TypeVar) else type_
+        if "Suppress" in map(str, hints):
+            continue
+        default, here = getattr(values, field.name, dataclasses.MISSING), (*path, field.name)
+        if dataclasses.is_dataclass(type_):
+            inner = type_ if default is dataclasses.MISSING else default
+            name = field.name.replace("_", " ").capitalize()
+            title = f"{name}: {(type_.__doc__ or '').splitlines()[0].rstrip('.')}"
+            yield from _walk(type_, inner, here, title, stand_ins)
+        else:
+            text = _hinted(hints, "help") or texts.get(field.name, "")
+            sentences = [s for s in _SENTENCE.split(" ".join(text.split())) if s]
+            if not any(sentence.startswith("Default: ") for sentence in sentences):
+                sentences += _default(field.metadata.get("default", default))
+            typed = _typed(field.name, type_, default, hints)
+            yield Flag(field.name, typed, tuple(sentences), here, group)
+
+
+@functools.lru_cache(maxsize=None)
+def _texts(cls: type) -> Dict[str, str]:
+    """The strings under the fields of a class's own body."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    for node in _parse(file).body if file else ():
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            return {
+                field.target.id: ast.literal_eval(below.value)
+                for field, below in zip(node.body, node.body[1:])
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+            }
+    return {}
+
+
+@functools.lru_cache(maxsize=None)
+def _parse(path: str) -> ast.Module:
+    with open(path, encoding="utf-8") as file:
+        return ast.parse(file.read())
+
+
+def _hinted(hints: Tuple[Any, ...], name: str) -> str:
+    """An attribute of `tyro.conf.arg(...)` among the hints of an annotation."""
+    return next((getattr(hint, name) for hint in hints if getattr(hint, name, None)), "")
+
+
+def _typed(name: str, type_: Any, default: Any, hints: Tuple[Any, ...]) -> str:
+    """--resume, --batch_size=N, --document=line|paragraph|file."""
+    if type_ is bool:
+        return f"--{name}, --no_{name}" if default is True else f"--{name}"
+    arguments = getattr(type_, "__args__", ())
+    if type(None) in arguments:  # Optional[int] is typed as int
+        [type_] = (argument for argument in arguments if argument is not type(None))
+        arguments = getattr(type_, "__args__", ())
+    by_type = {int: "N", float: "X", bool: "True|False"}
+    value = by_type.get(type_) or _VALUES.get(name) or name.split("_")[-1].upper()
+    if arguments and all(isinstance(argument, str) for argument in arguments):  # of Literal
+        value = "|".join(arguments)
+    value = _hinted(hints, "metavar") or value
+    return value if "Positional" in map(str, hints) else f"--{name}={value}"
+
+
+def _default(value: Any) -> List[str]:
+    if value is dataclasses.MISSING or value is None or value is False or value in ("", ()):
+        return []
+    shown = "on" if value is True else f"{value:g}" if isinstance(value, float) else value
+    return [f"Default: {shown}."]
+
+
+def _groups_of(page: Help, flags: List[Flag]) -> Dict[str, List[Flag]]:
+    """Flags by the title of their group, in order."""
+    titles = {name: title for title, names in page.groups.items() for name in names.split()}
+    groups: Dict[str, List[Flag]] = {title: [] for title in page.groups}
+    for flag in flags:
+        of_page = [titles[field] for field in reversed(flag.path) if field in titles]
+        groups.setdefault((of_page or [flag.group])[0], []).append(flag)
+    for title, names in page.groups.items():
+        order = names.split()
+        groups[title].sort(key=lambda flag: min(map(order.index, {*flag.path} & {*order})))
+    return groups
+
+
+def _is_required(flag: Flag, page: Help) -> bool:
+    return flag.typed in page.usage.split()
+
+
+def _is_common(flag: Flag, page: Help) -> bool:
+    return _is_required(flag, page) or flag.name in page.common.split()
+
+
+def _show(flag: Flag, page: Help, is_first: bool) -> Iterator[str]:
+    """The lines of a flag; on the first screen without what follows its first sentence."""
+    first, *more = flag.sentences or ("",)
+    default = more[-1:] if more and more[-1].startswith("Default: ") else []
+    words = " ".join([first, *(default if is_first else more)])
+    words += " Required." if _is_required(flag, page) else ""
+    start = f"  {flag.typed}"
+    if len(start) > _COLUMN - 2:
+        yield start
+        start = ""
+    yield from _wrap(words, start.ljust(_COLUMN), " " * _COLUMN)
+
+
+def _wrap(text: str, first: str = "", more: str = "", *, less: int = 0) -> List[str]:
+    width = min(max(shutil.get_terminal_size().columns, _WIDTHS[0]), _WIDTHS[1])
+    return textwrap.wrap(
+        text,
+        width - less,
+        initial_indent=first,
+        subsequent_indent=more,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

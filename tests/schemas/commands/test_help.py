@@ -1,0 +1,194 @@
+"""--help of every command: one screen, all flags on request, real defaults, words that wrap."""
+
+import io
+import re
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Literal
+from unittest import mock
+
+import pytest
+
+from pipelines.tasks.task import task_class
+from schemas.commands.flag_file import kinds_of
+from schemas.commands.help import Help, flags_of, help_lines
+from schemas.errors import UsageError
+from schemas.features import TASKS
+from tests.test_start import ENTRIES
+from tests.tools.places import ROOT
+
+MOST_LINES = 60
+COMMANDS = [[entry] for entry in ENTRIES]
+COMMANDS += [["pipelines.build_shards", f"--task={task}"] for task in TASKS]
+KINDS = {
+    "pipelines.build_corpus": "pipelines.corpus.options:CorpusOptions",
+    "pipelines.build_shards": "pipelines.build.options:BuildOptions",
+    "pipelines.train_tokenizer": "pipelines.train.options:TokenizerOptions",
+    "pipelines.verify": "pipelines.inspection.options:VerifyOptions",
+    "pipelines.inspect_shards": "pipelines.inspection.options:InspectOptions",
+    "pipelines.export": "pipelines.inspection.options:ExportOptions",
+    "pipelines.demo": "pipelines.demo:DemoOptions",
+    "trainers.use_model": "trainers.use_model:UseFlags",
+}
+UNSHOWN = {"directory", "directories", "run", "index"}  # have no dashes, or are set by Textmill
+
+
+@dataclass(frozen=True)
+class Model:
+    """Which model"""
+
+    layers: int = 12
+    """Number of layers. More layers learn more, and cost
+    more."""
+    steps: int | None = None
+    """Number of steps. Use fewer for a trial. Default: one epoch."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    output: str
+    """Directory of the run."""
+    kind: Literal["a", "b"] = "a"
+    """Kind of thing."""
+    names: tuple[str, ...] = ()
+    """Names to keep."""
+    verify: bool = True
+    """Check files first."""
+    rate: float = 5e-4
+    """Share of tokens."""
+    model: Model = Model(layers=6)
+
+
+PAGE = Help(
+    module="pipelines.thing",
+    about="Makes things.",
+    usage="--output=DIR",
+    example="--output=run",
+    page="docs/thing.md",
+    common="kind steps",
+    groups={"Files: what is written": "output names", "Run": "verify kind rate"},
+)
+
+
+def lines(request):
+    return list(help_lines(request, PAGE, list(flags_of(Flags))))
+
+
+def test_the_first_screen_has_common_flags_and_first_sentences():
+    assert lines("") == [
+        "usage: python -m pipelines.thing --output=DIR [FLAGS]",
+        "",
+        "Makes things.",
+        "",
+        "Files: what is written",
+        "  --output=DIR          Directory of the run. Required.",
+        "",
+        "Run",
+        "  --kind=a|b            Kind of thing. Default: a.",
+        "",
+        "Model: Which model",
+        "  --steps=N             Number of steps. Default: one epoch.",
+        "",
+        "--help=all shows every flag, --help=GROUP one of: files, run, model.",
+        "Example: python -m pipelines.thing --output=run",
+        "Docs: docs/thing.md",
+    ]
+
+
+def test_a_group_has_all_of_its_flags_with_their_whole_texts():
+    assert lines("model")[4:-4] == [
+        "Model: Which model",
+        "  --layers=N            Number of layers. More layers learn more, and cost more.",
+        "                        Default: 6.",
+        "  --steps=N             Number of steps. Use fewer for a trial. Default: one",
+        "                        epoch.",
+    ]
+
+
+def test_all_has_every_flag_in_the_order_of_the_page():
+    shown = [line.split("  ")[1] for line in lines("all") if line.startswith("  --")]
+    assert shown == [
+        *("--output=DIR", "--names=NAMES", "--verify, --no_verify", "--kind=a|b", "--rate=X"),
+        *("--layers=N", "--steps=N"),
+    ]
+    assert "  --rate=X              Share of tokens. Default: 0.0005." in lines("all")
+
+
+def test_an_unknown_group_is_refused_with_the_nearest():
+    with pytest.raises(UsageError, match="--help=modl: there is no such group; did you mean model"):
+        lines("modl")
+    with pytest.raises(UsageError, match="the groups are files, run, model"):
+        lines("x")
+
+
+def show(module, *arguments):
+    """What a command prints on 80 columns."""
+    out = io.StringIO()
+    with redirect_stdout(out), mock.patch.dict("os.environ", COLUMNS="80"):
+        with pytest.raises(SystemExit, match="0"):
+            import_module(module).main([*arguments])
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def helps():
+    """The first screen and the whole help of each command."""
+    return {
+        tuple(command): [show(*command, request) for request in ("--help", "--help=all")]
+        for command in COMMANDS
+    }
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_first_screen_fits(helps, command):
+    first, _ = helps[tuple(command)]
+    assert len(first.splitlines()) <= MOST_LINES
+    assert max(map(len, first.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_ends_with_an_example_and_a_page_that_exists(helps, command):
+    for text in helps[tuple(command)]:
+        *_, last = text.splitlines()
+        assert f"\nExample: python -m {command[0]}" in text
+        assert last.startswith("Docs: ") and (ROOT / last.removeprefix("Docs: ")).exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS[:7] + COMMANDS[13:], ids=" ".join)
+def test_no_help_shows_a_default_that_is_none(helps, command):
+    for text in helps[tuple(command)]:
+        assert not re.search(r"\bNone\b|Default: \.|''|\{None", text)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_flag_is_a_sentence(helps, command):
+    """It begins with a capital, a number or a value, and ends with a stop."""
+    _, text = helps[tuple(command)]
+    flags = re.split(r"\n  (?=--|[A-Z]{3})", text.partition("\n\n--help")[0])[1:]
+    for flag in (part.split("\n\n")[0] for part in flags):
+        assert flag.rstrip().endswith("."), flag
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_all_names_every_flag(helps, command):
+    module, *task = command
+    _, text = helps[tuple(command)]
+    name, _, kind = KINDS.get(module, f"{module}:").partition(":")
+    kinds = [getattr(import_module(name), kind) if kind else import_module(name).TRAINER.flags]
+    if task:
+        kinds.append(task_class(task[0].partition("=")[2]))
+    for flag in {*kinds_of(*kinds)} - UNSHOWN:
+        assert re.search(rf"^  --{flag}\b", text, re.M), flag
+
+
+def test_the_flags_that_usage_names_are_there(helps):
+    for command, (first, _) in helps.items():
+        usage = first.partition("\n\n")[0].partition(f"-m {command[0]}")[2]
+        for word in usage.replace("[FLAGS]", "").split():
+            assert re.search(rf"^  {re.escape(word)}\s", first, re.M), f"{command[0]}: {word}"
+
+
+def test_a_wide_terminal_gets_longer_lines(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert 80 < max(map(len, lines("all"))) <= 100
