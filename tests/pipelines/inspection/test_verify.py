@@ -341,7 +341,7 @@ def test_command_shows_twenty_problems_and_counts_the_rest(tmp_path):
 
 
 def test_command_without_a_set(tmp_path):
-    with pytest.raises(UsageError, match="give the directory of a shard set"):
+    with pytest.raises(UsageError, match="give the directory of a dataset"):
         main([])
     with pytest.raises(DataError, match=r"is not a finished shard set: it has no MANIFEST\.json"):
         main([str(tmp_path)])
