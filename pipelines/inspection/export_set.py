@@ -1,4 +1,4 @@
-"""The rows of a dataset in the files of another format: a file a shard, export.json last."""
+"""Exports a dataset to another format: one file per shard, and export.json last."""
 
 import importlib
 import json
@@ -31,24 +31,24 @@ from schemas.metadata import SetInfo, read_set
 from schemas.typed_json import from_json, load_json, read_bounded, to_json
 
 RECORD = "export.json"
-CHUNK_BYTES = 4 << 20  # of rows on disk that are in memory at once; a row group of Parquet
+CHUNK_BYTES = 4 << 20  # of rows in memory at once; one row group of Parquet
 _UPDATE_SECONDS = 0.2
-_NAME = re.compile(r"(\w+/)?[\w-]+\.\w+")  # of a file; a split may have a folder
+_NAME = re.compile(r"(\w+/)?[\w-]+\.\w+")  # a file name; a split may have its own folder
 _MASKS = ("masked_positions", "masked_ids", "masked_weights")
 
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """What an export is (export.json).
+    """The description of an export (export.json).
 
     Attributes:
-      fingerprint: of the dataset.
-      manifest: sha256s of its shards, in the order of `files`.
-      to: the format, and the layout if one was asked for: `parquet` or `parquet, maxtext`.
-      unmask: as the flag.
-      text: as the flag.
-      files: a file's name to its rows, 0 of an index.
-      sha256: a file's name to the hash of its bytes; empty of one that is not written yet.
+      fingerprint: fingerprint of the dataset.
+      manifest: sha256 of its shards, in the order of `files`.
+      to: the format, with the column layout if one was requested: `parquet, maxtext`.
+      unmask: --unmask.
+      text: --text.
+      files: number of rows by file name; 0 for an index.
+      sha256: hash by file name; empty before the files are written.
     """
 
     fingerprint: str
@@ -98,16 +98,16 @@ def export_set(options: ExportOptions) -> None:
         say(f"ok: {rows:,} rows in {count}, {decimal(size)}, {seconds:.1f} s: {options.output}")
 
     if find_or_make(options.output, find, make):
-        say(f"{options.output} holds this very export already: nothing to do")
+        say(f"{options.output} already has this export: nothing to do")
 
 
 def _name_files(
     info: SetInfo, options: ExportOptions, index: str
 ) -> tuple[dict[str, ManifestFile], dict[str, list[str]]]:
-    """Each file and its shard; and each index that the format has, and the files that it lists.
+    """Returns the shard of each file, and the files of each index.
 
-    `train-00000-of-00002.array_record` becomes `train-00000-of-00002.parquet`, and that of a format
-    with indices is in a folder of its split.
+    `train-00000-of-00002.array_record` becomes `train-00000-of-00002.parquet`. A format with an
+    index has one folder per split.
     """
     splits = sorted(info.schema.splits)
     if options.split is not None:
@@ -124,29 +124,28 @@ def _name_files(
 
 
 class RowTable:
-    """The rows of a dataset as one table, of the same columns for every shard.
+    """The rows of a dataset as a table with the same columns for every shard.
 
     Attributes:
       info: the dataset.
-      schema: the columns' names and types. A feature [L] is a list of L numbers, a feature [] a
-        number; fingerprint, task and special ids are in its metadata.
+      schema: names and types of the columns. A feature [L] is a list of L numbers, a feature [] a
+        number. The metadata holds fingerprint, task and special ids.
     """
 
     def __init__(self, info: SetInfo, options: ExportOptions):
-        """Settles the columns.
+        """Chooses the columns.
 
         Raises:
-          UsageError: the layout, or a table without masks, cannot express these rows.
+          UsageError: the layout or --unmask does not fit these rows.
         """
-        contract = info.schema
-        codec = contract.codec(info.directory)  # raises for a dataset that has no rows
-        if options.unmask and not contract.static_masking:
+        schema = info.schema
+        codec = schema.codec(info.directory)  # raises for a dataset that has no rows
+        if options.unmask and not schema.static_masking:
             raise UsageError(
-                f"--unmask: the rows of {info.directory} carry no masks, their ids are as they "
-                "were; leave the flag out"
+                f"--unmask: the rows of {info.directory} have no masks to remove; omit the flag"
             )
         if options.layout is not None:
-            check_layout(options.layout, contract)
+            check_layout(options.layout, schema)
         self.info, self._options, self._stride = info, options, codec.stride
         self._tokenizer: Tokenizer | None = None
         if options.text:
@@ -154,16 +153,16 @@ class RowTable:
             self._tokenizer = Tokenizer.from_str(content.decode())
         empty = {f.name: np.zeros((0, *f.shape), f.dtype) for f in codec.features}
         metadata = {
-            "textmill.fingerprint": contract.fingerprint,
-            "textmill.task": contract.task,
-            "textmill.special_ids": json.dumps(contract.special_ids, sort_keys=True),
+            "textmill.fingerprint": schema.fingerprint,
+            "textmill.task": schema.task,
+            "textmill.special_ids": json.dumps(schema.special_ids, sort_keys=True),
         }
         arrays = self._arrays(empty)
         fields = [(name, array.type) for name, array in arrays.items()]
         self.schema = pa.schema(fields, metadata)
 
     def batches(self, shard: ManifestFile, journal: Journal) -> Iterator[pa.RecordBatch]:
-        """The rows of a shard, some at a time."""
+        """Yields the rows of a shard in batches."""
         rows = range(0, shard.rows or 0, max(1, CHUNK_BYTES // self._stride))
         for _, columns in read_rows(self.info, shard, rows):
             arrays = list(self._arrays(columns).values())
@@ -172,14 +171,14 @@ class RowTable:
             journal.add(bytes_read=len(batch) * self._stride, rows=len(batch))
 
     def _arrays(self, columns: dict[str, np.ndarray]) -> dict[str, pa.Array]:
-        """Columns of numbers in the order of their names, then those of text."""
-        told = columns
+        """Returns the columns: numbers sorted by name, then text."""
+        numbers = columns
         if self._options.unmask:
-            told = {**columns, "input_ids": unmask(columns)}
-            told = {name: told[name] for name in told if name not in _MASKS}
+            numbers = {**columns, "input_ids": unmask(columns)}
+            numbers = {name: numbers[name] for name in numbers if name not in _MASKS}
         if self._options.layout is not None:
-            told = LAYOUTS[self._options.layout](told)
-        arrays = {name: _array(told[name]) for name in sorted(told)}
+            numbers = LAYOUTS[self._options.layout](numbers)
+        arrays = {name: _array(numbers[name]) for name in sorted(numbers)}
         if self._tokenizer is not None:
             for ids in sequences(self.info.schema):
                 name = f"{ids.removesuffix('ids')}text".removeprefix("input_")  # or target_text
@@ -196,24 +195,24 @@ def _array(column: np.ndarray) -> pa.Array:
 
 
 def _find_finished(asked: ExportRecord, output: str) -> ExportRecord | None:
-    """The export in the output directory, if it is the one that is asked for; None for none.
+    """Returns the export in the output directory if it is this one; None if there is none.
 
     Raises:
-      UsageError: it holds another one, or files that the export would replace.
-      DataError: a file of it is gone or changed.
+      UsageError: the directory has another export, or files that this one would replace.
+      DataError: a file of the export is missing or changed.
     """
     path, remedy = os.path.join(output, RECORD), "give another --output, or --overwrite"
     if not os.path.exists(path):
         taken = [name for name in asked.files if os.path.exists(os.path.join(output, name))]
         if taken:
-            raise UsageError(f"{output} has a {taken[0]} already, of no finished export: {remedy}")
+            raise UsageError(f"{output} already has a {taken[0]}, but no {RECORD}: {remedy}")
         return None
     there = from_json(ExportRecord, load_json(path), path)
     before, now = asdict(replace(there, sha256={})), asdict(asked)
     if before == now:
         _check_files(there, output)
         return there
-    words = {name: "another set" for name in ("fingerprint", "manifest")}
+    words = {name: "another dataset" for name in ("fingerprint", "manifest")}
     words["files"] = f"{len(there.files)} files, not {len(asked.files)}"
     differing = {
         words.get(name, f"{name} {before[name]!r}, not {now[name]!r}"): None
@@ -230,9 +229,9 @@ def _check_files(there: ExportRecord, output: str) -> None:
         try:
             same = file_sha256(path) == there.sha256.get(name)
         except FileNotFoundError:
-            raise DataError(f"{path} of a finished export is gone: {remedy}") from None
+            raise DataError(f"{path} of a finished export is missing: {remedy}") from None
         if not same:
-            raise DataError(f"{path} is not as the export wrote it: {remedy}")
+            raise DataError(f"{path} has changed since the export: {remedy}")
 
 
 def _write(table: RowTable, files: dict[str, ManifestFile], form: ModuleType, staging: str) -> None:
@@ -254,7 +253,7 @@ def _write(table: RowTable, files: dict[str, ManifestFile], form: ModuleType, st
 
 
 def _show(chunks: Iterator[pa.RecordBatch], display: Display) -> Iterator[pa.RecordBatch]:
-    """The chunks, with the display updated between them."""
+    """Yields the chunks and updates the display between them."""
     shown = time.monotonic()
     for chunk in chunks:
         yield chunk
@@ -264,11 +263,11 @@ def _show(chunks: Iterator[pa.RecordBatch], display: Display) -> Iterator[pa.Rec
 
 
 def _publish(asked: ExportRecord, output: str, staging: Staging) -> int:
-    """Publishes the files, sealed by export.json; gives their bytes."""
+    """Publishes the files, export.json last; returns their size in bytes."""
     folder = staging.folder
     record, old = os.path.join(output, RECORD), ()
     if os.path.exists(record):
-        # The record may be from an untrusted source, and its names point elsewhere.
+        # The record may be untrusted, with names that point outside.
         found = from_json(ExportRecord, load_json(record), record).files
         old = filter(_NAME.fullmatch, found)
     files = {name: (name, _size(folder, name)) for name in asked.files}

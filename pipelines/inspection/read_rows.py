@@ -1,6 +1,6 @@
-"""Rows of a dataset, decoded: of a finished one, and samples of one that is being published.
+"""Decodes rows of a finished dataset, and samples of one that is being published.
 
-Whole documents are rows too, as long as the longest of a batch.
+Tokenized documents become rows too, padded to the longest of a batch.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -18,22 +18,22 @@ from schemas.metadata import Schema, SetInfo
 from schemas.records import open_rows
 
 Columns = dict[str, np.ndarray]
-SAMPLE_ROWS = 1024  # a split; a thousand rows of 128 are 20,000 masked tokens
+SAMPLE_ROWS = 1024  # per split; a thousand rows of 128 have 20,000 masked tokens
 
 
 def read_rows(
     info: SetInfo, shard: ManifestFile, rows: range, *, keep: bool = False
 ) -> Iterator[tuple[int, Columns]]:
-    """Yields the number of the first row of some, and their columns.
+    """Yields batches of rows: the index of the first, and their columns.
 
     Args:
       info: the dataset.
       shard: one of its files.
-      rows: which: range(0, 5000, 1024) gives those rows by 1,024.
-      keep: whether a file that comes from an object store stays in the cache for later readers.
+      rows: range(0, 5000, 1024) yields rows 0 to 4,999 in batches of 1,024.
+      keep: whether a file downloaded from a bucket stays in the cache.
 
     Raises:
-      DataError: the file was changed, or its rows are damaged or of another dataset.
+      DataError: the file has changed, or its rows are damaged or of another dataset.
     """
     listed = {file.path: file for file in info.manifest.files}
     with ExitStack() as stack:
@@ -49,12 +49,11 @@ def read_rows(
 def sample_rows(
     schema: Schema, files: Iterable[ManifestFile], locate: Callable[[str], str]
 ) -> dict[str, Columns]:
-    """Split to the columns of the first SAMPLE_ROWS rows of its first shard that has rows.
+    """Reads the first SAMPLE_ROWS rows of each split, from its first shard that has rows.
 
-    A shard has its rows in the order of a hash of their content, so that these are a fair sample
-    and the same ones for any way to run.
-
-    Files that are no shards are ignored; `locate` gives the path of a file on this machine.
+    The rows of a shard are sorted by a hash of their content, so that these are a random sample,
+    and the same one on every runner. `locate` returns the local path of a file. Files that are not
+    shards are ignored.
 
     Raises:
       DataError: a shard is damaged.
@@ -82,15 +81,15 @@ def _decode(
             try:
                 columns = codec.decode(reader.read_range(start, stop), first_row=start)
             except DataError as error:
-                place = "" if str(error).startswith(path) else f"{path}: "
-                raise DataError(f"{place}{error}; copy the set again or build it anew") from error
+                where = "" if str(error).startswith(path) else f"{path}: "
+                raise DataError(f"{where}{error}; copy or build the dataset again") from error
             yield start, columns
 
 
 def sequences(schema: Schema) -> dict[str, str]:
-    """The features that are text, and those that hold their segments.
+    """Returns the features of token ids, each with the feature of its segments.
 
-    {"input_ids": "segment_ids"}, with a second stream {..., "target_ids": "target_segment_ids"}.
+    {"input_ids": "segment_ids"}; with a second stream {..., "target_ids": "target_segment_ids"}.
     """
     if schema.holds_documents:
         return {"tokens": "segment_ids"}
@@ -105,7 +104,7 @@ def sequences(schema: Schema) -> dict[str, str]:
 def segment_texts(
     columns: Columns, schema: Schema, tokenizer: Tokenizer, ids_name: str
 ) -> list[list[str]]:
-    """For each row the texts of the segments of a sequence, unmasked, without special tokens."""
+    """Returns the texts of each row's segments, unmasked and without special tokens."""
     ids_BxL = unmask(columns) if ids_name == "input_ids" else columns[ids_name]
     segments, counts = [], []
     for ids, segment_ids in zip(ids_BxL, columns[sequences(schema)[ids_name]], strict=True):
@@ -117,13 +116,13 @@ def segment_texts(
 
 
 def find_split(info: SetInfo, wanted: str | None) -> str:
-    """Gives the split that is meant; by default the first that has rows."""
+    """Returns the requested split; by default the first that has rows."""
     rows = {split: info.stats.split(split).rows for split in sorted(info.schema.splits)}
     if wanted is None:
-        # "train" comes before "validation", and so does whatever has rows.
+        # Sorted, "train" comes before "validation".
         return next((split for split, count in rows.items() if count), next(iter(rows)))
     if wanted not in rows:
         raise UsageError(
-            f"--split={wanted}: {info.directory} has no such split, only {', '.join(rows)}"
+            f"--split={wanted}: {info.directory} has no such split; it has {', '.join(rows)}"
         )
     return wanted

@@ -1,8 +1,8 @@
-"""A row of token ids -> the pieces of text that a person reads. Pure, and the same for every task.
+"""Turns a row of token ids into pieces of text that a person can read, for every task. Pure.
 
-What a feature means is told by its name and shape: `input_ids` and other `..._ids` that have
-segments are text, features of the same length (`loss_weights`, `prefix_mask`) mark places of it,
-and what is left (`label`, `example_id`) is one fact about the row.
+Names and shapes determine how features are shown: `input_ids` and other `..._ids` with segments are
+text, features of the same length (`loss_weights`, `prefix_mask`) mark positions of the text, and
+all others (`label`, `example_id`) are facts about the row.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from schemas.commands.terminal import visible
 from schemas.metadata import Schema
 
 TEXT, SPECIAL, PADDING = "text", "special", "padding"
-REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what masking made of a token
-LOSS, PREFIX = "loss_weights", "prefix_mask"  # marks that are drawn in a way of their own
+REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what a masked token became
+LOSS, PREFIX = "loss_weights", "prefix_mask"  # marks with a style of their own
 
 LABEL, EXAMPLE_ID = "label", "example_id"
 
@@ -29,47 +29,47 @@ _LONGEST_FACT = 100  # characters
 
 @dataclass(frozen=True)
 class Piece:
-    """Some neighbouring tokens of a row that look alike."""
+    """Adjacent tokens of a row that are shown alike."""
 
     segment: int  # 1..n; 0 for padding
-    place: int  # of its first token in the row
+    position: int  # of its first token in the row
     tokens: int
     kind: str  # text, special, padding, or mask, random or kept for one masked token
-    text: str  # of the document; of padding nothing
-    now: str  # what a masked token became, else equal to `text`
-    marks: tuple[str, ...] = ()  # features that are not 0 here, such as loss_weights
+    text: str  # of the document; empty for padding
+    now: str  # the text after masking; equal to `text` elsewhere
+    marks: tuple[str, ...] = ()  # features that are nonzero here, such as loss_weights
 
 
 class TokenTexts:
-    """Text of tokens, as they stand in a sentence."""
+    """Spells tokens as they appear in running text."""
 
     def __init__(self, tokenizer: LoadedTokenizer):
-        """Takes the tokenizer that the set carries."""
+        """Takes the tokenizer of the dataset."""
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
 
     @classmethod
     def from_json(cls, tokenizer_json: bytes) -> "TokenTexts":
-        """From the bytes of tokenizer.json.
+        """Loads the bytes of tokenizer.json.
 
         Raises:
-          DataError: it is broken.
+          DataError: the tokenizer is invalid.
         """
         return cls(LoadedTokenizer(tokenizer_json))
 
     def text(self, ids: list[int]) -> str:
-        r"""Text of neighbouring tokens; bytes that are no whole character become \xe2.
+        r"""Returns the text of adjacent tokens; incomplete UTF-8 becomes \xe2.
 
-        Line ends become "↵" and other control characters \x1b, so that no text can command a
+        Line ends become "↵" and other control characters \x1b, so that no text controls the
         terminal.
         """
         return visible(b"".join(map(self._of, ids)).decode("utf-8", "backslashreplace"))
 
     def spell(self, ids: np.ndarray) -> tuple[bytes, np.ndarray]:
-        """The bytes of many tokens, one after another, and int64 [n + 1] where each begins.
+        """Returns the bytes of all tokens, concatenated, and their offsets, int64 [n + 1].
 
         Args:
-          ids: [n], all of them the tokenizer's.
+          ids: [n], all below vocab_size.
         """
         spelt = self._all.take(pa.array(ids.astype(np.int64)))
         _, offsets, data = spelt.buffers()
@@ -78,50 +78,50 @@ class TokenTexts:
 
     @cached_property
     def _all(self) -> pa.LargeBinaryArray:
-        """Every token's bytes: 0.1 s for 50,000, which who reads a few rows does without."""
+        """The bytes of every token. Takes 0.1 s for 50,000, so only `spell` computes it."""
         return pa.array(map(self._of, range(self._tokenizer.vocab_size)), pa.large_binary())
 
     def _of(self, token: int) -> bytes:
-        """The bytes of one token in a sentence."""
+        """Returns the bytes of one token in running text."""
         tokenizer = self._tokenizer
         if not 0 <= token < tokenizer.vocab_size:
             return f"<id {token}>".encode()
         spelt = tokenizer.token_bytes[token]
         if token in self._special:
             return spelt
-        # WordPiece marks what goes on with a word ("##ing").
+        # WordPiece marks tokens that continue a word ("##ing").
         spelt = spelt.removeprefix(tokenizer.continuing_prefix.encode())
         spelt = spelt.replace("▁".encode(), b" ")
-        # Byte-level tokens hold their spaces; of others the space before a word is put back.
+        # Byte-level tokens include their spaces; others need the space before a word restored.
         if tokenizer.is_byte_level or spelt.decode(errors="replace")[:1].isspace():
             return spelt
         return b" " + spelt if tokenizer.is_word_start[token] else spelt
 
 
 def _marks(schema: Schema, sequence: str) -> list[str]:
-    """Features that tell something of each place of a sequence."""
+    """Returns the features that have one value per position of a sequence."""
     if sequence != "input_ids" or schema.holds_documents:
         return []
     streams = sequences(schema)
     texts = {*streams, *streams.values(), *_MASKS}
     shape = schema.feature(sequence).shape
-    # Features of the first sequence stand beside all others as well, where lengths are equal.
+    # If lengths are equal, these features would match the other sequences too.
     return [f.name for f in schema.features if f.shape == shape and f.name not in texts]
 
 
 def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:
-    """What a row says beside its text: {"label": "1 (pos)", "example_id": "00000001000000ff"}.
+    """Returns features that are not text: {"label": "1 (pos)", "example_id": "00000001000000ff"}.
 
-    A feature that is 0 is left out, but for a label.
+    Omits features that are 0, except a label.
     """
     streams = sequences(schema)
-    told = {*streams, *streams.values(), *_MASKS, *_marks(schema, "input_ids")}
+    shown = {*streams, *streams.values(), *_MASKS, *_marks(schema, "input_ids")}
     facts = {}
     for feature in schema.features:
         values = row[feature.name]
-        if feature.name in told or (feature.name != LABEL and not values.any()):
+        if feature.name in shown or (feature.name != LABEL and not values.any()):
             continue
-        if feature.name == EXAMPLE_ID:  # as evaluation.jsonl has it
+        if feature.name == EXAMPLE_ID:  # written as in evaluation.jsonl
             text = "".join(f"{half:08x}" for half in values.tolist())
         else:
             text = " ".join(map(str, values.ravel().tolist()))
@@ -135,7 +135,7 @@ def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:
 def row_pieces(
     row: Mapping[str, np.ndarray], schema: Schema, texts: TokenTexts, sequence: str = "input_ids"
 ) -> list[Piece]:
-    """Cuts one row, its columns [L] and [K] decoded, into pieces, in the order of its places."""
+    """Cuts one decoded row, columns [L] and [K], into pieces in the order of their positions."""
     now = row[sequence].astype(np.int64)
     was = now.copy()
     segment_ids = row[sequences(schema)[sequence]].tolist()
@@ -146,30 +146,30 @@ def row_pieces(
     ]
     if schema.static_masking and sequence == "input_ids":
         used = np.flatnonzero(row["masked_weights"])
-        for place, token in zip(
+        for position, token in zip(
             row["masked_positions"][used].tolist(), row["masked_ids"][used].tolist(), strict=True
         ):
-            was[place] = token
-            kinds[place] = (
+            was[position] = token
+            kinds[position] = (
                 REPLACED
-                if now[place] == schema.special_ids["mask"]
-                else (KEPT if now[place] == token else RANDOM)
+                if now[position] == schema.special_ids["mask"]
+                else (KEPT if now[position] == token else RANDOM)
             )
     marks: list[tuple[str, ...]] = [()] * len(kinds)
     for name in _marks(schema, sequence):
-        for place in np.flatnonzero(row[name]).tolist():
-            marks[place] = (*marks[place], name)
+        for position in np.flatnonzero(row[name]).tolist():
+            marks[position] = (*marks[position], name)
     looks = list(zip(segment_ids, kinds, marks, strict=True))
     pieces = []
     start = 0
-    for place in range(1, len(looks) + 1):
+    for stop in range(1, len(looks) + 1):
         merges = kinds[start] in (TEXT, PADDING)
-        if place < len(looks) and merges and looks[place] == looks[start]:
+        if stop < len(looks) and merges and looks[stop] == looks[start]:
             continue
-        kind, part = kinds[start], slice(start, place)
+        kind, part = kinds[start], slice(start, stop)
         old, new = (
             ("", "") if kind == PADDING else (texts.text(ids[part].tolist()) for ids in (was, now))
         )
-        pieces.append(Piece(segment_ids[start], start, place - start, kind, old, new, marks[start]))
-        start = place
+        pieces.append(Piece(segment_ids[start], start, stop - start, kind, old, new, marks[start]))
+        start = stop
     return pieces

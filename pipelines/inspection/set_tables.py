@@ -1,4 +1,4 @@
-"""The counts of a set as tables for a terminal."""
+"""Tables of a dataset's counts for a terminal."""
 
 from collections.abc import Iterator, Mapping
 
@@ -19,7 +19,7 @@ _LISTED = 20  # classes, tokens
 
 
 def set_tables(info: SetInfo) -> list[RenderableType]:
-    """Contract, documents, splits, lengths, and classes where there are any."""
+    """Returns the tables: schema, documents, splits, lengths, and classes if there are any."""
     titled = {
         info.directory: _schema(info),
         "documents": _documents(info.stats),
@@ -32,7 +32,7 @@ def set_tables(info: SetInfo) -> list[RenderableType]:
 
 
 def token_tables(counts: np.ndarray, texts: TokenTexts) -> list[RenderableType]:
-    """The most frequent and the rarest tokens, of counts int64 [vocabulary]."""
+    """Returns tables of the most and the least frequent tokens; counts is int64 [vocab_size]."""
     order = np.lexsort((np.arange(len(counts)), -counts))
     used = int(np.count_nonzero(counts))
     frequent = order[: min(_LISTED, used)].tolist()
@@ -41,7 +41,7 @@ def token_tables(counts: np.ndarray, texts: TokenTexts) -> list[RenderableType]:
     summary.add_row(f"{used:,} of {len(counts):,} ids occur, {(counts == 1).sum():,} once")
     titled = {"tokens": summary, "most frequent": _tokens(counts, frequent, texts)}
     if rare:
-        titled["rarest"] = _tokens(counts, rare, texts)
+        titled["least frequent"] = _tokens(counts, rare, texts)
     return ["", *_one_below_another(titled)]
 
 
@@ -54,14 +54,16 @@ def _one_below_another(titled: Mapping[str, Table]) -> list[RenderableType]:
 
 def _schema(info: SetInfo) -> Table:
     schema = info.schema
-    masking = "none; rows are as they were"
+    masking = "none; rows are unmasked"
     if schema.static_masking:
         words = {"token": "", "word": "whole words, ", "span": "spans, "}[schema.mask_unit]
         masking = (
             f"static, {words}{schema.mask_rate:g} of the tokens, at most {schema.max_masked} a "
             f"row, {number_of(schema.mask_copies, 'copy', 'copies')}"
         )
-    rows = "documents whole" if schema.holds_documents else f"rows of {schema.max_length} tokens"
+    rows = (
+        "tokenized documents" if schema.holds_documents else f"rows of {schema.max_length} tokens"
+    )
     facts = {
         "task": f"{schema.task}, {rows}",
         "vocabulary": f"{schema.vocab_size:,} ids; "
@@ -92,7 +94,7 @@ def _documents(stats: Statistics) -> Table:
     return facts_table(facts, boxed=False)
 
 
-# Rows of the table that are left out where all splits have 0.
+# Lines that are omitted if all splits have 0.
 _OPTIONAL = ("words", "tokens_truncated", "tokens_repeated", "masked", "trained")
 
 
@@ -107,7 +109,7 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
         "tokens of text": "tokens",
         "special tokens": "specials_added",
         "truncated": "tokens_truncated",
-        "repeated": "tokens_repeated",
+        "overlapping": "tokens_repeated",
         "rows": "rows",
         "segments": "segments",
         "tokens in rows": "tokens_in_rows",
@@ -118,13 +120,13 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
         if any(counts) or name not in _OPTIONAL:
             own.add_row(label, *(f"{count:,}" for count in counts))
     if schema.row_tokens:
-        densities = (counts.density(schema.row_tokens) for counts in splits.values())
-        own.add_row("density", *(f"{density:.2%}" for density in densities))
+        shares = (counts.density(schema.row_tokens) for counts in splits.values())
+        own.add_row("packing efficiency", *(f"{share:.2%}" for share in shares))
     return own
 
 
 def length_bins(total: ShardStatistics) -> Iterator[tuple[int, int, int, int]]:
-    """The least and the most tokens of a document, documents of so many, and all their tokens."""
+    """Yields lower and upper bound of a bin in tokens, its documents, and their tokens."""
     used = [bin_ for bin_, count in enumerate(total.length_histogram) if count]
     for bin_ in range(used[0], used[-1] + 1) if used else ():
         low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
@@ -132,7 +134,7 @@ def length_bins(total: ShardStatistics) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _lengths(total: ShardStatistics) -> Table:
-    """Documents by their number of tokens: 1, 2-3, 4-7, 8-15 ..., and the share of all tokens."""
+    """Documents by length in tokens (1, 2-3, 4-7, 8-15 ...) and their share of all tokens."""
     return bars_table(
         (
             f"{low:,}" if low >= high else f"{low:,}-{high:,}",
@@ -144,7 +146,7 @@ def _lengths(total: ShardStatistics) -> Table:
 
 
 def labels_table(stats: Statistics) -> Table:
-    """Documents of each class by split, and its share of them."""
+    """Documents of each class by split, with its share of the split."""
     splits = {**stats.splits(), "all": stats.total()}
     own = columns_table("", *splits, justify="right")
     labels = sorted(splits["all"].labels.items(), key=lambda item: (-item[1], item[0]))

@@ -1,4 +1,4 @@
-"""What inspect_shards prints: tables of a dataset, a row, tokens, or rows that hold a text."""
+"""Prints tables of a dataset, a row, its tokens, or rows that contain a text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -37,8 +37,8 @@ from schemas.metadata import Schema, SetInfo, read_set
 from schemas.stores.set_files import Cache, default_directory
 
 _NOTHING_FOUND = 1  # exit code, as grep's
-_BATCH_ROWS = 1024  # some hundred KB of text, which stay in the cache
-_CONTEXT = 60  # bytes on either side of what is found
+_BATCH_ROWS = 1024  # some hundred kB of text, which fit the CPU cache
+_CONTEXT = 60  # bytes on either side of a match
 _SEGMENT_STYLES = ("cyan", "green")  # neighbours differ
 _STYLES = {SPECIAL: "dim", REPLACED: "bold red", RANDOM: "bold magenta", KEPT: "bold yellow"}
 _MARK_STYLES = {LOSS: "underline", PREFIX: "italic"}
@@ -46,7 +46,7 @@ _OTHER_MARK = "reverse"
 
 
 def show_sets(options: InspectOptions) -> int:
-    """Prints what is asked for; gives the exit code."""
+    """Prints what the options request; returns the exit code."""
     cache = Cache(options.cache_dir or default_directory(), options.cache_gigabytes)
     info = read_set(options.directory, cache, follow_links=options.follow_links)
     console = Console()
@@ -62,7 +62,7 @@ def show_sets(options: InspectOptions) -> int:
 
 
 def _print_search(info: SetInfo, search: str, options: InspectOptions, console: Console) -> int:
-    """Prints rows that hold a text as they are found; gives the exit code, as grep's."""
+    """Prints rows that contain a text as they are found; returns the exit code of grep."""
     splits = sorted(info.schema.splits)
     if options.split is not None:
         splits = [find_split(info, options.split)]
@@ -70,7 +70,7 @@ def _print_search(info: SetInfo, search: str, options: InspectOptions, console: 
     for split in splits:
         for hit in search_rows(info, split, search, texts):
             if found == options.limit > 0:
-                console.print(f"and more: these are the first {found:,}, --limit=0 shows all")
+                console.print("more rows match; --limit=0 shows all")
                 return 0
             line = Text(f"{hit.split} {hit.row:,} ", "bold")
             line.append(f"[{hit.segment}] ", _SEGMENT_STYLES[hit.segment % 2])
@@ -86,19 +86,19 @@ def _print_search(info: SetInfo, search: str, options: InspectOptions, console: 
 
 
 def token_texts(info: SetInfo) -> TokenTexts:
-    """Loads what turns the ids of a set into text."""
+    """Loads the texts of a dataset's tokens."""
     with open(info.locate("tokenizer.json"), "rb") as tokenizer:
         return TokenTexts.from_json(tokenizer.read())
 
 
 def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]:
-    """Shows a row of a split, by default the first that has rows, as text with its features."""
+    """Shows a row as text with its features; the default split is the first that has rows."""
     split = find_split(info, split)
     file, number = _find(info, split, row)
     [(_, columns)] = read_rows(info, file, range(number, number + 1), keep=True)
     texts = token_texts(info)
     values = {name: column[0] for name, column in columns.items()}
-    title = f"{split} row {row:,}, which is row {number:,} of {file.path}"
+    title = f"{split} row {row:,} (row {number:,} of {file.path})"
     shown: list[RenderableType] = ["", Text(title, "bold")]
     for name, value in row_facts(values, info.schema).items():
         shown.append(Text(f"{name}: {value}"))
@@ -112,7 +112,7 @@ def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]
 
 
 def _find(info: SetInfo, split: str, row: int) -> tuple[ManifestFile, int]:
-    """The shard that holds a row of the split, and the row's index in it."""
+    """Returns the shard of a row of the split, and the row's index in it."""
     files = info.manifest.shards(split, info.schema.read_ending)
     ends = np.cumsum([file.rows or 0 for file in files])
     if not 0 <= row < ends[-1]:
@@ -126,23 +126,23 @@ def _summary(pieces: list[Piece]) -> str:
     tokens = {kind: 0 for kind in (TEXT, SPECIAL, PADDING, REPLACED, RANDOM, KEPT)}
     for piece in pieces:
         tokens[piece.kind] += piece.tokens
-    places = sum(tokens.values())
+    positions = sum(tokens.values())
     segments = max((piece.segment for piece in pieces), default=0)
     masked = sum(tokens[kind] for kind in (REPLACED, RANDOM, KEPT))
-    told = (
-        f"{places} places: {places - tokens[PADDING]} tokens in "
+    summary = (
+        f"{positions} positions: {positions - tokens[PADDING]} tokens in "
         f"{number_of(segments, 'segment')}, {tokens[PADDING]} padding"
     )
-    return told + (
-        f"; {masked} masked ({tokens[REPLACED]} by the mask token, {tokens[RANDOM]} by a random "
-        f"one, {tokens[KEPT]} kept)"
+    return summary + (
+        f"; {masked} masked ({tokens[REPLACED]} mask token, {tokens[RANDOM]} random token, "
+        f"{tokens[KEPT]} kept)"
         if masked
         else ""
     )
 
 
 def _marks(pieces: list[Piece]) -> list[RenderableType]:
-    """How many places each feature marks, in the style that they have below."""
+    """Counts the positions that each feature marks, in the style used below."""
     counts: dict[str, int] = {}
     for piece in pieces:
         for mark in piece.marks:
@@ -155,7 +155,7 @@ def _marks(pieces: list[Piece]) -> list[RenderableType]:
 
 
 def _text(pieces: list[Piece]) -> Table:
-    """Each segment behind its number; a masked token as {was→now}, or {was=} if it was kept."""
+    """Returns numbered segments; a masked token is {was→now}, or {was=} if it was kept."""
     own = Table.grid(padding=(0, 1))
     own.add_column(justify="right", no_wrap=True)
     own.add_column()
@@ -178,22 +178,22 @@ def _text(pieces: list[Piece]) -> Table:
 
 
 def _masked_table(pieces: list[Piece]) -> list[RenderableType]:
-    """The masked tokens in a table; nothing if there are none."""
+    """Returns the table of masked tokens; nothing if there are none."""
     masked = [piece for piece in pieces if piece.kind in (REPLACED, RANDOM, KEPT)]
     if not masked:
         return []
-    own = columns_table("place", "segment", "was", "became", "how")
+    own = columns_table("position", "segment", "was", "became", "how")
     own.columns[0].justify = own.columns[1].justify = "right"
     for piece in masked:
         texts = (Text(f"'{text}'") for text in (piece.text, piece.now))
         how = Text(piece.kind, _STYLES[piece.kind])
-        own.add_row(str(piece.place), str(piece.segment), *texts, how)
-    return ["", "{was→now} is a masked token, {was=} one that was kept:", own]
+        own.add_row(str(piece.position), str(piece.segment), *texts, how)
+    return ["", "{was→now} is a masked token, {was=} a masked token that was kept:", own]
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A row that holds the text; `before` and `after` are within the segment."""
+    """A row that contains the text; `before` and `after` are from the same segment."""
 
     split: str
     row: int  # in the split
@@ -205,9 +205,9 @@ class Hit:
 
 
 def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iterator[Hit]:
-    """The rows of a split whose text holds `text`, in their order; masks are taken off.
+    """Yields the rows of a split whose unmasked text contains `text`, in order.
 
-    Upper and lower case differ. A text is found across tokens, but not across segments.
+    The search is case-sensitive. A match may cross tokens, but not segments.
 
     Raises:
       DataError: a shard is damaged.
@@ -231,14 +231,14 @@ def _search_batch(
     hits: dict[int, Hit] = {}
     for ids, segments in sequences(schema).items():
         ids_BxL = unmask(columns) if ids == "input_ids" else columns[ids]
-        row_N, place_N = np.nonzero(columns[segments])
-        segment_N = columns[segments][row_N, place_N].astype(np.int64)
-        data, bounds = texts.spell(ids_BxL[row_N, place_N])
-        key_N = row_N * (ids_BxL.shape[1] + 1) + segment_N  # one number a segment, ascending
+        row_N, position_N = np.nonzero(columns[segments])
+        segment_N = columns[segments][row_N, position_N].astype(np.int64)
+        data, bounds = texts.spell(ids_BxL[row_N, position_N])
+        key_N = row_N * (ids_BxL.shape[1] + 1) + segment_N  # one number per segment, ascending
         at = data.find(wanted)
         while at >= 0:
             stop = at + len(wanted)
-            # The tokens that hold its first and its last byte.
+            # The tokens of its first and its last byte.
             first, last = (np.searchsorted(bounds, (at, stop - 1), side="right") - 1).tolist()
             row, segment = int(row_N[first]), int(segment_N[first])
             if row in hits and key_N[first] == key_N[last]:
@@ -252,10 +252,10 @@ def _search_batch(
 
 
 def _cut_context(data: bytes, at: int, stop: int, segment: slice) -> tuple[str, str, str]:
-    """The bytes before, at and after a place, as text."""
+    """Returns the text before, at and after a match."""
     left, right = max(at - _CONTEXT, segment.start), min(stop + _CONTEXT, segment.stop)
     before, after = (
-        # The context may be cut inside a character.
+        # The cut may be inside a character.
         visible(part.decode("utf-8", "ignore"))
         for part in (data[left:at], data[stop:right])
     )

@@ -1,1 +1,1 @@
-"""What must hold in every shard and row of a set."""
+"""Checks of shards and rows, for `pipelines.verify`."""

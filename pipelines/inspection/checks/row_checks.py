@@ -1,6 +1,6 @@
-"""What must hold in every row of a shard set. Pure; vectorised over batches.
+"""Checks every row of a dataset. Pure; vectorised over batches.
 
-Legend: B rows, L places a row, K slots for masked tokens.
+Legend: B rows of L positions, K slots for masked tokens.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ COUNTED = ("rows", "tokens_in_rows", "segments", "masked")
 
 
 def count(columns: Columns) -> dict[str, int]:
-    """Rows, tokens that are not padding, segments and masked tokens, by the names of COUNTED."""
+    """Counts rows, tokens without padding, segments and masked tokens; keys as in COUNTED."""
     segment_ids_BxL = columns["segment_ids"]
     streams = (values for name, values in columns.items() if name.endswith("segment_ids"))
     counts = (
@@ -38,20 +38,19 @@ def row_problems(
     suffix: tuple[int, ...] = (),
     evaluation: np.ndarray | None = None,
 ) -> list[RowProblem]:
-    """Everything that is wrong with rows, up to MOST_PROBLEMS of each kind, sorted by row.
+    """Finds all problems of rows, up to MOST_PROBLEMS of each kind, sorted by row.
 
     Args:
-      columns: of B rows, decoded.
-      schema: their contract.
-      split: that they are of.
-      prefix: ids that each segment begins with; not looked for with packing=concat, which cuts
-        segments.
-      suffix: ids that each segment ends with.
-      evaluation: uint64, names of the lines of evaluation.jsonl; None if they are not known.
+      columns: B decoded rows.
+      schema: the schema of the dataset.
+      split: the split of the rows.
+      prefix: ids that begin each segment; not checked with packing=concat, which cuts segments.
+      suffix: ids that end each segment.
+      evaluation: uint64, names of the lines of evaluation.jsonl; None if unknown.
     """
     problems: list[RowProblem] = []
     for name in columns:
-        if name.endswith("segment_ids"):  # of input_ids, and of target_ids: target_segment_ids
+        if name.endswith("segment_ids"):  # segment_ids, and target_segment_ids of target_ids
             ids = "input_ids" if name == "segment_ids" else name.replace("_segment", "")
             problems += _segments(name, columns[name], schema)
             problems += _ids(ids, columns[ids], columns[name], schema)
@@ -59,7 +58,7 @@ def row_problems(
         problems += _positions(columns)
     if schema.static_masking:
         problems += _slots(columns, schema)
-    if not problems:  # what stands on the rest: places of segments, and masks to undo
+    if not problems:  # these need valid segments and masks
         problems = list(_check_surroundings(columns, schema, prefix, suffix))
         problems += task_class(schema.task).row_problems(columns, schema, split)
     if "example_id" in columns:
@@ -73,7 +72,7 @@ def _segments(name: str, segment_ids: np.ndarray, schema: Schema) -> Iterator[Ro
         lambda row, i: f"{name}[0] is {segment_ids[row, i]}: a row begins with segment 1",
     )
     before, after = segment_ids[:, :-1], segment_ids[:, 1:]
-    # Unsigned, so 255 -> 0 steps by one too; that is padding after a segment, which may be.
+    # Unsigned: 255 -> 0 is a step of one too, and valid as padding after a segment.
     follows = (after == before) | (after == 0) | ((after - before == 1) & (before != 0))
     yield from problems_where(
         ~follows,
@@ -85,7 +84,9 @@ def _segments(name: str, segment_ids: np.ndarray, schema: Schema) -> Iterator[Ro
     if schema.packing == "none":
         yield from problems_where(
             segment_ids > 1,
-            lambda row, i: f"{name}[{i}] is {segment_ids[row, i]}, although packing is none",
+            lambda row, i: (
+                f"{name}[{i}] is {segment_ids[row, i]}, but packing=none allows one segment"
+            ),
         )
 
 
@@ -141,11 +142,11 @@ def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
         ),
     )
     last = schema.max_length - 1
-    places = np.minimum(positions, last)
-    segments = np.take_along_axis(columns["segment_ids"], places, axis=1)
+    bounded = np.minimum(positions, last)
+    segments = np.take_along_axis(columns["segment_ids"], bounded, axis=1)
     yield from problems_where(
         used & ((positions > last) | (segments == 0)),
-        lambda row, k: f"masked_positions[{k}] is {positions[row, k]}, where no token is",
+        lambda row, k: f"masked_positions[{k}] is {positions[row, k]}, a position without a token",
     )
     yield from problems_where(
         used & (ids >= schema.vocab_size),
@@ -157,15 +158,15 @@ def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
     is_special[list(schema.all_special_ids)] = True
     yield from problems_where(
         used & is_special[np.minimum(ids, schema.vocab_size - 1)],
-        lambda row, k: f"masked_ids[{k}] is {ids[row, k]}, a special token: none is masked",
+        lambda row, k: f"masked_ids[{k}] is {ids[row, k]}, a special token, which is never masked",
     )
-    now = np.take_along_axis(columns["input_ids"], places, axis=1)
+    now = np.take_along_axis(columns["input_ids"], bounded, axis=1)
     odd = is_special[np.minimum(now, schema.vocab_size - 1)] & (now != schema.special_ids["mask"])
     yield from problems_where(
         used & odd,
         lambda row, k: (
-            f"input_ids[{positions[row, k]}] is {now[row, k]} at a masked place: neither the mask "
-            "token nor an ordinary one"
+            f"input_ids[{positions[row, k]}] is {now[row, k]} at a masked position: neither the "
+            "mask token nor an ordinary token"
         ),
     )
 
@@ -173,7 +174,7 @@ def _slots(columns: Columns, schema: Schema) -> Iterator[RowProblem]:
 def _check_surroundings(
     columns: Columns, schema: Schema, prefix: tuple[int, ...], suffix: tuple[int, ...]
 ) -> Iterator[RowProblem]:
-    """Segments of the rebuilt rows begin and end as the task wraps a text."""
+    """Checks that segments, without masks, begin and end with the ids that wrap a text."""
     if schema.packing == "concat" or not prefix + suffix:
         return
     input_ids, segment_ids = unmask(columns), columns["segment_ids"]
@@ -184,7 +185,7 @@ def _check_surroundings(
     ends = np.flatnonzero(np.hstack((changes, edge)) & (segment_ids != 0))
     wanted = [("begins", starts, step, i) for step, i in enumerate(prefix)]
     wanted += [("ends", ends, -step, i) for step, i in enumerate(reversed(suffix))]
-    note = ", in the row without masks" * schema.static_masking
+    note = " in the unmasked row" * schema.static_masking
     for what, at, step, expected in wanted:
         rows, edges = np.divmod(at, length)  # of the flat rows
         inside = (edges + step >= 0) & (edges + step < length)
@@ -198,7 +199,7 @@ def _check_surroundings(
 
 
 def example_names(columns: Columns) -> np.ndarray:
-    """The feature `example_id` as one number: uint64 [B]."""
+    """Returns the feature `example_id` as one number per row: uint64 [B]."""
     halves = columns["example_id"].astype(np.uint64)
     return halves[:, 0] << np.uint64(32) | halves[:, 1]
 
@@ -206,18 +207,18 @@ def example_names(columns: Columns) -> np.ndarray:
 def example_problems(
     columns: Columns, split: str, evaluation: np.ndarray | None
 ) -> Iterator[RowProblem]:
-    """Rows that are evaluated have a line in evaluation.jsonl, and those of training name none.
+    """Checks that rows of evaluation have a line in evaluation.jsonl, and others have id 0.
 
     Args:
-      columns: of B rows.
-      split: that they are of.
+      columns: B rows.
+      split: the split of the rows.
       evaluation: uint64, the names of its lines; None if it cannot be read.
     """
     names_B = example_names(columns)
     if is_training(split):
         yield from problems_where(
             (names_B != 0)[:, None],
-            lambda row, _: f"example_id is {names_B[row]:016x} in a row that is trained on, not 0",
+            lambda row, _: f"example_id is {names_B[row]:016x} in a training row, not 0",
         )
     elif evaluation is not None:
         yield from problems_where(

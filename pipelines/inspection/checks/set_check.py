@@ -1,4 +1,4 @@
-"""Re-reads a finished shard set, all of it: what `verify` does with each."""
+"""Checks every file and every row of a finished dataset, for `pipelines.verify`."""
 
 import json
 import math
@@ -32,18 +32,18 @@ from schemas.stores.set_files import Cache, MissingFile, SetFiles, WrongFile, op
 from schemas.stores.store import is_url
 from schemas.typed_json import load_json, quote, read_bounded
 
-SHOWN = 20  # problems of a set that are printed
+SHOWN = 20  # problems of a dataset that are printed
 
 
 @dataclass
 class Findings:
-    """What `verify_set` found.
+    """The result of `verify_set`.
 
     Attributes:
-      problems: each a sentence that names the file.
-      notes: what is odd, but harms no reader.
-      rows: that were read; of a set in two formats, once.
-      tokens: in them, padding not counted.
+      problems: sentences, each of which names the file.
+      notes: oddities that harm no reader.
+      rows: rows read; a dataset in two formats counts once.
+      tokens: tokens in these rows, without padding.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -52,16 +52,16 @@ class Findings:
     tokens: int = 0
 
     def failure(self, directory: str) -> str:
-        """Says in a few lines what is wrong with the set in this directory."""
+        """Describes the problems of the dataset in this directory in a few lines."""
         more = len(self.problems) - SHOWN
         shown = self.problems[:SHOWN] + ([f"and {more:,} more"] if more > 0 else [])
         what = number_of(len(self.problems), "problem")
-        return "\n  ".join([f"{directory} is not as it was published, {what}:", *shown])
+        return "\n  ".join([f"{directory} differs from what was published, {what}:", *shown])
 
 
 @contextmanager
 def _open(directory: str, follow_links: bool) -> Iterator[SetFiles]:
-    """The files of a set; of one in a store as many lie on this machine as are being read."""
+    """Opens the files of a dataset; from a bucket, downloads only those being read."""
     if not is_url(directory):
         yield open_files(directory, follow_links=follow_links)
         return
@@ -71,7 +71,7 @@ def _open(directory: str, follow_links: bool) -> Iterator[SetFiles]:
 
 @contextmanager
 def _progress(manifest: Manifest) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; gives what to call with numbers of bytes."""
+    """Shows a bar on a terminal; yields the function that adds bytes to it."""
     console = Console(file=sys.stderr)
     # Shards are read twice: for their hash and for their rows.
     total = sum(f.bytes * (1 if f.split is None else 2) for f in manifest.files)
@@ -89,22 +89,21 @@ def verify_set(
     *,
     follow_links: bool = False,
 ) -> Findings:
-    """Checks all that the files of a set state.
+    """Checks every statement of a dataset's files.
 
-    Every file: size and sha256. Every shard: the format's own checksums, number of rows, layout,
-    what `row_checks` knows, and its counts in stats.json. The set: the equations of
-    stats.json, as many tokens in token_counts.npy, the tokenizer's hash and golden ids, equal rows
-    in both formats.
+    Every file: size and sha256. Every shard: the format's own checksums, number of rows, encoding,
+    `row_checks`, and its counts in stats.json. The dataset: the equations of stats.json, the sum of
+    token_counts.npy, the tokenizer's hash and golden ids, and equal rows in both formats.
 
     Args:
-      directory: where MANIFEST.json lies, or its URL: then no more shards are on this machine at a
-        time than it has processors.
-      on_bytes: called with numbers of bytes as they are done, from several threads; shards count
-        twice, for their hash and for their rows. None: a bar on a terminal.
+      directory: the directory of MANIFEST.json, or its URL; from a bucket, as many shards are
+        downloaded at a time as there are processors.
+      on_bytes: called from several threads with the number of bytes just checked; shards count
+        twice, for their hash and for their rows. None shows a bar on a terminal.
       follow_links: see `schemas.stores.set_files.LocalFiles`.
 
     Raises:
-      DataError: there is no manifest to go by, or the store does not answer.
+      DataError: there is no manifest, or the object store does not answer.
     """
     with _open(directory, follow_links) as files, ExitStack() as stack:
         on_bytes = on_bytes or stack.enter_context(_progress(files.manifest))
@@ -112,11 +111,11 @@ def verify_set(
 
 
 class _SetCheck:
-    """Reads the files of a set, several at a time.
+    """Reads the files of a dataset, several at a time.
 
     Attributes:
-      damaged: path to what is wrong with the file, of those that are not as the manifest says.
-      problems: what else is wrong.
+      damaged: by path, the problem of each file that differs from the manifest.
+      problems: all other problems.
     """
 
     def __init__(self, files: SetFiles, on_bytes: Callable[[int], None]):
@@ -129,7 +128,7 @@ class _SetCheck:
 
     def run(self) -> Findings:
         """Checks everything."""
-        shards: dict[str, list[ManifestFile]] = {}  # a file a format
+        shards: dict[str, list[ManifestFile]] = {}  # one file per format
         for file in self._listed.values():
             if file.split is not None:
                 shards.setdefault(file.path.split(".", 1)[0], []).append(file)
@@ -141,18 +140,18 @@ class _SetCheck:
                 expected = self._expected_rows(tokenizer)
                 found = pool.map(lambda n: self._check_shard(n, shards[n], expected), shards)
                 checks = [check for check in found if check is not None]
-            except BaseException:  # Ctrl-C too: what runs ends at its next batch
+            except BaseException:  # Ctrl-C too: threads end at their next batch
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
         problems = [self.damaged[path] for path in self._listed if path in self.damaged]
         problems += self.problems
         problems += (problem for check in checks for problem in check.problems)
-        # Hidden files, such as a lock, are passed over.
+        # `names` skips hidden files, such as a lock.
         unlisted = (n for n in self._files.names() if n not in self._listed and n != MANIFEST)
         notes = [f"{name} is not listed in {MANIFEST}" for name in unlisted]
         if expected is None:
-            notes.append("no row was read, since schema.json cannot be trusted")
+            notes.append("no row was read, because schema.json is damaged")
         else:
             problems += _find_lines_without_rows(expected, checks)
         counts = sum((check.counts for check in checks), Counter())
@@ -176,7 +175,7 @@ class _SetCheck:
             return check
 
     def _hash(self, file: ManifestFile, take: Callable[[str], str]) -> str | None:
-        """Where `take` brought a file; what is wrong with it goes into `damaged`."""
+        """Returns the local path of a file, or None; records its problem in `damaged`."""
         path, found = None, None
         try:
             path = take(file.path)
@@ -193,11 +192,11 @@ class _SetCheck:
         if found != (file.bytes, file.sha256):
             size, sha256 = found
             if size != file.bytes:
-                what = f"has {size:,} bytes, where the manifest says {file.bytes:,}"
+                what = f"has {size:,} bytes, not the {file.bytes:,} of the manifest"
             else:
-                what = f"has sha256 {sha256}, where the manifest says {file.sha256}"
+                what = f"has sha256 {sha256}, not the manifest's {file.sha256}"
             owner = self._owner.get(sha256)
-            swapped = f": it holds what should be in {owner}" if owner else ""
+            swapped = f": it has the content of {owner}" if owner else ""
             self.damaged[file.path] = f"{file.path} {what}{swapped}"
         return path
 
@@ -212,7 +211,7 @@ class _SetCheck:
         return not self.damaged.keys() & set(paths)
 
     def _expected_rows(self, tokenizer: Future[LoadedTokenizer]) -> ExpectedRows | None:
-        """What undamaged metadata files say of rows; None if schema.json is not to be trusted."""
+        """Collects expectations from undamaged metadata files; None without a schema.json."""
         schema, shards, surroundings, evaluation = None, {}, ((), ()), None
         if self._is_whole("schema.json"):
             with self._noting():
@@ -232,7 +231,7 @@ class _SetCheck:
             with self._noting():
                 surroundings = self._surroundings(schema, tokenizer)
         if self._is_whole(EVALUATION) and any(f.name == "example_id" for f in schema.features):
-            with self._noting():  # a set without questions to evaluate has no file
+            with self._noting():  # a dataset without evaluation questions has no such file
                 evaluation = np.zeros(0, np.uint64)
                 if EVALUATION in self._listed:
                     evaluation = None
@@ -240,14 +239,14 @@ class _SetCheck:
         return ExpectedRows(schema, shards, *surroundings, evaluation)
 
     def _tfds_problems(self, info: SetInfo) -> Iterator[str]:
-        """Where the files for TensorFlow Datasets do not describe the rows."""
+        """Finds files for TensorFlow Datasets that do not describe the rows."""
         for name, content in tfds_files(info.schema, info.manifest.files, info.stats).items():
             if name not in self._listed or not self._is_whole(name):
                 continue
             found, due = load_json(self._files.fetch(name)), json.loads(content)
-            told = str(found.get("description")) if isinstance(found, dict) else ""
-            if "description" in due and f" {info.schema.code_version}: " in told:
-                due["description"] = told  # for people, as that version words it
+            text = str(found.get("description")) if isinstance(found, dict) else ""
+            if "description" in due and f" {info.schema.code_version}: " in text:
+                due["description"] = text  # prose, which may differ between versions
             if found != due:
                 yield f"{name} does not describe the rows of schema.json and stats.json"
 
@@ -260,33 +259,33 @@ class _SetCheck:
     def _surroundings(
         self, schema: Schema, loading: Future[LoadedTokenizer]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What is before and after each segment.
+        """Returns the ids before and after each segment.
 
         Raises:
-          DataError: the tokenizer is missing, broken, or not the schema's.
+          DataError: the tokenizer is missing, broken, or not that of the schema.
         """
         tokenizer = loading.result().with_roles(schema.special_ids)
         path = self._files.fetch("tokenizer.json")
         if file_sha256(path) != schema.tokenizer_sha256:
-            return (), ()  # another one, as the manifest tells
+            return (), ()  # `disagreements` reports this
         for name in ("vocab_size", "special_ids", "all_special_ids"):
             found, due = getattr(tokenizer, name), getattr(schema, name)
             if found != due:
                 raise DataError(
-                    f"{path} has the {name} {quote(found)}, schema.json says {quote(due)}"
+                    f"{path} has the {name} {quote(found)}, but schema.json has {quote(due)}"
                 )
         if schema.golden != tokenizer.golden:
             pairs = zip_longest(tokenizer.golden, schema.golden)
             [found, due] = next((now, stated) for now, stated in pairs if now != stated)
             raise DataError(
-                f"{path} gives the golden text and ids {quote(found)}, schema.json says "
+                f"{path} gives the golden text and ids {quote(found)}, but schema.json has "
                 f"{quote(due)}"
             )
         task = task_class(schema.task)
         found = task.surroundings(schema, tokenizer)
         due = tuple(tuple(schema.parameters.get(n, ())) for n in ("prefix_ids", "suffix_ids"))
         if task.wraps_segments and due != found:
-            raise DataError(f"{path} puts {found} around a text, schema.json says {due}")
+            raise DataError(f"{path} puts {found} around a text, but schema.json has {due}")
         return found
 
 
@@ -295,4 +294,4 @@ def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -
         return []
     named = [names for check in checks for names in check.examples]
     lines = np.setdiff1d(expected.evaluation, np.concatenate(named or [expected.evaluation[:0]]))
-    return [f"{EVALUATION}: no row is of {example_name(int(line))}" for line in lines[:SHOWN]]
+    return [f"{EVALUATION}: no row belongs to {example_name(int(line))}" for line in lines[:SHOWN]]

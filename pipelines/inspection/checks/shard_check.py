@@ -1,4 +1,4 @@
-"""Reads one shard back, in all its formats, and finds what is wrong with it."""
+"""Reads one shard in all its formats and finds its problems."""
 
 import os
 import threading
@@ -27,20 +27,20 @@ from schemas.metadata import Schema
 from schemas.records import RowReader, open_rows
 from schemas.statistics import ShardStatistics
 
-_BATCH_ROWS = 2048  # some hundred KB a column, which stay in the cache
-_BATCH_TOKENS = 1 << 20  # of whole documents
+_BATCH_ROWS = 2048  # some hundred kB per column, which fit the CPU cache
+_BATCH_TOKENS = 1 << 20  # of tokenized documents
 
 
 @dataclass(frozen=True)
 class ExpectedRows:
-    """What rows are checked against.
+    """The values that rows are compared with.
 
     Attributes:
-      schema: of the set.
-      stats: counts by shard; empty where stats.json cannot be trusted.
+      schema: the schema of the dataset.
+      stats: counts by shard; empty if stats.json is damaged.
       prefix: ids that the tokenizer puts before a text.
-      suffix: ids that it puts after one.
-      evaluation: uint64, names of the lines of evaluation.jsonl; None where it is not known.
+      suffix: ids that the tokenizer puts after a text.
+      evaluation: uint64, names of the lines of evaluation.jsonl; None if unknown.
     """
 
     schema: Schema
@@ -54,9 +54,9 @@ class ShardCheck:
     """Reads one shard.
 
     Attributes:
-      problems: what is wrong with it; each names file, row and value.
-      counts: of COUNTED and `trained`, in what was read; documents count as rows.
-      examples: uint64, the lines of evaluation.jsonl that its rows name, a batch each.
+      problems: sentences that name file, row and value.
+      counts: COUNTED and `trained` in the rows read; tokenized documents count as rows.
+      examples: uint64, by batch, the lines of evaluation.jsonl that the rows name.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class ShardCheck:
         expected: ExpectedRows,
         on_bytes: Callable[[int], None],
     ):
-        """Prepares to read the shard, when `run` is called.
+        """Prepares the check; `run` reads the shard.
 
         Args:
-          name: of the shard: "train-00000-of-00004".
+          name: the shard's name: "train-00000-of-00004".
           files: the shard in each of its formats.
-          expected: what its rows are checked against.
-          on_bytes: called with numbers of bytes as they are done.
+          expected: the values that its rows are compared with.
+          on_bytes: called with the number of bytes just checked.
         """
         self.problems: list[str] = []
         self.counts: Counter[str] = Counter()
@@ -84,11 +84,11 @@ class ShardCheck:
         self._row_hashes: list[np.ndarray] = []
 
     def run(self, stop: threading.Event, located: Mapping[str, str]) -> None:
-        """Reads the shard, unless `stop` is set before or meanwhile.
+        """Reads the shard until the end or until `stop` is set.
 
         Args:
-          stop: set by who wants no more.
-          located: where its files lie on this machine, by path; others are passed over.
+          stop: ends the check early.
+          located: local paths of its files, by path in the manifest; other files are skipped.
         """
         if self._schema.holds_documents:
             self._check_documents(stop, located)
@@ -117,7 +117,7 @@ class ShardCheck:
         readers = {}
         for file in self._files:
             if file.path not in located:
-                continue  # hashing told of it
+                continue  # hashing has reported it
             try:
                 reader = open_rows(located[file.path], codec.stride, highway_hash)
             except DataError as error:
@@ -125,18 +125,18 @@ class ShardCheck:
                 continue
             if len(reader) != file.rows:
                 self.problems.append(
-                    f"{file.path} holds {len(reader):,} rows, where the manifest says {file.rows:,}"
+                    f"{file.path} has {len(reader):,} rows, not the {file.rows:,} of the manifest"
                 )
             readers[file.path] = reader
         return readers
 
     def _check_batch(self, readers: dict[str, RowReader], codec: RowCodec, start: int) -> bool:
-        """Checks rows of the first file that decodes, and that the others have the same.
+        """Checks rows of the first file that decodes, and compares the other files with it.
 
-        A file that cannot be read on leaves `readers`.
+        Removes a file that cannot be read from `readers`.
 
         Returns:
-          Whether one decodes.
+          Whether a file decodes.
         """
         first: tuple[str, np.ndarray] | None = None
         for path, reader in list(readers.items()):
@@ -163,14 +163,14 @@ class ShardCheck:
     def _compare(
         self, one: tuple[str, np.ndarray], two: tuple[str, np.ndarray], start: int
     ) -> None:
-        """Rows [B, stride] or tokens [B] of two formats, from the row or token `start` on."""
+        """Compares rows [B, stride] or tokens [B] of two formats, from row or token `start` on."""
         common = min(len(one[1]), len(two[1]))
         differ = one[1][:common] != two[1][:common]
         differ = differ.any(axis=1) if differ.ndim == 2 else differ
         if differ.any():
             kind = "token" if self._schema.holds_documents else "row"
             row = start + int(differ.argmax())
-            self.problems.append(f"{two[0]}: {kind} {row} is another than in {one[0]}")
+            self.problems.append(f"{two[0]}: {kind} {row} differs from {one[0]}")
 
     def _check_columns(self, path: str, columns: Columns, start: int) -> None:
         expected = self._expected
@@ -189,7 +189,7 @@ class ShardCheck:
         if "label" in columns:
             classes = self._schema.parameters["classes"]
             labels = np.bincount(columns["label"], minlength=len(classes)).tolist()
-            # A label beyond the classes is a problem of its row.
+            # `row_problems` reports labels beyond the classes.
             self._labels.update(dict(zip(classes, labels, strict=False)))
         if expected.evaluation is not None:
             self.examples.append(example_names(columns))
@@ -203,8 +203,8 @@ class ShardCheck:
         for name, due in stats.labels.items():
             if self._labels[name] != due:
                 self.problems.append(
-                    f"{self._name}: {due:,} documents are labelled {name!r} in stats.json, but "
-                    f"{self._labels[name]:,} in the rows"
+                    f"{self._name}: stats.json counts {due:,} documents with label {name!r}, but "
+                    f"{self._labels[name]:,} rows have it"
                 )
         for name in (*COUNTED, "trained"):
             if self.counts[name] != getattr(stats, name):
@@ -214,7 +214,7 @@ class ShardCheck:
                 )
 
     def _check_copies(self) -> None:
-        """Without its masks, each row is there `mask_copies` times."""
+        """Checks that each row, unmasked, occurs `mask_copies` times."""
         copies = self._schema.mask_copies
         if not self._row_hashes or self.problems:
             return
@@ -224,26 +224,26 @@ class ShardCheck:
         if odd.any():
             row = int(np.flatnonzero(hashes == rows[odd.argmax()])[0])
             self.problems.append(
-                f"{self._name}: row {row} without its masks is there {times[odd.argmax()]} times, "
-                f"where mask_copies is {copies}"
+                f"{self._name}: row {row}, unmasked, occurs {times[odd.argmax()]} times, but "
+                f"mask_copies is {copies}"
             )
 
     def _check_documents(self, stop: threading.Event, located: Mapping[str, str]) -> None:
-        """Checks each format whose files are all there, and that all have the same tokens."""
+        """Checks each format whose files are complete, and that all formats have equal tokens."""
         due = {file.path: file.bytes for file in self._files}
         whole = {path for path, at in located.items() if os.path.getsize(at) == due[path]}
         first: tuple[str, np.ndarray] | None = None
         for file_format in self._schema.file_formats:
             paths = [f"{self._name}.{ending}" for ending in self._schema.endings(file_format)]
             if not whole >= set(paths):
-                continue  # hashing told of what is not there, or has another size
+                continue  # hashing has reported missing files and other sizes
             try:
                 documents = open_documents(self._schema, paths[0], located.__getitem__)
             except DataError as error:
                 self.problems.append(str(error))
                 continue
-            place, ids = f"{self._name} as {file_format}", documents.values
-            self._check_bounds(place, documents, document_format(file_format).TELLS_DOCUMENTS)
+            where, ids = f"{self._name} as {file_format}", documents.values
+            self._check_bounds(where, documents, document_format(file_format).TELLS_DOCUMENTS)
             for start in range(0, len(ids), _BATCH_TOKENS):
                 if stop.is_set():
                     return
@@ -251,34 +251,34 @@ class ShardCheck:
                 self._on_bytes(tokens.nbytes)
                 if first is not None:
                     other = first[1][start : start + _BATCH_TOKENS]
-                    self._compare((first[0], other), (place, tokens), start)
-            first = first or (place, ids)
+                    self._compare((first[0], other), (where, tokens), start)
+            first = first or (where, ids)
 
-    def _check_bounds(self, place: str, documents: Ragged, exact: bool) -> None:
-        """How many documents and tokens a format holds, below what they are, what is around them.
+    def _check_bounds(self, where: str, documents: Ragged, exact: bool) -> None:
+        """Checks the number of documents and tokens, the largest id, and the ids at document edges.
 
         Args:
-          place: the shard and the format.
-          documents: of it, or pieces of them.
-          exact: whether they are documents. Pieces begin and end anywhere, but the first and the
-            last of a shard, and are no fewer.
+          where: the shard and the format, for messages.
+          documents: its documents, or pieces of documents.
+          exact: whether they are whole documents. There are at least as many pieces as documents,
+            and only the first begins and the last ends as a document does.
         """
         ids, bounds = documents.values, documents.offsets
         due, found = self._files[0].rows or 0, len(bounds) - 1
-        if not self.counts:  # of the first format
+        if not self.counts:  # the first format
             self.counts.update(rows=due, tokens_in_rows=len(ids))
         stats = self._expected.stats.get(self._name)
         tokens = stats.tokens_in_rows if stats else self.counts["tokens_in_rows"]
         if len(ids) != tokens:
-            source = "stats.json says" if stats else "another format has"
-            self.problems.append(f"{place} holds {len(ids):,} tokens, where {source} {tokens:,}")
+            source = "stats.json" if stats else "another format"
+            self.problems.append(f"{where} has {len(ids):,} tokens, not the {tokens:,} of {source}")
         if found != due and (exact or found < due):
             self.problems.append(
-                f"{place} holds {found:,} documents, where the manifest says {due:,}"
+                f"{where} has {found:,} documents, not the {due:,} of the manifest"
             )
         if len(ids) and int(ids.max()) >= self._schema.vocab_size:
             self.problems.append(
-                f"{place} has an id {int(ids.max())}, not below the vocabulary's "
+                f"{where} has an id {int(ids.max())}, not below the vocabulary's "
                 f"{self._schema.vocab_size}"
             )
         if not exact:
@@ -291,12 +291,12 @@ class ShardCheck:
                 odd = np.flatnonzero(ids[at] != due)
                 if len(odd):
                     self.problems.append(
-                        f"{place}: document {int(odd[0])} {what} with id {int(ids[at[odd[0]]])}, "
+                        f"{where}: document {int(odd[0])} {what} with id {int(ids[at[odd[0]]])}, "
                         f"not {due}"
                     )
 
 
 def _hash_rows(input_ids: np.ndarray) -> np.ndarray:
-    """A 64-bit hash of each row: ids times odd random numbers, added up (modulo 2**64)."""
+    """Hashes each row to 64 bits: the sum of ids times odd random numbers, modulo 2**64."""
     random = np.random.default_rng(0).integers(0, 1 << 63, input_ids.shape[1], np.uint64)
     return (input_ids.astype(np.uint64) * (random * np.uint64(2) + np.uint64(1))).sum(axis=1)

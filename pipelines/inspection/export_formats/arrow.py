@@ -1,4 +1,4 @@
-"""Exports in Arrow's streaming format, which `datasets.Dataset.from_file` maps into memory."""
+"""Exports to Arrow's streaming format, which `datasets.Dataset.from_file` memory-maps."""
 
 from collections.abc import Iterable
 from typing import BinaryIO

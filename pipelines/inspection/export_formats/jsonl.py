@@ -1,4 +1,4 @@
-"""Exports as JSON Lines, a row a line: `{"input_ids": [0, 17, 2], "segment_ids": [1, 1, 1]}`."""
+"""Exports to JSON Lines, a row per line: `{"input_ids": [0, 17, 2], "segment_ids": [1, 1, 1]}`."""
 
 import json
 from collections.abc import Iterable
@@ -6,11 +6,11 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-_ROWS = 256  # that are Python numbers at once
+_ROWS = 256  # converted to Python numbers at once
 
 
 def write(file: BinaryIO, schema: pa.Schema, rows: int, chunks: Iterable[pa.RecordBatch]) -> None:
-    """Writes a line for each row."""
+    """Writes one line per row."""
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for chunk in chunks:
         for start in range(0, len(chunk), _ROWS):

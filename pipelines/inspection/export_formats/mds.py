@@ -1,14 +1,14 @@
-"""Exports in MDS, the shards of Mosaic's streaming: what its reader documents, written by numpy.
+"""Exports to MDS, the shards of MosaicML Streaming, as its reader documents them.
 
     number of rows, n               uint32, little-endian, as all numbers
-    n + 1 offsets                   uint32, in bytes from the file's beginning; of rows, and its end
+    n + 1 offsets                   uint32, bytes from the start of the file to each row and its end
     configuration                   JSON: names, encodings and sizes of the columns, by name
-    n rows                          of each the sizes of columns without a fixed one, uint32, then
-                                    the columns, one after the other
+    n rows                          the uint32 sizes of columns without a fixed size, then the
+                                    columns in order
 
-A folder a split; its index.json repeats the configuration for each file. The bytes are those that
-MDSWriter of mosaicml-streaming 0.13 writes for the same rows, which brings PyTorch and the clients
-of six clouds with it.
+Each split is a folder; its index.json repeats the configuration for each file. MDSWriter of
+mosaicml-streaming 0.13 writes the same bytes for the same rows, but depends on PyTorch and the
+clients of six clouds.
 """
 
 import json
@@ -26,23 +26,23 @@ _MOST_BYTES = (1 << 32) - 1  # the largest offset
 
 
 def write(file: BinaryIO, schema: pa.Schema, rows: int, chunks: Iterable[pa.RecordBatch]) -> None:
-    """Writes the rows, and then what is before them.
+    """Writes the rows, then the header before them.
 
     Raises:
       UsageError: the file grows larger than the format allows.
     """
     configuration = json.dumps(_configuration(schema), sort_keys=True).encode()
-    place = 4 + 4 * (rows + 1) + len(configuration)
-    file.write(bytes(place))
-    offsets = [np.array([place])]
+    position = 4 + 4 * (rows + 1) + len(configuration)
+    file.write(bytes(position))
+    offsets = [np.array([position])]
     for chunk in chunks:
         content, sizes = _encode([_cells(chunk.column(name)) for name in sorted(schema.names)])
-        offsets.append(place + np.cumsum(sizes))
-        place += len(content)
-        if place > _MOST_BYTES:
+        offsets.append(position + np.cumsum(sizes))
+        position += len(content)
+        if position > _MOST_BYTES:
             raise UsageError(
-                f"--to=mds: a shard takes more than {_MOST_BYTES:,} bytes, which is the most that "
-                "a file of MDS may have: build the set with a larger --num_shards"
+                f"--to=mds: a shard exceeds {_MOST_BYTES:,} bytes, the limit of an MDS file: build "
+                "the dataset with a larger --num_shards"
             )
         file.write(content)
     file.seek(0)
@@ -51,7 +51,7 @@ def write(file: BinaryIO, schema: pa.Schema, rows: int, chunks: Iterable[pa.Reco
 
 
 def index(schema: pa.Schema, files: Iterable[tuple[str, int, int]]) -> bytes:
-    """The files that have rows, each with the configuration."""
+    """Returns the index: the files that have rows, each with the configuration."""
     shards = [
         {
             **_configuration(schema),
@@ -81,7 +81,7 @@ def _configuration(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _encoding(kind: pa.DataType) -> tuple[str, int | None]:
-    """What MDS calls a type of columns, and bytes of a value: uint16[16] -> ndarray:uint16:16."""
+    """Returns the MDS name of a column type and the bytes of a value: ndarray:uint16:16, 32."""
     if pa.types.is_fixed_size_list(kind):
         size = kind.list_size * kind.value_type.bit_width // 8
         return f"ndarray:{kind.value_type}:{kind.list_size}", size
@@ -91,7 +91,7 @@ def _encoding(kind: pa.DataType) -> tuple[str, int | None]:
 
 
 def _cells(column: pa.Array) -> np.ndarray | list[bytes]:
-    """A column's values as bytes: uint8 [rows, size], or where sizes differ a value an item."""
+    """Returns values as bytes: uint8 [rows, size], or one item per value if sizes differ."""
     if pa.types.is_list(column.type):
         return [json.dumps(texts).encode() for texts in column.to_pylist()]
     values = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
@@ -101,7 +101,7 @@ def _cells(column: pa.Array) -> np.ndarray | list[bytes]:
 
 
 def _encode(columns: Sequence[np.ndarray | list[bytes]]) -> tuple[bytes, Sequence[int]]:
-    """The bytes of rows, and how many each takes; cells without a fixed size have theirs ahead."""
+    """Returns the bytes of all rows, and the size of each; variable sizes precede their cells."""
     fixed = [column for column in columns if isinstance(column, np.ndarray)]
     if len(fixed) == len(columns):
         rows_BxN = np.concatenate(fixed, axis=1)

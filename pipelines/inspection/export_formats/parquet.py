@@ -1,4 +1,4 @@
-"""Exports as Parquet, a row group a chunk."""
+"""Exports to Parquet, one row group per chunk."""
 
 from collections.abc import Iterable
 from typing import BinaryIO

@@ -281,7 +281,7 @@ def test_edits_may_add_bytes(tmp_path):
     assert {row["text"] for row in rows_of(corpus)} == {"mail <email> now", "and <email> too"}
     assert corpus.stats.funnel.edited_bytes == -2
     assert corpus.stats.broken_equations() == []
-    assert "could not be made" not in (tmp_path / "corpus/report.html").read_text()
+    assert "could not be written" not in (tmp_path / "corpus/report.html").read_text()
 
 
 def test_datasets_opens_the_documents_alone(tmp_path):

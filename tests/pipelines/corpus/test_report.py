@@ -28,9 +28,9 @@ def test_a_report_shows_funnel_samples_hosts_and_clusters(tmp_path):
     build([f"--input={source}", f"--output={tmp_path / 'corpus'}", *flags])
     page = (tmp_path / "corpus/report.html").read_text()
     text = text_of(page)
-    assert "could not be made" not in text
-    assert "40 documents of 46 documents read" in text
-    assert "Of 45 documents with" in text and "40 with" in text
+    assert "could not be written" not in text
+    assert "40 of 46 documents kept" in text
+    assert "40 of 45 documents were kept: " in text
     assert "too <short>" in text and "<short>" not in page
     assert "host0.example 20" in text and "host1.example 20" in text
     assert "3 removed" in text and "similarity 0.9" in text

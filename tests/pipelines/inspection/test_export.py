@@ -169,7 +169,7 @@ def test_a_second_run_finds_it_done(made, tmp_path, capsys):
     assert "ok: 22 rows in 5 parquet files" in capsys.readouterr().out
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     export(made[0], tmp_path / "out")
-    assert "holds this very export already" in capsys.readouterr().out
+    assert "already has this export" in capsys.readouterr().out
     for path, changed in before.items():
         assert path.name == ".lock" or path.stat().st_mtime_ns == changed
 
@@ -184,7 +184,7 @@ def test_a_damaged_export_is_none(made, tmp_path, damage):
         path.unlink()
     else:
         path.write_bytes(whole[:-9] if damage == "cut" else whole[:50] + b"x" + whole[51:])
-    with pytest.raises(DataError, match=f"{path.name} (of a finished|is not as).*--overwrite"):
+    with pytest.raises(DataError, match=f"{path.name} (of a finished|has changed).*--overwrite"):
         export(made[0], tmp_path / "out")
     export(made[0], tmp_path / "out", "--overwrite")
     assert path.read_bytes() == whole
@@ -196,7 +196,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
     with pytest.raises(UsageError, match="another export .to 'parquet', not 'jsonl'; unmask F"):
         export(made[0], output, "--unmask", to="jsonl")
     make(tmp_path / "other", seed=4)
-    with pytest.raises(UsageError, match="holds another export .another set"):
+    with pytest.raises(UsageError, match="holds another export .another dataset"):
         export(tmp_path / "other", output)
     export(made[0], output, "--unmask", "--overwrite", to="jsonl")
     assert not list(output.glob("*.parquet")) and len(list(output.glob("*.jsonl"))) == 5
@@ -208,7 +208,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
     [
         (["--layout=torch"], "--layout=torch: one of huggingface, maxtext"),
         (["--layout=maxtext"], "layout maxtext is of decoders"),
-        (["--split=dev"], "no such split, only test, train, validation"),
+        (["--split=dev"], "no such split; it has test, train, validation"),
         (["--output={set}"], "holds a shard set .MANIFEST.json., which must stay as it is"),
         (["--output={set}/schema.json"], "it is a file or lies below one"),
         (["--output=s3://bucket/rows"], "written to a disk; give a local directory"),
@@ -221,7 +221,7 @@ def test_wrong_flags(made, tmp_path, flags, said):
 
 def test_unmask_without_masks_and_what_is_no_set(tmp_path):
     make(tmp_path / "set", static_masking=False)
-    with pytest.raises(UsageError, match="carry no masks"):
+    with pytest.raises(UsageError, match="have no masks"):
         export(tmp_path / "set", tmp_path / "out", "--unmask")
     with pytest.raises(DataError, match="is not a finished shard set"):
         export(tmp_path / "nothing", tmp_path / "out")
@@ -232,9 +232,7 @@ def test_files_of_others_are_kept(made, tmp_path):
     (tmp_path / "out").mkdir()
     mine = tmp_path / "out" / "train-00000-of-00002.jsonl"
     mine.write_text("mine")
-    with pytest.raises(
-        UsageError, match="has a train-00000-of-00002.jsonl already, of no finished"
-    ):
+    with pytest.raises(UsageError, match="already has a train-00000-of-00002.jsonl, but no"):
         export(made[0], tmp_path / "out", to="jsonl")
     assert mine.read_text() == "mine"
 

@@ -73,28 +73,27 @@ def _lines(capsys, *argv: str) -> list[str]:
 
 def test_a_row_worked_by_hand(directory, capsys):
     lines = _lines(capsys, str(directory), "--split=train", "--row=2")
-    start = lines.index("train row 2, which is row 0 of train-00001-of-00002.tfrecord")
+    start = lines.index("train row 2 (row 0 of train-00001-of-00002.tfrecord)")
     assert lines[start:] == [
-        "train row 2, which is row 0 of train-00001-of-00002.tfrecord",
-        "12 places: 10 tokens in 2 segments, 2 padding; 3 masked (1 by the mask token, 1 by a "
-        "random one, 1",
-        "kept)",
+        "train row 2 (row 0 of train-00001-of-00002.tfrecord)",
+        "12 positions: 10 tokens in 2 segments, 2 padding; 3 masked (1 mask token, 1 random token, "
+        "1 kept)",
         "",
         "[1] <s> w10 w11 {w12→<mask>} {w13→w30}</s>",
         "[2] <s> {w20=} w21</s>",
         "[-] 2 x padding",
         "",
-        "{was→now} is a masked token, {was=} one that was kept:",
-        " place  segment  was     became    how",
-        "     3        1  ' w12'  '<mask>'  mask",
-        "     4        1  ' w13'  ' w30'    random",
-        "     7        2  ' w20'  ' w20'    kept",
+        "{was→now} is a masked token, {was=} a masked token that was kept:",
+        " position  segment  was     became    how",
+        "        3        1  ' w12'  '<mask>'  mask",
+        "        4        1  ' w13'  ' w30'    random",
+        "        7        2  ' w20'  ' w20'    kept",
     ]
 
 
 def test_the_first_row_of_the_first_split_that_has_any(directory, capsys):
     lines = _lines(capsys, str(directory))
-    assert "train row 0, which is row 0 of train-00000-of-00002.tfrecord" in lines
+    assert "train row 0 (row 0 of train-00000-of-00002.tfrecord)" in lines
 
 
 def test_tables(directory, capsys):
@@ -115,7 +114,7 @@ def test_tables(directory, capsys):
     assert words[splits + 2] == ["shards", "2", "1", "3"]
     assert ["rows", "4", "0", "4"] in words
     density = f"{total.density(12):.2%}"
-    assert ["density", density, "0.00%", density] in words
+    assert ["packing", "efficiency", density, "0.00%", density] in words
     bars = lines[lines.index("tokens of a document") + 1 :]
     bars = bars[: bars.index("")]
     assert sum(int(line.split()[1]) for line in bars) == total.documents
@@ -126,7 +125,7 @@ def test_tables(directory, capsys):
 def test_a_set_without_masks_or_documents(tmp_path, capsys):
     write_mlm_set(tmp_path / "set", train=0, validation=0, static_masking=False)
     lines = _lines(capsys, str(tmp_path / "set"), "--stats")
-    assert " masking      none; rows are as they were" in lines
+    assert " masking      none; rows are unmasked" in lines
     with pytest.raises(UsageError, match="--row=0: split train of .* has no rows"):
         main([str(tmp_path / "set")])
 
@@ -135,7 +134,7 @@ def test_a_set_without_masks_or_documents(tmp_path, capsys):
 def test_rows_of_other_layouts(tmp_path, capsys, changes):
     columns = write_mlm_set(tmp_path / "set", file_formats=("array_record",), **changes)
     lines = _lines(capsys, str(tmp_path / "set"), "--split=validation", "--row=9")
-    assert "validation row 9, which is row 9 of validation-00000-of-00001.array_record" in lines
+    assert "validation row 9 (row 9 of validation-00000-of-00001.array_record)" in lines
     segments = int(columns["validation"]["segment_ids"][9].max())
     assert sum(line.startswith(f"[{n}] <s>") for line in lines for n in range(9)) == segments
 
@@ -145,7 +144,7 @@ def test_rows_of_other_layouts(tmp_path, capsys, changes):
     [
         (["--row=4"], "--row=4: split train of .* has rows 0 to 3"),
         (["--row=-1"], "--row=-1: split train of .* has rows 0 to 3"),
-        (["--split=test"], "--split=test: .* has no such split, only train, validation"),
+        (["--split=test"], "--split=test: .* has no such split; it has train, validation"),
         (["--split=validation"], "--row=0: split validation of .* has no rows"),
     ],
 )
@@ -184,7 +183,7 @@ def test_row_lists_are_right_for_many_shards(tmp_path, capsys):
         first = int(np.flatnonzero(columns["train"]["masked_weights"][row])[0])
         lines = _lines(capsys, str(tmp_path / "set"), f"--row={row}")
         was = columns["train"]["masked_ids"][row, first]
-        (header,) = (n for n, line in enumerate(lines) if line.startswith(" place  segment"))
+        (header,) = (n for n, line in enumerate(lines) if line.startswith(" position  segment"))
         assert lines[header + 1].split("'")[1] == f" w{was}"
 
 
@@ -241,7 +240,7 @@ def test_search_in_one_split_and_up_to_a_limit(tmp_path, capsys):
     code, lines = _exit(capsys, str(tmp_path / "set"), "--search=<s>", "--limit=2")
     assert code == 0 and len(lines) == 3
     assert [line.split(" [")[0] for line in lines[:2]] == ["train 0", "train 1"]
-    assert lines[2] == "and more: these are the first 2, --limit=0 shows all"
+    assert lines[2] == "more rows match; --limit=0 shows all"
     code, lines = _exit(capsys, str(tmp_path / "set"), "--search=<s>", "--split=validation")
     assert len(lines) == 6 and lines[5].startswith("5 of 5 rows")
 
@@ -287,7 +286,7 @@ def test_a_row_of_clm_says_where_the_loss_counts(tmp_path, capsys, monkeypatch):
     lines = _lines(capsys, str(tmp_path / "set"))
     start = next(n for n, line in enumerate(lines) if line.startswith("train row 0"))
     assert lines[start + 1 :] == [
-        "6 places: 4 tokens in 1 segment, 2 padding",
+        "6 positions: 4 tokens in 1 segment, 2 padding",
         "loss_weights: 3, underline",
         "",
         "[1]  w10 w11 w12</s>",

@@ -117,6 +117,6 @@ def test_rows_and_lines_name_each_other():
         (1, "example_id 0000000300000004 has no line in evaluation.jsonl")
     ]
     assert found(example_problems(columns, "train", LINES)) == [
-        (0, "example_id is 0000000100000002 in a row that is trained on, not 0"),
-        (1, "example_id is 0000000300000004 in a row that is trained on, not 0"),
+        (0, "example_id is 0000000100000002 in a training row, not 0"),
+        (1, "example_id is 0000000300000004 in a training row, not 0"),
     ]

@@ -149,7 +149,7 @@ def test_any_columns_are_read_back(tmp_path_factory, data):
 def test_a_file_too_large_for_its_offsets(tmp_path, monkeypatch):
     write_clm_set(tmp_path / "set")
     monkeypatch.setattr(mds, "_MOST_BYTES", 1600)
-    with pytest.raises(UsageError, match="more than 1,600 bytes.* larger --num_shards"):
+    with pytest.raises(UsageError, match="exceeds 1,600 bytes.* larger --num_shards"):
         export(tmp_path / "set", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
 

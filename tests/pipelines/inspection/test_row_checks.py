@@ -49,22 +49,32 @@ def test_good_rows_have_no_problem_and_are_counted():
         ("segment_ids", 0, 0, "segment_ids[0] is 0: a row begins with segment 1"),
         ("segment_ids", 2, 0, "segment_ids[3] is 1 after 0: segments count up by one, and"),
         ("segment_ids", 3, 3, "segment_ids[3] is 3 after 1: segments count up"),
-        ("segment_ids", 3, 2, "the segment that begins at 3 has id 2 at 3, not 0, in the row"),
+        (
+            "segment_ids",
+            3,
+            2,
+            "the segment that begins at 3 has id 2 at 3, not 0 in the unmasked row",
+        ),
         ("segment_ids", 9, 1, "segment_ids[9] is 1 after 0"),
         ("input_ids", 2, 50, "input_ids[2] is 50, not below the vocabulary's 50"),
         ("input_ids", 6, 10, "input_ids[6] is 10 in padding, not 1"),
-        ("input_ids", 1, UNK, "input_ids[1] is 3 at a masked place: neither the mask token nor"),
-        ("input_ids", 0, 9, "the segment that begins at 0 has id 9 at 0, not 0, in the row"),
-        ("input_ids", 3, 9, "the segment that ends at 3 has id 9 at 3, not 2, in the row"),
+        ("input_ids", 1, UNK, "input_ids[1] is 3 at a masked position: neither the mask token nor"),
+        (
+            "input_ids",
+            0,
+            9,
+            "the segment that begins at 0 has id 9 at 0, not 0 in the unmasked row",
+        ),
+        ("input_ids", 3, 9, "the segment that ends at 3 has id 9 at 3, not 2 in the unmasked row"),
         ("masked_weights", 0, 2, "masked_weights[0] is 2, not 0 or 1"),
         ("masked_weights", 2, 1, "masked_weights[2] is 1 after 0: slots in use come first"),
         ("masked_weights", 0, 0, "slot 0 is empty, but masked_positions has 1 and masked_ids 30"),
         ("masked_positions", 2, 7, "slot 2 is empty, but masked_positions has 7 and masked_ids 0"),
         ("masked_ids", 1, 30, "slot 1 is empty, but masked_positions has 0 and masked_ids 30"),
-        ("masked_positions", 0, 4, "masked_positions[0] is 4, where no token is"),
-        ("masked_positions", 0, 11, "masked_positions[0] is 11, where no token is"),
+        ("masked_positions", 0, 4, "masked_positions[0] is 4, a position without a token"),
+        ("masked_positions", 0, 11, "masked_positions[0] is 11, a position without a token"),
         ("masked_ids", 0, 50, "masked_ids[0] is 50, not below the vocabulary's 50"),
-        ("masked_ids", 0, EOS, "masked_ids[0] is 2, a special token: none is masked"),
+        ("masked_ids", 0, EOS, "masked_ids[0] is 2, a special token, which is never masked"),
     ],
 )
 def test_what_is_broken_in_row_1_is_named(name, place, value, message):
@@ -87,7 +97,10 @@ def test_positions_of_masks_ascend():
 def test_segments_are_one_a_row_without_packing():
     schema = mlm_schema(max_length=11, max_masked=3, packing="none")
     (problem, *_) = row_problems(_columns(), schema, **WRAP)
-    assert (problem.row, problem.message) == (0, "segment_ids[5] is 2, although packing is none")
+    assert (problem.row, problem.message) == (
+        0,
+        "segment_ids[5] is 2, but packing=none allows one segment",
+    )
 
 
 def test_segments_may_be_cut_with_concat():
@@ -104,9 +117,7 @@ def test_masks_are_undone_before_ends_are_looked_at():
     columns["masked_positions"][0, 1] = 8
     columns["input_ids"][0, 8] = MASK
     messages = [p.message for p in row_problems(columns, schema, **WRAP)]
-    assert messages == [
-        "the segment that ends at 8 has id 21 at 8, not 2, in the row without masks"
-    ]
+    assert messages == ["the segment that ends at 8 has id 21 at 8, not 2 in the unmasked row"]
 
 
 def test_stored_positions_follow_from_segments():

@@ -112,7 +112,7 @@ def test_rows_are_not_read_by_a_schema_that_cannot_be_trusted(directory):
     (directory / "schema.json").write_text(content.replace('"seed": 0', '"seed": 7'))
     report = verify_set(str(directory))
     assert [p.split(" ")[0] for p in report.problems] == ["schema.json"]
-    assert report.notes == ["no row was read, since schema.json cannot be trusted"]
+    assert report.notes == ["no row was read, because schema.json is damaged"]
 
 
 def test_a_flipped_byte_in_the_manifest_is_found(directory):
@@ -136,9 +136,9 @@ def test_a_missing_and_a_cut_and_a_longer_file(directory):
     second.write_bytes(second.read_bytes() + b"x")
     problems = _problems(directory)
     assert "train-00001-of-00002.array_record is missing" in problems
-    assert "train-00000-of-00002.tfrecord holds 19 rows, where the manifest says 20" in problems
+    assert "train-00000-of-00002.tfrecord has 19 rows, not the 20 of the manifest" in problems
     assert any(
-        p.startswith("validation-00000-of-00001.tfrecord has 1,") and "bytes, where" in p
+        p.startswith("validation-00000-of-00001.tfrecord has 1,") and "bytes, not the" in p
         for p in problems
     )
     assert any("no whole number of records" in p for p in problems)
@@ -151,12 +151,12 @@ def test_swapped_shards_are_told_apart(directory):
     one.write_bytes(two.read_bytes())
     two.write_bytes(content)
     problems = _problems(directory)
-    assert problems[0].endswith(f": it holds what should be in {two.name}")
-    assert problems[1].endswith(f": it holds what should be in {one.name}")
+    assert problems[0].endswith(f": it has the content of {two.name}")
+    assert problems[1].endswith(f": it has the content of {one.name}")
     # Each shard by itself is in order, so the other format is what shows it.
     assert problems[2:] == [
-        f"{one.name}: row 0 is another than in {one.stem}.array_record",
-        f"{two.name}: row 0 is another than in {two.stem}.array_record",
+        f"{one.name}: row 0 differs from {one.stem}.array_record",
+        f"{two.name}: row 0 differs from {two.stem}.array_record",
     ]
 
 
@@ -267,7 +267,7 @@ def test_formats_that_differ_in_a_row_are_found(directory):
     columns["masked_ids"][3, 0] = 30
     replace_file(directory, name, frame(codec.encode(columns)).tobytes())
     assert _problems(directory) == [
-        "train-00001-of-00002.tfrecord: row 3 is another than in train-00001-of-00002.array_record"
+        "train-00001-of-00002.tfrecord: row 3 differs from train-00001-of-00002.array_record"
     ]
 
 
@@ -299,7 +299,7 @@ def test_masked_copies_of_a_row_are_counted(tmp_path):
     write_set(directory, schema, columns)
     problem = _problems(directory)[-1]
     assert problem == (
-        "train-00000-of-00002: row 10 without its masks is there 1 times, where mask_copies is 2"
+        "train-00000-of-00002: row 10, unmasked, occurs 1 times, but mask_copies is 2"
     )
 
 
@@ -321,7 +321,7 @@ def test_command_says_one_line_or_what_is_wrong(directory, whole_set):
     done = _run(str(whole_set), str(directory))
     assert (done.returncode, done.stdout) == (1, "")
     first, second = done.stderr.splitlines()
-    assert first == f"error: {directory} is not as it was published, 1 problem:"
+    assert first == f"error: {directory} differs from what was published, 1 problem:"
     assert second.startswith("  stats.json has sha256 ")
 
 

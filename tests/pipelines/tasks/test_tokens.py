@@ -110,11 +110,11 @@ def test_a_document_is_shown_and_found(corpus, tokenizer_path, tmp_path, capsys,
     capsys.readouterr()
     inspect([info.directory, f"--split={split}", "--row=3"])
     said = capsys.readouterr().out
-    assert f"{len(ids)} tokens in 1 segment, 0 padding" in said and "documents whole" in said
+    assert f"{len(ids)} tokens in 1 segment, 0 padding" in said and "tokenized documents" in said
     inspect([info.directory, f"--search={text}"])
     assert f"{split} 3 [1]" in capsys.readouterr().out
     page = Path(info.locate("report.html")).read_text()
-    assert "could not be made" not in page and f"documents whole, as {name}" in page
+    assert "could not be written" not in page and f"documents in {name} files" in page
 
 
 def test_rows_are_refused_with_who_reads_the_files(made, tmp_path):
@@ -197,9 +197,9 @@ def _swap_first_two(content):
 @pytest.mark.parametrize(
     ("ending", "change", "told"),
     [
-        ("npy", lambda content: content[:-2], "as npy holds .* tokens, where stats.json says"),
+        ("npy", lambda content: content[:-2], "as npy has .* tokens, not the .* of stats.json"),
         ("npy", lambda content: b"\xff\xff" + content[2:], "has an id 65535, not below"),
-        ("npy", _swap_first_two, "as npy: token 0 is another than in .* as array_record"),
+        ("npy", _swap_first_two, "as npy: token 0 differs from .* as array_record"),
         ("npy", lambda content: content[:-2] + b"\x09\0", "ends with id 9, not 2"),
         ("megatron.idx", lambda content: content[:-1], "is no index of"),
         ("megatron.idx", lambda content: content[:34] + b"\1" + content[35:], "as Textmill writes"),
