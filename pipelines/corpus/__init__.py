@@ -1,1 +1,1 @@
-"""Documents in, documents out: rules, near-duplicates, decontamination."""
+"""build_corpus: filters, deduplicates and decontaminates documents, and writes those it keeps."""

@@ -1,4 +1,4 @@
-"""Re-reads a finished corpus, all of it: what `verify` does with each."""
+"""Re-reads a whole finished corpus, for `pipelines.verify`."""
 
 import os
 from collections import Counter
@@ -24,11 +24,11 @@ _NO_ID = bytes(16)
 
 @dataclass
 class CorpusFindings:
-    """What `check_corpus` found.
+    """The result of `check_corpus`.
 
     Attributes:
-      problems: each a sentence that names the file.
-      documents: that were read.
+      problems: a sentence for each, which names the file.
+      documents: number of documents that were read.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -36,10 +36,10 @@ class CorpusFindings:
 
 
 def check_corpus(directory: str) -> CorpusFindings:
-    """Compares every file with its sha256, and every document with its id, its file and the counts.
+    """Checks the sha256 of every file, and the id, file and counts of every document.
 
     Raises:
-      DataError: there is no corpus, or its metadata files contradict each other.
+      DataError: the directory is no corpus, or its metadata files contradict each other.
     """
     corpus, findings = read_corpus(directory), CorpusFindings()
     for file in corpus.manifest.files:
@@ -68,7 +68,7 @@ def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
                 digests = content_digests(text)
                 last = _check_order(ids, digests, last)
                 if (partition_of(digests, corpus.schema.files) != number).any():
-                    raise DataError("a document is of another file, by its id")
+                    raise DataError("the id of a document belongs to another file")
                 words = count_words(text)
                 lengths += np.array(bins_of(words))
                 for name in fields:
@@ -85,7 +85,7 @@ def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
             continue
         findings.documents += counts.documents
         if counts != corpus.stats.files[file.path]:
-            yield f"{file.path}: stats.json has {corpus.stats.files[file.path]}, not {counts}"
+            yield f"{file.path}: counts are {counts}, not {corpus.stats.files[file.path]}"
     counted = {name: number for name, number in filled.items() if number}
     if not findings.problems and counted != corpus.stats.observed.get(FILLED, {}):
         yield f"stats.json: {FILLED} is not {counted}"
@@ -94,27 +94,27 @@ def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
 
 
 def _check_order(ids: pa.LargeStringArray, digests: np.ndarray, last: bytes) -> bytes:
-    """Refuses ids that are not the hashes of the texts, or not in order; gives the last one."""
+    """Checks that ids are the hashes of the texts and ascend; returns the last one."""
     if not len(digests):
         return last
     if pc.unique(pc.binary_length(ids)).to_pylist() != [32]:
         raise DataError("an id does not have 32 hexadecimal digits")
     try:
-        given = bytes.fromhex("".join(ids.to_pylist()))
+        stored = bytes.fromhex("".join(ids.to_pylist()))
     except ValueError as error:
         raise DataError("an id does not have 32 hexadecimal digits") from error
-    if given != digests.tobytes():
+    if stored != digests.tobytes():
         raise DataError("an id is not the hash of its text")
     halves = digests.view(">u8").reshape(-1, 2).astype(np.uint64)
     high, low = halves[:, 0], halves[:, 1]
     grows = (high[1:] > high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] > low[:-1]))
     if not grows.all() or (last != _NO_ID and digests[0].tobytes() <= last):
-        raise DataError("documents are not in the order of their ids, each once")
+        raise DataError("ids are not in strictly ascending order")
     return digests[-1].tobytes()
 
 
 def _check_removed(corpus: Corpus, file: ManifestFile) -> Iterator[str]:
-    """Refuses a listed near-duplicate that the corpus holds."""
+    """Checks that no near-duplicate listed as removed is in the corpus."""
     number = corpus.schema.removed_names().index(file.path)
     documents = corpus.documents[number]
     try:
@@ -126,7 +126,7 @@ def _check_removed(corpus: Corpus, file: ManifestFile) -> Iterator[str]:
     if pc.any(pc.is_in(removed, value_set=kept)).as_py():
         yield f"{file.path}: a removed document is in {documents.path}"
     if len(removed) != file.rows or len(pc.unique(removed)) != len(removed):
-        yield f"{file.path}: it does not list {file.rows:,} documents, each once"
+        yield f"{file.path}: it does not list {file.rows:,} different documents"
 
 
 def _ids(corpus: Corpus, file: ManifestFile, column: str) -> pa.LargeStringArray:
@@ -139,15 +139,15 @@ def _read(corpus: Corpus, file: ManifestFile, columns: tuple[str, ...]) -> Itera
 
 
 def read_rows(path: str, rows: int, columns: tuple[str, ...]) -> Iterator[Documents]:
-    """The rows of a file of a corpus in pieces, with some of its columns; the first is not empty.
+    """Yields the rows of one file of a corpus, in pieces.
 
     Args:
-      path: of the file, of any format.
-      rows: that it holds.
-      columns: to read.
+      path: the file, parquet or jsonl.zst.
+      rows: number of rows in the file.
+      columns: columns to read; the first has no empty value.
 
     Raises:
-      DataError, UsageError: it cannot be read, or lacks a column.
+      DataError, UsageError: the file cannot be read, or lacks a column.
     """
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""Flags that clean text, where they are given to a command that takes a finished corpus."""
+"""Points users of other commands to build_corpus, which owns the flags that clean text."""
 
 import shlex
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ from schemas.errors import UsageError
 
 
 def refuse_cleaning(arguments: Iterable[str], command: str) -> None:
-    """Refuses a flag that build_corpus has and the command does not.
+    """Rejects flags that only build_corpus has.
 
     Args:
-      arguments: that the command's own parser left over.
-      command: its name: build_shards.
+      arguments: arguments that the command's own parser did not recognize.
+      command: name of the command, such as build_shards.
 
     Raises:
-      UsageError: names the flag, and the command that has it.
+      UsageError: an argument is a flag of build_corpus; shows how to use it.
     """
     known = kinds_of(CorpusOptions)
     for argument in arguments:
@@ -24,5 +24,5 @@ def refuse_cleaning(arguments: Iterable[str], command: str) -> None:
         if argument.startswith("--") and name in known:
             raise UsageError(
                 f"--{name} is a flag of build_corpus: python -m pipelines.build_corpus "
-                f"{shlex.quote(argument)} ... makes a corpus, which {command} takes as --input"
+                f"{shlex.quote(argument)} ... builds a corpus, which {command} reads as --input"
             )

@@ -1,7 +1,7 @@
-"""Applies filters to documents.
+"""Normalizes documents, then filters and edits them by rules and by the user's function.
 
-What is dropped here was good input that is not wanted; `Documents.rejects` are the refused ones.
-Normalization comes first, before the hash, so that documents which it makes equal are duplicates.
+Filtered documents are readable input that is not wanted; bad input is in `Documents.rejects`.
+Normalization precedes hashing, so documents that it makes equal are exact duplicates.
 """
 
 import json
@@ -23,17 +23,17 @@ from schemas.drops import Observed, total_counts
 
 @dataclass(frozen=True)
 class Filtered(Chosen):
-    """What filters made of documents; those that are kept are normalized.
+    """Documents after filtering; the kept ones are normalized.
 
     Attributes:
-      given: all of them, normalized.
-      reasons: why some of these are dropped, by their places.
-      lines: the dropped documents as JSON Lines with their reasons, if they are to be kept.
-      observed: what rules counted besides, section to key to number; see `rules.rule.Judged`.
-      hits: what documents have in common with evaluation texts.
+      before: all documents, normalized.
+      reasons: row in `before` -> reason, of the filtered documents.
+      lines: the filtered documents as JSON Lines with their reasons; b"" without --keep_rejects.
+      observed: further counts of rules, section -> key -> number; see `rules.rule.Judged`.
+      hits: text that documents share with evaluation texts.
     """
 
-    given: pa.RecordBatch
+    before: pa.RecordBatch
     reasons: dict[int, str] = field(default_factory=dict)
     lines: bytes = b""
     observed: Observed = field(default_factory=dict)
@@ -41,10 +41,10 @@ class Filtered(Chosen):
 
 
 def load_filters(filters: Filters) -> None:
-    """Loads what rules need, and the user's function: once a worker, before the first document.
+    """Loads models, lists and the user's function: once a worker, before the first document.
 
     Raises:
-      UsageError: something cannot be had here.
+      UsageError: one of them is not available on this machine.
     """
     rules_of(filters)
     if filters.filter:
@@ -52,13 +52,11 @@ def load_filters(filters: Filters) -> None:
 
 
 def filter_documents(filters: Filters, documents: Documents) -> Filtered:
-    """Normalizes documents, and drops or edits what is not wanted.
-
-    A document is dropped for the first reason found.
+    """Normalizes documents, and filters or edits them; the first rule that applies is the reason.
 
     Raises:
-      UsageError: the function cannot be imported here.
-      DataError: the function failed or returned no reason; names it and the document.
+      UsageError: the user's function cannot be imported.
+      DataError: the user's function failed or returned no reason; names it and the document.
     """
     if filters == Filters():
         return Filtered(documents, documents.dropped, documents.columns)
@@ -85,19 +83,19 @@ def filter_documents(filters: Filters, documents: Documents) -> Filtered:
     )
 
 
-def _lines(read: Documents, reasons: dict[int, str], measured: dict[int, tuple]) -> bytes:
-    """A line of JSON a dropped document: the file can be an input again.
+def _lines(documents: Documents, reasons: dict[int, str], measured: dict[int, tuple]) -> bytes:
+    """One line of JSON for each filtered document; the file can be an input again.
 
     {"reason": "gopher:min_words", "measured": 37, "limit": 50, "path": "a.jsonl", "offset": 17,
     "text": "..."}
     """
-    dropped = read.columns.take(pa.array(list(reasons), pa.int64())).to_pylist()
+    filtered = documents.columns.take(pa.array(list(reasons), pa.int64())).to_pylist()
     lines = []
-    for (number, reason), document in zip(reasons.items(), dropped, strict=True):
+    for (number, reason), document in zip(reasons.items(), filtered, strict=True):
         line: dict[str, Any] = {"reason": reason}
         if number in measured:
             line["measured"], line["limit"] = measured[number]
-        place = read.reject(number, reason, "")
+        place = documents.reject(number, reason, "")
         line |= {"path": place.path, "offset": place.offset, **document}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     return "".join(lines).encode()

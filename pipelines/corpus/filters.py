@@ -1,4 +1,4 @@
-"""The table of rules, as flags: which documents are kept, and in what normal form."""
+"""The flags of all rules: which documents are kept, and in what normal form."""
 
 import functools
 import unicodedata
@@ -24,21 +24,21 @@ from schemas.errors import UsageError
 Normalize = Literal["none", "nfc", "nfkc"]
 _F = TypeVar("_F", bound=Family)
 Row = Annotated[_F, tyro.conf.OmitArgPrefixes]  # a group of flags in the help
-_FEWEST = 20  # documents for which a rule's share is worth a warning
+_FEWEST = 20  # documents; with fewer, no share is worth a warning
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Which documents are kept; a row a family of rules, in the order in which they run."""
+    """Which documents are kept; one field for each rule group, in the order in which they run."""
 
     normalize: Normalize = "none"
-    """Unicode normal form that texts are brought into, before anything else; lines then end with
-    a newline, where they ended with CRLF or CR too."""
+    """Convert text to this Unicode normal form, and CRLF and CR to newlines, before any other
+    step."""
     quality: str | None = None
-    """Rules of papers for English text, with their numbers: gopher, c4, fineweb, or several with
-    commas between. A flag of a single rule wins."""
+    """Filter English text by the rules and numbers of papers: gopher, c4, fineweb, or several
+    separated by commas. Flags of single rules override them."""
     keep_rejects: bool = False
-    """Keep the text of dropped documents, in rejects/filtered.jsonl."""
+    """Write filtered documents with their text to rejects/filtered.jsonl."""
 
     url_blocklist: Row[UrlBlocklist] = UrlBlocklist()
     sizes: Row[Sizes] = Sizes()
@@ -52,16 +52,16 @@ class Filters:
     filter: FilterFlag = ""
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot be meant."""
+        """Rejects unknown names."""
         if self.normalize not in get_args(Normalize):
             raise UsageError(
-                f"--normalize={self.normalize}: one of {', '.join(get_args(Normalize))}"
+                f"--normalize={self.normalize}: give one of {', '.join(get_args(Normalize))}"
             )
         for name in self._presets:
             if name not in papers():
                 raise UsageError(
-                    f"--quality={self.quality}: {name!r} is none of {', '.join(papers())}; several "
-                    "have commas between"
+                    f"--quality={self.quality}: {name!r} is unknown; give one or more of "
+                    f"{', '.join(papers())}, separated by commas"
                 )
         check_name(self.filter)
 
@@ -71,17 +71,20 @@ class Filters:
         return () if self.quality is None else tuple(self.quality.split(","))
 
     def families(self) -> Iterator[tuple[str, Family]]:
-        """Names and flags of the rows, with the numbers of papers that --quality names."""
+        """Names and flags of rule groups, with the numbers of the papers that --quality names."""
         for row in fields(self):
             family = getattr(self, row.name)
             if isinstance(family, Family):
                 yield row.name, family.of_paper() if row.name in self._presets else family
 
     def check_roles(self, roles: Iterable[str]) -> None:
-        """Refuses flags that need more of a document than its text, if it has not these roles.
+        """Checks that documents have the fields that rules need besides the text.
+
+        Args:
+          roles: names of the fields that are read.
 
         Raises:
-          UsageError: names the flag.
+          UsageError: a field is missing; names the flag that needs it.
         """
         known = {*roles}
         for _, family in self.families():
@@ -90,13 +93,14 @@ class Filters:
                     raise UsageError(f"{flag} needs each document's {role}: --keep_fields={role}")
 
     def parameters(self) -> dict[str, Any]:
-        """What decides, by flag name, for the fingerprint of what is made.
+        """Values that decide which documents are kept, by flag name, for fingerprints.
 
-        With the numbers of each rule of --quality. With `filter_sha256`: an edited filter is
-        another one. With `unicode`, whose version decides the normal form of characters new to it.
+        They include the numbers that --quality implies; `filter_sha256`, which changes when the
+        user's function is edited; and the version of Unicode, which decides the normal form of new
+        characters.
 
         Raises:
-          UsageError: the function cannot be imported, or what a rule needs is missing here.
+          UsageError: the user's function, or something that a rule needs, is not available.
         """
         values: dict[str, Any] = {"normalize": self.normalize}
         if self.normalize != "none":
@@ -108,26 +112,22 @@ class Filters:
 
 @functools.cache
 def papers() -> tuple[str, ...]:
-    """The families whose flags have numbers of a paper."""
+    """The rule groups that implement a paper."""
     return tuple(row for row, family in Filters().families() if papers_numbers(type(family)))
 
 
 @functools.lru_cache(8)
 def rules_of(filters: Filters) -> tuple[Rule, ...]:
-    """The rules that flags ask for, with what they need loaded: once a process.
+    """The rules that the flags turn on, with their models and lists loaded: once a process.
 
     Raises:
-      UsageError: what a rule needs is missing here.
+      UsageError: something that a rule needs is not available on this machine.
     """
     return tuple(rule for _, family in filters.families() for rule in family.make_rules())
 
 
 def in_order(reasons: Iterable[str]) -> list[str]:
-    """Reasons for which documents are left out, in the order of the table.
-
-    Those of readers come first; then those of rules, the user's function, and at last those for
-    which documents are left out after the shuffle (duplicates).
-    """
+    """Sorts reasons: of readers, of rules in their order, of the user's function, of duplicates."""
     rows = [(row, family.REASONS) for row, family in Filters().families()]
     of_rules = {name for _, names in rows for name in names}
     after = [name for name in DROPS if name not in of_rules]
@@ -144,13 +144,13 @@ def in_order(reasons: Iterable[str]) -> list[str]:
 
 
 def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
-    """What to print of rules that take more than half of what they see, each with its likely cause.
+    """Warnings about rules that remove more than half of their input, each with its likely cause.
 
     ["gopher:min_words drops 912 of the 1,000 documents that it sees: ..."]
 
     Args:
-      funnel: of the documents that were given to the rules, with what was removed by reason.
-      observed: what rules counted, with `edited_bytes` of those that edit.
+      funnel: documents that went into the rules, and those removed, by reason.
+      observed: further counts of rules, with `edited_bytes` of those that edit.
     """
     warnings = []
     documents, text_bytes = funnel.documents, funnel.text_bytes
@@ -163,18 +163,16 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         edited = observed.get("edited_bytes", {})
         taken = sum(one.text_bytes for one in removed.values())
         taken += sum(edited.get(name, 0) for name in (row, *family.REASONS))
-        found = [
+        dropped = [
             f"{reason} drops {one.documents:,} of the {documents:,} documents that it sees"
             + _cause(family, reason.removeprefix(f"{row}:"))
             for reason, one in sorted(removed.items())
             if one.documents * 2 > documents >= _FEWEST
         ]
-        if not found and "" in family.CAUSES and taken * 2 > text_bytes and documents >= _FEWEST:
-            found = [
-                f"{row} takes {taken / text_bytes:.0%} of the text that it sees"
-                + _cause(family, "")
-            ]
-        warnings += found
+        warnings += dropped
+        if not dropped and "" in family.CAUSES and taken * 2 > text_bytes and documents >= _FEWEST:
+            share = f"{taken / text_bytes:.0%}"
+            warnings.append(f"{row} takes {share} of the text that it sees" + _cause(family, ""))
         documents -= sum(one.documents for one in removed.values())
         text_bytes -= taken
     return warnings

@@ -1,4 +1,4 @@
-"""What every worker of build_corpus needs to know, what it makes of documents, and its report."""
+"""The settings of build_corpus' workers, the functions of its steps, and their reports."""
 
 import hashlib
 import io
@@ -39,71 +39,71 @@ from pipelines.writers.rejects import Stashed
 from schemas.drops import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten, total_counts
 from schemas.manifest import ManifestFile
 
-# Shuffles besides those of near-duplicates, as tallies number them.
+# Numbers of the shuffles besides those of near-duplicates.
 DOCUMENTS_SENT, PARAGRAPHS_SENT, REPEATED, MOVED = 0, 101, 102, 103
 _SHUFFLES = {
     PARAGRAPHS_SENT: "the paragraphs of partition {}",
     REPEATED: "the repeated paragraphs of partition {}",
     MOVED: "the edited documents of partition {}",
 }
-_GROUP_BYTES = 16 << 20  # of text, a row group: a block for those who read the corpus
+_GROUP_BYTES = 16 << 20  # of text in a row group, which becomes a block when it is read
 _ZSTD_LEVEL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusJob(BlockJob):
-    """What every worker needs to know."""
+    """The settings that every worker needs."""
 
     filters: Filters
     schema: CorpusSchema
     output: str  # the directory of the corpus, which holds the staging folder
     keep_source: bool
-    max_rejects: int  # a run with more fails; below 0 for no limit
-    config: bytes  # the file that repeats the run
-    near: FindJob | None = None  # how near-duplicates are found, if they are removed
-    paragraphs: ParagraphRule | None = None  # which repeated paragraphs are removed, if any
+    max_rejects: int  # the run fails if it rejects more; no limit below 0
+    config: bytes  # content of config.yaml, which repeats the run
+    near: FindJob | None = None  # None if near-duplicates are kept
+    paragraphs: ParagraphRule | None = None  # None if repeated paragraphs are kept
 
     @property
     def is_staged(self) -> bool:
-        """Whether partitions are read again after they were gathered."""
+        """Whether later steps read partitions again."""
         return self.near is not None or self.paragraphs is not None
 
     @property
     def partitions(self) -> int:
-        """As many as the corpus has files."""
+        """Number of partitions: one for each file of the corpus."""
         return self.schema.files
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusReport(BlockReport):
-    """What a bundle of blocks or of partitions reports."""
+    """The report of a bundle of blocks or of partitions."""
 
     ADDED = {"hits": lambda hits: add_hits(chain(*hits)), "clusters": add_clusters}
 
     statistics: CorpusStatistics = field(default_factory=CorpusStatistics)
     files: tuple[ManifestFile, ...] = ()
-    hits: tuple[Hit, ...] = ()  # what documents have in common with evaluation texts
-    stashed: tuple[Stashed, ...] = ()  # where dropped documents are, if they are to be kept
-    clusters: tuple[Cluster, ...] = ()  # the largest ones, of near-duplicates
+    hits: tuple[Hit, ...] = ()  # text that documents share with evaluation texts
+    stashed: tuple[Stashed, ...] = ()  # filtered documents, with --keep_rejects
+    clusters: tuple[Cluster, ...] = ()  # the largest clusters of near-duplicates
 
 
 def name_shuffle(key: int) -> str:
-    """What a tally's key stands for, in words."""
+    """Describes a tally's key for messages: `the paragraphs of partition 3`."""
     shuffle, partition = place_of_key(key)
     name = _SHUFFLES.get(shuffle)
     return name.format(partition) if name else name_tally(key)
 
 
 def count_piece(filtered: Filtered) -> CorpusStatistics:
-    """The counts of a piece of a block: what was read, what rules dropped, edited and left."""
-    given, kept = filtered.given["text"], filtered.documents.text
+    """Counts what was read from a piece of a block, and what rules filtered, edited and kept."""
+    texts_before, kept = filtered.before["text"], filtered.documents.text
     dropped = list(filtered.reasons)
-    texts = given.take(pa.array(dropped, pa.int64()))
+    texts = texts_before.take(pa.array(dropped, pa.int64()))
     sizes = _lengths(texts), count_words(texts)
     removed = count_removed(list(filtered.reasons.values()), texts, *sizes)
     words, edited_bytes, edited_words = int(count_words(kept).sum()), 0, 0
     if filtered.observed.get("edited"):
-        before = given.take(pa.array(np.delete(np.arange(len(given)), dropped)))
+        before = texts_before.take(pa.array(np.delete(np.arange(len(texts_before)), dropped)))
         is_edited = pc.not_equal(before, kept)
         before, after = before.filter(is_edited), kept.filter(is_edited)
         edited_bytes = int(_lengths(before).sum() - _lengths(after).sum())
@@ -114,8 +114,8 @@ def count_piece(filtered: Filtered) -> CorpusStatistics:
         dropped=filtered.dropped,
         observed=filtered.observed,
         funnel=Funnel(
-            documents=len(given),
-            text_bytes=int(_lengths(given).sum()),
+            documents=len(texts_before),
+            text_bytes=int(_lengths(texts_before).sum()),
             words=words + edited_words + int(sizes[1].sum()),
             edited_bytes=edited_bytes,
             edited_words=edited_words,
@@ -132,15 +132,15 @@ def count_removed(
     copies_N: np.ndarray | None = None,
     details: Sequence[str] | None = None,
 ) -> dict[str, Removed]:
-    """Adds up removed documents by reason, and takes samples of each reason.
+    """Adds up N removed documents by reason, and takes samples of each reason.
 
     Args:
-      reasons: of each of N documents.
-      texts: of the documents.
-      bytes_N: of their texts, int64 [N].
-      words_N: int64 [N].
-      copies_N: how many documents each stands for, int64 [N]; one each where None.
-      details: what more is known of each; of near-duplicates, what they are similar to.
+      reasons: reason of each document.
+      texts: text of each document.
+      bytes_N: int64, UTF-8 bytes of each text.
+      words_N: int64, words of each text.
+      copies_N: int64, number of documents that each one stands for; None for 1 each.
+      details: remark on each document, such as the one that it is similar to.
     """
     if not reasons:
         return {}
@@ -174,13 +174,13 @@ def count_removed(
 def drop_rows(
     batch: pa.RecordBatch, reason: str, dropped_N: np.ndarray, details: Sequence[str] | None = None
 ) -> CorpusStatistics:
-    """The counts of documents that are dropped after the shuffle.
+    """Counts documents that are dropped after the shuffle.
 
     Args:
       batch: a partition, or rows of it.
-      reason: of all of them.
-      dropped_N: how many documents each row loses, int64 [N]: of equal ones all but one.
-      details: of each row that loses one, see `count_removed`.
+      reason: the reason for all of them.
+      dropped_N: int64, number of documents dropped from each row; a row stands for equal documents.
+      details: remark on each row with a dropped document, see `count_removed`.
     """
     rows = np.flatnonzero(dropped_N)
     texts = batch["text"].take(pa.array(rows))
@@ -201,16 +201,13 @@ def _lengths(text: pa.LargeStringArray) -> np.ndarray:
     return pc.binary_length(text).to_numpy().astype(np.int64)
 
 
-# The files of the corpus
-
-
 def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> CorpusReport:
     """Stages the file of a partition, and counts its documents.
 
     Args:
-      batch: the documents that are kept.
-      number: of the partition.
-      job: of the run.
+      batch: the kept documents.
+      number: number of the partition.
+      job: settings of the run.
     """
     schema, name = job.schema, job.schema.names()[number]
     columns = {"id": hex_ids(digests_of(batch)), **{n: batch[n] for n in schema.columns[1:]}}
@@ -236,13 +233,16 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
 def remove_near_duplicates(
     batch: pa.RecordBatch, streams: list[bytes], number: int, job: CorpusJob
 ) -> tuple[pa.RecordBatch, CorpusReport]:
-    """Takes near-duplicates out of a partition, and stages the file that lists them.
+    """Removes near-duplicates from a partition, and stages the file that lists them.
 
     Args:
       batch: the partition.
       streams: REMOVED rows of its documents.
-      number: of the partition.
-      job: of the run.
+      number: number of the partition.
+      job: settings of the run.
+
+    Returns:
+      The kept rows and the report.
     """
     removed = distinct(take_rows(streams, REMOVED))
     rows = removed["row"].astype(np.int64)
@@ -287,10 +287,10 @@ def edit_paragraphs(
     Args:
       batch: the partition.
       streams: PARAGRAPH rows of its documents.
-      rule: which paragraphs are removed.
+      rule: the paragraphs to remove.
 
     Returns:
-      The rows that stay as they are; the edited ones, which may be of other partitions; the report.
+      The unchanged rows; the edited rows, which may belong to other partitions; the report.
     """
     edited = remove_paragraphs(batch, streams, rule)
     emptied = np.ones(len(edited.emptied), np.int64)
@@ -305,7 +305,7 @@ def edit_paragraphs(
 
 
 def hex_ids(digests: np.ndarray) -> pa.LargeStringArray:
-    """Hashes as 32 hexadecimal digits: uint8 [n, 16] -> [n]; their order is that of the hashes."""
+    """Hashes as 32 hexadecimal digits, which sort as the hashes do: uint8 [n, 16] -> [n]."""
     nibbles = np.stack([digests >> 4, digests & 15], axis=2).reshape(-1)
     text = np.frombuffer(b"0123456789abcdef", np.uint8)[nibbles]
     bounds = np.arange(len(digests) + 1, dtype=np.int64) * 32
@@ -348,7 +348,7 @@ _ENCODERS: Mapping[str, Callable[[pa.Table], bytes]] = {
 
 
 def stage_file(staging: str, name: str, split: str, content: bytes, rows: int) -> ManifestFile:
-    """Puts a file where it waits to be published."""
+    """Writes a file into the staging folder, from which it is published."""
     file = ManifestFile(name, len(content), hashlib.sha256(content).hexdigest(), split, rows)
     store.write_file(os.path.join(staging, shard_files.staged_name(file)), content)
     return file

@@ -1,20 +1,23 @@
-"""The metadata files of a corpus: schema.json, stats.json, inputs.json, and all of them together.
+"""The metadata files of a corpus: schema.json, stats.json, inputs.json, MANIFEST.json.
 
-A directory is a corpus if its schema.json says `"kind": "corpus"`. Its documents stand in
+The schema.json of a corpus has `"kind": "corpus"`. Its documents are in
 documents-00000-of-00016.parquet and so on, sorted by `id` from the first file to the last.
 """
 
-import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from pipelines.readers.corpus_files import check_size
-from pipelines.storage import store
-from pipelines.writers.output_directory import CORPUS
+from pipelines.readers.corpus_files import (
+    CORPUS,
+    DOCUMENTS,
+    REMEDY,
+    check_size,
+    read_listed,
+    read_manifest,
+)
 from schemas.drops import (
     Funnel,
     Observed,
@@ -23,7 +26,7 @@ from schemas.drops import (
     total_observed,
 )
 from schemas.errors import DataError
-from schemas.manifest import MANIFEST, Manifest, ManifestFile, parse_manifest
+from schemas.manifest import Manifest, ManifestFile
 from schemas.metadata import Inputs, shard_name
 from schemas.typed_json import (
     check,
@@ -37,21 +40,21 @@ from schemas.typed_json import (
 from schemas.version import VERSION
 
 FORMAT_VERSION = 1  # of documents and metadata files
-DOCUMENTS = "documents"  # what its files are called, as a split names shards
-FILLED = "documents_with_field"  # in `observed`, by kept field
-NEAR_DUPLICATES = "removed/near_duplicates"  # and those of removed near-duplicates
-FORMATS = {"parquet": "parquet", "jsonl": "jsonl.zst"}  # to the ending of a file
+FILLED = "documents_with_field"  # section of `observed`: number by kept field
+NEAR_DUPLICATES = "removed/near_duplicates"  # first part of the names of their files
+FORMATS = {"parquet": "parquet", "jsonl": "jsonl.zst"}  # file format -> extension
 METADATA_FILES = ("schema.json", "stats.json", "inputs.json")
-CARD = "README.md"  # which tells `datasets` the files of documents
+CARD = "README.md"  # the dataset card, in which `datasets` finds the files of documents
 _OTHERS = ("config.yaml", "report.html")
 _OPTIONAL = (
-    CARD,  # a user's own is left alone
+    CARD,  # not written over a user's own README.md
     "decontamination.json",
     "rejects/contamination.jsonl",
     "rejects/filtered.jsonl",
     "rejects/rejects.jsonl",
 )
-BINS = 33  # bin b counts documents of 2**(b-1) <= words < 2**b; bin 0 those without words
+BINS = 33  # bin b counts documents with 2**(b-1) <= words < 2**b; bin 0, those without words
+_M = TypeVar("_M")  # a metadata file
 _KINDS = {
     "kind": one_of(CORPUS),
     "format_version": number(FORMAT_VERSION, FORMAT_VERSION),
@@ -62,14 +65,14 @@ _KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSchema:
-    """What a corpus holds and what decided it (schema.json).
+    """The columns and files of a corpus, and the settings it was built with (schema.json).
 
     Attributes:
-      parameters: what decides besides the input, by flag.
-      columns: of the documents: id, text, and those that were kept.
-      files: how many there are.
+      parameters: settings that decide the content besides the input, by flag.
+      columns: columns of the documents: id, text, and the kept fields.
+      files: number of files of documents.
       file_format: parquet or jsonl.
-      fingerprint: sha256 of all other fields; computed where it is not given.
+      fingerprint: sha256 of all other fields; computed if empty.
     """
 
     parameters: dict[str, Any]
@@ -82,7 +85,7 @@ class CorpusSchema:
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses what no corpus has, and a fingerprint of other fields."""
+        """Rejects impossible values, and a fingerprint that does not match the other fields."""
         check_kinds(vars(self), _KINDS)
         good = self.columns[:2] == ("id", "text") and len({*self.columns}) == len(self.columns)
         check(good, "columns", self.columns, "id, text and others, each once")
@@ -90,7 +93,7 @@ class CorpusSchema:
         expected = hash_json(values)
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", expected)
-        remedy = f"the other fields give {expected}: the file was edited; build the corpus anew"
+        remedy = f"{expected}, the hash of the other fields: the file was edited; {REMEDY}"
         check(self.fingerprint == expected, "fingerprint", self.fingerprint, remedy)
 
     @property
@@ -99,18 +102,18 @@ class CorpusSchema:
         return "near_duplicates" in self.parameters
 
     def names(self) -> list[str]:
-        """The files of documents: ["documents-00000-of-00001.parquet"]."""
+        """Names of the files of documents: ["documents-00000-of-00001.parquet"]."""
         return self._files(DOCUMENTS, FORMATS[self.file_format])
 
     def removed_names(self) -> list[str]:
-        """The files that list removed near-duplicates; none where they were kept."""
+        """Names of the files that list removed near-duplicates; [] if none were removed."""
         return self._files(NEAR_DUPLICATES, "parquet") if self.finds_near_duplicates else []
 
     def _files(self, name: str, ending: str) -> list[str]:
         return [f"{shard_name(name, i, self.files)}.{ending}" for i in range(self.files)]
 
     def differences(self, other: "CorpusSchema") -> list[str]:
-        """What differs, each in words: `min_words 5 there, 10 here`, `other` being there."""
+        """Differences from another schema: ["min_words 5 there, 10 here"]; there is `other`."""
         here, there = ({**vars(s), **s.parameters} for s in (self, other))
         return [
             f"{name} {there.get(name)!r} there, {here.get(name)!r} here"
@@ -124,7 +127,7 @@ def _plain(value: Any) -> Any:
 
 
 def bins_of(words: np.ndarray) -> tuple[int, ...]:
-    """Number of documents by the bit length of their number of words: BINS counts."""
+    """Histogram of the bit lengths of numbers of words: BINS counts of documents."""
     bits = np.frexp(np.asarray(words, np.float64))[1]
     return tuple(np.bincount(bits, minlength=BINS).tolist())
 
@@ -134,10 +137,10 @@ class FileStatistics:
     """Counts of one file of documents.
 
     Attributes:
-      documents: in it.
-      text_bytes: UTF-8 bytes of them.
-      words: of them, between white space.
-      near_duplicates: documents that it does not hold, since they are similar to one that stays.
+      documents: number of documents in the file.
+      text_bytes: UTF-8 bytes of their texts.
+      words: words between white space in their texts.
+      near_duplicates: number of documents of this partition removed as near-duplicates.
     """
 
     documents: int = 0
@@ -146,12 +149,12 @@ class FileStatistics:
     near_duplicates: int = 0
 
     def __post_init__(self) -> None:
-        """Refuses counts below zero."""
+        """Rejects negative counts."""
         check_counts(vars(self))
 
     @staticmethod
     def sum(files: "Iterable[FileStatistics]") -> "FileStatistics":
-        """The counts of several files, or of parts of one."""
+        """Adds up the counts of several files, or of parts of one file."""
         rows = [tuple(vars(file).values()) for file in files]
         return FileStatistics(*map(sum, zip(*rows, strict=True))) if rows else FileStatistics()
 
@@ -166,16 +169,16 @@ def _add_files(parts: Iterable[Mapping[str, FileStatistics]]) -> dict[str, FileS
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """Counts of a corpus (stats.json); those of parts of a run add up.
+    """Counts of a corpus (stats.json), or of a part of a run; parts add up.
 
     Attributes:
-      documents_read: found in the inputs.
-      source_bytes: of the inputs, after decompression.
-      dropped: reason to number of documents that the corpus does not hold.
-      observed: what rules count besides: {"language": {"nb": 3}}.
-      funnel: what was given, and what of it was removed, by reason.
-      files: counts by name of a file.
-      lengths: documents by number of words, see `bins_of`.
+      documents_read: number of documents found in the inputs.
+      source_bytes: bytes of the inputs after decompression.
+      dropped: reason -> number of documents that the corpus does not hold.
+      observed: further counts of rules: {"language": {"nb": 3}}.
+      funnel: sizes of the documents that rules received, and of those removed, by reason.
+      files: counts of each file, by name.
+      lengths: histogram of words per document, see `bins_of`.
     """
 
     documents_read: int = 0
@@ -187,11 +190,11 @@ class CorpusStatistics:
     lengths: tuple[int, ...] = (0,) * BINS
 
     def __post_init__(self) -> None:
-        """Refuses counts below zero and a histogram of other bins."""
+        """Rejects negative counts, and a histogram with another number of bins."""
         check_counts({"documents_read": self.documents_read, "source_bytes": self.source_bytes})
         check_counts(self.dropped)
         for section, counts in self.observed.items():
-            # Edits may add bytes: a placeholder may be longer than what it stands for.
+            # Edits may add bytes: a placeholder may be longer than the text it replaces.
             sign = abs if section == "edited_bytes" else int
             check_counts({f"{section}.{name}": sign(count) for name, count in counts.items()})
         check(len(self.lengths) == BINS, "lengths", self.lengths, f"{BINS} counts")
@@ -199,7 +202,7 @@ class CorpusStatistics:
 
     @staticmethod
     def sum(parts: "Iterable[CorpusStatistics]") -> "CorpusStatistics":
-        """All of them as one."""
+        """Adds up parts."""
         parts = list(parts)
         return CorpusStatistics(
             documents_read=sum(part.documents_read for part in parts),
@@ -212,20 +215,20 @@ class CorpusStatistics:
         )
 
     def total(self) -> FileStatistics:
-        """The counts of all files together."""
+        """Adds up the counts of all files."""
         return FileStatistics.sum(self.files.values())
 
     def broken_equations(self) -> list[str]:
-        """The equations that do not hold, each as a sentence."""
+        """Sentences about counts that do not add up."""
         total = self.total()
         kept = {"documents": total.documents, "text_bytes": total.text_bytes, "words": total.words}
         broken = list(self.funnel.broken_equations(kept, self.dropped))
         left = self.documents_read - sum(self.dropped.values())
         equations = {
-            f"documents read - dropped is {left:,}, and {total.documents:,} are kept": left
+            f"documents read minus dropped is {left:,}, but {total.documents:,} are kept": left
             == total.documents,
-            "lengths do not add up to the documents": sum(self.lengths) == total.documents,
-            "files and reasons differ in near-duplicates": total.near_duplicates
+            "`lengths` does not add up to the documents kept": sum(self.lengths) == total.documents,
+            "`files` and `dropped` differ in near-duplicates": total.near_duplicates
             == self.dropped.get("near_duplicates", 0),
         }
         return broken + [sentence for sentence, holds in equations.items() if not holds]
@@ -243,70 +246,49 @@ class Corpus:
 
     @property
     def documents(self) -> list[ManifestFile]:
-        """The files of documents, in order."""
+        """The files of documents, in the order of ids."""
         return [file for file in self.manifest.files if file.split == DOCUMENTS]
 
 
 def read_corpus(directory: str) -> Corpus:
     """Reads the metadata files of a corpus and checks them against each other.
 
-    Sizes of all files are checked, and sha256 of the metadata files; `pipelines.verify` checks all.
+    Checks the sizes of all files and the sha256 of metadata files; `pipelines.verify` checks more.
 
     Raises:
-      DataError: there is no corpus, or it is not as it was published; names the file.
+      DataError: the directory is no corpus, or a file is missing or was changed; names the file.
     """
-    path = os.path.join(directory, MANIFEST)
-    if not store.exists(path):
-        raise DataError(f"{directory} holds no corpus: it has no {MANIFEST}")
-    manifest = parse_manifest(store.read(path), path)
-    listed = {file.path: file for file in manifest.files}
-    values = {}
-    for name in METADATA_FILES:
-        if name not in listed:
-            raise DataError(f"{path} does not list {name}: build the corpus anew")
-        values[name] = parse_json(_read_listed(directory, listed[name]), f"{directory}/{name}")
+    manifest = read_manifest(directory)
+
+    def parse(kind: type[_M], name: str) -> _M:
+        path = f"{directory}/{name}"
+        return from_json(kind, parse_json(read_listed(directory, manifest, name), path), path)
+
     corpus = Corpus(
         directory,
-        from_json(CorpusSchema, values["schema.json"], f"{directory}/schema.json"),
-        from_json(CorpusStatistics, values["stats.json"], f"{directory}/stats.json"),
-        from_json(Inputs, values["inputs.json"], f"{directory}/inputs.json"),
+        parse(CorpusSchema, "schema.json"),
+        parse(CorpusStatistics, "stats.json"),
+        parse(Inputs, "inputs.json"),
         manifest,
     )
     for problem in _disagreements(corpus):
-        raise DataError(f"{directory}: {problem}; copy the corpus again or build it anew")
+        raise DataError(f"{directory}: {problem}; {REMEDY}")
     for file in manifest.files:
         check_size(directory, file)
     return corpus
 
 
-def _read_listed(directory: str, file: ManifestFile) -> bytes:
-    """A file of the corpus as it was published.
-
-    Raises:
-      DataError: it is missing, or was changed.
-    """
-    check_size(directory, file)
-    path = os.path.join(directory, file.path)
-    content = store.read(path)
-    if hashlib.sha256(content).hexdigest() != file.sha256:
-        raise DataError(
-            f"{path} was changed after the corpus was published: its sha256 is not the one in "
-            f"{MANIFEST}; copy the corpus again or build it anew"
-        )
-    return content
-
-
 def _disagreements(corpus: Corpus) -> Iterator[str]:
-    """Where the metadata files are not of one corpus, each a sentence."""
+    """Sentences about contradictions between the metadata files."""
     schema, stats, manifest = corpus.schema, corpus.stats, corpus.manifest
     if manifest.fingerprint != schema.fingerprint:
         yield "the fingerprints in MANIFEST.json and schema.json differ"
     rows = {file.path: file.rows for file in manifest.files if file.split is not None}
     splits = {file.path: file.split for file in manifest.files if file.split is not None}
-    due = {name: DOCUMENTS for name in schema.names()}
-    due |= {name: "near_duplicates" for name in schema.removed_names()}
-    if splits != due:
-        odd = sorted(name for name in {*splits, *due} if splits.get(name) != due.get(name))
+    expected = {name: DOCUMENTS for name in schema.names()}
+    expected |= {name: "near_duplicates" for name in schema.removed_names()}
+    if splits != expected:
+        odd = sorted(n for n in {*splits, *expected} if splits.get(n) != expected.get(n))
         yield f"MANIFEST.json and schema.json differ in the files {odd[:3]}"
         return
     if stats.files.keys() != {*schema.names()}:
@@ -315,12 +297,16 @@ def _disagreements(corpus: Corpus) -> Iterator[str]:
     for name, removed in zip(schema.names(), schema.removed_names() or schema.names(), strict=True):
         counts = stats.files[name]
         if rows[name] != counts.documents:
-            yield f"{name} has {rows[name]:,} documents, where stats.json says {counts.documents:,}"
+            yield f"{name}: MANIFEST.json counts {rows[name]:,} documents, stats.json " + (
+                f"{counts.documents:,}"
+            )
         if removed != name and rows[removed] != counts.near_duplicates:
-            yield f"{removed} has {rows[removed]:,} rows, not {counts.near_duplicates:,}"
+            yield f"{removed}: MANIFEST.json counts {rows[removed]:,} rows, stats.json " + (
+                f"{counts.near_duplicates:,}"
+            )
     yield from (f"stats.json: {sentence}" for sentence in stats.broken_equations())
     others = {file.path for file in manifest.files if file.split is None}
     for name in sorted({*METADATA_FILES, *_OTHERS} - others):
         yield f"MANIFEST.json does not list {name}, which every corpus has"
     for name in sorted(others - {*METADATA_FILES, *_OTHERS, *_OPTIONAL}):
-        yield f"MANIFEST.json lists {name!r}, which no corpus has"
+        yield f"MANIFEST.json lists {name!r}, which is no file of a corpus"

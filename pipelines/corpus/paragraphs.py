@@ -1,11 +1,11 @@
-"""Paragraphs that stand in many documents: found by a shuffle of hashes, kept in the first. Pure.
+"""Removes paragraphs that occur in many documents from all but the first (steps). Pure.
 
-    partition -> paragraphs by hash -> those of more than N documents -> edits, by partition
+    partition -> paragraphs by hash -> those in more than N documents -> edits, by partition
 
+The first document is the one with the smallest hash, so the order of the input does not matter.
 CCNet (Wenzek et al., 2020, arXiv:1911.00359) and Dolma (Soldaini et al., 2024, arXiv:2402.00159)
-remove such paragraphs by hash tables and Bloom filters; here no paragraph is removed by mistake but
-by a collision of 128 bits, and the order of documents does not matter: the first is the one whose
-hash is the smallest.
+find such paragraphs with hash tables and Bloom filters; a shuffle of 128-bit hashes finds them all,
+and removes a wrong one only if two hashes collide.
 """
 
 from collections.abc import Iterable
@@ -30,21 +30,21 @@ from pipelines.rows.text_bytes import utf8_bytes
 
 _NEWLINE = 10
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f\n"))
-# A paragraph of a document: its hash, the document's hash, and its number in the document.
+# Hash of the paragraph, hash of the document, and number of the paragraph in the document.
 PARAGRAPH = np.dtype([("hash", "V16"), ("document", "V16"), ("number", "<u4")])
 
 
 def paragraph_spans(text: pa.LargeStringArray, unit: str) -> tuple[np.ndarray, ...]:
-    """Where paragraphs stand, without the white space around them.
+    """Finds paragraphs, without the white space around them.
 
     Args:
-      text: of n documents.
+      text: large_string [n], the documents.
       unit: paragraph or line.
 
     Returns:
       data: uint8, the bytes of all documents.
-      starts, stops: int64 [paragraphs], in `data`.
-      document: int64 [paragraphs], of each.
+      starts, stops: int64 [paragraphs], bounds of each paragraph in `data`.
+      document: int64 [paragraphs], the document of each paragraph.
     """
     data, bounds = utf8_bytes(text)
     is_end = data == _NEWLINE
@@ -53,8 +53,8 @@ def paragraph_spans(text: pa.LargeStringArray, unit: str) -> tuple[np.ndarray, .
     if not len(text_at):
         none = np.zeros(0, np.int64)
         return data, none, none, none
-    # A paragraph begins at text that has a line end (a blank line: two) between it and the text
-    # before it, or is the first of its document.
+    # A paragraph begins at the first text of a document, and at text after a blank line, which is
+    # two line ends; a line begins after one.
     ends_before = np.cumsum(is_end)[text_at]
     document_of = np.searchsorted(bounds, text_at, side="right") - 1
     least = 1 if unit == "line" else 2
@@ -67,12 +67,12 @@ def paragraph_spans(text: pa.LargeStringArray, unit: str) -> tuple[np.ndarray, .
 
 
 def list_paragraphs(batch: pa.RecordBatch, rule: ParagraphRule) -> np.ndarray:
-    """The paragraphs of a partition's documents: PARAGRAPH rows."""
+    """Lists the paragraphs of a partition's documents, as PARAGRAPH rows."""
     data, starts, stops, document = paragraph_spans(batch["text"], rule.unit)
     rows = np.zeros(len(starts), PARAGRAPH)
     if not len(starts):
         return rows
-    # Paragraphs and what lies between tile the data, so that no byte is copied.
+    # Paragraphs and the gaps between them tile the data, so that no byte is copied.
     tiles = np.stack([starts, stops], axis=1).ravel()
     pieces = pa.LargeStringArray.from_buffers(
         len(tiles) - 1, pa.py_buffer(tiles), pa.py_buffer(np.ascontiguousarray(data))
@@ -86,7 +86,7 @@ def list_paragraphs(batch: pa.RecordBatch, rule: ParagraphRule) -> np.ndarray:
 
 
 def send_paragraphs(rows: np.ndarray, partitions: int) -> Iterable[tuple[int, pa.RecordBatch]]:
-    """Paragraphs by the partition of their own hash."""
+    """Groups paragraphs by the partition of their own hash."""
     return batches_by_key(rows, partition_of(_bytes_of(rows["hash"]), partitions))
 
 
@@ -98,7 +98,7 @@ def _bytes_of(hashes: np.ndarray) -> np.ndarray:
 def find_repeated(
     streams: list[bytes], most: int, partitions: int
 ) -> Iterable[tuple[int, pa.RecordBatch]]:
-    """Paragraphs of more than `most` documents, but for the first of each, by their documents."""
+    """Finds paragraphs in more than `most` documents; groups all but the first by partition."""
     rows = distinct(take_rows(streams, PARAGRAPH))
     if not len(rows):
         return []
@@ -114,16 +114,15 @@ def find_repeated(
 
 @dataclass(frozen=True)
 class Edited:
-    """A partition whose repeated paragraphs are removed.
+    """A partition without its repeated paragraphs.
 
     Attributes:
-      unchanged: the rows that lost nothing.
-      changed: the others, with other text and other hashes, which may be of other partitions; None
-        if there are none.
-      emptied: rows, as they were, of which nothing is left.
-      documents: how many the changed rows were, before edits made some equal.
-      bytes_lost: of the changed documents.
-      words_lost: of the changed documents.
+      unchanged: rows that lost no paragraph.
+      changed: rows with new text and hashes, which may belong to other partitions; None if empty.
+      emptied: original rows of documents that lost all their text.
+      documents: number of changed documents, before edits made some equal.
+      bytes_lost: bytes that changed documents lost.
+      words_lost: words that changed documents lost.
     """
 
     unchanged: pa.RecordBatch
@@ -135,7 +134,7 @@ class Edited:
 
 
 def remove_paragraphs(batch: pa.RecordBatch, streams: list[bytes], rule: ParagraphRule) -> Edited:
-    """Removes paragraphs that `find_repeated` names, with the white space after each."""
+    """Removes the paragraphs that `find_repeated` found, with the white space after each."""
     removed = take_rows(streams, PARAGRAPH)
     row_R = find_rows(batch, _bytes_of(removed["document"]))
     order = np.lexsort((removed["number"], row_R))
@@ -168,15 +167,15 @@ def remove_paragraphs(batch: pa.RecordBatch, streams: list[bytes], rule: Paragra
 
 
 def _without(text: pa.LargeStringArray, numbers: set[int], unit: str) -> str:
-    """One document without the paragraphs of these numbers."""
+    """The text of one document without the paragraphs with these numbers."""
     data, starts, stops, _ = paragraph_spans(text, unit)
     content = data.tobytes()
-    begins = [0, *starts[1:].tolist()]  # white space before the first goes with it
+    begins = [0, *starts[1:].tolist()]  # the first paragraph includes the white space before it
     ends = [*starts[1:].tolist(), len(content)]
     kept = [i for i in range(len(starts)) if i not in numbers]
     if not kept:
         return ""
     pieces = [content[begins[i] : ends[i]] for i in kept]
-    if kept[-1] != len(starts) - 1:  # no separator is left at the end
+    if kept[-1] != len(starts) - 1:  # cuts the separator at the end
         pieces[-1] = content[begins[kept[-1]] : int(stops[kept[-1]])]
     return b"".join(pieces).decode()

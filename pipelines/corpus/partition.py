@@ -1,14 +1,14 @@
-"""Documents of a block -> partitions by hash -> a partition's documents, each once, in hash order.
+"""Partitions documents by hash, joins exact duplicates, sorts and stages each partition.
 
-A partition becomes one file of the corpus. It holds a range of hashes, so the files one after
-another are sorted, and any split of the input into blocks gives the same partitions.
+A partition is a range of hashes and becomes one file of the corpus. So the corpus is sorted from
+file to file, and any split of the input into blocks gives the same partitions.
 
-A batch has these columns, a row for each document:
+A batch has one row for each document, with the columns
     digest: binary(16), xxh3_128 of the text
-    text, and the fields that are kept: large_string
-    file, record: large_string and int64, where the document was read, with --keep_source
-    words: int64, between white space
-    copies: int64, how many equal documents the row stands for
+    text, and the kept fields: large_string
+    file, record: large_string and int64, the place of the document in the input (--keep_source)
+    words: int64, number of words between white space
+    copies: int64, number of equal documents that the row stands for
 """
 
 import os
@@ -34,14 +34,14 @@ SOURCE = ("file", "record")
 def partition_of(digests: np.ndarray, partitions: int) -> np.ndarray:
     """The partition of each document, by the first 32 bits of its hash: uint8 [n, 16] -> int64 [n].
 
-    Partitions are ranges of hashes, in order.
+    Partitions ascend with the hashes.
     """
     first = np.ascontiguousarray(digests[:, :4]).view(">u4").reshape(-1).astype(np.int64)
     return first * partitions >> 32
 
 
 def make_batch(documents: Documents, *, keep_source: bool) -> pa.RecordBatch:
-    """A batch of the documents of a piece of a block, sorted by hash, equal ones joined."""
+    """Makes a sorted batch from a piece of a block; equal documents are joined."""
     columns: dict[str, Any] = {"digest": _binaries(content_digests(documents.text))}
     columns |= dict(zip(documents.columns.schema.names, documents.columns.columns, strict=True))
     if keep_source:
@@ -54,10 +54,10 @@ def make_batch(documents: Documents, *, keep_source: bool) -> pa.RecordBatch:
 
 
 def join_equal(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Sorts by hash, and leaves one row of each group of equal documents.
+    """Sorts a batch by hash, and joins equal documents into one row; their `copies` add up.
 
-    Its fields are those of the smallest row, compared field by field, empty ones last: any order of
-    rows gives the same. `copies` add up.
+    The row keeps the fields of the smallest of them, compared field by field with empty fields
+    last, so the result does not depend on the order of rows.
     """
     digests = digests_of(batch)
     halves = digests.view(">u8").reshape(-1, 2).astype(np.uint64)
@@ -89,7 +89,7 @@ def _key(fields: dict[str, Any]) -> tuple[tuple[bool, Any], ...]:
 
 
 def cut_batch(batch: pa.RecordBatch, partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A sorted batch by partition: (partition, its rows)."""
+    """Cuts a sorted batch into (partition, rows)."""
     numbers = partition_of(digests_of(batch), partitions)
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     for start, stop in zip(starts, np.append(starts, len(numbers))[1:], strict=True):
@@ -97,12 +97,12 @@ def cut_batch(batch: pa.RecordBatch, partitions: int) -> Iterator[tuple[int, pa.
 
 
 def gather(streams: Sequence[bytes], first: pa.RecordBatch) -> pa.RecordBatch:
-    """The partition of `first`, which may be empty, and of all batches that came for it."""
+    """Joins a batch, which may be empty, and all batches received for the same partition."""
     return join_equal(pa.concat_batches([first, *map(from_stream, streams)]))
 
 
 def with_one_copy(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows, each of which stands for one document."""
+    """Sets `copies` to 1."""
     place = batch.schema.get_field_index("copies")
     return batch.set_column(place, "copies", pa.array(np.ones(len(batch), np.int64)))
 
@@ -115,14 +115,14 @@ def digests_of(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def find_rows(batch: pa.RecordBatch, digests: np.ndarray) -> np.ndarray:
-    """Which rows of a partition have these hashes: uint8 [n, 16] -> int64 [n].
+    """The rows of a partition with these hashes: uint8 [n, 16] -> int64 [n].
 
     Raises:
-      DataError: one is not there.
+      DataError: the partition lacks a hash.
     """
     rows = pc.index_in(_binaries(digests), value_set=batch["digest"])
     if rows.null_count:
-        raise DataError("the runner delivered a hash to a partition that does not hold it")
+        raise DataError("the runner delivered a hash to a partition that does not have it")
     return rows.to_numpy().astype(np.int64)
 
 
@@ -131,14 +131,11 @@ def _binaries(digests: np.ndarray) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(DIGEST_BYTES), len(digests), buffers)
 
 
-# A partition is staged once, and read by each step that needs its text.
-
-
 def stage_partition(scratch: str, number: int, batch: pa.RecordBatch, stage: str = "") -> None:
-    """Stages a partition; a second attempt writes the same.
+    """Writes a partition for the steps that need its text; a second attempt writes the same bytes.
 
-    `stage` names a later state of it, which does not replace the earlier one: a runner may repeat
-    what reads that.
+    `stage` names a later state, which does not replace the earlier one: the runner may repeat a
+    step that reads the earlier one.
     """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
@@ -147,16 +144,16 @@ def stage_partition(scratch: str, number: int, batch: pa.RecordBatch, stage: str
 
 
 def read_partition(scratch: str, number: int, stage: str = "") -> pa.RecordBatch:
-    """The staged partition, at some stage: all its columns, in hash order.
+    """Reads a staged partition: all columns, in the order of hashes.
 
     Raises:
-      DataError: it is gone.
+      DataError: the file is gone.
     """
     path = _path(scratch, number, stage)
     try:
         source = pa.py_buffer(store.read(path)) if is_url(path) else pa.memory_map(path)
     except FileNotFoundError as error:
-        raise DataError(f"{path} is gone: something else cleans it up; run again") from error
+        raise DataError(f"{path} was deleted while the run used it; run again") from error
     return pa.ipc.open_file(source).get_batch(0)
 
 

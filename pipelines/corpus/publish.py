@@ -1,4 +1,4 @@
-"""The last step of build_corpus: checks what all workers reported, writes the metadata files."""
+"""The last step of build_corpus: checks the workers' reports and publishes the corpus."""
 
 import os
 from typing import NamedTuple
@@ -26,10 +26,10 @@ from schemas.typed_json import to_json
 
 
 def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
-    """Checks the equations, writes the metadata files, moves everything into place.
+    """Checks that all counts add up, writes the metadata files, and publishes all files.
 
     Raises:
-      DataError: something was lost on the way, too much was rejected, or nothing is left.
+      DataError: data was lost, too many documents were rejected, or none is left.
     """
     _check_complete(report, job)
     staged = [*report.files, *collect(report.stashed, job.staging)]
@@ -51,13 +51,13 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
 
 
 def _card(report: CorpusReport, job: CorpusJob) -> dict[str, bytes]:
-    """README.md, unless the directory has one of somebody else."""
+    """README.md, unless the directory has one that Textmill did not write."""
     is_own = is_corpus(job.output) or not store.exists(os.path.join(job.output, CARD))
     return {CARD: dataset_card(job.schema, report.statistics)} if is_own else {}
 
 
 def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusContent:
-    """Gathers what report.html shows of the corpus."""
+    """The content of report.html."""
     columns = job.schema.columns
     batches, rows = [], 0
     of_name = {file.path: file for file in report.files}
@@ -88,31 +88,34 @@ class _Partition(NamedTuple):
 
 
 def _places(job: CorpusJob) -> list[Placed]:
-    """Blocks and partitions, as reports number them."""
+    """Blocks and partitions, in the order of their numbers in reports."""
     partitions = [_Partition(f"partition {number}") for number in range(job.partitions)]
     return [*read_blocks(job.staging), *partitions, *partitions]
 
 
 def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
-    """Refuses to publish what lost a block, a batch, a file or a document."""
+    """Checks that no block, batch, file or document was lost.
+
+    Raises:
+      DataError: something was lost, too many documents were rejected, or none is left.
+    """
     statistics = report.statistics
-    # With near-duplicates, each partition is reported when it is signed and when it is asked.
+    # The search for near-duplicates reports each partition twice: signed, and sets sent.
     parts = 2 * job.partitions if job.near else 0
     check_deliveries(report.deliveries, lambda: _places(job), job.blocks + parts, name_shuffle)
     files = {file.path for file in report.files}
     lost = sorted({*job.schema.names(), *job.schema.removed_names()} - files)
     if lost:
         raise DataError(
-            f"the runner lost what its workers reported of {lost[0]}{and_more(lost, 'files')}: "
-            f"{AGAIN}"
+            f"the runner lost the report on {lost[0]}{and_more(lost, 'files')}: {AGAIN}"
         )
     report.rejects.refuse_too_many(job.max_rejects)
     if broken := statistics.broken_equations():
-        raise DataError("documents were lost, this is a defect: " + "; ".join(broken))
+        raise DataError("documents were lost, which is a bug in Textmill: " + "; ".join(broken))
     if not statistics.total().documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in statistics.dropped.items())
         raise DataError(
-            f"no document is left to write; read: {statistics.documents_read:,} "
+            f"no document is left to write; {statistics.documents_read:,} were read "
             f"({reasons or 'only blank lines'})"
             + "".join(f"; {cause}" for cause in warn_of(statistics.funnel, statistics.observed))
         )

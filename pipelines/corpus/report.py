@@ -1,7 +1,7 @@
-"""Renders report.html of a corpus: funnel, samples, lengths, languages, hosts, clusters.
+"""Renders report.html and the dataset card of a corpus, and the table of removed documents.
 
-The page depends on the published corpus alone. Hosts and sample documents are those of the rows
-with the smallest ids, which are a random sample.
+The page depends on the content of the corpus only. It shows the documents and counts the hosts of
+the rows with the smallest ids, which are a random sample.
 """
 
 import re
@@ -30,22 +30,22 @@ from schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes
 from schemas.manifest import ManifestFile
 from schemas.metadata import Inputs
 
-SAMPLED = 10_000  # rows that hosts are counted in
-_SHOWN, _LISTED = 12, 20
-_RULES = 60  # of the funnel; others are one row
-_BARS = 60  # of a histogram
-_PARTS = ("language",)  # sections of `observed` whose counts are parts of one whole
+SAMPLED = 10_000  # rows in which hosts are counted
+_SHOWN, _LISTED = 12, 20  # documents shown, and entries of a list
+_RULES = 60  # rows of the funnel; further rules share the last one
+_BARS = 60  # bars of a histogram
+_PARTS = ("language",)  # sections of `observed` whose counts add up to all documents
 _URLS = ("url", "source_url")  # columns that may hold the address of a page
 
 
 @dataclass(frozen=True)
 class CorpusContent:
-    """All that the page is made of.
+    """The content of the page.
 
     Attributes:
-      sample: the documents with the smallest ids, at most SAMPLED: the columns of the corpus.
-      clusters: the largest ones of near-duplicates.
-      config: of config.yaml.
+      sample: at most SAMPLED documents, those with the smallest ids, with all columns.
+      clusters: the largest clusters of near-duplicates.
+      config: content of config.yaml.
     """
 
     schema: CorpusSchema
@@ -59,12 +59,12 @@ class CorpusContent:
 
 
 def render_report(content: CorpusContent) -> bytes:
-    """The page, as UTF-8."""
+    """Renders the page as UTF-8."""
     return render_page(_SECTIONS, content, "corpus")
 
 
 def dataset_card(schema: CorpusSchema, statistics: CorpusStatistics) -> bytes:
-    """README.md: which files `datasets.load_dataset` takes, and what they hold."""
+    """README.md: the files that `datasets.load_dataset` reads, and their content."""
     total = statistics.total()
     lines = (
         "---",
@@ -73,9 +73,9 @@ def dataset_card(schema: CorpusSchema, statistics: CorpusStatistics) -> bytes:
         f"  data_files: {DOCUMENTS}-*.{FORMATS[schema.file_format]}",
         "---",
         "",
-        f"{total.documents:,} documents of {total.words:,} words, {total.text_bytes:,} bytes.",
-        f"Textmill {schema.code_version} wrote them (fingerprint {schema.fingerprint[:12]}):",
-        "report.html shows how they were made, stats.json has all counts.",
+        f"{total.documents:,} documents, {total.words:,} words, {total.text_bytes:,} bytes.",
+        f"Written by Textmill {schema.code_version} (fingerprint {schema.fingerprint[:12]}).",
+        "report.html shows how the corpus was built; stats.json has all counts.",
     )
     return ("\n".join(lines) + "\n").encode()
 
@@ -98,17 +98,17 @@ def _overview(content: CorpusContent) -> dict[str, Any]:
 
 
 def _flows(content: CorpusContent) -> dict[str, Any]:
-    """Where documents went, and bytes of text."""
+    """Flow diagrams from the input to the kept and removed documents, and bytes of text."""
     statistics, total = content.statistics, content.statistics.total()
     funnel = statistics.funnel
-    read, given, kept = "read", "bytes read", "kept"
+    read, text_read, kept = "read", "bytes read", "kept"
     reasons = [reason for reason, _ in largest(statistics.dropped, _LISTED)]
     documents = [(read, kept, total.documents)]
     documents += [(read, spaced(name), n) for name, n in largest(statistics.dropped, 8)]
     removed = {name: one.text_bytes for name, one in funnel.removed.items()}
-    text = [(given, kept, total.text_bytes), (given, "edits", max(0, funnel.edited_bytes))]
-    text += [(given, spaced(name), n) for name, n in largest(removed, 8)]
-    colors = {read: "ink", given: "ink", kept: "blue", "edits": "violet"}
+    text = [(text_read, kept, total.text_bytes), (text_read, "edits", max(0, funnel.edited_bytes))]
+    text += [(text_read, spaced(name), n) for name, n in largest(removed, 8)]
+    colors = {read: "ink", text_read: "ink", kept: "blue", "edits": "violet"}
     colors |= {spaced(reason): drop_of(reason).color for reason in reasons}
     return {"Documents": flow(documents, colors), "Bytes of text": flow(text, colors)}
 
@@ -120,9 +120,9 @@ def _funnel(content: CorpusContent) -> dict[str, Any]:
 
 
 def removals(funnel: Funnel, kept: Mapping[str, int]) -> dict[str, Any]:
-    """The funnel of a corpus, from the given documents to the kept ones, whose sizes are `kept`."""
-    given = sizes(funnel)
-    left = dict(given)
+    """The funnel: documents, bytes and words that each rule removes; `kept` are the final sizes."""
+    total = sizes(funnel)
+    left = dict(total)
     rows, samples = [], []
     for reason, removed in _rules(funnel.removed):
         name, cells = cut_text(spaced(reason)), {}
@@ -131,18 +131,18 @@ def removals(funnel: Funnel, kept: Mapping[str, int]) -> dict[str, Any]:
             parts = (
                 ("left", "blue", left[size]),
                 ("removed here", drop_of(reason).color, count),
-                ("removed before", "", given[size] - before),
+                ("removed before", "", total[size] - before),
             )
-            cells[size] = -count, [(*part, n / max(given[size], 1)) for *part, n in parts]
+            cells[size] = -count, [(*part, n / max(total[size], 1)) for *part, n in parts]
         rows.append((name, *cells["documents"], *cells["words"]))
         if removed.samples:
             samples.append((name, removed.documents, removed.samples))
     edited = funnel.edited_bytes
-    return {"given": given, "kept": kept, "edited_bytes": edited, "rows": rows, "samples": samples}
+    return {"given": total, "kept": kept, "edited_bytes": edited, "rows": rows, "samples": samples}
 
 
 def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
-    """Reasons in the order of their rules; those that are left as one."""
+    """Removed documents in the order of rules; those beyond _RULES as one."""
     ordered = [(reason, removed[reason]) for reason in in_order(removed)]
     if len(ordered) <= _RULES:
         return ordered
@@ -153,7 +153,7 @@ def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
 
 
 def observed(counted: Observed) -> list[dict[str, Any]] | None:
-    """What rules counted besides, a figure a section: numbers as columns, names as a list."""
+    """A figure for each section of further counts: bars for numbers, a list for names."""
     sections = []
     for section, counts in sorted(counted.items()):
         ordered = by_number(counts)[:_BARS]
@@ -172,14 +172,14 @@ def observed(counted: Observed) -> list[dict[str, Any]] | None:
 
 
 def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Counts of ranges ("4 to 7") in their order; [] if one of the names is no range."""
-    found = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
-    starts = {name: float(match[0]) for name, match in found.items() if match}
-    return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(found.values()) else []
+    """Counts of ranges ("4 to 7") in ascending order; [] if a name is no range."""
+    matches = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
+    starts = {name: float(match[0]) for name, match in matches.items() if match}
+    return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(matches.values()) else []
 
 
 def funnel_table(funnel: Funnel) -> Table:
-    """What was left out by reason, and its share of the text that was given."""
+    """The table of removed documents, by reason, with the share of all text that was read."""
     own = columns_table("reason", "documents", "bytes", "words", "of all text", justify="right")
     for reason in in_order(funnel.removed):
         counts = sizes(funnel.removed[reason])
@@ -192,14 +192,14 @@ def funnel_table(funnel: Funnel) -> Table:
 
 
 def _figures(content: CorpusContent) -> list[dict[str, Any]]:
-    """Lengths and hosts; each a figure."""
+    """Figures of document lengths and hosts."""
     columns = []
     lengths = content.statistics.lengths
     used = [bin_ for bin_, count in enumerate(lengths) if count]
     for bin_ in range(used[0], used[-1] + 1):
         low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
         span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
-        title = f"{lengths[bin_]:,} documents of {span} words"
+        title = f"{lengths[bin_]:,} documents with {span} words"
         label = f"{low:,}" if low < 10_000 else compact(low)
         columns.append((label, lengths[bin_], title, "blue"))
     axis = "words in a document; a number is the lower bound of its bar"
@@ -249,7 +249,7 @@ def _clusters(content: CorpusContent) -> dict[str, Any] | None:
 
 
 def _rejects(content: CorpusContent) -> dict[str, Any] | None:
-    """Bad input, by reason; what rules and duplicates took is in the funnel."""
+    """Rejected input, by reason; filtered and deduplicated documents are in the funnel."""
     bad = {
         reason: number
         for reason, number in content.statistics.dropped.items()
@@ -274,7 +274,7 @@ def _made(content: CorpusContent) -> dict[str, Any]:
         "id": "xxh3_128 of the text",
         "text": "the document",
         "file": "the input file",
-        "record": "the place in it",
+        "record": "its position in the input file",
     }
     return {
         "command": "python -m pipelines.build_corpus --config=DIR/config.yaml --num_files="

@@ -1,4 +1,4 @@
-"""What build_corpus does once its command line is read: finds the corpus built, or builds it."""
+"""Runs build_corpus from parsed options: finds the finished corpus, or builds it."""
 
 import shlex
 import time
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from pipelines.corpus.job import CorpusJob
 
 _console = Console(soft_wrap=True)
-_PACKED, _PARQUET = 3, (".parquet", ".pq")  # times that text is larger than such files
+_PACKED, _PARQUET = 3, (".parquet", ".pq")  # ratio of text to bytes of compressed files
 
 
 def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
-    """Builds the corpus, or finds it built; with --dry_run it only prints the plan.
+    """Builds the corpus unless it is finished already; with --dry_run only prints the plan.
 
     Raises:
-      UsageError: the inputs or the output directory cannot be used so.
-      DataError: the inputs are damaged, or there is nothing in them.
+      UsageError: the flags do not fit the inputs or the output directory.
+      DataError: the inputs are damaged or empty.
     """
     began = time.monotonic()
     refuse_others(options.output, CORPUS)
@@ -68,7 +68,7 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     )
     if found is not None:
         _console.print(
-            f"{options.output} holds this very corpus already (fingerprint "
+            f"{options.output} already holds this corpus (fingerprint "
             f"{schema.fingerprint[:12]}): nothing to do"
         )
         _print_summary(found)
@@ -77,7 +77,7 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
 
 
 def count_text_bytes(blocks: Iterable[Block]) -> int:
-    """The bytes of all inputs, about, when they are unpacked."""
+    """Estimates the bytes of all inputs after decompression."""
     parts = (part for block in blocks for part in block.parts)
     return sum(
         part.bytes * (_PACKED if is_compressed(part.path) or part.path.endswith(_PARQUET) else 1)
@@ -88,7 +88,7 @@ def count_text_bytes(blocks: Iterable[Block]) -> int:
 def run_of(
     options: CorpusOptions, blocks: list[Block], beam_arguments: list[str], how: str = ""
 ) -> BlockRun:
-    """What is read, and what runs it; the runner is chosen."""
+    """The run of these blocks on the runner that `beam_arguments` names."""
     return BlockRun(
         "build_corpus",
         options.source(),
@@ -103,19 +103,19 @@ def run_of(
 def _find_finished(
     options: CorpusOptions, schema: CorpusSchema, blocks: list[Block]
 ) -> Corpus | None:
-    """The corpus in the output directory, if these flags make it of these inputs.
+    """The corpus in the output directory, if it has these flags and inputs.
 
     Raises:
-      UsageError: there is another one; names what differs and how to go on.
-      DataError: there is a damaged one.
+      UsageError: the directory holds another corpus; names the differences and the remedy.
+      DataError: the directory holds a damaged corpus.
     """
     refuse_others(options.output, CORPUS)
     if options.overwrite or not is_corpus(options.output):
         return None
-    found = read_corpus(options.output)
-    differing = schema.differences(found.schema) or other_inputs(found.inputs, blocks)
-    refuse_another(options.output, "a corpus made otherwise", differing)
-    return found
+    corpus = read_corpus(options.output)
+    differing = schema.differences(corpus.schema) or other_inputs(corpus.inputs, blocks)
+    refuse_another(options.output, "a corpus with other settings or inputs", differing)
+    return corpus
 
 
 def _build(options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging: Staging) -> None:
@@ -123,18 +123,17 @@ def _build(options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging:
     _console.print(f"{run.facts}; shuffle by {run.shuffle_by}")
     run.prepare(staging, _console.print)
     filters = prepare_filters(options.filters, run, staging, _console.print)
-    # Publishing removes the folder.
     run.execute(
         wire(replace(options, filters=filters), schema, run, staging),
         staging,
-        is_done=lambda: not has_blocks(staging.folder),
+        is_done=lambda: not has_blocks(staging.folder),  # publishing removes the folder
     )
 
 
 def wire(
     options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
-    """Gives what adds the transforms to a pipeline."""
+    """Returns the function that adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
         # Imports Beam, which takes a second.
@@ -160,7 +159,7 @@ def wire(
 
 
 def _find_job(job: "CorpusJob", rule: Rule) -> FindJob:
-    """How near-duplicates are found in the partitions of a run."""
+    """Settings of the search for near-duplicates in the partitions of a run."""
     return FindJob(
         rule=rule,
         partitions=job.partitions,
@@ -174,28 +173,28 @@ def _find_job(job: "CorpusJob", rule: Rule) -> FindJob:
 
 
 def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[str, str]:
-    """What --dry_run prints."""
+    """The lines that --dry_run prints."""
     files = {part.path: part.size for block in run.blocks for part in block.parts}
     rule = options.near.rule()
     return {
         "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
         f"{number_of(len(run.blocks), 'block')}",
         **(rule.facts() if rule else {}),
-        "files": f"{schema.files:,} of {schema.file_format}",
+        "files": f"{schema.files:,} ({schema.file_format})",
         "columns": ", ".join(schema.columns),
         "runs": run.how,
         "fingerprint": schema.fingerprint,
-        "output holds": "a corpus: the run finds whether it is this one"
+        "output holds": "a corpus: the run checks whether it is this one"
         if is_corpus(options.output)
-        else "nothing: the corpus is built",
+        else "no corpus: the run builds it",
     }
 
 
 def _print_summary(corpus: Corpus, *, seconds: float | None = None) -> None:
-    """Prints what a corpus holds, and the commands that follow."""
+    """Prints warnings, the counts of a corpus, and the next commands."""
     stats, total = corpus.stats, corpus.stats.total()
     size = sum(file.bytes for file in corpus.documents)
-    # What rules and duplicates took is in the table below.
+    # Filtered and deduplicated documents are in the table below.
     bad = {n: count for n, count in stats.dropped.items() if n not in stats.funnel.removed}
     facts = {
         "documents": f"{stats.documents_read:,} read, {total.documents:,} kept",
@@ -218,13 +217,12 @@ def _print_summary(corpus: Corpus, *, seconds: float | None = None) -> None:
 
 
 def _warnings(corpus: Corpus) -> list[str]:
-    """What a person should know of a corpus before using it, each with a remedy."""
+    """Warnings about rules that remove too much and fields that are empty, with remedies."""
     stats = corpus.stats
     filled = stats.observed.get(FILLED, {})
     kept = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
     empty = [name for name in kept if name not in filled]
     return warn_of(stats.funnel, stats.observed) + [
-        f"no document has the field that is kept as {name}: give --keep_fields the name that the "
-        "input has"
+        f"no document has the field {name} of --keep_fields: give the name that the input uses"
         for name in empty
     ]

@@ -5,17 +5,18 @@
     FindNear  staged partitions   -> near-duplicates, by partition
     Write     partition, removed  -> a file of documents
 
-With --duplicate_paragraphs, in place of Write:
+With --duplicate_paragraphs, these steps replace Write:
 
     Remove    partition, removed  -> the partition without them, and hashes of its paragraphs
-    Repeated  paragraphs          -> those of too many documents, by partition
+    Repeated  paragraphs          -> those in too many documents, by partition
     Edit      partition, repeated -> edited documents, by the partition of their new hash
     WriteAll  partition, edited   -> a file of documents
 
-What the steps do is in files without Beam.
+The logic of the steps is in modules that do not import Beam.
 """
 
 import time
+from abc import ABC
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -41,6 +42,7 @@ from pipelines.corpus.job import (
 from pipelines.corpus.metadata import CorpusStatistics
 from pipelines.corpus.near_duplicates.job import REMOVALS, FindReport
 from pipelines.corpus.near_duplicates.transforms import FindNear
+from pipelines.corpus.options import ParagraphRule
 from pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from pipelines.corpus.partition import (
     cut_batch,
@@ -61,21 +63,21 @@ from pipelines.writers.rejects import stash
 from schemas.manifest import Manifest
 
 _KEPT, _UNCHANGED = "-kept", "-unchanged"  # later stages of a partition
-_STAGED = 1 << 10  # of empty values, one for each staged partition: they carry nothing
+_STAGED = 1 << 10  # shuffle of empty values, one for each staged partition
 
 
 class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
-    """Blocks -> documents as rules leave them, by partition."""
+    """Blocks -> filtered documents, by partition."""
 
     REPORT = CorpusReport
 
     def setup(self) -> None:
-        """Loads what rules need too."""
+        """Loads models and lists of rules."""
         super().setup()
         load_filters(self._job.filters)
 
     def process(self, block: Block) -> Iterator:
-        """Reads, cleans and cuts into partitions."""
+        """Reads and filters documents, and sends them to their partitions."""
         job = self._job
         for piece, documents in enumerate(self.read(block)):
             filtered = filter_documents(job.filters, documents)
@@ -87,23 +89,23 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
             count("documents_read", statistics.documents_read)
             for reason, number in statistics.dropped.items():
                 count(f"documents_dropped_{reason}", number)
-            found = {"statistics": statistics, "hits": filtered.hits, "stashed": stashed}
-            self.add(CorpusReport.of(documents, **found))
+            counts = {"statistics": statistics, "hits": filtered.hits, "stashed": stashed}
+            self.add(CorpusReport.of(documents, **counts))
         self.report(deliveries=Deliveries(blocks=(block.index,)))
 
 
 class Stage(KeyedStep[CorpusJob]):
-    """The documents of a partition -> the staged partition; or its file, where no step follows."""
+    """The documents of a partition -> the staged partition; or its file, if no step follows."""
 
     REPORT = CorpusReport
 
     def process(self, keyed: tuple[int, Any]) -> Iterator:
-        """Stages, and sends the partition an empty value that lets other steps find it."""
+        """Stages the partition; an empty value makes later steps visit it."""
         yield from super().process(keyed)
         yield TaggedOutput(tag_of(_STAGED), (keyed[0], b""))
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Drops exact duplicates and sorts."""
+        """Removes exact duplicates and sorts."""
         job = self._job
         batch = make_batch(no_documents(job.source.roles), keep_source=job.keep_source)
         batch = gather(streams, batch)
@@ -116,25 +118,33 @@ class Stage(KeyedStep[CorpusJob]):
 
 
 class Write(KeyedStep[CorpusJob]):
-    """A staged partition, and which of its documents are near-duplicates -> its files."""
+    """A staged partition and the list of its near-duplicates -> its files."""
 
     REPORT = CorpusReport
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Writes them."""
+        """Removes near-duplicates and writes the files."""
         batch, report = _without_near(key, streams, self._job)
         self.add(report)
         self.add(_write(batch, key, self._job, self._journal))
         yield
 
 
-class Remove(KeyedStep[CorpusJob]):
-    """A partition, and which documents are near-duplicates -> it without them; its paragraphs."""
+class _ParagraphStep(KeyedStep[CorpusJob], ABC):
+    """A step that applies --duplicate_paragraphs."""
 
     REPORT = CorpusReport
 
+    def __init__(self, job: CorpusJob, receives: int, rule: ParagraphRule):
+        super().__init__(job, receives)
+        self._rule = rule
+
+
+class Remove(_ParagraphStep):
+    """A partition and the list of its near-duplicates -> it without them; its paragraphs."""
+
     def process(self, keyed: tuple[int, Any]) -> Iterator:
-        """Removes, and sends the partition an empty value that lets `Edit` find it."""
+        """Removes near-duplicates; an empty value makes `Edit` visit the partition."""
         yield from super().process(keyed)
         yield TaggedOutput(tag_of(REPEATED), (keyed[0], b""))
 
@@ -144,41 +154,33 @@ class Remove(KeyedStep[CorpusJob]):
         batch, report = _without_near(key, streams, job)
         self.add(report)
         stage_partition(job.scratch, key, batch, _KEPT)
-        assert job.paragraphs is not None  # else this step is not wired
-        rows = list_paragraphs(batch, job.paragraphs)
+        rows = list_paragraphs(batch, self._rule)
         self.put(PARAGRAPHS_SENT, send_paragraphs(rows, job.partitions))
         yield
 
 
-class Repeated(KeyedStep[CorpusJob]):
-    """Paragraphs by hash -> those of too many documents, by the partition of the document."""
-
-    REPORT = CorpusReport
+class Repeated(_ParagraphStep):
+    """Paragraphs by hash -> those in too many documents, by the partition of the document."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Counts the documents of each paragraph."""
-        job = self._job
-        assert job.paragraphs is not None
-        self.put(REPEATED, find_repeated(streams, job.paragraphs.most, job.partitions))
+        self.put(REPEATED, find_repeated(streams, self._rule.most, self._job.partitions))
         yield
 
 
-class Edit(KeyedStep[CorpusJob]):
-    """A partition, and its repeated paragraphs -> edited documents, by their new partition."""
-
-    REPORT = CorpusReport
+class Edit(_ParagraphStep):
+    """A partition and its repeated paragraphs -> edited documents, by their new partition."""
 
     def process(self, keyed: tuple[int, Any]) -> Iterator:
-        """Edits, and sends the partition an empty value that lets `WriteAll` find it."""
+        """Edits documents; an empty value makes `WriteAll` visit the partition."""
         yield from super().process(keyed)
         yield TaggedOutput(tag_of(MOVED), (keyed[0], b""))
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Edits."""
+        """Removes repeated paragraphs, and sends edited documents to their new partitions."""
         job = self._job
-        assert job.paragraphs is not None
         batch = read_partition(job.scratch, key, _KEPT)
-        unchanged, changed, report = edit_paragraphs(batch, streams, job.paragraphs)
+        unchanged, changed, report = edit_paragraphs(batch, streams, self._rule)
         self.add(report)
         stage_partition(job.scratch, key, unchanged, _UNCHANGED)
         if changed is not None:
@@ -187,12 +189,12 @@ class Edit(KeyedStep[CorpusJob]):
 
 
 class WriteAll(KeyedStep[CorpusJob]):
-    """The unchanged documents of a partition, and edited ones -> its file."""
+    """The unchanged and edited documents of a partition -> its file."""
 
     REPORT = CorpusReport
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Drops what edits made equal, and writes."""
+        """Removes documents that edits made equal, and writes the file."""
         job = self._job
         batch = gather(streams, read_partition(job.scratch, key, _UNCHANGED))
         self.add(_drop_equal(batch))
@@ -201,9 +203,9 @@ class WriteAll(KeyedStep[CorpusJob]):
 
 
 def _drop_equal(batch: pa.RecordBatch) -> CorpusReport:
-    repeated = batch["copies"].to_numpy() - 1
-    count("documents_dropped_duplicates", int(repeated.sum()))
-    return CorpusReport(statistics=drop_rows(batch, "duplicates", repeated))
+    duplicates = batch["copies"].to_numpy() - 1
+    count("documents_dropped_duplicates", int(duplicates.sum()))
+    return CorpusReport(statistics=drop_rows(batch, "duplicates", duplicates))
 
 
 def _without_near(
@@ -231,15 +233,15 @@ def _publish(keyed: tuple[int, CorpusReport], job: CorpusJob) -> Manifest:
 
 
 def _markers(partitions: int) -> Iterator[tuple[int, bytes]]:
-    """Gives each partition an empty value, so that one without documents is written too."""
+    """An empty value for each partition, so that one without documents is written too."""
     return ((number, b"") for number in range(partitions))
 
 
 def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, CorpusReport]:
-    found = keyed[1]
-    statistics = CorpusStatistics(observed=found.observed)
+    report = keyed[1]
+    statistics = CorpusStatistics(observed=report.observed)
     return ALL, CorpusReport(
-        deliveries=found.deliveries, statistics=statistics, clusters=found.clusters
+        deliveries=report.deliveries, statistics=statistics, clusters=report.clusters
     )
 
 
@@ -271,13 +273,13 @@ class BuildCorpus(beam.PTransform):
             removed.append(found["removed"])
         if job.is_staged:
             grouped = wiring.group("File", staged, *removed)
-            if job.paragraphs:
-                remove = Remove(job, REMOVALS)
+            if rule := job.paragraphs:
+                remove = Remove(job, REMOVALS, rule)
                 paragraphs, edits = wiring.apply(remove, grouped, PARAGRAPHS_SENT, REPEATED)
                 grouped = wiring.group("Paragraph", paragraphs)
-                [repeated] = wiring.apply(Repeated(job, PARAGRAPHS_SENT), grouped, REPEATED)
+                [repeated] = wiring.apply(Repeated(job, PARAGRAPHS_SENT, rule), grouped, REPEATED)
                 grouped = wiring.group("Edit", edits, repeated)
-                [moved] = wiring.apply(Edit(job, REPEATED), grouped, MOVED)
+                [moved] = wiring.apply(Edit(job, REPEATED, rule), grouped, MOVED)
                 wiring.apply(WriteAll(job, MOVED), wiring.group("Moved", moved))
             else:
                 wiring.apply(Write(job, REMOVALS), grouped)

@@ -1,6 +1,6 @@
-"""Where words and lines begin and end, found in the bytes of many documents at once. Pure.
+"""Finds and counts words and other runs in the bytes of many documents at once. Pure.
 
-A word is what `str.split()` says it is: it ends at white space, of which Unicode has 29 kinds.
+Words are those of `str.split()`, which splits at the 29 white-space characters of Unicode.
 """
 
 import numpy as np
@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from pipelines.rows.text_bytes import slices, utf8_bytes
 
-_AT_ONCE = 1 << 18  # bytes of which words are counted together, so that the cache holds them
-# White space of several bytes, by its first: U+0085, U+00A0; U+1680; U+2000 to U+200A, U+2028,
+_AT_ONCE = 1 << 18  # bytes of text counted together, so that they fit the CPU's cache
+# White space of several bytes, by first byte: U+0085, U+00A0; U+1680; U+2000 to U+200A, U+2028,
 # U+2029, U+202F, U+205F; U+3000.
 _LONG_SPACES = {
     0xC2: (b"\x85", b"\xa0"),
@@ -23,43 +23,43 @@ _LONG_SPACES = {
 
 
 def word_spans(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where words start and stop, as `spans` gives it.
+    """The bounds of words, as from `spans`.
 
     Args:
-      data: uint8, valid UTF-8.
-      bounds: int64 [n + 1], where documents begin in it.
+      data: uint8 [bytes], valid UTF-8.
+      bounds: int64 [n + 1], where documents begin in `data`.
     """
     return spans(_white_space(data), bounds)
 
 
 def _white_space(data: np.ndarray) -> np.ndarray:
-    """Which bytes are of white space: bool."""
-    # \t \n \v \f \r; the separators 0x1c to 0x1f, and the space. What is less wraps around.
+    """Bool [bytes]: whether a byte belongs to a white-space character."""
+    # \t \n \v \f \r; the separators 0x1c to 0x1f, and the space. Smaller bytes wrap around.
     space = (data - np.uint8(0x09) < 5) | (data - np.uint8(0x1C) < 5)
-    firsts = np.flatnonzero(data >= min(_LONG_SPACES))  # of characters; few in most languages
+    firsts = np.flatnonzero(data >= min(_LONG_SPACES))  # first bytes; few in most languages
     first_bytes = data[firsts]
     for lead, endings in _LONG_SPACES.items():
         leads = firsts[first_bytes == lead]
         for ending in endings if len(leads) else ():
-            # UTF-8 is valid, so that a first byte has its followers before the end of the data.
-            found = leads
+            # UTF-8 is valid, so a first byte is followed by the rest of its character.
+            matches = leads
             for place, byte in enumerate(ending, 1):
-                found = found[data[found + place] == byte]
+                matches = matches[data[matches + place] == byte]
             for place in range(len(ending) + 1):
-                space[found + place] = True
+                space[matches + place] = True
     return space
 
 
 def spans(apart: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Runs of bytes that belong together, none of which goes on into the next document.
+    """Finds runs of bytes between separators; no run crosses the end of a document.
 
     Args:
-      apart: bool [bytes], true for what lies between.
+      apart: bool [bytes], true for separators.
       bounds: int64 [n + 1], where documents begin.
 
     Returns:
-      int64 [spans] each, where they start and stop: "ab c" and "d", with spaces apart and bounds
-      [0, 4, 5], give [0, 3, 4] and [2, 4, 5].
+      Starts and stops of the runs, int64 [spans] each: for "ab c" and "d", separated at spaces,
+      with bounds [0, 4, 5], [0, 3, 4] and [2, 4, 5].
     """
     ends = ~apart
     ends[:-1] &= apart[1:]
@@ -77,7 +77,7 @@ def _starts(apart: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 
 def count_words(text: pa.LargeStringArray) -> np.ndarray:
-    """int64 [n]: how many words `str.split()` finds in each document."""
+    """int64 [n]: number of words that `str.split()` finds in each document."""
     counts = [np.zeros(0, np.int64)]
     for some in slices(text, _AT_ONCE):
         data, bounds = utf8_bytes(some)

@@ -1,1 +1,1 @@
-"""What this machine gives to all rooms: a console to print on, a compiler of loops."""
+"""Services of the machine for all packages: compiled loops, lazy imports, terminal tables."""

@@ -1,6 +1,6 @@
-"""Arrow's compute functions and Parquet, loaded with the first call: --help does without them.
+"""Arrow's compute functions and Parquet, imported with the first call, for a fast --help.
 
-Its types do not know the functions either, so one alias stands for a comment at each call.
+pyarrow's type stubs lack the compute functions, so `pc` is typed Any.
 """
 
 import importlib
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Lazy:
-    """A module that is imported when something of it is used."""
+    """A module that is imported when an attribute is first used."""
 
     def __init__(self, name: str):
         self._name = name

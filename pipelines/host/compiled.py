@@ -1,7 +1,7 @@
-"""How loops are compiled: by numba, without the interpreter's lock, and kept on disk.
+"""Compiles loops by numba, without the interpreter's lock, and caches machine code on disk.
 
-A loop is compiled, or loaded, when it is first called, so that files of loops can be imported
-anywhere: numba takes 0.3 s to import, and the first loop 0.15 to load.
+A loop is compiled, or loaded, when it is first called, so importing its module costs nothing: numba
+takes 0.3 s to import, and the first loop 0.15 s to load.
 """
 
 import functools
@@ -15,20 +15,20 @@ import numpy as np
 
 from pipelines.host.unused import leave_out
 
-_KNOWN_BY_NAME = {"math", "numba", "numpy"}  # packages that no edit of a loop changes
-_inner: list[Callable] = []  # not yet known to numba
+_KNOWN_BY_NAME = {"math", "numba", "numpy"}  # packages that Textmill does not edit
+_inner: list[Callable] = []  # functions not yet registered with numba
 _lock = threading.Lock()
 
 
 def entry(*signature: Any) -> Callable[[Callable], Callable]:
     """Compiles a loop that Python calls.
 
-    The machine code is kept on disk where some directory allows it, until the loop's file changes
-    or what the loop names in another: a function that it calls (`inner`), a constant, an array.
+    Machine code is cached on disk, if a cache directory is writable, until the loop changes or
+    anything that it names: a function that it calls (`inner`), a constant, an array.
 
     Args:
-      signature: of the loop, as numba writes it, or a function that makes it of `numba.types`; by
-        default it is compiled for whatever it is given.
+      signature: numba signature of the loop, or a function of `numba.types` that returns it; by
+        default numba compiles for the types of the arguments.
     """
 
     def make_lazy(function: Callable) -> Callable:
@@ -44,39 +44,39 @@ def entry(*signature: Any) -> Callable[[Callable], Callable]:
 
 
 def inner(function: Callable) -> Callable:
-    """Compiles what entries call. It is kept as a part of them."""
+    """Marks a function that entries call; it is compiled and cached as a part of them."""
     _inner.append(function)
     return function
 
 
 @functools.cache
 def _import_numba() -> Any:
-    """Imports numba without what else is installed for it: 0.4 s of each process.
+    """Imports numba without scipy.linalg and without its extensions, which saves 0.4 s.
 
-    It would import scipy.linalg, which only products of matrices need, and every package that
-    extends it (awkward), none of which a loop here takes. A user's filter that wants awkward arrays
-    in a compiled function of its own says so: `awkward.numba.register()`.
+    Loops here need neither: scipy.linalg is for products of matrices, and extensions are for other
+    packages (awkward). A user's filter with awkward arrays in a compiled function must call
+    `awkward.numba.register()`.
     """
-    # Whoever calls no loop does without.
+    # Imported here, so that a process that calls no loop does not pay for it.
     import numba.core.entrypoints
 
     numba.core.entrypoints._already_initialized = True
     with leave_out("scipy.linalg"):
-        # Named here, while the package that it would import is left out.
+        # Imported here, while scipy.linalg is hidden.
         import numba.np.arraymath
     return numba
 
 
 def _parts(value: Any, names: set[str], seen: set[int]) -> Iterator[bytes]:
-    """What machine code is made of: code, and what its names stand for, whatever file that is in.
+    """Yields the content that decides machine code: bytecode, and all values that it names.
 
     Args:
-      value: a loop, or what a loop names.
-      names: that the code holds, of which some may be attributes of a module.
-      seen: ids of the functions that are on the way or done: loops call each other.
+      value: a loop, or a value that a loop names.
+      names: names in the code, some of which may be attributes of a module.
+      seen: ids of functions visited already, since loops call each other.
 
     Raises:
-      TypeError: a value has no content that would be equal in the next process.
+      TypeError: a value has no content that is equal in every process.
     """
     value = getattr(value, "_defn", getattr(value, "py_func", value))  # of an intrinsic; of njit
     yield type(value).__name__.encode()
@@ -86,13 +86,13 @@ def _parts(value: Any, names: set[str], seen: set[int]) -> Iterator[bytes]:
         if id(value) in seen:
             return
         seen.add(id(value))
-        yield module.encode()  # which numba imports when it loads what it kept
+        yield module.encode()  # numba imports it when it loads cached code
         yield from _parts(value.__code__, names, seen)
         yield from _parts([cell.cell_contents for cell in value.__closure__ or ()], names, seen)
-        held = _names(value.__code__)
-        for name in sorted(held & value.__globals__.keys()):
+        own = _names(value.__code__)
+        for name in sorted(own & value.__globals__.keys()):
             yield name.encode()
-            yield from _parts(value.__globals__[name], held, seen)
+            yield from _parts(value.__globals__[name], own, seen)
     elif isinstance(value, types.ModuleType) and not is_known:
         for name in sorted(names & vars(value).keys()):
             yield name.encode()
@@ -111,7 +111,7 @@ def _parts(value: Any, names: set[str], seen: set[int]) -> Iterator[bytes]:
         yield f"{module}.{getattr(value, '__qualname__', value)}".encode()
     else:
         raise TypeError(
-            f"a loop names {value!r}, of {type(value)}: take its numbers into constants"
+            f"a compiled loop names {value!r}, a {type(value)}: use constants of its numbers"
         )
 
 
@@ -130,12 +130,12 @@ def _digest(function: Callable) -> str:
 def _compile(function: Callable, signature: tuple[Any, ...]) -> Callable:
     with _lock:
         numba = _import_numba()
-        # numba finds what it kept by this name and by the file that the loop is in.
+        # numba finds cached code by this name and by the loop's file.
         function.__qualname__ = f"{function.__name__}-{_digest(function)}"
         while _inner:
             numba.extending.register_jitable(nogil=True)(_inner.pop())
-        due: list[Any] = [part(numba.types) if callable(part) else part for part in signature]
+        types_: list[Any] = [part(numba.types) if callable(part) else part for part in signature]
         try:
-            return numba.njit(*due, cache=True, nogil=True)(function)
-        except RuntimeError:  # numba found no place it may write to
-            return numba.njit(*due, nogil=True)(function)
+            return numba.njit(*types_, cache=True, nogil=True)(function)
+        except RuntimeError:  # no cache directory is writable
+            return numba.njit(*types_, nogil=True)(function)

@@ -1,4 +1,4 @@
-"""Tables for a terminal: facts by name, columns of counts, bars. All text is made visible."""
+"""Tables for a terminal: facts by name, columns of counts, bars. Control characters are escaped."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,11 +13,11 @@ _BAR = 40  # characters of the longest bar
 
 
 def columns_table(*columns: str, justify: JustifyMethod = "left") -> Table:
-    """Makes an empty table without lines around its cells; of named columns, it has a header.
+    """Makes an empty table without borders; it has a header if columns are named.
 
     Args:
-      columns: names; the first is left justified.
-      justify: of the others.
+      columns: names of columns; the first is left-justified.
+      justify: justification of the others.
     """
     table = Table(box=None, show_header=bool(columns))
     for number, name in enumerate(columns):
@@ -26,7 +26,7 @@ def columns_table(*columns: str, justify: JustifyMethod = "left") -> Table:
 
 
 def facts_table(facts: Mapping[str, str], *, title: str | None = None, boxed: bool = True) -> Table:
-    """A name and its value a line; long values are folded, so that paths can be copied whole."""
+    """A table of names and values; long values are wrapped, so that paths can be copied whole."""
     lines = box.HEAVY_HEAD if boxed else None
     table = Table(box=lines, show_header=False, title=title, title_justify="left")
     table.add_column(no_wrap=True)
@@ -37,7 +37,7 @@ def facts_table(facts: Mapping[str, str], *, title: str | None = None, boxed: bo
 
 
 def bars_table(rows: Iterable[tuple[str, int, str]]) -> Table:
-    """Names, counts, bars as long as the part of the highest count, and notes."""
+    """A table of names, counts, bars in proportion to the highest count, and notes."""
     rows, table = list(rows), columns_table()
     for justify in ("right", "right", "left", "right"):
         table.add_column(justify=justify, no_wrap=True)

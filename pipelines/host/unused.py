@@ -1,7 +1,7 @@
-"""Packages that a run does not use, although libraries import them where they are installed.
+"""Hides installed packages that libraries import and a run does not use.
 
-Beam imports clients of clouds, pyarrow imports pandas, numba imports scipy: 0.6 s of CPU and 90 MB
-of each run. All three work without these packages.
+Beam imports cloud clients, pyarrow imports pandas, numba imports scipy: 0.6 s of CPU and 90 MB in
+each run. All three work without these packages.
 """
 
 import sys
@@ -9,22 +9,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# What Beam imports and no run on this machine uses.
+# Packages that Beam imports and no run on one machine uses.
 NOT_LOCAL = ("apitools", "boto3", "google.auth", "google.cloud", "pandas", "pymongo", "requests")
 
 
 @contextmanager
 def leave_out(*packages: str) -> Iterator[None]:
-    """Within it, packages that are not imported yet cannot be: as if they were not installed."""
+    """Context in which packages, unless imported before, cannot be imported."""
     names = {name for name in packages if name not in sys.modules}
 
     class Finder:
-        """Is asked first for each module that is imported."""
+        """The first finder on sys.meta_path."""
 
         @staticmethod
         def find_spec(name: str, *_: Any) -> None:
             if name in names:
-                raise ModuleNotFoundError(f"{name} is left out", name=name)
+                raise ModuleNotFoundError(f"{name} is hidden", name=name)
 
     sys.meta_path.insert(0, Finder)
     try:
@@ -34,11 +34,11 @@ def leave_out(*packages: str) -> Iterator[None]:
 
 
 def leave_out_pandas() -> None:
-    """Has pyarrow not import pandas at its first `pyarrow.array`.
+    """Keeps pyarrow from importing pandas at the first `pyarrow.array`.
 
-    It still imports pandas when it is asked for a data frame.
+    pyarrow still imports pandas for data frames.
     """
-    # What imports Beam alone does without.
+    # Imported here, because users of `leave_out` may not need pyarrow.
     import pyarrow
 
     with leave_out("pandas"):

@@ -1,7 +1,7 @@
-"""A corpus as an input: the files that its manifest lists, its columns and its fingerprint.
+"""Opens a corpus as an input: the files of documents, their columns and the fingerprint.
 
-A directory with a manifest and files such as documents-00000-of-00016.parquet is a corpus. Of its
-other files, such as what rules dropped, none is read.
+A directory with a manifest and files such as documents-00000-of-00016.parquet is a corpus. Its
+other files, such as filtered documents, are not read as input.
 """
 
 import glob
@@ -16,26 +16,26 @@ from pipelines.readers.documents import Role
 from pipelines.storage import store
 from pipelines.storage.store import is_url
 from schemas.errors import DataError, UsageError
-from schemas.manifest import MANIFEST, ManifestFile, parse_manifest
+from schemas.manifest import MANIFEST, Manifest, ManifestFile, parse_manifest
 from schemas.typed_json import parse_json
 
-CORPUS = "corpus"  # what the schema.json of a corpus says it is of
-DOCUMENTS = "documents"  # what its files of documents are called, as a split names shards
+CORPUS = "corpus"  # `kind` in the schema.json of a corpus
+DOCUMENTS = "documents"  # split of the files of documents in the manifest
+REMEDY = "copy the corpus again or rebuild it"
 _SCHEMA = "schema.json"
 _FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")
-_REMEDY = "copy the corpus again or build it anew"
 
 
 @dataclass(frozen=True)
 class CorpusFiles:
-    """What readers need to know of a corpus.
+    """A corpus, for readers.
 
     Attributes:
-      directory: as it was named.
-      files: of documents, with sizes and sha256.
-      columns: of the documents.
-      fingerprint: of its schema.
-      normalize: the Unicode form of its texts.
+      directory: the directory as --input names it.
+      files: the files of documents, with sizes and sha256.
+      columns: columns of the documents.
+      fingerprint: fingerprint of the schema.
+      normalize: Unicode form of the texts: none, nfc or nfkc.
     """
 
     directory: str
@@ -45,14 +45,14 @@ class CorpusFiles:
     normalize: str
 
     def path(self, file: ManifestFile) -> str:
-        """Where a file is."""
+        """The path or URL of a file."""
         return os.path.join(self.directory, file.path)
 
     def check_roles(self, roles: Iterable[Role]) -> None:
-        """Refuses a field that no document of the corpus has.
+        """Checks that the corpus has the required fields.
 
         Raises:
-          UsageError: names the flag, and the fields that there are.
+          UsageError: a field is missing; names the flag and the fields of the corpus.
         """
         for role in roles:
             if role.field.partition(".")[0] not in self.columns and not role.optional:
@@ -63,12 +63,12 @@ class CorpusFiles:
 
 
 def is_corpus(directory: str) -> bool:
-    """Whether a directory, or a URL, holds a corpus, by the names of its files."""
+    """Whether a directory or URL holds a corpus, by the names of its files."""
     if not store.exists(os.path.join(directory, MANIFEST)):
         return False
     try:
         names = store.sizes(directory) if is_url(directory) else os.listdir(directory)
-    except OSError:  # not to be listed: who opens it reports why
+    except OSError:  # opening it later fails with the cause
         return False
     return any(map(_FILE.fullmatch, names))
 
@@ -76,20 +76,18 @@ def is_corpus(directory: str) -> bool:
 def find_corpus(pattern: str) -> CorpusFiles | None:
     """The corpus that --input names; None if it names anything else.
 
-    Sizes of all files are checked here; workers check each sha256 when they read the file.
+    Checks the sizes of all files; workers check each sha256 when they read the file.
 
     Raises:
-      DataError: the corpus is not as it was published; names the file.
+      DataError: a file is missing or was changed; names the file.
     """
     is_file = os.path.splitext(pattern)[1] if is_url(pattern) else not os.path.isdir(pattern)
     if is_file or glob.has_magic(pattern) and not os.path.isdir(pattern) or not is_corpus(pattern):
         return None
-    place = os.path.join(pattern, MANIFEST)
-    manifest = parse_manifest(store.read(place), place)
-    listed = {file.path: file for file in manifest.files}
-    schema = _read_schema(pattern, listed.get(_SCHEMA))
+    manifest = read_manifest(pattern)
+    schema = _read_schema(pattern, manifest)
     if schema["fingerprint"] != manifest.fingerprint:
-        raise DataError(f"{place} and {_SCHEMA} have different fingerprints: {_REMEDY}")
+        raise DataError(f"{pattern}: the fingerprints in {MANIFEST} and {_SCHEMA} differ; {REMEDY}")
     files = tuple(file for file in manifest.files if file.split == DOCUMENTS)
     for file in files:
         check_size(pattern, file)
@@ -102,56 +100,85 @@ def find_corpus(pattern: str) -> CorpusFiles | None:
     )
 
 
-def check_size(directory: str, file: ManifestFile) -> None:
-    """Refuses a file of a corpus that is missing, or has another size than its manifest says.
+def read_manifest(directory: str) -> Manifest:
+    """Reads the MANIFEST.json of a corpus.
 
     Raises:
-      DataError: names the file.
+      DataError: the file is missing or damaged.
+    """
+    path = os.path.join(directory, MANIFEST)
+    if not store.exists(path):
+        raise DataError(f"{directory} holds no corpus: it has no {MANIFEST}")
+    return parse_manifest(store.read(path), path)
+
+
+def read_listed(directory: str, manifest: Manifest, name: str) -> bytes:
+    """Reads a file of a corpus, and checks its size and sha256.
+
+    Raises:
+      DataError: the file is missing, not in the manifest, or was changed; names the file.
+    """
+    path = os.path.join(directory, name)
+    for file in manifest.files:
+        if file.path == name:
+            check_size(directory, file)
+            content = store.read(path)
+            _check_sha256(path, hashlib.sha256(content).hexdigest(), file.sha256)
+            return content
+    raise DataError(f"{os.path.join(directory, MANIFEST)} does not list {name}: {REMEDY}")
+
+
+def check_size(directory: str, file: ManifestFile) -> None:
+    """Checks that a file of a corpus has the size in the manifest.
+
+    Raises:
+      DataError: it is missing or has another size; names the file.
     """
     path = os.path.join(directory, file.path)
     size = store.size(path)
     if size != file.bytes:
         what = "is missing" if size is None else f"has {size:,} bytes, not {file.bytes:,}"
-        raise DataError(f"{path} {what}: {_REMEDY}")
+        raise DataError(f"{path} {what}: {REMEDY}")
 
 
-def _read_schema(directory: str, file: ManifestFile | None) -> dict[str, Any]:
+def _read_schema(directory: str, manifest: Manifest) -> dict[str, Any]:
     path = os.path.join(directory, _SCHEMA)
-    content = store.read(path)
-    if file is None or hashlib.sha256(content).hexdigest() != file.sha256:
-        raise DataError(f"{path} is not the one that {MANIFEST} lists: {_REMEDY}")
-    values = parse_json(content, path)
+    values = parse_json(read_listed(directory, manifest, _SCHEMA), path)
     fields = {"columns": list, "fingerprint": str, "parameters": dict}
     for name, kind in fields.items():
         if not isinstance(values.get(name), kind):
-            raise DataError(f"{path}: {name} is missing or of another type: {_REMEDY}")
+            raise DataError(f"{path}: {name} is missing or of another type: {REMEDY}")
     return values
 
 
 def refuse_changed(path: str, sha256: str) -> None:
-    """Reads a file of a corpus, and refuses one that was changed after it was published.
+    """Checks that a file of a corpus has the sha256 in the manifest.
 
     Raises:
-      DataError: names the file.
+      DataError: it was changed; names the file.
     """
-    if store.sha256(path) != sha256:
+    _check_sha256(path, store.sha256(path), sha256)
+
+
+def _check_sha256(path: str, actual: str, listed: str) -> None:
+    if actual != listed:
         raise DataError(
             f"{path} was changed after the corpus was published: its sha256 is not the one in "
-            f"{MANIFEST}; {_REMEDY}"
+            f"{MANIFEST}; {REMEDY}"
         )
 
 
 def corpus_parameters(patterns: Iterable[str]) -> dict[str, Any]:
-    """What decides of the corpora among inputs, by name, for a fingerprint; {} without any.
+    """Parameters of a fingerprint that corpora among the inputs decide; {} without a corpus.
 
-    `normalize` is the form of all their texts, which texts that a model sees later need too.
+    `normalize` is the Unicode form of all their texts, which a model's later input needs too.
 
     Raises:
       DataError: as `find_corpus`.
     """
-    found = [corpus for corpus in map(find_corpus, patterns) if corpus]
-    if not found:
+    corpora = [corpus for corpus in map(find_corpus, patterns) if corpus]
+    if not corpora:
         return {}
-    forms = {corpus.normalize for corpus in found} - {"none"}
+    forms = {corpus.normalize for corpus in corpora} - {"none"}
     normal = {"normalize": forms.pop()} if len(forms) == 1 else {}
-    return {"corpus": sorted({corpus.fingerprint for corpus in found}), **normal}
+    return {"corpus": sorted({corpus.fingerprint for corpus in corpora}), **normal}

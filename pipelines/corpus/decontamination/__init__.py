@@ -1,1 +1,1 @@
-"""Which documents hold text of evaluation sets, found by runs of words."""
+"""Finds evaluation text in documents by n-grams of words."""

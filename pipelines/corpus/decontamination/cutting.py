@@ -1,4 +1,4 @@
-"""Takes the paragraphs or lines that hold text of targets out of documents. Pure."""
+"""Removes paragraphs or lines with evaluation text from documents. Pure."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from pipelines.readers.documents import BOUNDARIES
 
 
 def cut_out(text: pa.LargeStringArray, spans: np.ndarray, unit: str) -> pa.LargeStringArray:
-    r"""The documents without the units that spans touch; "" if only white space is left.
+    r"""Removes the units that overlap spans; a document is "" if only white space is left.
 
     "a\n\nb c\n\nd" without the paragraph of its bytes 3 to 6 -> "a\n\nd".
 
     Args:
-      text: of n documents.
-      spans: int64 [m, 3]: document, first byte, and the byte after the last; by document.
+      text: large_string [n], the documents.
+      spans: int64 [m, 3], sorted: document, first byte, and the byte after the last.
       unit: paragraph or line, as `BOUNDARIES` ends them.
     """
     documents, firsts = np.unique(spans[:, 0], return_index=True)
@@ -31,21 +31,21 @@ def cut_out(text: pa.LargeStringArray, spans: np.ndarray, unit: str) -> pa.Large
 
 
 def _without(data: bytes, spans: np.ndarray, unit: str) -> str:
-    """A document without the units that spans touch."""
+    """The text of a document without the units that overlap spans."""
     begins, stops, ends = map(np.array, zip(*_units(data, unit), strict=True))
     touched = np.zeros(len(begins) + 1, np.int64)
     np.add.at(touched, np.searchsorted(ends, spans[:, 0], side="right"), 1)
     np.add.at(touched, np.searchsorted(begins, spans[:, 1]), -1)
     kept = np.flatnonzero(np.cumsum(touched)[:-1] == 0).tolist()
     pieces = [data[begins[unit] : ends[unit]] for unit in kept]
-    if kept and kept[-1] < len(begins) - 1:  # what ended it led to the next, which is gone
+    if kept and kept[-1] < len(begins) - 1:  # cuts the separator at the end
         pieces[-1] = data[begins[kept[-1]] : stops[kept[-1]]]
     left = b"".join(pieces).decode()
     return left if left.strip() else ""
 
 
 def _units(data: bytes, unit: str) -> Iterator[tuple[int, int, int]]:
-    """Where each unit begins, where it stops, and where the next one begins."""
+    """Begin and stop of each unit, and begin of the next one."""
     begin = 0
     for end in BOUNDARIES[unit].finditer(data):
         yield begin, end.start(), end.end()

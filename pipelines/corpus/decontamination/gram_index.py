@@ -1,11 +1,11 @@
-"""The n-grams of evaluation texts, in the order in which documents are looked through. Pure.
+"""Indexes the n-grams of evaluation texts (targets) for the search in documents. Pure.
 
-A text of at least --decontaminate_ngram words has an n-gram at each word from which so many follow;
-a shorter one, of at least --decontaminate_min_words, is one n-gram; a still shorter one has none.
-Words are those of `pipelines.rows.word_hashes`; one that is a character counts less than a word, so
-that an n-gram of 13 words has 20 characters of Han, 39 of kana or 52 of Thai, and says as much. In
-languages of long words fewer say as much: a text of one word less than --decontaminate_min_words is
-long enough if it has five letters for each of these.
+A text of at least --decontaminate_ngram words has an n-gram at each word that enough words follow.
+A shorter text of at least --decontaminate_min_words is one n-gram; still shorter texts have none.
+Words are those of `pipelines.rows.word_hashes`. A single character counts less than a word: an
+n-gram of 13 words has 20 characters of Han, 39 of kana or 52 of Thai. For languages with long
+words, a text with one word less than --decontaminate_min_words suffices if it has five letters for
+each word of that minimum.
 
 Legend: T texts, G different n-grams, P their different prefixes, W words of the texts.
 """
@@ -19,9 +19,9 @@ from pipelines.corpus.decontamination.match_loop import BASE, SPREAD
 from pipelines.rows.text_bytes import utf8_bytes
 from pipelines.rows.word_hashes import WORD, Words, hash_words, weigh_words
 
-_LETTERS = 5  # of a word, as English has on average
+_LETTERS = 5  # average letters of an English word
 _SPARSE = 64  # bits of the bitmap for each prefix
-_BITMAP_BITS = range(16, 28)  # as powers of two: 8 KB to 16 MB
+_BITMAP_BITS = range(16, 28)  # log2 of the bitmap's bits: 8 KB to 16 MB
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Targets:
     """Texts of evaluation sets.
 
     Attributes:
-      files: they are of: path and sha256, in an order of content.
-      fields: they stand in.
-      text: [T], no two equal.
-      file_T: of `files`.
-      field_T: of `fields`.
-      record_T: the number of the record among those of the file that have text in the field.
+      files: path and sha256 of each file, sorted by content.
+      fields: names of the fields with text.
+      text: large_string [T], the different texts.
+      file_T: int64, index into `files`.
+      field_T: int64, index into `fields`.
+      record_T: int64, number of the record among those of the file with text in the field.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -50,17 +50,19 @@ class GramIndex:
     """The n-grams of targets.
 
     Attributes:
-      targets: with the texts.
-      least: words of a prefix: no n-gram has fewer.
-      starts_W: int64, where words of the texts begin in their bytes; `stops_W`, where they end.
-      short_T: bool, texts of too few words.
-      prefix_G: uint64, a hash of the first words of each n-gram; by it the n-grams are sorted,
-      length_G: int64, then by their words,
-      hash_G: uint64, and then by a hash of them.
-      place_G: int64, a word of the texts that begins the n-gram.
-      bounds_G: int64 [G + 1], where in `text_G` the texts of each n-gram begin.
-      text_G: int64, ascending for each n-gram.
-      share: of the n-grams of a text that a document must hold.
+      targets: the texts.
+      least: number of words of a prefix, which is that of the shortest n-gram.
+      starts_W: int64, where each word begins in the bytes of the texts.
+      stops_W: int64, where each word ends in the bytes of the texts.
+      short_T: bool, whether a text has too few words.
+      prefix_G: uint64, hash of the first `least` words; n-grams are sorted by it, then by length_G,
+        then by hash_G.
+      length_G: int64, number of words.
+      hash_G: uint64, hash of all words.
+      place_G: int64, index of a word of the texts at which the n-gram begins.
+      bounds_G: int64 [G + 1], where the texts of each n-gram begin in `text_G`.
+      text_G: int64, the texts that contain each n-gram, ascending.
+      share: minimum share of a text's n-grams that a document must contain.
     """
 
     targets: Targets
@@ -78,21 +80,21 @@ class GramIndex:
 
     @property
     def total_T(self) -> np.ndarray:
-        """int64: different n-grams of each text."""
+        """int64: number of different n-grams of each text."""
         return np.bincount(self.text_G, minlength=len(self.targets.text))
 
     @property
     def need_T(self) -> np.ndarray:
-        """int64: how many of them make a document contaminated; at least one."""
+        """int64: number of n-grams of each text that make a document contaminated; at least 1."""
         return np.maximum(np.ceil(self.total_T * self.share - 1e-9).astype(np.int64), 1)
 
     def prefixes(self) -> tuple[np.ndarray, np.ndarray]:
-        """uint64 [P], ascending, and int64 [P + 1], where the n-grams of each begin."""
+        """uint64 [P], prefixes, ascending; int64 [P + 1], where the n-grams of each begin."""
         prefix_P, first_P = np.unique(self.prefix_G, return_index=True)
         return prefix_P, np.append(first_P, len(self.prefix_G))
 
     def bitmap(self) -> tuple[np.ndarray, np.uint64]:
-        """uint64, a bit for each prefix at `prefix * SPREAD >> shift`; and the shift."""
+        """A bitmap, uint64, with a bit set at `prefix * SPREAD >> shift`; and the shift."""
         wanted = (max(len(self.prefix_G), 1) * _SPARSE - 1).bit_length()
         bits = min(max(wanted, _BITMAP_BITS.start), _BITMAP_BITS.stop - 1)
         shift = np.uint64(64 - bits)
@@ -101,17 +103,17 @@ class GramIndex:
         return np.packbits(is_set, bitorder="little").view("<u8").astype(np.uint64), shift
 
     def text_of(self, gram: int) -> str:
-        """The words of an n-gram as a text has them, with what lies between."""
+        """The words of an n-gram as they occur in a text, with the characters between them."""
         data, _ = utf8_bytes(self.targets.text)
         first = self.place_G[gram]
         last = first + self.length_G[gram] - 1
         return data[self.starts_W[first] : self.stops_W[last]].tobytes().decode()
 
     def without(self, gone: np.ndarray) -> "GramIndex":
-        """The index of the other n-grams.
+        """The index without some n-grams.
 
         Args:
-          gone: int64, numbers of n-grams.
+          gone: int64, numbers of the n-grams to remove.
         """
         kept_G = np.ones(len(self.hash_G), bool)
         kept_G[gone] = False
@@ -126,13 +128,13 @@ class GramIndex:
 
 
 def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> GramIndex:
-    """Finds the n-grams of texts.
+    """Indexes the n-grams of texts.
 
     Args:
       targets: the texts.
-      ngram: words of an n-gram.
-      least: words of a text that is looked for.
-      share: of its n-grams that a document must hold.
+      ngram: number of words of an n-gram.
+      least: minimum number of words of a text.
+      share: minimum share of a text's n-grams that a document must contain.
     """
     words = hash_words(targets.text)
     word_W, offsets, starts_W, stops_W = words
@@ -167,7 +169,7 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
 def _are_short(
     text: pa.LargeStringArray, words: Words, worth_W: np.ndarray, least: int
 ) -> np.ndarray:
-    """Bool [T]: texts of too few words, and of too few letters where a word is missing."""
+    """Bool [T]: texts with too few words, and too few letters if one word is missing."""
     characters = np.cumsum((np.append(utf8_bytes(text)[0], 0) & 0xC0) != 0x80)
     letters_W = (characters[words.stops] - characters[words.starts]) * (worth_W == WORD)
     worth_T, letters_T = (
@@ -181,15 +183,15 @@ def _are_short(
 def _runs(
     worth_W: np.ndarray, offsets: np.ndarray, wanted: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The shortest runs of words worth that much; all of a text that is worth less.
+    """Finds the shortest runs of words with enough weight; a text with less is one run.
 
     Args:
-      worth_W: int64, what each word is worth.
+      worth_W: int64, weight of each word.
       offsets: int64 [T + 1], where texts begin.
-      wanted: what a run is worth at least.
+      wanted: minimum weight of a run.
 
     Returns:
-      int64 [n] each: the text, the first word, and the number of words.
+      int64 [n] each: the text, the first word, and the number of words of each run.
     """
     words_T = np.diff(offsets)
     text = np.repeat(np.arange(len(words_T)), words_T)
@@ -203,13 +205,13 @@ def _runs(
 def _hash_runs(
     word_W: np.ndarray, place: np.ndarray, length: np.ndarray, least: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of the first `least` words of runs, and of all their words, as `find_hits` has them.
+    """Hashes the first `least` words of runs, and all their words, as `find_hits` does.
 
     Args:
-      word_W: uint64, hashes of words.
-      place: int64 [n], words that begin runs.
-      length: int64 [n], words of each.
-      least: of all of them.
+      word_W: uint64, hash of each word.
+      place: int64 [n], first word of each run.
+      length: int64 [n], number of words of each run.
+      least: number of words of the shortest run.
     """
     whole = np.zeros(len(place), np.uint64)
     prefix = whole
@@ -222,7 +224,7 @@ def _hash_runs(
 
 
 def _changes(column: np.ndarray) -> np.ndarray:
-    """Bool [n]: whether a value is another than the one before."""
+    """Bool [n]: whether a value differs from the one before."""
     changes = np.ones(len(column), bool)
     changes[1:] = column[1:] != column[:-1]
     return changes

@@ -1,27 +1,27 @@
-"""What documents have in common with evaluation texts -> rejects/contamination.jsonl. Pure."""
+"""Lists overlaps of documents with evaluation texts: rejects/contamination.jsonl. Pure."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 LISTED = "rejects/contamination.jsonl"
-_MOST = 10_000  # lines; they come with reports
+_MOST = 10_000  # lines; reports carry them
 
 
 @dataclass(frozen=True, order=True)
 class Hit:
-    """A document and a text that it holds.
+    """A document and an evaluation text that it contains.
 
     Attributes:
-      document: the xxh3_128 of its text, as it was before anything was cut out of it.
-      target: the file of the text.
-      field: of the record.
-      record: number of the record among those of the file that have text in the field.
-      path: a file that holds the document; of several the first by name.
-      found: n-grams of the text that the document holds.
-      of: n-grams of the text that count.
-      texts: that the document holds in all; those of which most is found are listed.
-      overlap: the longest run of common words, as the document has it.
+      document: xxh3_128 of the document's text before anything was cut.
+      target: path of the file with the evaluation text.
+      field: field of the record.
+      record: number of the record among those of the file with text in the field.
+      path: file of the document; the first by name if several files contain it.
+      found: number of n-grams of the text in the document.
+      of: number of n-grams of the text that count.
+      texts: number of all evaluation texts in the document; the best matches are listed.
+      overlap: longest run of common words, as it occurs in the document.
     """
 
     document: str
@@ -36,7 +36,7 @@ class Hit:
 
 
 def add_hits(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    """Those to list: each document and text once, and the smallest if they are too many."""
+    """The hits to list: each document and text once, and at most _MOST, the smallest."""
     first: dict[tuple[str, str, str, int], Hit] = {}
     for hit in sorted(hits):
         first.setdefault((hit.document, hit.target, hit.field, hit.record), hit)
@@ -46,6 +46,6 @@ def add_hits(hits: Iterable[Hit]) -> tuple[Hit, ...]:
 
 
 def hits_file(hits: Iterable[Hit]) -> dict[str, bytes]:
-    """The file's name and content; nothing if nothing was found."""
+    """Name and content of the file; {} without hits."""
     lines = [json.dumps(asdict(hit), ensure_ascii=False) + "\n" for hit in add_hits(hits)]
     return {LISTED: "".join(lines).encode()} if lines else {}

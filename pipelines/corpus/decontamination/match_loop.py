@@ -9,14 +9,14 @@ import numpy as np
 
 from pipelines.host.compiled import entry, inner
 
-BASE = np.uint64(0x9E3779B97F4A7C15)  # odd: no word of a run loses its weight modulo 2**64
+BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that every word of a run counts modulo 2**64
 SPREAD = np.uint64(0xD6E8FEB86659FD93)
-MOST_LISTED = 10  # texts of targets that one document is listed with
+MOST_LISTED = 10  # target texts listed for one document
 
 
 @inner
 def _find(keys, wanted, first, last):
-    """Where the first key of keys[first:last], which ascend, is that is not below the wanted."""
+    """The first index in keys[first:last], which ascend, of a key that is not below `wanted`."""
     while first < last:
         middle = (first + last) >> 1
         if keys[middle] < wanted:
@@ -37,24 +37,24 @@ def _grown(hits, count):
 
 @entry()
 def find_hits(word_W, offsets, least, bitmap, shift, prefix_P, bounds_P, length_G, hash_G):
-    """Every place of every n-gram, by the hashes of its words.
+    """Finds every occurrence of every n-gram, by the hashes of its words.
 
-    A hash rolls over `least` words at a time. Where the bitmap has its bit and the table its value,
-    it goes on over the lengths that n-grams of this prefix have.
+    A rolling hash covers `least` words. If it is in the bitmap and in the table of prefixes, it is
+    extended to the lengths of the n-grams with this prefix.
 
     Args:
-      word_W: uint64, hashes of words.
+      word_W: uint64, hash of each word.
       offsets: int64 [n + 1], where the words of each document begin.
-      least: words of a prefix.
-      bitmap: uint64, a bit for each prefix at `prefix * SPREAD >> shift`.
-      shift: uint64.
-      prefix_P: uint64, ascending.
+      least: number of words of a prefix.
+      bitmap: uint64, with a bit set for each prefix at `prefix * SPREAD >> shift`.
+      shift: uint64, 64 minus log2 of the bitmap's bits.
+      prefix_P: uint64, prefixes, ascending.
       bounds_P: int64 [P + 1], where the n-grams of each prefix begin.
-      length_G: int64, words of each n-gram, ascending within a prefix.
-      hash_G: uint64, ascending within a length.
+      length_G: int64, number of words of each n-gram, ascending within a prefix.
+      hash_G: uint64, hash of each n-gram, ascending within a length.
 
     Returns:
-      int64 [H, 3]: the document, the word that begins the n-gram, and the n-gram.
+      int64 [H, 3]: the document, the first word, and the number of the n-gram.
     """
     top = np.uint64(1)
     for _ in range(least):
@@ -103,7 +103,7 @@ def _has(text_G, wanted, first, last):
 
 @inner
 def _longest_run(hits, first, last, bounds_G, text_G, length_G, text):
-    """The longest run of words that a text's n-grams cover, places in order: start and stop."""
+    """Start and stop of the longest run of words that a text's n-grams cover; hits are sorted."""
     best_start = best_stop = start = stop = np.int64(0)
     for hit in range(first, last):
         gram = hits[hit, 2]
@@ -120,14 +120,14 @@ def _longest_run(hits, first, last, bounds_G, text_G, length_G, text):
 
 @inner
 def _is_fuller(text, other, count_T, total_T):
-    """Whether more of a text is found than of another; of two alike, the earlier one."""
+    """Whether a larger share of a text is found than of another; ties go to the first text."""
     here, there = count_T[text] * total_T[other], count_T[other] * total_T[text]
     return here > there or (here == there and text < other)
 
 
 @inner
 def _rank_texts(touched, count_T, need_T, total_T, best):
-    """How many texts are held, and how many of them are in `best`, in the order of `_is_fuller`."""
+    """Fills `best` in the order of `_is_fuller`; returns how many texts are held, and listed."""
     held = kept = 0
     for text in touched:
         if count_T[text] < need_T[text]:
@@ -145,7 +145,7 @@ def _rank_texts(touched, count_T, need_T, total_T, best):
 
 @inner
 def _mark_hits(hits, first, last, bounds_G, text_G, count_T, need_T, counted_H):
-    """Marks the hits of n-grams that stand in a text which is held."""
+    """Marks the hits of n-grams that occur in a held text."""
     for hit in range(first, last):
         gram = hits[hit, 2]
         for text in text_G[bounds_G[gram] : bounds_G[gram + 1]]:
@@ -156,21 +156,21 @@ def _mark_hits(hits, first, last, bounds_G, text_G, count_T, need_T, counted_H):
 
 @entry()
 def judge_hits(hits, distinct, bounds_G, text_G, length_G, total_T, need_T):
-    """Which texts of targets each document holds: those of which enough n-grams are found.
+    """Decides which target texts each document holds: those with enough n-grams in it.
 
     Args:
-      hits: int64 [H, 3], confirmed ones, by document and word.
-      distinct: int64 [N, 2], document and n-gram, each once, by document.
+      hits: int64 [H, 3], confirmed hits, sorted by document and word.
+      distinct: int64 [N, 2], distinct pairs of document and n-gram, sorted.
       bounds_G: int64 [G + 1], where the texts of each n-gram begin in `text_G`.
-      text_G: int64, ascending for each n-gram.
-      length_G: int64, words of each n-gram.
-      total_T: int64, n-grams of each text that count.
-      need_T: int64, how many of them are enough.
+      text_G: int64, the texts that contain each n-gram, ascending.
+      length_G: int64, number of words of each n-gram.
+      total_T: int64, number of n-grams of each text that count.
+      need_T: int64, number of n-grams of each text that a document must contain.
 
     Returns:
-      bool [H], whether the hit is of a text that is held. And of each document those texts of which
-      most is found, int64 [N, 6]: the document, the text, how many of its n-grams are found, the
-      first word of the longest run of them and the one after it, and how many texts are held.
+      bool [H], whether the hit belongs to a held text; int64 [N, 6], the best matches of each
+      document: document, text, number of its n-grams found, first word of their longest run, the
+      word after it, and number of held texts.
     """
     counted_H = np.zeros(len(hits), np.bool_)
     count_T, touched = np.zeros(len(total_T), np.int64), np.empty(len(total_T), np.int64)

@@ -1,7 +1,7 @@
-"""Where documents hold text of targets. Pure.
+"""Finds text of targets in documents. Pure.
 
-A document holds a text if it has at least --decontaminate_share of the text's n-grams, and one at
-least. N-grams are found by hashes and count only where their words are equal too.
+A document holds a text if it contains at least --decontaminate_share of the text's n-grams, and at
+least one. N-grams are found by hashes, and count only if their words are equal too.
 
 Legend: H hits.
 """
@@ -17,20 +17,20 @@ from pipelines.corpus.decontamination.match_loop import find_hits, judge_hits
 from pipelines.rows.text_bytes import slices, utf8_bytes
 from pipelines.rows.word_hashes import Words, are_same_words, character_table, hash_some_words
 
-_AT_ONCE = 1 << 18  # bytes looked through together, so that the cache holds their words
-_LONGEST = 300  # bytes of an overlap that is shown
+_AT_ONCE = 1 << 18  # bytes of text searched together, so that their words fit the CPU's cache
+_LONGEST = 300  # bytes shown of an overlap
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a document has in common with a text.
+    """An overlap of a document with a target text.
 
     Attributes:
-      document: its number.
-      text: that of the target's.
-      found: different n-grams of the text that the document holds.
-      texts: how many texts the document holds in all.
-      words: the longest run of common words as the document has it, cut if it is long.
+      document: number of the document.
+      text: number of the target text.
+      found: number of different n-grams of the text in the document.
+      texts: number of all target texts that the document holds.
+      words: longest run of common words, as it occurs in the document, at most _LONGEST bytes.
     """
 
     document: int
@@ -42,12 +42,12 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Contamination:
-    """What was found in documents.
+    """Target texts found in documents.
 
     Attributes:
-      spans: int64 [n, 3]: the document, the byte of it where an n-gram begins, and where it ends;
-        n-grams of texts that it holds alone.
-      overlaps: at most MOST_LISTED of a document, those of which most is found.
+      spans: int64 [n, 3]: the document, and the bytes where an n-gram of a held text begins and
+        ends.
+      overlaps: the best matches, at most MOST_LISTED for each document.
     """
 
     spans: np.ndarray
@@ -56,7 +56,7 @@ class Contamination:
 
 @dataclass(frozen=True)
 class _Look:
-    """Documents with hits: the number of the first one, their bytes and words."""
+    """A slice of documents with hits: number of the first, bytes, bounds, words and hits."""
 
     first: int
     data: np.ndarray
@@ -66,10 +66,10 @@ class _Look:
 
 
 class Finder:
-    """Looks for the n-grams of an index."""
+    """Finds the n-grams of an index in documents."""
 
     def __init__(self, index: GramIndex):
-        """Makes the tables that are looked up."""
+        """Builds the lookup tables."""
         self._index = index
         self._bitmap, self._shift = index.bitmap()
         self._prefix_P, self._bounds_P = index.prefixes()
@@ -78,11 +78,11 @@ class Finder:
 
     @property
     def index(self) -> GramIndex:
-        """That which is looked for."""
+        """The index of target n-grams."""
         return self._index
 
     def find(self, text: pa.LargeStringArray) -> Contamination:
-        """Finds what documents hold of the targets."""
+        """Finds target texts in documents."""
         spans, overlaps = [np.zeros((0, 3), np.int64)], []
         for look in self._look(text):
             counted_H, listed = self._judge(look.hits)
@@ -94,14 +94,14 @@ class Finder:
         return Contamination(np.concatenate(spans), tuple(overlaps))
 
     def count(self, text: pa.LargeStringArray) -> np.ndarray:
-        """int64 [n, 2], ascending: document and n-gram, each pair once."""
+        """int64 [n, 2], ascending: distinct pairs of document and n-gram."""
         pairs = [np.zeros((0, 2), np.int64)]
         for look in self._look(text):
             pairs.append(_distinct(look.hits) + np.array([look.first, 0]))
         return np.concatenate(pairs)
 
     def _look(self, text: pa.LargeStringArray) -> Iterator[_Look]:
-        """Slices of documents that have hits, whose words are compared letter for letter."""
+        """Yields slices of documents with hits, after comparing their words letter by letter."""
         index, first = self._index, 0
         for some in slices(text, _AT_ONCE):
             data, bounds = utf8_bytes(some)
@@ -141,5 +141,5 @@ def _overlap(look: _Look, row: list[int]) -> Overlap:
 
 
 def _distinct(hits: np.ndarray) -> np.ndarray:
-    """int64 [n, 2]: document and n-gram of hits, each pair once, ascending."""
+    """int64 [n, 2], ascending: distinct pairs of document and n-gram of hits."""
     return np.unique(hits[:, [0, 2]], axis=0)

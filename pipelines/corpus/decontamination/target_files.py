@@ -1,4 +1,4 @@
-"""The files that --decontaminate names, in an order of their content."""
+"""Finds the files and datasets that --decontaminate names."""
 
 import os
 from hashlib import sha256
@@ -12,13 +12,13 @@ from schemas.manifest import MANIFEST
 
 
 class TargetFile(NamedTuple):
-    """A file of records, or a shard set, in which evaluation text stands.
+    """A file of records, or a dataset, with evaluation text.
 
     Attributes:
-      sha256: of the file; of a shard set that of its manifest, which has those of all its files; of
-        a Hugging Face dataset that of its files' in a row.
-      path: as it was found.
-      is_set: whether it is a shard set.
+      sha256: sha256 of the file, of a Textmill dataset's manifest, or of the concatenated sha256 of
+        a Hugging Face dataset's files.
+      path: path or URL.
+      is_set: whether it is a dataset that Textmill wrote.
     """
 
     sha256: str
@@ -26,17 +26,17 @@ class TargetFile(NamedTuple):
     is_set: bool
 
 
-def target_files(given: tuple[str, ...]) -> tuple[TargetFile, ...]:
-    """All that is named, by content: in whatever order, and of equal files the first.
+def target_files(patterns: tuple[str, ...]) -> tuple[TargetFile, ...]:
+    """Finds all files, sorted by content; of equal files the first.
 
     Args:
-      given: values of --decontaminate.
+      patterns: values of --decontaminate.
 
     Raises:
-      DataError: there is nothing at a place that is named.
+      DataError: a pattern matches no file.
     """
     files: dict[str, TargetFile] = {}
-    for file in sorted(file for pattern in expand_lists(given) for file in _find(pattern)):
+    for file in sorted(file for pattern in expand_lists(patterns) for file in _find(pattern)):
         files.setdefault(file.sha256, file)
     return tuple(files.values())
 
@@ -52,6 +52,5 @@ def _find(pattern: str) -> list[TargetFile]:
             return [TargetFile(sha256(digests.encode()).hexdigest(), pattern, is_set=False)]
         paths = [path for path, _ in find_files(pattern, label_folders=False)]
     except (DataError, UsageError) as error:
-        said = str(error).replace("--input=", "--decontaminate=")
-        raise type(error)(said) from error
+        raise type(error)(str(error).replace("--input=", "--decontaminate=")) from error
     return [TargetFile(store.sha256(path), path, is_set=False) for path in paths]

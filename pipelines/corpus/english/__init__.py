@@ -1,1 +1,1 @@
-"""Words and sentences of English text, as rules of quality count them."""
+"""Words, lines and sentences of English text, for quality rules."""

@@ -1,4 +1,4 @@
-"""What is to be known of each character where English text is cut into words. Pure."""
+"""Properties of characters for cutting English text into words. Pure."""
 
 import functools
 import string
@@ -8,21 +8,21 @@ import unicodedata
 import numpy as np
 
 SPACE, ALPHA, LOWER, UPPER, DIGIT = 1, 2, 4, 8, 16
-BEGINS, ENDS = 32, 64  # cut off where a word begins or ends with it
+BEGINS, ENDS = 32, 64  # cut off the beginning, or end, of a word
 ENDS_BEFORE_DOT = 128  # a full stop after it is cut off
 QUOTE, ICON, CURRENCY = 256, 512, 1024
-SOLID = 2048  # what makes a word more than a mark to datatrove
+SOLID = 2048  # a word with one is not punctuation to datatrove
 MARK, TERMINAL, BREAK = 4096, 8192, 16384  # punctuation; may end a sentence; ends a line
-LETTER, ENDS_LINE = 32768, 65536  # any; ALPHA is one between which a hyphen parts words
+LETTER, ENDS_LINE = 32768, 65536  # any letter (hyphens cut only between ALPHA); FineWeb's line end
 
 _QUOTES = "'\"”“`‘´’‚,„»«「」『』（）〔〕【】《》〈〉⟦⟧"
 _MARKS = "…,:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।۔؛٪،"
 _CURRENCIES = "$£€¥฿₽﷼₴"
 _BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-# What datatrove counts as no word, besides ends of lines and control characters but \t and \n.
+# Punctuation to datatrove, besides line ends and control characters other than \t and \n.
 _SIGNS = string.punctuation + "«´»–—’“”„…∶━►、〈〉《》「」【】％（），１：；～"
-# Unicode's property Sentence_Terminal as spaCy has it, of an older version; and what datatrove has
-# besides, which ends lines to FineWeb.
+# Unicode's property Sentence_Terminal in the older version that spaCy has; and the characters that
+# datatrove adds as ends of lines for FineWeb.
 _TERMINALS = """
 21 2e 3f 589 61f 6d4 700-702 7f9 964-965 104a-104b 1362 1367-1368 166e 1735-1736 1803 1809 1944-1945
 1aa8-1aab 1b5a-1b5b 1b5e-1b5f 1c3b-1c3c 1c7e-1c7f 203c-203d 2047-2049 2e2e 2e3c 3002 a4ff a60e-a60f
@@ -39,7 +39,7 @@ _LINE_ENDS = """
 
 @functools.cache
 def character_table() -> np.ndarray:
-    """uint32 [code points]: the properties above, added up."""
+    """uint32 [code points]: the properties above, combined by or."""
     table = np.array([_of_category(chr(point)) for point in range(sys.maxunicode + 1)], np.uint32)
     for characters, properties in (
         (_QUOTES, QUOTE | BEGINS | ENDS | ENDS_BEFORE_DOT),
@@ -65,13 +65,13 @@ def character_table() -> np.ndarray:
 
 def _of_category(character: str) -> int:
     category = unicodedata.category(character)
-    found = SPACE if character.isspace() else 0
-    found |= LETTER if character.isalpha() else 0
-    if category[0] == "L" and not 0x2B0 <= ord(character) < 0x300:  # signs of phonetics are none
+    properties = SPACE if character.isspace() else 0
+    properties |= LETTER if character.isalpha() else 0
+    if category[0] == "L" and not 0x2B0 <= ord(character) < 0x300:  # not phonetic modifiers
         lower, upper = category in ("Ll", "Lo"), category in ("Lu", "Lt", "Lo")
-        found |= ALPHA | (LOWER | ENDS_BEFORE_DOT) * lower | UPPER * upper
+        properties |= ALPHA | (LOWER | ENDS_BEFORE_DOT) * lower | UPPER * upper
     if category[0] == "P":
-        found |= MARK
+        properties |= MARK
     if category == "So":
-        found |= ICON | BEGINS | ENDS
-    return found
+        properties |= ICON | BEGINS | ENDS
+    return properties

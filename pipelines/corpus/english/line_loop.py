@@ -1,4 +1,4 @@
-"""Chooses the lines of documents as C4 does, compiled by numba.
+"""Chooses lines of documents as C4 does, and counts sentences; compiled by numba.
 
 Legend: N bytes, D documents, L lines.
 """
@@ -14,7 +14,7 @@ _NOTES = (b"[edit]", b"[citation needed]")
 
 @inner
 def _line(data, start, stop, table):
-    """The line that begins at `start`: where it ends and the next begins."""
+    """End of the line that begins at `start`, and begin of the next."""
     i = start
     while i < stop:
         point, size = code_point(data, i)
@@ -29,7 +29,7 @@ def _line(data, start, stop, table):
 
 @inner
 def _words(data, start, stop, table):
-    """Where a line starts and stops without white space around; its words, the longest's size."""
+    """Start and stop of a stripped line, its number of words, and characters of the longest."""
     first, last, words, longest, length, i = stop, start, 0, 0, 0, start
     while i < stop:
         point, size = code_point(data, i)
@@ -46,7 +46,7 @@ def _words(data, start, stop, table):
 
 @inner
 def _holds_at(data, i, stop, phrase):
-    """Whether a phrase in lower case stands at a place, in any case."""
+    """Whether the text at `i` begins with a lower-case phrase, ignoring case."""
     if i + phrase.size > stop:
         return False
     for j in range(phrase.size):
@@ -70,7 +70,7 @@ def _holds_any(data, start, stop, phrases, bounds, firsts):
 
 @inner
 def _first_held(data, start, stop, phrases, bounds, firsts):
-    """The number of the first phrase that is there; that of all phrases, if none is."""
+    """Number of the first phrase that the text contains; the number of phrases if none."""
     for n in range(bounds.size - 1):
         phrase = phrases[bounds[n] : bounds[n + 1]]
         for i in range(start, stop):
@@ -81,7 +81,7 @@ def _first_held(data, start, stop, phrases, bounds, firsts):
 
 @inner
 def _note(data, i, stop):
-    """How many bytes a note has that begins here: [3], [], [edit] or [citation needed]."""
+    """Bytes of the note that begins at `i`: [3], [], [edit] or [citation needed]; 0 if none."""
     j = i + 1
     while j < stop and 0x30 <= data[j] <= 0x39:
         j += 1
@@ -100,7 +100,7 @@ def _note(data, i, stop):
 
 @inner
 def _copy(data, start, stop, notes, out, into):
-    """Copies a line without notes; where it ends."""
+    """Copies a line without notes; returns where the copy ends."""
     i = start
     while i < stop:
         size = _note(data, i, stop) if notes and data[i] == 0x5B else 0
@@ -124,22 +124,22 @@ def _ends_a_sentence(out, start, stop):
 
 @entry()
 def choose_lines(data, bounds, table, limits, pages, lines):
-    """Copies the lines that are kept.
+    """Copies the lines to keep.
 
     Args:
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
       table: uint32[code points], see `characters`.
-      limits: int64[4]: words a line, at least; characters a word, at most, or 0; whether notes are
-        taken out, and whether a line must end a sentence.
-      pages: phrases that drop a document: uint8[bytes], int64[P + 1], bool[256] for their first
-        bytes in either case.
-      lines: phrases that drop a line. The first of these is looked for after the first of `pages`
-        and before the second, and so on.
+      limits: int64[4]: minimum words of a line; maximum characters of a word, 0 for no limit;
+        whether to remove notes; whether a line must end a sentence.
+      pages: phrases that drop a document: uint8[bytes]; int64[P + 1], where they begin; bool[256],
+        their first bytes in either case.
+      lines: phrases that remove a line, like `pages`. The two lists alternate: first of `pages`,
+        first of `lines`, second of `pages`, and so on.
 
     Returns:
       uint8[bytes], the lines, with a newline after each; int64[2, L], where they start and stop;
-      int64[D + 1], the first of each document; bool[D], which hold a phrase that drops them.
+      int64[D + 1], the first line of each document; bool[D], whether a phrase drops a document.
     """
     number = bounds.size - 1
     for i in range(data.size):
@@ -166,7 +166,7 @@ def choose_lines(data, bounds, table, limits, pages, lines):
                     out, into, written, *lines
                 )
             if not has_line and not is_dropped[document]:
-                is_first = found == offsets[document]  # which may begin with a note and a space
+                is_first = found == offsets[document]  # may have begun with a note and a space
                 begin = _words(out, into, written, table)[0] if is_first else into
                 spans[0, found], spans[1, found] = begin, written
                 out[written] = 10
@@ -177,16 +177,16 @@ def choose_lines(data, bounds, table, limits, pages, lines):
 
 @entry()
 def count_sentences(data, words, offsets, table):
-    """How many sentences pieces of text have; a mark that ends one belongs to it, with those after.
+    """Counts the sentences of pieces of text; all punctuation at the end belongs to a sentence.
 
     Args:
       data: uint8[N], UTF-8.
-      words: int64[2, W], where words start and stop, white space among them.
+      words: int64[2, W], where words and white space start and stop.
       offsets: int64[P + 1], the first word of each piece.
       table: uint32[code points], see `characters`.
 
     Returns:
-      int64[P].
+      int64[P], number of sentences of each piece.
     """
     counts = np.zeros(offsets.size - 1, np.int64)
     for piece in range(offsets.size - 1):

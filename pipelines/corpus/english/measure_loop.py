@@ -1,4 +1,4 @@
-"""What rules of quality count in the words and lines of documents, compiled by numba.
+"""Counts words, lines and symbols of documents for quality rules, compiled by numba.
 
 Legend: N bytes, D documents, W words, L lines.
 """
@@ -21,7 +21,7 @@ _MOST_STOP_BYTES = 8
 
 @inner
 def _stop_word(data, start, stop, stop_words):
-    """1 shifted by the number of a stop word; 0 of another word."""
+    """1 shifted by the number of the stop word; 0 for other words."""
     if stop - start > _MOST_STOP_BYTES:
         return 0
     hashed = _FNV_BASIS
@@ -35,18 +35,18 @@ def _stop_word(data, start, stop, stop_words):
 
 @entry()
 def measure_words(data, words, offsets, table, stop_words):
-    """Counts of each document's words.
+    """Counts the words of each document by kind.
 
     Args:
       data: uint8[N], UTF-8.
-      words: int64[2, W], where they start and stop.
+      words: int64[2, W], where words start and stop.
       offsets: int64[D + 1], the first word of each document.
       table: uint32[code points], see `characters`.
-      stop_words: uint64[S], hashes of at most 62.
+      stop_words: uint64[S], hashes of stop words, at most 62.
 
     Returns:
-      int64[5, D]: words; those that are more than marks; their characters; words with a letter;
-      different stop words.
+      int64[5, D]: all words; words other than punctuation; the characters of these; words with a
+      letter; different stop words.
     """
     counts = np.zeros((5, offsets.size - 1), np.int64)
     for document in range(offsets.size - 1):
@@ -71,7 +71,7 @@ def measure_words(data, words, offsets, table, stop_words):
 
 @inner
 def skip_spaces(data, start, stop, table):
-    """The first byte from `start` on that is not of white space, or `stop`."""
+    """The first byte from `start` on that is no white space, or `stop`."""
     i = start
     while i < stop:
         point, size = code_point(data, i)
@@ -83,7 +83,7 @@ def skip_spaces(data, start, stop, table):
 
 @inner
 def _before_spaces(data, start, stop, table):
-    """Where the last character ends that is no white space; `start` if there is none."""
+    """End of the last character that is no white space; `start` if there is none."""
     end = stop
     while end > start:
         i = end - 1
@@ -113,7 +113,7 @@ def _count_line(data, start, stop, table, counts, document):
 
 @entry()
 def measure_text(data, bounds, table):
-    """Counts of each document's lines (as `str.splitlines` has them) and signs.
+    """Counts the lines of each document, as `str.splitlines` cuts them, and its symbols.
 
     Args:
       data: uint8[N], UTF-8.
@@ -121,7 +121,7 @@ def measure_text(data, bounds, table):
       table: uint32[code points], see `characters`.
 
     Returns:
-      int64[6, D]: lines; those that begin with a bullet; those that end in an ellipsis; hash signs;
+      int64[6, D]: lines; lines that begin with a bullet; lines that end in an ellipsis; hash signs;
       ellipses; characters.
     """
     counts = np.zeros((6, bounds.size - 1), np.int64)
@@ -151,17 +151,17 @@ def measure_text(data, bounds, table):
 
 @entry()
 def find_runs(data, bounds, least, table, strip):
-    """Lines or paragraphs of each document: what stands between newlines, `least` or more of them.
+    """Finds the lines or paragraphs of each document: text between `least` or more newlines.
 
     Args:
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
-      least: newlines that end one; fewer belong to it.
+      least: number of newlines that separate two; fewer belong to the text.
       table: uint32[code points], see `characters`.
-      strip: bool, leave out white space around the document.
+      strip: bool, whether to strip white space around the document.
 
     Returns:
-      int64[2, L], int64[D + 1]: where they start and stop, and the first of each document.
+      int64[2, L], where they start and stop; int64[D + 1], the first of each document.
     """
     number = bounds.size - 1
     for i in range(data.size):
@@ -191,17 +191,17 @@ def find_runs(data, bounds, least, table, strip):
 
 @entry()
 def measure_lines(data, bounds, table, short):
-    """Lines between newlines that are not blank.
+    """Finds the lines that are not blank, and counts them by kind.
 
     Args:
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
       table: uint32[code points], see `characters`.
-      short: characters of a short line, at most.
+      short: maximum number of characters of a short line.
 
     Returns:
-      int64[2, L], int64[D + 1]: where lines start and stop, and the first of each document;
-      int64[4, D]: those that end a sentence; short ones; newlines; characters other than newlines.
+      int64[2, L], where lines start and stop; int64[D + 1], the first line of each document;
+      int64[4, D]: lines that end a sentence; short lines; newlines; characters other than newlines.
     """
     number = bounds.size - 1
     for i in range(data.size):

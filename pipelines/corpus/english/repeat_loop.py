@@ -1,6 +1,6 @@
-"""How much of a document is said again: its lines, its paragraphs and its runs of words. Compiled.
+"""Measures repetition in documents: repeated lines, paragraphs and n-grams; compiled by numba.
 
-Legend: N bytes, D documents, W words, G sizes of n-grams. What is equal is told by 64-bit hashes.
+Text is compared by 64-bit hashes. Legend: N bytes, D documents, W words.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ _FNV, _FNV_BASIS = np.uint64(0x100000001B3), np.uint64(0xCBF29CE484222325)
 
 @inner
 def _slot(keys, stamps, key, stamp):
-    """Where a key stands in a table, or may; it stands there if the slot has its stamp."""
+    """The slot of a key in a hash table, or a free slot; a slot is used if it has the stamp."""
     mask = keys.size - 1
     place = np.int64((key ^ key >> np.uint64(29)) * _BASE >> np.uint64(20)) & mask
     while stamps[place] == stamp and keys[place] != key:
@@ -32,7 +32,7 @@ def _power_of_two(least):
 
 @inner
 def _hash_span(data, start, stop):
-    """A hash of bytes, and how many characters they are."""
+    """Hash and number of characters of a span."""
     hashed, characters = _FNV_BASIS, 0
     for i in range(start, stop):
         hashed = (hashed ^ np.uint64(data[i])) * _FNV
@@ -42,15 +42,15 @@ def _hash_span(data, start, stop):
 
 @entry()
 def repeated_spans(data, spans, offsets):
-    """Spans of each document that it had before.
+    """Counts the spans of each document that are repeats of earlier ones.
 
     Args:
-      data: uint8[N].
-      spans: int64[2, S], where they start and stop.
+      data: uint8[N], UTF-8.
+      spans: int64[2, S], where spans start and stop.
       offsets: int64[D + 1], the first span of each document.
 
     Returns:
-      int64[2, D]: how many are repeats, and the characters of these.
+      int64[2, D]: number of repeats, and their characters.
     """
     documents, most = offsets.size - 1, 0
     for document in range(documents):
@@ -72,7 +72,7 @@ def repeated_spans(data, spans, offsets):
 
 @inner
 def _top(hashes, lengths, n, powers, keys, stamps, counts, slots, stamp):
-    """Characters of the most frequent n-gram, all of its occurrences, and how many they are."""
+    """Characters of all occurrences of the most frequent n-gram, and their number."""
     grams = hashes.size - n
     for i in range(grams):
         key = hashes[i + n] - hashes[i] * powers[n]
@@ -91,7 +91,7 @@ def _top(hashes, lengths, n, powers, keys, stamps, counts, slots, stamp):
 
 @inner
 def _repeated(hashes, lengths, n, powers, keys, stamps, stamp):
-    """Characters of n-grams that were there before, none of which overlaps with another."""
+    """Characters of repeated n-grams that do not overlap each other."""
     i, repeated = 0, 0
     while i + n < hashes.size:
         key = hashes[i + n] - hashes[i] * powers[n]
@@ -107,17 +107,17 @@ def _repeated(hashes, lengths, n, powers, keys, stamps, stamp):
 
 @entry()
 def measure_ngrams(data, words, offsets, top, repeated):
-    """Characters of the most frequent, and of repeated, runs of words.
+    """Counts the characters in the most frequent n-gram of words, and in repeated ones.
 
     Args:
-      data: uint8[N].
-      words: int64[2, W], where they start and stop.
+      data: uint8[N], UTF-8.
+      words: int64[2, W], where words start and stop.
       offsets: int64[D + 1], the first word of each document.
-      top: int64[T], sizes of the n-grams of which the most frequent counts; rising.
-      repeated: int64[R], sizes of those of which all repeats count; rising.
+      top: int64[T], sizes n for which the most frequent n-gram counts, ascending.
+      repeated: int64[R], sizes n for which all repeats count, ascending.
 
     Returns:
-      int64[T + R, D]: characters, with a space between words for the T, without for the R.
+      int64[T + R, D]: characters; the first T count a space between words, the last R do not.
     """
     documents, most = offsets.size - 1, 0
     for document in range(documents):
@@ -147,7 +147,7 @@ def measure_ngrams(data, words, offsets, top, repeated):
             n = top[t]
             if number < n:
                 break
-            if times == 1:  # of no run of words, then of no longer one
+            if times == 1:  # no shorter n-gram repeats, so none of this size does
                 found[t, document] = lengths[n] + n - 1
                 continue
             stamp += 1

@@ -1,7 +1,7 @@
-"""English spellings that are one word whatever their marks, or two without a space. Pure.
+"""English spellings with their own rules for cutting words. Pure.
 
 `don't` is `do` and `n't`, `cannot` is `can` and `not`, `Mr.` keeps its full stop, `10pm` is `10`
-and `pm`: as the Penn Treebank has it, and the tokenizers after it.
+and `pm`, as in the Penn Treebank and the tokenizers after it.
 """
 
 import functools
@@ -20,7 +20,7 @@ _HAVE = (
 _SUBJECTS = "i you he she it we they this that these those there who what when where why how"
 _IS = "he she it that this there who what when where why how"
 _ARE = "you we they these those there who what when where why how"
-# Without an apostrophe these are other words.
+# Contractions that are other words without the apostrophe.
 _WORDS = "ill its hell shell shed were well whore"
 _PAIRS = "can|not gon|na got|ta let|'s c'm|on"
 _ABBREVIATIONS = (
@@ -45,15 +45,15 @@ _UNITS = (
     "km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s "
     "km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K %"
 )
-_ROOM = 1 << 13  # of the table, for some 2,000 spellings
-UNIT = 0xFF  # of a unit of measure, which is cut off after a digit
+_ROOM = 1 << 13  # slots of the table, for some 2,000 spellings
+UNIT = 0xFF  # value of a unit of measure, which is cut off after a digit
 
 
 @functools.cache
 def spelling_table() -> np.ndarray:
-    """int64 [2, room]: the hashes of spellings in a table, and what they are.
+    """int64 [2, slots]: a hash table of spellings, with hashes in row 0 and values in row 1.
 
-    What they are is 1 + first cut + second cut * 256, in bytes, or 0 of none.
+    The value is 1 + first cut + second cut * 256, with cuts in bytes, or 0 for a free slot.
     """
     keys, values = np.zeros(_ROOM, np.uint64), np.zeros(_ROOM, np.int64)
     entries = {
@@ -78,7 +78,7 @@ def hash_spelling(spelling: bytes) -> int:
 
 
 def _spellings() -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Spellings, and the bytes at which they are cut."""
+    """Yields spellings and the bytes at which they are cut."""
     for parts in _contractions():
         for cased in (parts, (parts[0].capitalize(), *parts[1:])):
             for form in {cased, tuple(part.replace("'", "’") for part in cased)}:

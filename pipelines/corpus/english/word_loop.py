@@ -1,12 +1,12 @@
-"""Cuts English text into words and marks, compiled by numba.
+"""Cuts English text into words and punctuation, compiled by numba.
 
-Text between white space is a chunk. Marks are cut off its beginning and its end until there are
-none, and what is left is a known spelling, an address of the web, or is cut at dots, commas and
-hyphens between letters. Rules and order are those of spaCy's English tokenizer (3.8), whose words
-datatrove's filters count; see `spellings` and `characters` for what they know.
+Text between white space is a chunk. Punctuation is cut off its beginning and end. The rest is a
+known spelling or a web address, or is cut at dots, commas and hyphens between letters. Rules and
+their order are those of spaCy's English tokenizer (3.8), whose words datatrove's filters count;
+`spellings` and `characters` have the tables.
 
-Legend: N bytes, P pieces, W words. A chunk is int64[4, characters]: code points, properties, bytes
-at which they begin (and one more, where the last ends), and where what was cut off the end ends.
+Legend: N bytes, P pieces, W words. A chunk is int64[4, characters + 1]: code points, properties,
+first byte of each character (and one more, where the last ends), and ends of suffixes cut off.
 """
 
 import numpy as np
@@ -30,8 +30,8 @@ _DIGIT, _QUOTE, _ICON, _CURRENCY = (
     characters.CURRENCY,
 )
 _BEGINS, _ENDS, _ENDS_BEFORE_DOT = characters.BEGINS, characters.ENDS, characters.ENDS_BEFORE_DOT
-_MOST = 1 << 16  # characters of a chunk: a longer one is cut there
-_LONGEST = 17  # bytes of a spelling
+_MOST = 1 << 16  # characters of a chunk; a longer one is cut there
+_LONGEST = 17  # bytes of the longest spelling
 _POINT, _KIND, _PLACE, _ENDING = range(4)  # the rows of a chunk
 _DOT, _PLUS, _HYPHEN, _COMMA = 0x2E, 0x2B, 0x2D, 0x2C
 
@@ -47,7 +47,7 @@ def _look_up(hashed, spellings):
 
 @inner
 def _spelling(data, start, stop, salt, spellings):
-    """What a spelling is, 0 of one that is not known; salt 0 and the byte 0 make it a unit's."""
+    """Value of a spelling, 0 if unknown; `salt` prefixes the byte 0, which marks units."""
     if stop - start > _LONGEST or stop <= start:
         return np.int64(0)
     hashed = np.uint64(0xCBF29CE484222325)
@@ -60,7 +60,7 @@ def _spelling(data, start, stop, salt, spellings):
 
 @inner
 def _dots(chunk, low, high):
-    """How many full stops there are from `low` on."""
+    """Number of full stops from `low` on."""
     i = low
     while i < high and chunk[_POINT, i] == _DOT:
         i += 1
@@ -69,7 +69,7 @@ def _dots(chunk, low, high):
 
 @inner
 def _beginning(chunk, low, high):
-    """How many characters are cut off the beginning."""
+    """Number of characters to cut off the beginning."""
     point = chunk[_POINT, low]
     if point == _DOT:
         dots = _dots(chunk, low, high)
@@ -92,7 +92,7 @@ def _beginning(chunk, low, high):
 
 @inner
 def _ending(data, chunk, low, high, spellings):
-    """How many characters are cut off the end."""
+    """Number of characters to cut off the end."""
     if low >= high:
         return 0
     last = high - 1
@@ -126,7 +126,7 @@ def _ending(data, chunk, low, high, spellings):
 
 @inner
 def _is_address(chunk, low, high):
-    """Whether it looks like the name of a host in lower case, with or without what is around it."""
+    """Whether it looks like a lower-case host name, with or without scheme, user, port and path."""
     for i in range(low, high - 2):
         if (
             chunk[_POINT, i] == 0x3A
@@ -189,7 +189,7 @@ def _is_host(chunk, low, high):
 
 @inner
 def _inside(chunk, low, high, i):
-    """How many characters from `i` on part a word in two."""
+    """Number of characters from `i` on that split a word in two; 0 if none."""
     point, kind = chunk[_POINT, i], chunk[_KIND, i]
     if kind & (_ALPHA | _DIGIT):
         return 0
@@ -228,7 +228,7 @@ def _add(words, found, start, stop):
 
 @inner
 def _add_spelling(words, found, start, stop, value):
-    """Adds a spelling as what it is; one that is not known is one word."""
+    """Adds the words of a spelling by its value; an unknown spelling is one word."""
     cuts = value - 1 if value else value
     first = start
     while cuts:
@@ -240,7 +240,7 @@ def _add_spelling(words, found, start, stop, value):
 
 @inner
 def _add_core(data, chunk, low, high, spellings, words, found):
-    """Adds what is left of a chunk when marks are cut off."""
+    """Adds the words of a chunk without its outer punctuation."""
     value = _spelling(data, chunk[_PLACE, low], chunk[_PLACE, high], 0, spellings)
     if value:
         return _add_spelling(words, found, chunk[_PLACE, low], chunk[_PLACE, high], value)
@@ -267,7 +267,7 @@ def _add_core(data, chunk, low, high, spellings, words, found):
 
 @inner
 def _cut_chunk(data, chunk, high, spellings, words, found):
-    """Adds the words of a chunk that has other characters than letters of ASCII."""
+    """Adds the words of a chunk that has characters other than ASCII letters."""
     low, end, last = 0, high, 0
     while low < end:
         if _spelling(data, chunk[_PLACE, low], chunk[_PLACE, end], 0, spellings):
@@ -303,7 +303,7 @@ def _cut_chunk(data, chunk, high, spellings, words, found):
 
 @inner
 def _join(data, first, spellings, words, found):
-    """Makes one word of marks that spell one together, such as a face: the longest, from left."""
+    """Joins punctuation that spells a word, such as an emoticon: the longest from the left."""
     into = i = first
     while i < found:
         last = i
@@ -318,10 +318,10 @@ def _join(data, first, spellings, words, found):
 
 @inner
 def _read_chunk(data, begin, stop, table, chunk):
-    """Reads characters up to white space, or as many as a chunk may have.
+    """Reads characters up to white space, at most _MOST.
 
     Returns:
-      Where they end, and how many there are: 0 at white space.
+      End of the characters, and their number: 0 at white space.
     """
     i, length = begin, 0
     while i < stop and length < _MOST:
@@ -339,7 +339,7 @@ def _read_chunk(data, begin, stop, table, chunk):
 
 @inner
 def _ends_plainly(data, begin, i, stop, hashed, spellings):
-    """Whether letters are followed by one mark that is surely cut off, and white space."""
+    """Whether letters are followed by one character that is always cut off, and white space."""
     if i + 1 < stop and data[i + 1] != 0x20 and data[i + 1] != 0x0A:
         return False
     mark = data[i]
@@ -356,7 +356,7 @@ def _ends_plainly(data, begin, i, stop, hashed, spellings):
 
 @inner
 def _make_room(words, found, more):
-    """An array with room for so many words; a call costs as much as a word, so ask first."""
+    """Grows the array by at least `more` words; a call costs as much as a word, so check first."""
     grown = np.empty((2, 2 * words.shape[1] + more), np.int64)
     grown[:, :found] = words[:, :found]
     return grown
@@ -364,14 +364,14 @@ def _make_room(words, found, more):
 
 @entry()
 def cut_words(data, pieces, table, spellings, spaces):
-    """Finds the words and marks of pieces of text.
+    """Finds the words and punctuation of pieces of text.
 
     Args:
       data: uint8[N], UTF-8.
-      pieces: int64[2, P], where pieces start and stop in it.
+      pieces: int64[2, P], where pieces start and stop in `data`.
       table: uint32[code points], see `characters`.
-      spellings: int64[2, room], see `spellings`.
-      spaces: bool; give white space too, if it is other than one space after a word.
+      spellings: int64[2, slots], see `spellings`.
+      spaces: bool, whether to add white space as words, except one space after a word.
 
     Returns:
       int64[2, W], where words start and stop; int64[P + 1], the first word of each piece.
@@ -384,7 +384,7 @@ def cut_words(data, pieces, table, spellings, spaces):
         while begin < stop:
             if data[begin] == 0x20 and begin > first and begin + 1 < stop:
                 if 0x21 <= data[begin + 1] < 0x7F and data[begin - 1] > 0x20:
-                    begin += 1  # the one space that belongs to the word before it
+                    begin += 1  # one space belongs to the word before it
                     continue
             i, hashed = begin, np.uint64(0xCBF29CE484222325)
             while i < stop and 0x61 <= data[i] | 0x20 <= 0x7A:

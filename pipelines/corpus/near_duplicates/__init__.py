@@ -1,1 +1,1 @@
-"""Near-duplicates: found by MinHash, verified, and which of them stays; and the job of it."""
+"""Finds near-duplicates by MinHash, verifies them, and chooses the document to keep."""

@@ -1,18 +1,20 @@
-"""Pairs of documents that may be near-duplicates, out of the buckets where they met. Pure.
+"""Proposes pairs of documents from buckets, for verification as near-duplicates. Pure.
 
-Documents are ranked: the longest first, of equals the one with the smallest hash. Of a pair the
-higher one may stay for the lower.
+Documents are ranked by length, longest first, then by hash, smallest first. The higher document of
+a pair may be kept, and the lower one removed for it.
 
-A bucket of up to ROOM documents gives every pair whose sketches do not show that it is surely below
-the threshold. All pairs of a bucket of a million documents would be 500 billion, so a larger one
-has anchors. Its documents come by rank. Each is compared with the anchors, and makes pairs with the
-NEAREST most similar ones of those that it may be similar to. A document that seems similar to fewer
-than ENOUGH becomes an anchor itself, and there are ROOM of them at most. (More than one, since an
-anchor may be removed for a document that the others are not similar to.) Documents that seem
-similar to no anchor and find no room are compared again, by the same rule, with those alone that
-agree with them in eight other hashes too; after DEPTH times of that they count as uncompared. Their
-other buckets compare them all the same. So time and memory are linear in the members, and the
-outcome depends on nothing but the set of them.
+A bucket of up to ROOM documents proposes every pair, except those whose sketches show that the pair
+is surely below the threshold. A bucket of a million documents would have 500 billion pairs, so
+larger buckets use anchors:
+  - Documents come by rank. Each is paired with the NEAREST most similar anchors, if they may be
+    similar to it.
+  - A document that seems similar to fewer than ENOUGH anchors becomes an anchor, up to ROOM of
+    them. Several are needed, since an anchor may itself be removed for a document that the others
+    are not similar to.
+  - Documents that seem similar to no anchor when ROOM is full are retried in sub-buckets of those
+    that agree in eight more hashes. After DEPTH retries they are counted as `uncompared`; their
+    other buckets may still compare them.
+Time and memory are linear in the number of members, and the result depends only on the set of them.
 
 Legend: B buckets, M members, P pairs.
 """
@@ -39,23 +41,23 @@ _PAIRS_AT_ONCE = 1 << 18
 def find_pairs(
     members: np.ndarray, bands: Bands, threshold: Fraction
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Finds candidates for `verify`.
+    """Finds candidate pairs for `verify`.
 
     Args:
       members: MEMBER rows of whole buckets, in any order.
-      bands: of the signatures.
-      threshold: the similarity from which two are near.
+      bands: bands of the signatures.
+      threshold: minimum similarity of near-duplicates.
 
     Yields:
-      PAIR rows, a part at a time; a pair that met in several buckets comes several times. And the
-      number of members that were not compared as they should be.
+      PAIR rows in parts, a pair once for each bucket where it met; and the number of uncompared
+      members.
     """
     members = _rank(members)
     limits = _mismatches(bands, threshold)
     for depth in range(1 + DEPTH):
-        left_out = np.zeros(len(members), bool)
-        yield from ((pairs, 0) for pairs in _pair(members, limits, left_out))
-        members = members.take(np.flatnonzero(left_out))
+        is_unpaired = np.zeros(len(members), bool)
+        yield from ((pairs, 0) for pairs in _pair(members, limits, is_unpaired))
+        members = members.take(np.flatnonzero(is_unpaired))
         if not len(members):
             break
         if depth < DEPTH:
@@ -65,7 +67,7 @@ def find_pairs(
 
 
 def _rank(members: np.ndarray) -> np.ndarray:
-    """The members who meet another, by bucket, then by rank."""
+    """Sorts members by bucket and rank, without those that are alone in a bucket."""
     order = np.argsort(members["key"])
     is_alone = _differs(members["key"][order])
     is_alone[:-1] &= is_alone[1:].copy()
@@ -76,37 +78,37 @@ def _rank(members: np.ndarray) -> np.ndarray:
 
 def _differs(values: np.ndarray) -> np.ndarray:
     """Whether each value differs from the one before: [4, 4, 7] -> [True, False, True]."""
-    found = np.ones(len(values), bool)
-    found[1:] = values[1:] != values[:-1]
-    return found
+    differs = np.ones(len(values), bool)
+    differs[1:] = values[1:] != values[:-1]
+    return differs
 
 
 def _mismatches(bands: Bands, threshold: Fraction) -> tuple[int, int]:
-    """The most hashes in which two sketches differ that may be, and that seem, similar."""
+    """Maximum number of mismatches of sketches that may be similar, and that seem similar."""
     hashes = min(bands.hashes, SKETCH_HASHES)
-    chance = 3 / 4 * float(1 - threshold)  # of a hash to differ in its two bits
+    chance = 3 / 4 * float(1 - threshold)  # probability that the two bits of a hash differ
     spread = (hashes * chance * (1 - chance)) ** 0.5
     return int(hashes * chance + _SURE * max(spread, 1)), int(hashes * chance)
 
 
 def _pair(
-    members: np.ndarray, limits: tuple[int, int], left_out: np.ndarray
+    members: np.ndarray, limits: tuple[int, int], is_unpaired: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """The pairs of ranked members, a part at a time; marks those who find no room."""
+    """Yields pairs of ranked members in parts; sets `is_unpaired` for those to retry."""
     starts = np.append(np.flatnonzero(_differs(members["key"])), len(members))
     sketches, places = np.ascontiguousarray(members["sketch"]), members["place"]
     anchors, state = np.empty(ROOM, np.int64), np.zeros(3, np.int64)
-    found = np.empty((min(_PAIRS_AT_ONCE, ROOM * (len(members) + 1)), 2), np.int64)
+    numbers = np.empty((min(_PAIRS_AT_ONCE, ROOM * (len(members) + 1)), 2), np.int64)
     sizes = (*limits, NEAREST, ENOUGH)
     while state[0] < len(starts) - 1:
-        count = pair_members(starts, sketches, *sizes, anchors, state, found, left_out)
+        count = pair_members(starts, sketches, *sizes, anchors, state, numbers, is_unpaired)
         pairs = np.empty(count, PAIR)
-        pairs["higher"], pairs["lower"] = places[found[:count]].T
+        pairs["higher"], pairs["lower"] = places[numbers[:count]].T
         yield pairs
 
 
 def _finer_keys(members: np.ndarray, bands: Bands, depth: int) -> np.ndarray:
-    """Keys of buckets that are parts of those before: by eight hashes after the band's own."""
+    """Keys of sub-buckets, by the eight hashes that follow those of the band."""
     keys, eights = members["key"], min(bands.hashes, SKETCH_HASHES) // 8
     band = (keys & np.uint64(0xFF)).astype(np.int64)
     which = (-(-(band + 1) * bands.rows // 8) + depth) % max(eights, 1)
@@ -127,7 +129,7 @@ _BYTES = np.uint64(0x0101010101010101)
 
 @inner
 def _count_mismatches(sketches, one, other):
-    """How many hashes' two bits differ."""
+    """Number of hashes whose two bits differ."""
     count = np.uint64(0)
     for word in range(sketches.shape[1]):
         bits = sketches[one, word] ^ sketches[other, word]
@@ -140,7 +142,7 @@ def _count_mismatches(sketches, one, other):
 
 @inner
 def _insert(nearest, used, anchor, mismatches):
-    """Puts an anchor among the nearest, fewest mismatches first; of equals the earlier one."""
+    """Inserts an anchor into the nearest, sorted by mismatches; ties go to the earlier anchor."""
     most = nearest.shape[0]
     if used == most and nearest[used - 1, 1] <= mismatches:
         return used
@@ -160,26 +162,27 @@ _OUT = types.int64[:, ::1], types.boolean[::1]
 
 
 @entry(types.int64(_STARTS, _SKETCHES, *_SIZES, *_STATE, *_OUT))
-def pair_members(starts, sketches, farthest, near, most, enough, anchors, state, pairs, left_out):
-    """Pairs the members of each bucket until there is no room for more pairs.
+def pair_members(
+    starts, sketches, farthest, near, most, enough, anchors, state, pairs, is_unpaired
+):
+    """Pairs the members of each bucket until `pairs` is full.
 
     Args:
       starts: int64[B + 1], where buckets begin.
       sketches: uint64[M, words], by rank in each bucket.
-      farthest: the most mismatches of a pair.
-      near: the most mismatches with an anchor that a member seems similar to.
-      most: pairs of a member of a larger bucket with anchors.
-      enough: a member of a larger bucket that is similar to fewer anchors becomes one.
-      anchors: int64[room], of the bucket that is under way; a bucket of no more members gives all
-        its pairs.
-      state: int64[3], zeros at first: the bucket and the member that come next, and the bucket's
-        anchors so far.
-      pairs: int64[P, 2], becomes numbers of members, the higher rank first; P is at least room.
-      left_out: bool[M], becomes true for members of a larger bucket that are similar to none, and
-        found no room.
+      farthest: maximum number of mismatches of a pair.
+      near: maximum number of mismatches of a member and an anchor that seem similar.
+      most: maximum number of pairs of a member in a larger bucket.
+      enough: a member of a larger bucket that seems similar to fewer anchors becomes an anchor.
+      anchors: int64[room], anchors of the current bucket; smaller buckets propose all pairs.
+      state: int64[3], next bucket, next member, and number of anchors of the bucket; zeros at
+        first.
+      pairs: int64[P, 2], out: numbers of members, the higher rank first; P is at least room.
+      is_unpaired: bool[M], out: true for members of a larger bucket that seem similar to no anchor
+        and cannot become one.
 
     Returns:
-      How many pairs there are.
+      Number of pairs.
     """
     room, count = anchors.size, 0
     nearest = np.empty((room, 2), np.int64)
@@ -187,25 +190,25 @@ def pair_members(starts, sketches, farthest, near, most, enough, anchors, state,
     while bucket < starts.size - 1:
         stop = starts[bucket + 1]
         is_small = stop - starts[bucket] <= room
-        due = nearest[: room if is_small else most]
+        best = nearest[: room if is_small else most]
         while member < stop:
             if count + room > pairs.shape[0]:
                 state[:] = bucket, member, used
                 return count
-            found = alike = 0
+            used_best = alike = 0
             for anchor in anchors[:used]:
                 differ = _count_mismatches(sketches, anchor, member)
                 alike += differ <= near
                 if differ <= farthest:
-                    found = _insert(due, found, anchor, differ)
-            for number in range(found):
-                pairs[count, 0], pairs[count, 1] = due[number, 0], member
+                    used_best = _insert(best, used_best, anchor, differ)
+            for number in range(used_best):
+                pairs[count, 0], pairs[count, 1] = best[number, 0], member
                 count += 1
             if used < room and (is_small or alike < enough):
                 anchors[used] = member
                 used += 1
             elif alike == 0:
-                left_out[member] = True
+                is_unpaired[member] = True
             member += 1
         bucket, used = bucket + 1, 0
     state[:] = bucket, member, used

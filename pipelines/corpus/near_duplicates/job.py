@@ -1,4 +1,4 @@
-"""What every worker that looks for near-duplicates needs to know, and what it reports."""
+"""The settings and reports of workers that search for near-duplicates."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters
 from pipelines.runners.shuffle import Deliveries, place_of_key
 from schemas.drops import Observed, total_observed
 
-ROUNDS_BEFORE = 3  # one place decides the rest
-_PARTITIONS_OF_ONE_PLACE = 64  # whose pairs it takes at once: a round costs more than it spares
-# Shuffles, as tallies number them: 0 is that of the documents.
+ROUNDS_BEFORE = 3  # before a single worker decides the rest
+_PARTITIONS_OF_ONE_PLACE = 64  # a single worker decides up to this many: cheaper than rounds
+# Numbers of shuffles in tallies; 0 is the shuffle of documents.
 MEMBERS, ASKS, PAIRS, NAMES, REMOVALS, ROUNDS = range(1, 7)
 _SHUFFLES = (
     "the documents of partition {}",
     "the buckets of partition {}",
-    "the sets that partition {} is asked for",
+    "the sets requested from partition {}",
     "the pairs and sets of partition {}",
     "the clusters of partition {}",
     "the near-duplicates of partition {}",
@@ -24,7 +24,7 @@ _SHUFFLES = (
 
 
 def name_tally(key: int) -> str:
-    """What a tally's key stands for, in words."""
+    """Describes a tally's key for messages: `the buckets of partition 3`."""
     shuffle, partition = place_of_key(key)
     number = shuffle - ROUNDS + 1 if shuffle >= ROUNDS else partition
     return _SHUFFLES[min(shuffle, ROUNDS)].format(number)
@@ -32,18 +32,18 @@ def name_tally(key: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FindJob:
-    """What every worker needs to know.
+    """The settings that every worker needs.
 
     Attributes:
-      rule: which documents are near.
-      partitions: of the corpus; buckets have as many.
-      scratch: the folder of staged partitions, and of what workers hand on to each other.
-      shuffle_by: what carries batches from worker to worker: files or runner.
-      staging: the folder of the run.
-      run: names the run that waits for this job.
-      local: a folder of the machine that launched the run, for those who watch it.
-      blocks: of the plan; a partition is reported as block `blocks + partition` when it is signed,
-        and as `blocks + partitions + partition` when its sets are sent.
+      rule: definition of near-duplicates.
+      partitions: number of partitions of the corpus, and of the buckets.
+      scratch: folder of staged partitions and shuffle files.
+      shuffle_by: how batches travel between workers: files or runner.
+      staging: staging folder of the run.
+      run: id of the run that waits for this job.
+      local: folder of progress files on the machine that launched the run.
+      blocks: number of blocks of the plan; a partition is reported as block `blocks + partition`
+        when it is signed, and as `blocks + partitions + partition` when its sets are sent.
     """
 
     rule: Rule
@@ -57,18 +57,18 @@ class FindJob:
 
     @property
     def rounds(self) -> int:
-        """In which partitions decide, before one place does."""
+        """Number of rounds in which partitions decide before a single worker decides the rest."""
         return ROUNDS_BEFORE if self.partitions > _PARTITIONS_OF_ONE_PLACE else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FindReport:
-    """What a bundle reports; adds up.
+    """The report of a bundle.
 
     Attributes:
       observed: counts of documents and pairs, for stats.json.
-      clusters: the largest ones.
-      deliveries: which partitions were read, and what was sent and received.
+      clusters: the largest clusters.
+      deliveries: partitions read, and batches sent and received.
     """
 
     observed: Observed = field(default_factory=dict)
@@ -77,7 +77,7 @@ class FindReport:
 
     @classmethod
     def sum(cls, reports: "Iterable[FindReport]") -> "FindReport":
-        """All of them as one."""
+        """Adds up reports."""
         reports = list(reports)
         return cls(
             observed=total_observed(report.observed for report in reports),

@@ -1,9 +1,9 @@
-"""Signatures of documents, cut into bands: MinHash with locality-sensitive hashing. Pure.
+"""MinHash signatures of documents, cut into bands for locality-sensitive hashing. Pure.
 
 Broder, "On the resemblance and containment of documents", 1997; Indyk and Motwani, "Approximate
 nearest neighbors", 1998. A signature holds the minima of many hash functions over a document's
-shingles; two documents have the same minimum with the probability of their Jaccard similarity. All
-of a band's minima are equal for few but similar documents, and those meet in a bucket.
+shingles. The probability that two documents share a minimum is their Jaccard similarity. Documents
+that share all minima of a band meet in a bucket; few but similar ones do.
 
 Legend: H hashes of a signature, B bands, D documents, S shingles.
 """
@@ -18,12 +18,12 @@ from pipelines.corpus.near_duplicates.shingles import AT_ONCE, shingle_hashes
 from pipelines.host.compiled import entry
 from pipelines.rows.text_bytes import slices, utf8_bytes
 
-_NONE = np.uint32(0xFFFFFFFF)  # in the signature of a document without shingles
-SKETCH_HASHES = 128  # of a signature, at most, that a sketch is of
+_NONE = np.uint32(0xFFFFFFFF)  # all of the signature of a document without shingles
+SKETCH_HASHES = 128  # maximum number of hashes in a sketch
 
 
 def signatures(text: pa.LargeStringArray, shingle: Shingle, bands: Bands) -> np.ndarray:
-    """The minima of each document's shingles: uint32 [n, H]. No set of them is made."""
+    """Signatures of documents: uint32 [n, H]."""
     factors, addends = _functions(bands.hashes)
     minima = np.full((len(text), bands.hashes), _NONE)
     first = 0
@@ -35,19 +35,19 @@ def signatures(text: pa.LargeStringArray, shingle: Shingle, bands: Bands) -> np.
 
 
 def has_shingles(signature: np.ndarray) -> np.ndarray:
-    """False for documents without words, which are similar to none: bool [n]."""
+    """Bool [n]: false for documents without words, which are similar to none."""
     return (signature != _NONE).any(axis=1)
 
 
 def _functions(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Factors (odd) and addends of the first hash functions: uint32 [count] each."""
+    """Odd factors and addends of hash functions: uint32 [count] each."""
     numbers = [xxhash.xxh3_64_intdigest(i.to_bytes(8, "little")) for i in range(count)]
     halves = np.array(numbers, "<u8").view("<u4").reshape(-1, 2)
     return np.ascontiguousarray(halves[:, 0] | 1), np.ascontiguousarray(halves[:, 1])
 
 
 def band_keys(signature: np.ndarray, bands: Bands) -> np.ndarray:
-    """Where documents meet: uint64 [n, B], hashes of each band whose lowest byte is its number."""
+    """Keys of buckets: uint64 [n, B], a hash of each band, whose lowest byte is its number."""
     keys = np.zeros((len(signature), bands.bands), np.uint64)
     for row in range(bands.rows):
         keys = (keys ^ signature[:, row :: bands.rows]) * np.uint64(0xD6E8FEB86659FD93)
@@ -58,8 +58,8 @@ def band_keys(signature: np.ndarray, bands: Bands) -> np.ndarray:
 def sketches(signature: np.ndarray) -> np.ndarray:
     """Two bits of each of the first SKETCH_HASHES hashes: uint64 [n, 4].
 
-    Two documents agree in the share of hashes that their similarity is, and by chance in a quarter
-    of the others: enough to see which pairs are surely not similar (b-bit minwise hashing: Li and
+    The share of hashes in which two documents agree is their similarity, plus a quarter of the
+    rest by chance. This rules out pairs that are surely not similar (b-bit minwise hashing: Li and
     König, 2010).
     """
     bits = np.zeros((len(signature), SKETCH_HASHES), np.uint8)
@@ -78,18 +78,18 @@ _FACTORS = types.Array(types.uint32, 1, "C", readonly=True)
 
 @entry(types.void(_HASHES, _INTS, _FACTORS, _FACTORS, types.uint32[:, ::1]))
 def take_minima(values, offsets, factors, addends, minima):
-    """The smallest of each hash function's values, of each document.
+    """Computes signatures: the minimum of each hash function over each document's shingles.
 
     Args:
       values: uint64[S], hashes of shingles.
-      offsets: int64[D + 1], by document.
+      offsets: int64[D + 1], where the shingles of each document begin.
       factors: uint32[H], odd.
       addends: uint32[H].
-      minima: uint32[D, H], filled with its greatest value; becomes the signatures.
+      minima: uint32[D, H], filled with the largest value; out: the signatures.
     """
     for document in range(offsets.size - 1):
         for place in range(offsets[document], offsets[document + 1]):
             value = np.uint32(values[place] >> _32)
             for number in range(factors.size):
-                found = np.uint32(value * factors[number] + addends[number])
-                minima[document, number] = min(minima[document, number], found)
+                hashed = np.uint32(value * factors[number] + addends[number])
+                minima[document, number] = min(minima[document, number], hashed)

@@ -1,10 +1,10 @@
-"""Rows of fixed width that the steps hand on to each other, as bytes. Pure.
+"""Rows of fixed width that steps send to each other. Pure.
 
-Each row is a numpy record without gaps, so that all rows of a batch are one buffer. numpy picks
-records by `take` five times as fast as by an index.
+A row is a numpy record without gaps, so the rows of a batch are one buffer. `take` picks records
+five times as fast as an index.
 
-A document's `place` is its partition and its row there. Partitions are ranges of hashes and sorted
-by hash: so places, eight bytes, order documents as their hashes do.
+The `place` of a document, int64, is its partition and its row there. Partitions are ranges of
+hashes and sorted by hash, so places order documents as hashes do.
 
     place = partition << 32 | row
 """
@@ -17,15 +17,15 @@ import pyarrow as pa
 from pipelines.rows.example_batch import from_stream
 from pipelines.rows.ragged import Ragged
 
-MEMBER = np.dtype(  # a document in one bucket; `length` in bytes of text
+MEMBER = np.dtype(  # a document in one bucket; `length` is bytes of text
     [("key", "<u8"), ("place", "<i8"), ("length", "<u4"), ("sketch", "<u8", (4,))]
 )
-PAIR = np.dtype([("lower", "<i8"), ("higher", "<i8")])  # two places that are to be compared
-ASK = np.dtype([("higher", "<i8"), ("to", "<u4")])  # "send the set of `higher` to partition `to`"
+PAIR = np.dtype([("lower", "<i8"), ("higher", "<i8")])  # places of two documents to compare
+ASK = np.dtype([("higher", "<i8"), ("to", "<u4")])  # request: send the set of `higher` to `to`
 EDGE = np.dtype(  # a verified pair; `state` as in `resolve`
     [("higher", "<i8"), ("lower", "<i8"), ("similarity", "<f8"), ("state", "u1")]
 )
-# A document that goes, by its row in the partition, and the hash of the one that stays for it.
+# The row of a removed document in its partition, and the hash of its representative.
 REMOVED = np.dtype([("row", "<u4"), ("representative", "V16"), ("similarity", "<f8")])
 PLACE = np.dtype("<i8")
 _ROWS, _SETS = "rows", "sets"
@@ -43,7 +43,7 @@ def rows_of(places: np.ndarray) -> np.ndarray:
 
 
 def to_batch(rows: np.ndarray, sets: Ragged | None = None) -> pa.RecordBatch:
-    """Rows as a batch of one column, and a set of uint64 beside each."""
+    """Rows as a batch of one column; with `sets`, a second column of a uint64 set for each row."""
     columns = {_ROWS: _binaries(rows)}
     if sets is not None:
         data = pa.py_buffer(np.ascontiguousarray(sets.values).view(np.uint8))
@@ -65,7 +65,7 @@ def of_batch(batch: pa.RecordBatch, dtype: np.dtype) -> np.ndarray:
 
 
 def sets_of(batch: pa.RecordBatch) -> tuple[np.ndarray, Ragged] | None:
-    """Places and the set of each, without a copy; None for a batch of rows alone."""
+    """Places and their sets, without a copy; None for a batch without sets."""
     if batch.num_columns == 1:
         return None
     column = batch[_SETS]
@@ -76,7 +76,7 @@ def sets_of(batch: pa.RecordBatch) -> tuple[np.ndarray, Ragged] | None:
 
 
 def take_rows(streams: list[bytes], dtype: np.dtype) -> np.ndarray:
-    """The rows of many batches. Empties the list, so that memory holds them once."""
+    """The rows of many batches; empties the list, so that memory holds the rows only once."""
     parts = [of_batch(from_stream(stream), dtype) for stream in streams]
     streams.clear()
     rows = np.empty(sum(map(len, parts)), dtype)
@@ -89,8 +89,8 @@ def take_rows(streams: list[bytes], dtype: np.dtype) -> np.ndarray:
 
 
 def by_key(rows: np.ndarray, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Rows by key: (key, its rows) for each key that occurs."""
-    keys = keys.astype(np.min_scalar_type(keys.max(initial=0)))  # numpy sorts 16 bits by radix
+    """Groups rows by key: (key, rows) for each key that occurs."""
+    keys = keys.astype(np.min_scalar_type(keys.max(initial=0)))  # numpy radix-sorts up to 16 bits
     order = np.argsort(keys, kind="stable")
     rows, keys = rows.take(order), keys[order].astype(np.int64)
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -99,12 +99,12 @@ def by_key(rows: np.ndarray, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray
 
 
 def batches_by_key(rows: np.ndarray, keys: np.ndarray) -> Iterable[tuple[int, pa.RecordBatch]]:
-    """Rows by key, as batches."""
+    """Groups rows by key, as batches."""
     return ((key, to_batch(some)) for key, some in by_key(rows, keys))
 
 
 def distinct(rows: np.ndarray) -> np.ndarray:
-    """Each row once, sorted by its fields."""
+    """The distinct rows, sorted by their fields."""
     names = rows.dtype.names or ()
     rows = rows.take(np.lexsort([rows[name] for name in reversed(names)]))
     is_new = np.ones(len(rows), bool)
@@ -113,7 +113,7 @@ def distinct(rows: np.ndarray) -> np.ndarray:
 
 
 def all_distinct(parts: Iterable[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """The rows of all parts, as `distinct`; memory grows with the distinct rows."""
+    """`distinct` of all parts together; memory grows with the number of distinct rows."""
     known, waiting, count = np.zeros(0, dtype), [], 0
     for rows in parts:
         waiting.append(rows)

@@ -1,8 +1,8 @@
-"""Shingles: the runs of words or characters of a document, and how similar two sets of them are.
+"""Sets of shingles (runs of words or characters) of documents, and their similarity. Pure.
 
-The similarity of two documents is Jaccard's: of all shingles that are in one set or the other, the
-share that is in both. How often a shingle occurs in a document does not count. A document that is
-shorter than a shingle has one, all of it; one without words has none, and is similar to none. Pure.
+The similarity of two documents is Jaccard's: the share of shingles in both sets among those in
+either. The frequency of a shingle does not count. A document shorter than a shingle is one shingle;
+a document without words has none, and is similar to none.
 
 Legend: U units (words or characters), D documents, S shingles, P pairs.
 """
@@ -20,14 +20,12 @@ from pipelines.rows.ragged import Ragged
 from pipelines.rows.text_bytes import slices, utf8_bytes
 from pipelines.rows.word_hashes import hash_some_characters, hash_some_words
 
-# Of a document with more, the smallest hashes are its set, and two sets are compared up to the last
-# hash of either: a fair sample of both, 512 KB at most.
-LARGEST_SET = 1 << 16
-AT_ONCE = 1 << 18  # bytes of text whose shingles are made together, so that the cache holds them
+LARGEST_SET = 1 << 16  # a larger set is sampled: its smallest hashes, 512 KB
+AT_ONCE = 1 << 18  # bytes of text hashed together, so that the shingles fit the CPU's cache
 
 
 def shingle_sets(text: pa.LargeStringArray, shingle: Shingle) -> Ragged:
-    """The shingles of each document, as hashes.
+    """Hashes of the shingles of each document.
 
     Returns:
       uint64 values, sorted and distinct within a document, at most LARGEST_SET of each; int64
@@ -43,12 +41,12 @@ def shingle_sets(text: pa.LargeStringArray, shingle: Shingle) -> Ragged:
 
 
 def shingle_hashes(data: np.ndarray, bounds: np.ndarray, shingle: Shingle) -> Ragged:
-    """Hashes of all shingles, in order, of text that the cache holds.
+    """Hashes of all shingles, in order.
 
     Args:
-      data: uint8 [bytes], as `utf8_bytes` gives it.
-      bounds: int64 [n + 1].
-      shingle: what they are.
+      data: uint8 [bytes], as from `utf8_bytes`.
+      bounds: int64 [n + 1], where documents begin in `data`.
+      shingle: unit and size of shingles.
 
     Returns:
       uint64 values; int64 [n + 1] offsets.
@@ -65,11 +63,11 @@ def shingle_hashes(data: np.ndarray, bounds: np.ndarray, shingle: Shingle) -> Ra
 
 
 class Verified(NamedTuple):
-    """How similar pairs are.
+    """Similarities of pairs.
 
     Attributes:
-      is_near: bool [p], whether the similarity, without rounding, reaches the threshold.
-      similarities: float64 [p]; 0 of pairs that are not near.
+      is_near: bool [p], whether the exact similarity reaches the threshold.
+      similarities: float64 [p]; 0 for pairs that are not near.
     """
 
     is_near: np.ndarray
@@ -81,16 +79,16 @@ def verify(
 ) -> Verified:
     """Compares pairs of sets.
 
-    A set of LARGEST_SET is the smallest hashes of a larger one: two sets are then compared up to
-    the last hash of such a one. That is a fair sample of both, of 65,536 hashes at least, whose
-    similarity differs from that of all by 0.002 (a standard deviation, at 0.8).
+    A set with LARGEST_SET hashes is a sample of a larger one; two sets are then compared up to the
+    last hash of the sample. The similarity of these 65,536 hashes or more differs from the exact
+    one by 0.002 (one standard deviation, at 0.8).
 
     Args:
-      sets: of `shingle_sets`.
-      firsts: int64 [p], numbers of these.
-      others: of `shingle_sets` too.
-      seconds: int64 [p], numbers of others, with which each is compared.
-      threshold: the similarity from which two are near.
+      sets: sets from `shingle_sets`.
+      firsts: int64 [p], the number in `sets` of each pair.
+      others: sets from `shingle_sets`.
+      seconds: int64 [p], the number in `others` of each pair.
+      threshold: minimum similarity of near-duplicates.
     """
     common, union = np.empty((2, len(firsts)), np.int64)
     pairs = np.ascontiguousarray(firsts), np.ascontiguousarray(seconds)
@@ -112,17 +110,14 @@ _INTS = types.Array(types.int64, 1, "C", readonly=True)
 
 @entry(types.void(_HASHES, _INTS, types.int64, types.uint64[::1], _INTS))
 def hash_runs(units, offsets, size, values, value_offsets):
-    """Hashes each run of units.
-
-    A run's hash is a polynomial of its units' hashes, which rolls from run to run, and is mixed in
-    the end.
+    """Hashes each run of units by a rolling polynomial, which is mixed in the end.
 
     Args:
-      units: uint64[U], hashes.
-      offsets: int64[D + 1], by document.
-      size: units of a run.
-      values: uint64[S], becomes the hashes of each document's runs; of all of it, if it is shorter.
-      value_offsets: int64[D + 1], where each document's begin.
+      units: uint64[U], hashes of units.
+      offsets: int64[D + 1], where the units of each document begin.
+      size: number of units in a run.
+      values: uint64[S], out: hashes of runs; a shorter document is one run.
+      value_offsets: int64[D + 1], where the runs of each document begin.
     """
     leaves = np.uint64(1)
     for _ in range(size):
@@ -144,16 +139,16 @@ def hash_runs(units, offsets, size, values, value_offsets):
 
 @entry(types.int64(types.uint64[::1], _INTS, types.int64, types.int64[::1]))
 def sort_distinct(values, offsets, most, lengths):
-    """Sorts each document's values in place, and moves the distinct ones to the front of all.
+    """Sorts each document's values, and compacts the distinct ones at the front of the array.
 
     Args:
-      values: uint64[S].
-      offsets: int64[D + 1].
-      most: how many of the smallest of a document are kept.
-      lengths: int64[D], becomes how many are kept of each.
+      values: uint64[S], changed in place.
+      offsets: int64[D + 1], where the values of each document begin.
+      most: maximum number of values kept for a document, the smallest.
+      lengths: int64[D], out: number of values kept for each document.
 
     Returns:
-      How many are kept of all.
+      Number of values kept in total.
     """
     used = 0
     for document in range(offsets.size - 1):
@@ -175,17 +170,17 @@ _RATIO = types.UniTuple(types.int64, 2)
 
 @entry(types.void(_SETS, _SETS, _INTS, _INTS, types.int64, _RATIO, _OUT, _OUT))
 def count_common(sets, others, firsts, seconds, largest, ratio, common, union):
-    """Merges the sets of each pair, until they differ in more than a similarity allows.
+    """Merges the sets of each pair, and stops when the pair cannot reach the threshold.
 
     Args:
       sets: uint64[S], sorted and distinct within a document, and int64[D + 1] offsets.
-      others: as `sets`, of other documents.
-      firsts: int64[P], documents.
-      seconds: int64[P], other documents.
-      largest: the size of a set that is a part of a larger one.
-      ratio: numerator and denominator of the least similarity.
-      common: int64[P], becomes how many shingles are in both; 0 where the merge ended early.
-      union: int64[P], becomes how many are in one or the other.
+      others: sets of other documents, like `sets`.
+      firsts: int64[P], documents of `sets`.
+      seconds: int64[P], documents of `others`.
+      largest: size of a set that is a sample of a larger one.
+      ratio: numerator and denominator of the threshold.
+      common: int64[P], out: number of shingles in both; 0 if the merge stopped early.
+      union: int64[P], out: number of shingles in either.
     """
     (values, offsets), (other_values, other_offsets) = sets, others
     for pair in range(firsts.size):

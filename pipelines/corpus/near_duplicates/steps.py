@@ -1,9 +1,9 @@
-"""What the steps of the job make of what came for a key. Pure.
+"""The logic of the steps that find near-duplicates, without Beam. Pure.
 
     text -> members of buckets -> pairs -> sets of higher documents -> edges -> removed documents
 
-A pair is compared in the partition of its lower document. So a document that very many are similar
-to is sent to each partition once, and no worker holds the sets of all that are similar to it.
+A pair is compared in the partition of its lower document. So the set of a document with very many
+near-duplicates is sent to each partition once, and no worker holds the sets of all of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,21 +33,21 @@ from pipelines.rows.text_bytes import utf8_bytes
 from schemas.drops import Observed, shorten
 
 Batches = Iterable[tuple[int, pa.RecordBatch]]
-_CLUSTERS = 10  # that are reported
+_CLUSTERS = 10  # clusters reported
 _DOCUMENTS_AT_ONCE = 1 << 14
-_BYTES_AT_ONCE = 8 << 20  # of text that becomes sets and is sent
-_LOWER_BYTES = 64 << 20  # of text whose sets are compared with all that came
+_BYTES_AT_ONCE = 8 << 20  # bytes of text whose sets are sent together
+_LOWER_BYTES = 64 << 20  # bytes of text of lower documents whose sets are in memory together
 _PAIRS_AT_ONCE = 1 << 18
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 def observe(**numbers: int) -> Observed:
-    """Counts of documents and pairs, for stats.json; those of all workers add up.
+    """Counts of documents and pairs, for stats.json.
 
     Args:
-      numbers: by name. compared: documents that have shingles. verified: pairs whose similarity
-        reaches the threshold. refuted: pairs that met in a bucket, and whose similarity does not.
-        uncompared: members of large buckets that found no room there. removed: documents.
+      numbers: counts by name. compared: documents with shingles. verified: pairs that reach the
+        threshold. refuted: pairs that met in a bucket but do not reach the threshold. uncompared:
+        members of large buckets that were not compared there. removed: documents removed.
     """
     counts = {name: number for name, number in numbers.items() if number}
     return {"near_duplicates": counts} if counts else {}
@@ -56,7 +56,7 @@ def observe(**numbers: int) -> Observed:
 def make_members(
     partition: int, text: pa.LargeStringArray, rule: Rule, partitions: int
 ) -> Iterator[tuple[Batches, Observed]]:
-    """Documents of a partition -> members of buckets, by the partition of the bucket."""
+    """Documents of a partition -> MEMBER rows of buckets, by the partition of the bucket."""
     for start in range(0, len(text), _DOCUMENTS_AT_ONCE):
         some = text.slice(start, _DOCUMENTS_AT_ONCE)
         signature = signatures(some, rule.shingle, rule.bands)
@@ -73,37 +73,37 @@ def make_members(
 
 
 def propose_pairs(members: np.ndarray, rule: Rule) -> Iterator[tuple[Batches, Batches, Observed]]:
-    """Members of whole buckets -> what is to be compared.
+    """Members of whole buckets -> pairs to compare.
 
     Yields:
-      PAIR rows by the lower document's partition; ASK rows by the higher document's.
+      PAIR rows by the lower document's partition; ASK rows by the higher document's; counts.
     """
     for pairs, uncompared in find_pairs(members, rule.bands, rule.threshold):
         lower_in = pairs["lower"] >> 32
         asks = np.empty(len(pairs), ASK)
         asks["higher"], asks["to"] = pairs["higher"], lower_in
-        asks = distinct(asks)  # in a hot bucket the higher documents are few
+        asks = distinct(asks)  # a large bucket has few higher documents
         counts = observe(uncompared=uncompared)
         yield batches_by_key(pairs, lower_in), batches_by_key(asks, asks["higher"] >> 32), counts
 
 
-def make_sets(asked: np.ndarray, text: pa.LargeStringArray, rule: Rule) -> Iterator[Batches]:
-    """Documents of a partition -> the sets that were asked for, by the partition that asked.
+def make_sets(requests: np.ndarray, text: pa.LargeStringArray, rule: Rule) -> Iterator[Batches]:
+    """Documents of a partition -> requested sets, by the partition that requested them.
 
     Args:
-      asked: ASK rows, in any order.
-      text: of the partition.
-      rule: of the job.
+      requests: ASK rows, in any order.
+      text: texts of the partition.
+      rule: definition of near-duplicates.
     """
-    asked = distinct(asked)
-    rows = rows_of(asked["higher"])
+    requests = distinct(requests)
+    rows = rows_of(requests["higher"])
     for some in _cut(_lengths(text, rows), _BYTES_AT_ONCE):
         own, number = np.unique(rows[some], return_inverse=True)
         sets = shingle_sets(text.take(pa.array(own)), rule.shingle)
-        higher = asked["higher"][some]
+        higher = requests["higher"][some]
         yield [
             (to, to_batch(higher[chosen], sets.take(number[chosen])))
-            for to, chosen in by_key(np.arange(len(higher)), asked["to"][some].astype(np.int64))
+            for to, chosen in by_key(np.arange(len(higher)), requests["to"][some].astype(np.int64))
         ]
 
 
@@ -112,7 +112,7 @@ def _lengths(text: pa.LargeStringArray, rows: np.ndarray) -> np.ndarray:
 
 
 def _cut(sizes: np.ndarray, limit: int) -> Iterator[slice]:
-    """Slices of things of these sizes, each slice of about `limit`."""
+    """Slices of items with these sizes; each slice has about `limit` in total."""
     starts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // limit, prepend=-1))
     return map(slice, starts.tolist(), [*starts[1:].tolist(), len(sizes)])
 
@@ -123,17 +123,17 @@ def verify_pairs(
     text: pa.LargeStringArray,
     rule: Rule,
 ) -> Iterator[tuple[np.ndarray, Observed]]:
-    """Compares the pairs of a partition's lower documents, a part at a time.
+    """Compares the pairs of a partition's lower documents.
 
     Args:
-      pairs: PAIR rows, as `distinct` gives them.
-      read_sets: gives the places of higher documents and their sets, a part at a time; memory holds
+      pairs: distinct PAIR rows, sorted.
+      read_sets: iterates over places of higher documents and their sets, in parts; memory holds
         one part beside the sets of lower documents.
-      text: of the partition.
-      rule: of the job.
+      text: texts of the partition.
+      rule: definition of near-duplicates.
 
     Yields:
-      EDGE rows of the pairs that are near.
+      EDGE rows of the pairs that are near, in parts; counts.
     """
     rows, lower = np.unique(rows_of(pairs["lower"]), return_inverse=True)
     starts = np.append(np.flatnonzero(np.diff(lower, prepend=-1)), len(pairs))
@@ -141,35 +141,35 @@ def verify_pairs(
         sets = shingle_sets(text.take(pa.array(rows[some])), rule.shingle)
         own = slice(starts[some.start], starts[some.stop])
         order = np.argsort(pairs["higher"][own], kind="stable")
-        due, number = pairs[own][order], lower[own][order] - some.start
+        own_pairs, number = pairs[own][order], lower[own][order] - some.start
         for higher, higher_sets in read_sets():
-            first, stop = (np.searchsorted(due["higher"], higher, side) for side in _SIDES)
+            first, stop = (np.searchsorted(own_pairs["higher"], higher, side) for side in _SIDES)
             others = np.repeat(np.arange(len(higher)), stop - first)
             all_chosen = ranges(first, stop - first)
             for begin in range(0, len(others), _PAIRS_AT_ONCE):
                 chosen = all_chosen[begin : begin + _PAIRS_AT_ONCE]
                 other = others[begin : begin + _PAIRS_AT_ONCE]
-                found = verify(sets, number[chosen], higher_sets, other, rule.threshold)
-                near = due[chosen[found.is_near]]
+                verified = verify(sets, number[chosen], higher_sets, other, rule.threshold)
+                near = own_pairs[chosen[verified.is_near]]
                 edges = np.zeros(len(near), EDGE)
                 edges["higher"], edges["lower"] = near["higher"], near["lower"]
-                edges["similarity"] = found.similarities[found.is_near]
+                edges["similarity"] = verified.similarities[verified.is_near]
                 yield edges, observe(verified=len(near), refuted=len(chosen) - len(near))
 
 
 def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Observed]:
-    """Edges by which documents are removed -> REMOVED rows, by the partition of the document.
+    """Edges of removed documents -> REMOVED rows, by partition; counts clusters by size.
 
-    Clusters are counted by size: {"2 to 3": 10, "4 to 7": 1}.
+    Sizes are counted in ranges: {"2 to 3": 10, "4 to 7": 1}.
 
     Args:
-      edges: EDGE rows, all whose representatives are in one partition.
-      digests: uint8 [n, 16], of the partition.
+      edges: EDGE rows, all with representatives in one partition.
+      digests: uint8 [n, 16], hashes of the documents of that partition.
     """
     removed = np.empty(len(edges), REMOVED)
     removed["row"], removed["similarity"] = rows_of(edges["lower"]), edges["similarity"]
-    named = np.ascontiguousarray(digests[rows_of(edges["higher"])])
-    removed["representative"] = named.view("V16").reshape(-1)
+    representatives = np.ascontiguousarray(digests[rows_of(edges["higher"])])
+    removed["representative"] = representatives.view("V16").reshape(-1)
     sizes = np.unique(edges["higher"], return_counts=True)[1] + 1
     bits, numbers = np.unique(np.frexp(sizes.astype(float))[1], return_counts=True)
     counts = observe(removed=len(edges))
@@ -182,12 +182,12 @@ def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Obser
 
 
 class Cluster(NamedTuple):
-    """A document that stays for others.
+    """A kept document with near-duplicates.
 
     Attributes:
-      removed: near-duplicates of it.
-      document: its hash, 32 hexadecimal digits.
-      excerpt: how it begins.
+      removed: number of its near-duplicates, which were removed.
+      document: hash of the kept document, 32 hexadecimal digits.
+      excerpt: beginning of its text.
     """
 
     removed: int
@@ -196,11 +196,11 @@ class Cluster(NamedTuple):
 
 
 def largest_clusters(edges: np.ndarray, batch: pa.RecordBatch) -> tuple[Cluster, ...]:
-    """The largest clusters of a partition of representatives.
+    """The largest clusters whose representatives are in a partition.
 
     Args:
-      edges: EDGE rows by which documents are removed.
-      batch: the partition.
+      edges: EDGE rows of removed documents.
+      batch: the partition of their representatives.
     """
     places_, removed = np.unique(edges["higher"], return_counts=True)
     rows = rows_of(places_)[np.argsort(-removed, kind="stable")[:_CLUSTERS]]
@@ -212,6 +212,6 @@ def largest_clusters(edges: np.ndarray, batch: pa.RecordBatch) -> tuple[Cluster,
 
 
 def add_clusters(parts: Iterable[tuple[Cluster, ...]]) -> tuple[Cluster, ...]:
-    """The largest clusters of several partitions, the same in any order."""
+    """The largest clusters of several partitions, whatever their order."""
     clusters = (cluster for part in parts for cluster in part)
     return tuple(sorted(clusters, key=lambda one: (-one.removed, one.document))[:_CLUSTERS])

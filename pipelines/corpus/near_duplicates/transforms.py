@@ -1,13 +1,13 @@
-"""The Beam wiring of near-duplicates: staged partitions -> which documents are removed.
+"""The Beam wiring of near-duplicates: staged partitions -> documents to remove.
 
     Sign      partition        -> members of buckets
-    Propose   buckets          -> pairs, and whose sets are needed
+    Propose   buckets          -> pairs, and requests for sets
     Fetch     partition, asks  -> sets of the higher documents of pairs
     Verify    pairs, sets      -> edges: pairs that are near
     Settle    edges            -> edges that are still open, and removed documents
     Name      representatives  -> removed documents, by their partition
 
-The steps' work is in `steps` and `resolve`.
+The logic of the steps is in `steps` and `resolve`.
 """
 
 from abc import ABC
@@ -56,24 +56,24 @@ from pipelines.runners.shuffle_steps import KeyedStep, SendingStep, Wiring, tag_
 from pipelines.storage.store import load
 from pipelines.writers.staging import check_turn
 
-_EDGE_BYTES = 4 << 20  # of edges that are sent together
+_EDGE_BYTES = 4 << 20  # bytes of edges sent together
 
 
 class _Step(KeyedStep[FindJob], ABC):
     REPORT = FindReport
 
     def put_removed(self, edges: np.ndarray) -> None:
-        """Sends removed documents to where their representatives are named."""
+        """Sends removed documents to the partitions of their representatives."""
         self.put(NAMES, batches_by_key(edges, edges["higher"] >> 32))
 
 
 class Sign(SendingStep[FindJob]):
-    """A partition -> members of buckets, and an empty value that lets `Fetch` report it."""
+    """A partition -> members of buckets, and an empty value that makes `Fetch` visit it."""
 
     REPORT = FindReport
 
     def process(self, number: int) -> Iterator:
-        """Signs a part of the documents at a time."""
+        """Signs the documents in parts."""
         job = self._job
         check_turn(job.staging, job.run)
         yield TaggedOutput(tag_of(ASKS), (number, b""))
@@ -87,7 +87,7 @@ class Sign(SendingStep[FindJob]):
 
 
 class Propose(_Step):
-    """The members of some buckets -> pairs, and whose sets are needed."""
+    """The members of some buckets -> pairs, and requests for sets."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Finds pairs."""
@@ -99,7 +99,7 @@ class Propose(_Step):
 
 
 class Fetch(_Step):
-    """What is asked of a partition -> sets, by the partition that compares them."""
+    """Requests to a partition -> sets, by the partition that compares them."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Makes the sets."""
@@ -110,19 +110,19 @@ class Fetch(_Step):
                 yield
 
     def count_markers(self, key: int, number: int) -> None:
-        """Reports that the partition was reached."""
+        """Reports that the partition was visited."""
         block = self._job.blocks + self._job.partitions + key
         self.report(deliveries=Deliveries(blocks=(block,) * number))
 
 
 class Verify(SendingStep[FindJob]):
-    """Pairs, and the sets of their higher documents -> edges, to where they are decided."""
+    """Pairs, and the sets of their higher documents -> edges, by the partition that decides."""
 
     REPORT = FindReport
 
     def process(self, keyed: tuple[int, Any]) -> Iterator:
         """Compares sets; memory holds the pairs, and one value with sets at a time."""
-        job, (key, values), have_sets = self._job, keyed, []
+        job, (key, values), with_sets = self._job, keyed, []
         check_turn(job.staging, job.run)
 
         def read_pairs() -> Iterator[np.ndarray]:
@@ -131,12 +131,12 @@ class Verify(SendingStep[FindJob]):
                 self.report(deliveries=Deliveries(received=received))
                 batch = from_stream(stream)
                 if sets_of(batch):
-                    have_sets.append(value)
+                    with_sets.append(value)
                 else:
                     yield of_batch(batch, PAIR)
 
         def read_sets() -> Iterator[tuple[np.ndarray, Ragged]]:
-            return filter(None, (sets_of(from_stream(load(value))) for value in have_sets))
+            return filter(None, (sets_of(from_stream(load(value))) for value in with_sets))
 
         pairs = all_distinct(read_pairs(), PAIR)
         text = read_partition(job.scratch, key)["text"]
@@ -146,22 +146,22 @@ class Verify(SendingStep[FindJob]):
             if job.rounds:
                 edges, to = first_messages(edges)
             self.put(ROUNDS, batches_by_key(edges, to))
-            if self._outboxes[ROUNDS].bytes > _EDGE_BYTES:  # not a file for each value with sets
+            if self._outboxes[ROUNDS].bytes > _EDGE_BYTES:  # fewer and larger shuffle files
                 yield from self.send()
 
 
 class Settle(_Step):
-    """Edges of a partition's documents -> those that are still open, and who is removed."""
+    """Edges of a partition's documents -> those that are still open, and removed documents."""
 
     def __init__(self, job: FindJob, number: int):
-        """`number` is that of the round, from 1 on."""
+        """`number` is the number of the round, from 1."""
         super().__init__(job, ROUNDS + number - 1)
         self._number = number
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Decides what can be decided here."""
+        """Decides the documents that the messages suffice for."""
         messages, to, removed = settle(take_rows(streams, EDGE))
-        if self._number == self._job.rounds:  # the rest is decided in one place
+        if self._number == self._job.rounds:  # a single worker decides the rest
             to = np.zeros_like(to)
         self.put(ROUNDS + self._number, batches_by_key(messages, to))
         self.put_removed(removed)
@@ -169,7 +169,7 @@ class Settle(_Step):
 
 
 class Resolve(_Step):
-    """All edges that are still open -> who is removed."""
+    """All edges that are still open -> removed documents."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Decides the rest."""
@@ -178,10 +178,10 @@ class Resolve(_Step):
 
 
 class Name(_Step):
-    """Edges by which documents are removed -> those documents, each with its representative."""
+    """Edges of removed documents -> removed documents, each with its representative."""
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Looks up hashes of representatives, and counts clusters."""
+        """Looks up the hashes of representatives, and counts clusters."""
         batch = read_partition(self._job.scratch, key)
         edges = take_rows(streams, EDGE)
         removed, counts = name_removed(edges, digests_of(batch))
@@ -191,18 +191,18 @@ class Name(_Step):
 
 
 class FindNear(beam.PTransform):
-    """Numbers of staged partitions -> the documents that are removed, and reports."""
+    """Numbers of staged partitions -> removed documents, and reports."""
 
     def __init__(self, job: FindJob):
         super().__init__()
         self._job = job
 
-    def expand(self, numbers: PCollection):  # a dict, which as a hint Beam would warn of
+    def expand(self, numbers: PCollection):  # no return type: Beam warns about dict
         """Wires the steps.
 
         Returns:
-          `removed`: (partition, REMOVED rows), to be received as of the shuffle REMOVALS;
-          `reports`: (ALL, FindReport).
+          `removed`: (partition, REMOVED rows) of the shuffle REMOVALS; `reports`: (ALL,
+          FindReport).
         """
         job, named = self._job, []
         wiring = Wiring(job.shuffle_by)

@@ -1,1 +1,1 @@
-"""Rules by which documents are dropped, edited or described: a file a family, behind one table."""
+"""Rules that filter, edit or describe documents: one file for each rule group."""

@@ -1,4 +1,4 @@
-"""Applies rules to documents, one after the other."""
+"""Applies rules to documents, in order."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,16 +14,16 @@ from schemas.drops import Observed, add_observed
 
 @dataclass(frozen=True)
 class Applied:
-    """What rules made of documents.
+    """Documents after all rules.
 
     Attributes:
-      left: int64, which documents are kept.
-      columns: of these, edited.
-      reasons: why others are dropped, each for the first reason found.
-      observed: what was counted besides, see `Judged`; with `edited`, the number of documents that
-        were edited and kept, and `edited_bytes`, which they lost, by rule.
-      hits: as `Judged` has them.
-      measured: of dropped documents, what was measured and the limit, where a rule has both.
+      left: int64, numbers of the kept documents.
+      columns: columns of the kept documents, edited.
+      reasons: number -> reason of each dropped document.
+      observed: further counts, see `Judged`; `edited` has the number of documents that a rule
+        edited and kept, `edited_bytes` the bytes that they lost.
+      hits: see `Judged`.
+      measured: number -> measured value and limit of dropped documents, if the rule has them.
     """
 
     left: np.ndarray
@@ -35,11 +35,11 @@ class Applied:
 
 
 def apply_rules(columns: pa.RecordBatch, rules: tuple[Rule, ...]) -> Applied:
-    """Asks one rule after the other about the documents that those before it keep.
+    """Applies each rule to the documents that the rules before it keep.
 
     Args:
-      columns: of all roles, the text first.
-      rules: in their order.
+      columns: columns of all roles, the text first.
+      rules: rules in the order in which they run.
     """
     left, text = np.arange(len(columns)), columns.column(0)
     reasons: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""Documents that hold text of evaluation sets are dropped, or lose it: --decontaminate."""
+"""--decontaminate: drops documents that contain text of evaluation sets, or cuts that text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -17,47 +17,45 @@ _LONGEST = 64  # words of an n-gram
 
 @dataclass(frozen=True)
 class Decontamination(Family):
-    """Text of evaluation sets is kept out."""
+    """Keep text of evaluation sets out of the corpus."""
 
     REASONS = ("contaminated",)
     CAUSES = {
-        "contaminated": "the input may be the evaluation sets themselves, or their n-grams common "
-        "language: see rejects/contamination.jsonl"
+        "contaminated": "the input may include the evaluation sets themselves, or their n-grams "
+        "are common language: see rejects/contamination.jsonl"
     }
 
     decontaminate: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Drop documents that hold text of these: files, as --input names them, or shard sets, of which
-    all splits but train count; may be given more than once."""
+    """Drop documents that contain text of these files or Textmill datasets. Files are named as for
+    --input; all splits of a dataset but train count. May be given more than once."""
     decontaminate_fields: str = ""
-    """Fields of the files that hold text, with commas between them: question,answer. Each is a text
-    of its own. If not given, question of SQuAD's JSON and of sets of questions, else text."""
+    """Fields of the files with text, separated by commas: question,answer. Each field is a text of
+    its own. Default: question for SQuAD's JSON and for datasets of --task=qa, otherwise text."""
     decontaminate_ngram: int = 13
-    """Words that must follow each other alike, whatever their case and what lies between them; of
-    texts that are shorter, all."""
+    """Number of consecutive words that must be equal, whatever their case and punctuation. A
+    shorter text must be contained as a whole."""
     decontaminate_min_words: int = 5
-    """Texts of fewer words are not looked for: they occur by chance."""
+    """Minimum number of words of a text to search for. Shorter texts occur by chance."""
     decontaminate_share: float = 0.0
-    """Share of a text's n-grams that a document must hold; any one of them where it is 0."""
+    """Minimum share of a text's n-grams that a document must contain; 0 for any one n-gram."""
     decontaminate_max_documents: int = 10
-    """An n-gram that stands in more documents of the input than this is common language and does
-    not count; 0 to count them all, for which the input is not read twice."""
+    """Ignore n-grams in more documents of the input than this, as common language. 0 counts all
+    n-grams and saves reading the input a second time."""
     decontaminate_unit: Unit = "document"
-    """What is left out: the document; or the paragraph (between blank lines) or the line, and the
-    document only if nothing else is in it."""
-    # Where a run has put the n-grams: no flag, and not in the file that repeats the run.
+    """Unit to drop: the document, the paragraph (between blank lines) or the line with the text. A
+    document with no other unit is dropped."""
+    # Path of the staged n-grams: no flag, and not in the file that repeats the run.
     index: tyro.conf.Suppress[tyro.conf.Fixed[str | None]] = None
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot be meant."""
+        """Rejects impossible values."""
         if "" in self.decontaminate:
-            raise UsageError("--decontaminate is empty: give a file or a shard set")
+            raise UsageError("--decontaminate is empty: give a file or a dataset")
         for flag in fields(self) if not self.decontaminate else ():
             if getattr(self, flag.name) != flag.default:
-                raise UsageError(
-                    f"--{flag.name} says nothing without --decontaminate=FILES_OR_SETS"
-                )
+                raise UsageError(f"--{flag.name} needs --decontaminate=FILES_OR_DATASETS")
         ngram, least = self.decontaminate_ngram, self.decontaminate_min_words
-        for name, is_right, due in (
+        for name, is_right, expected in (
             ("unit", self.decontaminate_unit in _UNITS, f"one of {', '.join(_UNITS)}"),
             ("ngram", 1 <= ngram <= _LONGEST, f"from 1 to {_LONGEST} words"),
             (
@@ -70,23 +68,23 @@ class Decontamination(Family):
             (
                 "fields",
                 all(self.fields()) or not self.decontaminate_fields,
-                "names with commas between them",
+                "names separated by commas",
             ),
         ):
             if not is_right:
                 name = f"decontaminate_{name}"
-                raise UsageError(f"--{name}={getattr(self, name)}: {due}")
+                raise UsageError(f"--{name}={getattr(self, name)}: give {expected}")
 
     def fields(self) -> tuple[str, ...]:
-        """Of --decontaminate_fields; () where it is not given."""
-        given = self.decontaminate_fields
-        return tuple(field.strip() for field in given.split(",")) if given else ()
+        """The names in --decontaminate_fields; () if the flag is not set."""
+        flag = self.decontaminate_fields
+        return tuple(field.strip() for field in flag.split(",")) if flag else ()
 
     def parameters(self) -> dict[str, Any]:
-        """What decides; of targets their content and not their names.
+        """Values for fingerprints; targets count by content, not by name.
 
         Raises:
-          DataError: there are no such files.
+          DataError: a target does not exist.
         """
         if not self.decontaminate:
             return {}
@@ -95,13 +93,13 @@ class Decontamination(Family):
         return {**decides, "decontaminate_sha256": [file.sha256 for file in files]}
 
     def make_rules(self) -> Iterator[Rule]:
-        """One rule; it drops documents, or cuts out what is found.
+        """One rule, which drops documents or cuts units.
 
         Raises:
-          DataError: this machine does not see the n-grams.
+          DataError: this machine cannot read the n-grams.
         """
         if self.decontaminate:
-            # Loads compiled loops, which --help does without.
+            # Imports compiled loops, which --help does not need.
             from pipelines.corpus.decontamination.finders import judge_texts, load_finder
 
             finder, unit = load_finder(self.index), self.decontaminate_unit

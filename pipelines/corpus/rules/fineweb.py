@@ -1,4 +1,4 @@
-"""FineWeb's own rules of quality (Penedo et al. 2024, section 3.6), beside Gopher's and C4's."""
+"""FineWeb's own quality rules (Penedo et al. 2024), which it adds to Gopher's and C4's."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,33 +18,32 @@ _SHORT_LINE = 30
 
 @dataclass(frozen=True)
 class FineWeb(Family):
-    """FineWeb's own rules for English (Penedo et al. 2024); --quality=fineweb asks for all."""
+    """FineWeb's rules for English (Penedo et al. 2024); --quality=fineweb turns all of them on."""
 
     CAUSES = {
         "min_line_ends": "lines are wrapped at a fixed width, or are titles and lists: the rule "
-        "takes a line for a paragraph",
+        "treats each line as a paragraph",
         "max_short_lines": "the text is lists or verse, or its lines are wrapped at a small width",
         "max_newlines": "the text is lists or verse, or its lines are wrapped at a small width",
     }
 
     fineweb_min_line_ends: float | None = paper(0.12)
-    """Drop documents of which a smaller share of lines ends a sentence (0.12)."""
+    """Minimum share of lines that end a sentence."""
     fineweb_max_short_lines: float | None = paper(0.67)
-    """Drop documents of which a larger share of lines is short (0.67)."""
+    """Maximum share of short lines."""
     fineweb_short_line: int | None = paper(_SHORT_LINE)
-    """Characters of a short line, at most (30)."""
+    """Maximum number of characters of a short line."""
     fineweb_max_repeated_line_chars: float | None = paper(0.01)
-    """Drop documents of which a larger share of characters is in lines that were there before
-    (0.01)."""
+    """Maximum share of characters in repeated lines."""
     fineweb_max_newlines: float | None = paper(0.3)
-    """Drop documents with more newlines a word: lists (0.3)."""
+    """Maximum number of newlines per word. Lists have more."""
 
     def __post_init__(self) -> None:
-        """Refuses numbers that cannot be meant."""
+        """Rejects impossible numbers."""
         check_numbers(self)
 
     def make_rules(self) -> Iterator[Rule]:
-        """One rule with all the limits that are asked for."""
+        """One rule with all the limits that are set."""
         limits = self.parameters()
         short = limits.pop("fineweb_short_line", _SHORT_LINE)
         if limits:
@@ -52,7 +51,7 @@ class FineWeb(Family):
 
 
 def measure(words: Words, limits: Limits, short: int) -> Mapping[str, np.ndarray]:
-    """What FineWeb's rules look at, by the names of their flags; blank lines are none."""
+    """Values that FineWeb's rules limit, by flag; blank lines do not count as lines."""
     spans, offsets, counts = measure_lines(words.data, words.bounds, character_table(), short)
     ends, short_lines, newlines, characters = counts
     lines = np.maximum(np.diff(offsets), 1)

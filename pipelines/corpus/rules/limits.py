@@ -1,4 +1,4 @@
-"""Rules that compare a measure of a document with a number, each given by a flag. Pure."""
+"""Rules that compare a measured value of a document with the limit of a flag. Pure."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,10 +14,10 @@ Measure = Callable[[Words, Limits], Mapping[str, np.ndarray]]
 
 
 def ngram_limits(name: str, value: str | None) -> Limits:
-    """Limits by n: "2:0.2,3:0.18" of gopher_max_top_ngrams gives gopher_max_top_2_grams: 0.2, ...
+    """Limits for each n: gopher_max_top_ngrams "2:0.2,3:0.18" -> gopher_max_top_2_grams: 0.2, ...
 
     Raises:
-      UsageError: it is not of this form.
+      UsageError: it has another form.
     """
     limits: dict[int, float] = {}
     for part in value.split(",") if value else ():
@@ -28,20 +28,20 @@ def ngram_limits(name: str, value: str | None) -> Limits:
                 raise ValueError(part)
         except ValueError as error:
             raise UsageError(
-                f"--{name}={value}: {part!r} is not WORDS:SHARE, as in 2:0.2, with 2 to 99 words "
-                "and a share from 0 to 1"
+                f"--{name}={value}: {part!r} is not WORDS:SHARE; give 2 to 99 words and a share "
+                "from 0 to 1, such as 2:0.2"
             ) from error
     form = name.replace("_ngrams", "_{}_grams")
     return {form.format(n): share for n, share in sorted(limits.items())}
 
 
 def rule_of(limits: Limits, measure: Measure) -> Rule:
-    """A rule that drops what is below a limit, or above.
+    """Makes a rule that drops documents below a minimum or above a maximum.
 
     Args:
-      limits: flag to number: a measure below gopher_min_words, or above gopher_max_words, drops a
-        document for the reason gopher:min_words or gopher:max_words; the first of them in order.
-      measure: gives numbers by the names of limits, each [D].
+      limits: flag -> limit. A value below gopher_min_words, or above gopher_max_words, drops a
+        document for the reason gopher:min_words or gopher:max_words; the first limit counts.
+      measure: returns the values of D documents for each limit, by name, each [D].
     """
 
     def judge(text: pa.LargeStringArray) -> Judged:

@@ -1,16 +1,15 @@
-"""Personal data becomes placeholders: <email>, <ip> and, where asked, <phone>.
+"""--pii: replaces personal data with the placeholders <email>, <ip> and <phone>.
 
-As datatrove's PIIFormatter and Dolma's taggers do for FineWeb and Dolma, addresses are found by
-their form. A placeholder is no address, so that a model learns none; datatrove puts other addresses
-in their place. What is found:
-  - e-mail addresses: letters, digits and signs, @, and a domain with a dot that ends in letters;
-  - IPv4 and IPv6 addresses that are public (`ipaddress.is_global`): 192.168.0.1 and versions with
-    more parts (1.2.3.4.5) stay;
-  - with --pii_phones, numbers with a plus and 8 to 15 digits, and those of North America with
-    separators: (212) 555-0123. Numbers of other forms cannot be told from dates and prices.
+Addresses are found by their form, as by datatrove's PIIFormatter (FineWeb) and Dolma's taggers.
+datatrove puts other addresses in their place; a placeholder keeps a model from learning any.
+  - E-mail addresses: letters, digits and symbols, @, and a domain with a dot that ends in letters.
+  - Public IPv4 and IPv6 addresses (`ipaddress.is_global`). 192.168.0.1 is kept, and so are version
+    numbers with more parts (1.2.3.4.5).
+  - Phone numbers, with --pii_phones: a plus and 8 to 15 digits, or North American numbers with
+    separators: (212) 555-0123. Other forms look like dates and prices.
 
-Arrow finds the documents that may have any, at the speed of RE2; Python's expressions look at these
-alone. They take linear time: a run of letters is begun once, and parts have the lengths of RFCs.
+RE2 in Arrow finds documents that may have some, and Python's `re` edits only these. Its patterns
+take linear time: none starts twice in a run of letters, and parts are as short as RFCs allow.
 """
 
 import ipaddress
@@ -34,7 +33,7 @@ _EMAIL = (
     rf"(?<!{_LOCAL})[.'`]*+(?P<email>(?>{_LOCAL}+)(?<!\.)@"
     rf"(?:{_LABEL}\.)+[A-Za-z]{{2,63}}(?![A-Za-z0-9]))"
 )
-_NO_EMAIL = rf"(?!{_LOCAL}{{0,64}}@)"  # of which the end of an IP address may be the beginning
+_NO_EMAIL = rf"(?!{_LOCAL}{{0,64}}@)"  # the end of an IP address may begin an e-mail address
 _IP = (
     rf"(?<![\w.])(?P<ip>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?!\w|\.\d){_NO_EMAIL}"
     r"|(?<![\w:])(?P<ipv6>[0-9a-fA-F]{1,4}:[0-9a-fA-F:]{1,36}[0-9a-fA-F])(?!\w|:\w)" + _NO_EMAIL
@@ -43,28 +42,29 @@ _PHONE = (
     r"(?<![\d+])(?P<phone>\+\d(?:[ ().-]{0,2}\d){7,14}|(?:\+?1[ .-]?)?"
     r"(?:\([2-9]\d\d\)[ .-]?|[2-9]\d\d[.-]|[2-9]\d\d )[2-9]\d\d[ .-]\d{4})(?![\d-])"
 )
-_IPV6 = ipaddress.ip_network("2000::/3")  # all of it that is given to anybody
-# What a document has that may have any, as RE2 finds it.
+_IPV6 = ipaddress.ip_network("2000::/3")  # all public unicast addresses
+# Patterns for RE2 that match any document with personal data.
 _TRACES = r"@|\d\.\d{1,3}\.\d{1,3}\.\d|:[0-9a-fA-F]{0,4}:"
 _PHONE_TRACES = r"\+\d|\d{3}\)?[ .-]{0,2}\d{3}[ .-]\d{4}"
 
 
 @dataclass(frozen=True)
 class Pii(Family):
-    """Personal data that can be found by its form; for any language."""
+    """Replace personal data with placeholders, in any language."""
 
     pii: Literal["keep", "replace"] = "keep"
-    """replace puts <email> for e-mail addresses and <ip> for public IP addresses."""
+    """Whether to replace e-mail addresses with <email> and public IP addresses with <ip>."""
     pii_phones: bool = False
-    """Put <phone> for phone numbers, too: those with a plus, and North American ones."""
+    """Replace phone numbers with <phone>: those with a plus, and North American ones. Needs
+    --pii=replace."""
 
     def __post_init__(self) -> None:
-        """Refuses a flag that does nothing."""
+        """Rejects --pii_phones without --pii=replace."""
         if self.pii_phones and self.pii != "replace":
-            raise UsageError("--pii_phones is of --pii=replace: give that too")
+            raise UsageError("--pii_phones needs --pii=replace")
 
     def parameters(self) -> dict[str, Any]:
-        """Both flags, where they do something."""
+        """Both flags; {} if personal data is kept."""
         return vars(self) if self.pii == "replace" else {}
 
     def make_rules(self) -> Iterator[Rule]:
@@ -74,14 +74,14 @@ class Pii(Family):
 
 
 def judge(text: pa.LargeStringArray, phones: bool) -> Judged:
-    """Puts placeholders into documents, and counts them by kind."""
+    """Replaces personal data with placeholders, and counts these by kind."""
     pattern = re.compile("|".join((_EMAIL, _IP, _PHONE)[: 2 + phones]), re.A)
     traces = f"{_TRACES}|{_PHONE_TRACES}" if phones else _TRACES
     counts: Counter[str] = Counter()
 
-    def replace(found: re.Match[str]) -> str:
-        kind, value = found.lastgroup or "", found[0]
-        begin = found.start(kind) - found.start()
+    def replace(match: re.Match[str]) -> str:
+        kind, value = match.lastgroup or "", match[0]
+        begin = match.start(kind) - match.start()
         if kind.startswith("ip"):
             kind = "ip"
             if not _is_public(value[begin:]):
@@ -89,7 +89,6 @@ def judge(text: pa.LargeStringArray, phones: bool) -> Judged:
         counts[kind] += 1
         return f"{value[:begin]}<{kind}>"
 
-    # pyright: ignore comments: Arrow's compute functions are made when it is imported.
     mask = pc.match_substring_regex(text, pattern=traces)
     suspects = text.filter(mask).to_pylist()
     edited = [pattern.sub(replace, document) for document in suspects]

@@ -1,10 +1,10 @@
-"""What a family of rules is, what a rule is, and what it makes of many documents at once.
+"""The interface of rules: rule groups (`Family`), rules, and verdicts on many documents at once.
 
-A family is one file here and one row of the table, `pipelines.corpus.filters.Filters`. The file has
-a frozen dataclass of flags, a `Family`: its docstring and those of its fields are the help; it
-checks values when it is made, and makes the rules that they ask for. What a rule needs beside its
-flags (a model, a table of n-grams) it loads when it is made, once a process. The reason of a
-dropped document is `family:rule`, with the name of the row: `gopher:min_words`.
+A rule group is one file in this folder and one field of `pipelines.corpus.filters.Filters`. The
+file defines a frozen dataclass of flags, a `Family`. Its docstring and those of its fields are the
+help text. It checks its values when it is created, and makes the rules that they turn on; a rule
+loads its model or table then, once a process. The reason of a dropped document is `group:rule`,
+with the name of the field: `gopher:min_words`.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,15 +21,14 @@ from schemas.errors import UsageError
 
 @dataclass(frozen=True)
 class Judged:
-    """What a rule says of n documents.
+    """The verdicts of a rule on n documents.
 
     Attributes:
-      reason: bool or integer [n]: 0 for a document that is kept, i for one that is dropped for the
-        rule's reason i, the first of which is 1.
-      text: the documents as the rules after this one see them, and as they are kept; None where
-        they stay as they are.
-      observed: what is counted besides, section to key to number: {"language": {"nb": 3}}.
-      hits: numbers of documents with what they have in common with evaluation texts.
+      reason: bool or integer [n]; 0 keeps a document, i drops it for the i-th reason of the rule,
+        counted from 1.
+      text: large_string [n], the edited texts; None if the rule does not edit.
+      observed: further counts, section -> key -> number: {"language": {"nb": 3}}.
+      hits: (number of the document, overlap with an evaluation text).
       measured: [n], the number or word by which each document was judged.
     """
 
@@ -42,15 +41,16 @@ class Judged:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule as flags ask for it.
+    """A rule with the values of its flags.
 
     Attributes:
-      reasons: for which it drops documents.
-      judge: judges documents: given their texts, and then a column for each of `roles`.
-      edits: what edited documents are counted under, {"edited": {"c4": 30}}, where it edits texts;
-        "" if it does not. The reason of those that an edit leaves without text is the first.
-      limits: of each reason, what the measured value is compared with; none where there is none.
-      roles: of a document that it judges by besides its text, such as url.
+      reasons: reasons for which it drops documents. A document left empty by an edit is dropped
+        for the first.
+      judge: called with the texts of documents and a column for each of `roles`; returns verdicts.
+      edits: name under which edited documents are counted, {"edited": {"c4": 30}}; "" if the rule
+        does not edit.
+      limits: the limit of each reason, to which measured values are compared; () without limits.
+      roles: fields besides the text that it judges by, such as url.
     """
 
     reasons: tuple[str, ...]
@@ -61,55 +61,55 @@ class Rule:
 
 
 class Family:
-    """Flags of a family of rules.
+    """The flags of a rule group.
 
     Attributes:
-      CAUSES: why a reason may take more than half of all documents, in words that say what to do;
-        of "", why edits may take more than half of the text.
-      REASONS: for which it drops documents, where these do not begin with the family's name.
+      CAUSES: reason -> likely cause and remedy, if it drops more than half of all documents; the
+        key "" is for edits that remove more than half of the text.
+      REASONS: its reasons that do not begin with the name of the group.
     """
 
     CAUSES: ClassVar[dict[str, str]] = {}
     REASONS: ClassVar[tuple[str, ...]] = ()
 
     def make_rules(self) -> Iterator[Rule]:
-        """The rules that the flags ask for.
+        """The rules that the flags turn on.
 
         Raises:
-          UsageError: what a rule needs is missing here.
+          UsageError: a model or list that a rule needs is not available on this machine.
         """
         raise NotImplementedError
 
     def roles(self) -> dict[str, str]:
-        """The roles of documents that the rules need besides the text, and the flags that do."""
+        """Fields that the rules need besides the text -> the flag that needs each."""
         return {}
 
     def parameters(self) -> dict[str, Any]:
-        """What decides, by flag, for the fingerprint; without flags that are None."""
+        """Values that decide the result, by flag, for fingerprints; without flags that are None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def of_paper(self) -> Self:
-        """The same, with the numbers of the family's paper where a flag is not given."""
-        given = self.parameters()
-        return replace(self, **{**papers_numbers(type(self)), **given})  # pyright: ignore
+        """A copy with the numbers of the paper for flags that are not set."""
+        own = self.parameters()
+        return replace(self, **{**papers_numbers(type(self)), **own})  # pyright: ignore
 
 
 def paper(value: Any) -> Any:
-    """A flag that is None if it is not given, and has this value in the family's paper."""
+    """A flag that is None by default, and has this value in the paper of its group."""
     return field(default=None, metadata={"paper": value, "default": f"{value} with --quality"})
 
 
 def papers_numbers(family: type) -> dict[str, Any]:
-    """The flags of a family with the numbers of its paper; {} where there is none."""
+    """The flags of a rule group with the numbers of its paper; {} without a paper."""
     return {f.name: f.metadata["paper"] for f in fields(family) if "paper" in f.metadata}
 
 
 def check_numbers(flags: Any) -> None:
-    """Refuses numbers below 0, and what is no number.
+    """Checks that numbers are finite and not negative.
 
     Raises:
       UsageError: names the flag.
     """
     for name, value in vars(flags).items():
         if isinstance(value, int | float) and not 0 <= value < float("inf"):
-            raise UsageError(f"--{name}={value}: a number from 0 on")
+            raise UsageError(f"--{name}={value}: give a number of at least 0")

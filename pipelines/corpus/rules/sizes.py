@@ -1,12 +1,11 @@
-"""Rules of size and of plain repetition: --min_chars to --max_repetition.
+"""Rules of size and repetition for any language: --min_chars to --max_repetition.
 
-How much of a document repeats itself is the larger of two measures of Gopher's quality filter (Rae
-et al., "Scaling Language Models", 2021, arXiv:2112.11446, table A1), which drops a document above
-0.20 of either:
-  - the share of characters in lines that stood in the document before,
-  - the share of characters in the most frequent pair of words that follow each other.
-What is between words, or between lines, is not counted. A pair that occurs once is no repetition,
-and of pairs that are equally frequent the longest counts.
+The repetition of a document is the larger of two shares from Gopher's quality filter (Rae et al.,
+"Scaling Language Models", 2021, arXiv:2112.11446), which drops a document above 0.20 of either:
+  - the share of characters in repeated lines,
+  - the share of characters in the most frequent pair of consecutive words.
+Characters between words or lines do not count. A pair that occurs once is no repetition; of equally
+frequent pairs the longest counts.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,47 +20,47 @@ from pipelines.host.arrow import pc
 from pipelines.rows.text_bytes import slices, utf8_bytes
 from schemas.errors import UsageError
 
-_SLICE_BYTES = 2 << 20  # documents looked at together: the tables take many times their text
+_SLICE_BYTES = 2 << 20  # bytes of text judged together: the tables take many times as much
 _NEWLINE = 10
 
 
 @dataclass(frozen=True)
 class Sizes(Family):
-    """Sizes of documents, and how much of one is repetition; for any language."""
+    """Limit the size and repetition of documents, in any language."""
 
     REASONS = ("min_chars", "max_chars", "min_words", "max_repetition")
     CAUSES = {
         "min_chars": "documents are short; --document=line makes one of each line of a text file",
-        "min_words": "documents are short, or of a script without spaces, where white space parts "
-        "clauses: use --min_chars there",
+        "min_words": "documents are short, or in a script that has no spaces between words: use "
+        "--min_chars there",
     }
 
     min_chars: int = 0
-    """Drop documents of fewer characters."""
+    """Minimum number of characters of a document."""
     max_chars: int = 0
-    """Drop documents of more characters; 0 for any number."""
+    """Maximum number of characters of a document; 0 for no limit."""
     min_words: int = 0
-    """Drop documents of fewer words, as white space separates them."""
+    """Minimum number of words between white space of a document."""
     max_repetition: float = 1.0
-    """Drop documents of which a larger share is repeated lines or their most frequent pair of
-    words; Gopher's limit is 0.2."""
+    """Maximum share of characters in repeated lines, or in the most frequent pair of words.
+    Gopher's limit is 0.2."""
 
     def __post_init__(self) -> None:
-        """Refuses numbers that cannot be meant."""
+        """Rejects impossible numbers."""
         check_numbers(self)
         if 0 < self.max_chars < self.min_chars:
             raise UsageError(
-                f"--max_chars={self.max_chars} is below --min_chars={self.min_chars}: no document "
-                "could be kept"
+                f"--max_chars={self.max_chars} is below --min_chars={self.min_chars}, which would "
+                "drop every document"
             )
         if self.max_repetition > 1:
             raise UsageError(
-                f"--max_repetition={self.max_repetition}: a share from 0 to 1; Gopher's limit is "
-                "0.2, and 1 keeps all"
+                f"--max_repetition={self.max_repetition}: give a share from 0 to 1; Gopher's limit "
+                "is 0.2, and 1 keeps all documents"
             )
 
     def make_rules(self) -> Iterator[Rule]:
-        """A rule for each flag; those that drop nothing give none."""
+        """A rule for each flag that is set."""
         if self.min_chars:
             yield _rule("min_chars", _count_chars, np.less, self.min_chars)
         if self.max_chars:
@@ -103,12 +102,12 @@ def _of_slice(text: pa.LargeStringArray) -> np.ndarray:
 
 
 def _repeated_lines(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """float64 [n]: share of the characters that stand in lines which were there before."""
+    """float64 [n]: share of characters in repeated lines."""
     starts, stops = spans(data == _NEWLINE, bounds)
     document = np.searchsorted(bounds, starts, side="right") - 1
     line, characters = _name_spans(data, starts, stops)
     seen = _number_by_appearance(document * (line.max(initial=0) + 1) + line)
-    # Numbers are given in order of first appearance: one that is not above all before is a repeat.
+    # Numbers are in order of first appearance: one that is not above all before is a repeat.
     repeats = seen <= np.concatenate([[-1], np.maximum.accumulate(seen)[:-1]])[: len(seen)]
     return _share(
         np.bincount(document, characters * repeats, len(bounds) - 1),
@@ -117,13 +116,13 @@ def _repeated_lines(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 
 def _most_frequent_pair(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """float64 [n]: share of the characters that the most frequent pair of words covers."""
+    """float64 [n]: share of characters in the most frequent pair of words."""
     starts, stops = word_spans(data, bounds)
     document = np.searchsorted(bounds, starts, side="right") - 1
     word, characters = _name_spans(data, starts, stops)
     follows = np.flatnonzero(document[1:] == document[:-1])
     within, covered = document[follows], characters[follows] + characters[follows + 1]
-    # Below 2**63: of 2 MB, less than 2**20 words in less than 2**20 documents of two words.
+    # Below 2**63: 2 MB have less than 2**20 words, in less than 2**20 documents of two words.
     words = word.max(initial=0) + 1
     number = _number_by_appearance((within * words + word[follows]) * words + word[follows + 1])
     count = np.bincount(number)[number] if len(number) else number
@@ -139,10 +138,10 @@ def _most_frequent_pair(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 def _name_spans(
     data: np.ndarray, starts: np.ndarray, stops: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Equal spans get equal numbers: int64 [spans], and the characters of each."""
+    """int64 [spans] each: a number, equal for equal spans, and the number of characters."""
     if not len(starts):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    # Spans and what lies between, so that the offsets tile the data and no byte is copied.
+    # Spans and the gaps between them tile the data, so that no byte is copied.
     tiles = np.stack([starts, stops], axis=1).ravel()
     spans = pa.LargeStringArray.from_buffers(
         len(tiles) - 1, pa.py_buffer(tiles), pa.py_buffer(np.ascontiguousarray(data))
@@ -153,7 +152,7 @@ def _name_spans(
 
 
 def _number_by_appearance(keys: np.ndarray) -> np.ndarray:
-    """[7, 3, 7] -> [0, 1, 0]: numbers in order of first appearance; by hash, with no sort."""
+    """[7, 3, 7] -> [0, 1, 0]: numbers keys in order of first appearance."""
     return pa.array(keys).dictionary_encode().indices.to_numpy().astype(np.int64)
 
 

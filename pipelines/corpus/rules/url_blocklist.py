@@ -1,11 +1,13 @@
-"""Documents are dropped by their address: --url_blocklist.
+"""--url_blocklist: drops documents by their URL.
 
-A list has an entry a line; lines that begin with # are comments. What an entry is, its form says:
-  - `example.com`, with a dot: the host and all below it, www.example.com too;
-  - `example.com/forum`, with a slash: addresses that begin so, up to the end of a part;
-  - `casino`, with neither: addresses with this word, letters and digits between other characters.
-Case, the scheme, `www.`, the user and the port do not count. UT1's lists of domains and addresses,
-which FineWeb was made with, are of this form.
+A list has one entry in each line; lines that begin with # are comments. The form of an entry
+decides what it matches:
+  - `example.com`, with a dot: the host and its subdomains, such as www.example.com;
+  - `example.com/forum`, with a slash: URLs that begin with it, up to the end of a path component;
+  - `casino`, with neither: URLs that contain this word between other characters than letters and
+    digits.
+Case, the scheme, `www.`, the user and the port do not count. UT1's lists, which FineWeb was built
+with, have this form.
 """
 
 import hashlib
@@ -33,21 +35,22 @@ _ENDS = re.compile(r"[/?#&]|$")
 
 @dataclass(frozen=True)
 class UrlBlocklist(Family):
-    """Documents are dropped by their address, before anything else is looked at."""
+    """Drop documents by their URL, before all other rules."""
 
     url_blocklist: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Drop documents by their url: files with a domain (example.com), the beginning of an address
-    (example.com/forum) or a word (casino) in each line; may be given more than once."""
+    """Files that list URLs to drop; needs --keep_fields=url. Each line has a domain
+    (example.com), the beginning of a URL (example.com/forum) or a word (casino). May be given more
+    than once."""
 
     def roles(self) -> dict[str, str]:
-        """The address."""
+        """The field url."""
         return {"url": f"--url_blocklist={self.url_blocklist[0]}"} if self.url_blocklist else {}
 
     def parameters(self) -> dict[str, Any]:
         """The sha256 of all entries.
 
         Raises:
-          UsageError: a file is not there, or has no entry.
+          UsageError: a file is missing or has no entry.
         """
         if not self.url_blocklist:
             return {}
@@ -55,7 +58,7 @@ class UrlBlocklist(Family):
         return {"url_blocklist_sha256": hashlib.sha256(entries.encode()).hexdigest()}
 
     def make_rules(self) -> Iterator[Rule]:
-        """One rule, which judges by the url."""
+        """One rule, which judges by the URL."""
         if self.url_blocklist:
             blocklist = Blocklist.of(self._entries())
             reasons = tuple(f"url_blocklist:{kind}" for kind in _KINDS)
@@ -67,21 +70,21 @@ class UrlBlocklist(Family):
                 lines = store.read(path).decode().splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(
-                    f"--url_blocklist={path} cannot be read here ({error}): give a text file that "
-                    "all workers see"
+                    f"--url_blocklist={path} cannot be read ({error}): give a text file that all "
+                    "workers can read"
                 ) from error
             entries = [entry for line in lines if (entry := line.strip()) and entry[0] != "#"]
             if not entries:
-                raise UsageError(f"--url_blocklist={path} has no entry")
+                raise UsageError(f"--url_blocklist={path} has no entry: give one in each line")
             yield from entries
 
 
 class Blocklist(NamedTuple):
-    """Entries as keys, kind and text: "0example.com", "1example.com/forum", "2casino".
+    """Entries as keys, of kind and text: "0example.com", "1example.com/forum", "2casino".
 
     Attributes:
-      hash: uint64 [n], ascending: 8 bytes an entry, of which UT1 has five million.
-      key: [n], in this order.
+      hash: uint64 [n], hashes of keys, ascending; UT1 has five million entries.
+      key: large_string [n], keys in the order of hashes.
     """
 
     hash: np.ndarray
@@ -89,23 +92,23 @@ class Blocklist(NamedTuple):
 
     @classmethod
     def of(cls, entries: Iterable[str]) -> "Blocklist":
-        """The entries of lists, in any order."""
+        """Makes a blocklist from entries in any order."""
         keys = sorted({_entry_key(entry) for entry in entries})
         hashes = _hash(keys)
         order = np.argsort(hashes, kind="stable")
         return cls(hashes[order], pa.array(keys, pa.large_string()).take(pa.array(order)))
 
     def find(self, keys: list[str]) -> np.ndarray:
-        """Bool: which of the keys are entries."""
+        """Bool [keys]: whether each key is an entry."""
         place = np.minimum(np.searchsorted(self.hash, hashes := _hash(keys)), len(self.hash) - 1)
-        found = self.hash[place] == hashes
-        for number in np.flatnonzero(found).tolist():
-            found[number] = self.key[int(place[number])].as_py() == keys[number]
-        return found
+        is_entry = self.hash[place] == hashes
+        for number in np.flatnonzero(is_entry).tolist():
+            is_entry[number] = self.key[int(place[number])].as_py() == keys[number]
+        return is_entry
 
 
 def judge(url: pa.LargeStringArray, blocklist: Blocklist) -> Judged:
-    """Drops documents whose address has an entry; those without an address are kept."""
+    """Drops documents whose URL matches an entry; documents without a URL are kept."""
     keys, document = [], []
     for number, address in enumerate(url.to_pylist()):
         if address:
@@ -115,7 +118,7 @@ def judge(url: pa.LargeStringArray, blocklist: Blocklist) -> Judged:
     reason = np.zeros(len(url), np.int64)
     measured = np.full(len(url), "", object)
     hits = np.flatnonzero(blocklist.find(keys)) if keys else []
-    for hit in reversed(hits):  # the first of a document stays
+    for hit in reversed(hits):  # the first hit of a document is written last
         reason[document[hit]] = int(keys[hit][0]) + 1
         measured[document[hit]] = keys[hit][1:]
     return Judged(reason, measured=measured)
@@ -126,14 +129,14 @@ def _hash(keys: list[str]) -> np.ndarray:
 
 
 def _parts(address: str) -> tuple[str, str]:
-    """The host without www., and what follows it: "https://WWW.a.com:80/B" -> "a.com", "/B"."""
-    found = _ADDRESS.match(address.strip().lower())
-    host, rest = found.groups() if found else ("", "")
+    """The host without www., and the rest: "https://WWW.a.com:80/B" -> "a.com", "/B"."""
+    match = _ADDRESS.match(address.strip().lower())
+    host, rest = match.groups() if match else ("", "")
     host = host.rstrip(".").removeprefix("www.")
     if not host.isascii():
         try:
             host = host.encode("idna").decode()
-        except UnicodeError:  # no name that could be asked for
+        except UnicodeError:  # no valid host name
             pass
     return host, rest
 
@@ -146,7 +149,7 @@ def _entry_key(entry: str) -> str:
 
 
 def _keys(address: str) -> Iterator[str]:
-    """All entries that an address may have, as keys, by kind."""
+    """All entries that match a URL, as keys, by kind."""
     host, rest = _parts(address)
     labels = host.split(".")
     for first in range(len(labels)):

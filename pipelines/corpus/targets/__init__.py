@@ -1,1 +1,1 @@
-"""Evaluation texts for decontamination: how they are read, and which of their n-grams count."""
+"""Reads evaluation texts for decontamination, and finds which of their n-grams count."""

@@ -1,6 +1,6 @@
-"""What a run does about targets before it reads documents to keep: their n-grams, less the common.
+"""Prepares decontamination before a run: indexes target n-grams, without common language.
 
-N-grams that are common language are found in a job of their own, which reads the input once more.
+A separate job finds the n-grams that are common language; it reads the input once more.
 """
 
 import os
@@ -24,19 +24,19 @@ from schemas.errors import UsageError
 from schemas.manifest import DECONTAMINATION
 from schemas.typed_json import to_json
 
-_SHOWN = 100  # common n-grams
+_SHOWN = 100  # common n-grams shown in decontamination.json
 
 
 @dataclass(frozen=True)
 class TargetReport:
-    """What came of a target (decontamination.json).
+    """Counts of a target (decontamination.json).
 
     Attributes:
-      path: of the file or the set.
-      sha256: of the file, or of the set's manifest.
-      texts: in the chosen fields; of equal ones of all targets one.
-      too_short: of these, that are not looked for.
-      common: of these, of which all n-grams are common.
+      path: path of the file or dataset.
+      sha256: sha256 of the file, or of the dataset's manifest.
+      texts: number of texts in the chosen fields that are not in an earlier target.
+      too_short: number of texts with too few words to search for.
+      common: number of texts whose n-grams are all common language.
     """
 
     path: str
@@ -47,10 +47,10 @@ class TargetReport:
 
 
 def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
-    """Reads the targets in the normal form of documents, and says what is looked for.
+    """Reads the targets in the normal form of documents, and prints how many n-grams they have.
 
     Raises:
-      UsageError: no text is long enough to be looked for; or see `read_targets`.
+      UsageError: all texts are too short to search for; or see `read_targets`.
       DataError: see `read_targets`.
     """
     flags, targets = filters.decontamination, read_targets(filters.decontamination)
@@ -64,14 +64,14 @@ def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
     if texts == short:
         raise UsageError(
             f"--decontaminate={flags.decontaminate[0]}: none of {number_of(texts, 'text')} has "
-            f"{flags.decontaminate_min_words} words, so nothing can be looked for: name other "
+            f"{flags.decontaminate_min_words} words, so there is nothing to search for: name other "
             "--decontaminate_fields, or lower --decontaminate_min_words"
         )
     say(
-        f"decontamination: {number_of(len(index.hash_G), 'n-gram')} of "
+        f"decontamination: searching for {number_of(len(index.hash_G), 'n-gram')} of "
         f"{number_of(texts - short, 'text')}"
-        + f"; {short:,} more of less than {flags.decontaminate_min_words} words are not looked for"
-        * (short > 0)
+        + f"; skipping {number_of(short, 'text')} with fewer than "
+        f"{flags.decontaminate_min_words} words" * (short > 0)
     )
     return index
 
@@ -79,12 +79,12 @@ def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
 def prepare_filters(
     filters: Filters, run: BlockRun, staging: Staging, say: Callable[[str], None]
 ) -> Filters:
-    """The filters of a run with the place of the n-grams to look for, if any are asked for.
+    """Returns the filters of a run with the path of the n-gram index, if --decontaminate is set.
 
-    Leaves the n-grams and DECONTAMINATION in the staging folder, where the run's blocks are.
+    Writes the index and decontamination.json into the staging folder, where the run's blocks are.
 
     Raises:
-      UsageError, DataError: see `find_targets`; or the run that counts n-grams failed.
+      UsageError, DataError: see `find_targets`; or the job that counts n-grams failed.
     """
     flags, folder = filters.decontamination, staging.folder
     if not flags.decontaminate:
@@ -94,8 +94,8 @@ def prepare_filters(
     if limit := flags.decontaminate_max_documents:
         common = _count(filters, run, put_index(index, folder), staging)
         say(
-            f"decontamination: {number_of(len(common), 'n-gram')} of these in more than "
-            f"{limit:,} documents, which do not count"
+            f"decontamination: ignoring {number_of(len(common), 'n-gram')} found in more than "
+            f"{limit:,} documents"
         )
     kept = index.without(common)
     store.write_file(os.path.join(folder, DECONTAMINATION), _report(index, kept, common))

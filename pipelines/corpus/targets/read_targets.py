@@ -1,4 +1,4 @@
-"""The texts of the files and shard sets that --decontaminate names."""
+"""Reads the texts of the files and datasets that --decontaminate names."""
 
 import json
 from collections.abc import Iterator
@@ -20,30 +20,30 @@ from schemas.features import is_training
 from schemas.manifest import EVALUATION, ManifestFile
 from schemas.metadata import SetInfo, read_set
 
-Found = Iterator[tuple[str, int, str]]  # field, number of the record, text
-_ROWS = 1024  # decoded at a time
+Texts = Iterator[tuple[str, int, str]]  # field, number of the record, text
+_ROWS = 1024  # rows decoded at a time
 _TEXT, _QUESTION = ("text",), ("question",)
-_FLAT = ("text", "csv", "tsv")  # formats whose fields hold strings and nothing in which some lie
+_FLAT = ("text", "csv", "tsv")  # formats whose fields are strings, never lists or objects
 
 
 def read_targets(flags: Decontamination) -> Targets:
-    """Reads all texts; of equal ones the first.
+    """Reads all texts; of equal texts the first.
 
     Raises:
-      UsageError: a file has no text in the fields, or a set no split but train.
-      DataError: a file is damaged, or a record is refused.
+      UsageError: a file has no text in the fields, or a dataset no split but train.
+      DataError: a file is damaged, or has a bad record.
     """
     files = target_files(flags.decontaminate)
     places: dict[str, tuple[int, str, int]] = {}
     for number, file in enumerate(files):
-        there = len(places)
+        before = len(places)
         for field, record, text in _texts_of(file, flags.fields()):
             places.setdefault(text, (number, field, record))
-        if len(places) == there and not any(True for _ in _texts_of(file, flags.fields())):
+        if len(places) == before and not any(True for _ in _texts_of(file, flags.fields())):
             raise UsageError(
                 f"--decontaminate={file.path}: no record has text in "
-                f"{' or '.join(flags.fields() or ('text', 'question'))}: name the fields that "
-                "have, --decontaminate_fields=..."
+                f"{' or '.join(flags.fields() or ('text', 'question'))}: name the fields with "
+                "text, --decontaminate_fields=..."
             )
     fields = sorted({field for _, field, _ in places.values()})
     return Targets(
@@ -56,27 +56,26 @@ def read_targets(flags: Decontamination) -> Targets:
     )
 
 
-def _texts_of(file: TargetFile, fields: tuple[str, ...]) -> Found:
+def _texts_of(file: TargetFile, fields: tuple[str, ...]) -> Texts:
     texts = _set_texts if file.is_set else _file_texts
     try:
         yield from texts(file.path, fields)
     except (DataError, UsageError) as error:
-        said = str(error).replace("--input=", "--decontaminate=")
-        raise type(error)(said) from error
+        raise type(error)(str(error).replace("--input=", "--decontaminate=")) from error
 
 
-def _file_texts(path: str, fields: tuple[str, ...]) -> Found:
-    """Strings in fields of a file's records, whatever they lie in: lists, objects."""
+def _file_texts(path: str, fields: tuple[str, ...]) -> Texts:
+    """Strings in fields of a file's records, at any depth of lists and objects."""
     name = _plan(path, "text", "json")[0][0].parts[0].format
     kind = "string" if name in _FLAT else "json"
     for field in _TEXT if name == "text" else fields or (_QUESTION if name == "squad" else _TEXT):
         blocks, source = _plan(path, field, kind)
         record = 0
-        for documents in (found for block in blocks for found in read_block(block, source)):
+        for documents in (piece for block in blocks for piece in read_block(block, source)):
             for reject in documents.rejects:
                 raise DataError(
-                    f"{reject.place}: {reject.reason}, {reject.detail}; mend it, so that no "
-                    "evaluation text is left out unseen"
+                    f"{reject.place}: {reject.reason}, {reject.detail}; correct the record, so "
+                    "that its evaluation text is searched for"
                 )
             for value in documents.text.to_pylist():
                 texts = (value,) if kind == "string" else _strings(json.loads(value))
@@ -90,7 +89,7 @@ def _plan(path: str, field: str, kind: str) -> tuple[list[Block], Source]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All strings inside a value of JSON that say something."""
+    """All strings inside a JSON value that are not blank."""
     if isinstance(value, str):
         if value.strip():
             yield value
@@ -99,23 +98,21 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _set_texts(path: str, fields: tuple[str, ...]) -> Found:
-    """Of a set, what its evaluation.jsonl has in the fields, or its evaluation splits, decoded."""
+def _set_texts(path: str, fields: tuple[str, ...]) -> Texts:
+    """Texts of a dataset: fields of its evaluation.jsonl, or its decoded evaluation splits."""
     info = read_set(path)
     if fields or info.schema.task == "qa":
         if not any(file.path == EVALUATION for file in info.manifest.files):
             raise UsageError(
-                f"--decontaminate={path} has no {EVALUATION}, in which fields would be looked for: "
-                "leave --decontaminate_fields out"
+                f"--decontaminate={path} has no {EVALUATION}, in which --decontaminate_fields are "
+                "looked up: remove that flag"
             )
         with info.borrow(EVALUATION) as local:
             yield from _file_texts(local, fields or _QUESTION)
         return
     splits = [split for split in sorted(info.schema.splits) if not is_training(split)]
     if not splits:
-        raise UsageError(
-            f"--decontaminate={path}: the set has no split but train, so nothing to evaluate on"
-        )
+        raise UsageError(f"--decontaminate={path}: the dataset has no evaluation split, only train")
     tokenizer = Tokenizer.from_str(store.read(info.locate("tokenizer.json")).decode())
     for split in splits:
         shards = info.manifest.shards(split, info.schema.read_ending)
@@ -124,7 +121,7 @@ def _set_texts(path: str, fields: tuple[str, ...]) -> Found:
 
 
 def _row_texts(info: SetInfo, shard: ManifestFile, tokenizer: Tokenizer) -> Iterator[str]:
-    """The texts of a shard's segments, unmasked and without special tokens."""
+    """Texts of a shard's segments, unmasked and without special tokens."""
     for _, columns in read_rows(info, shard, range(0, shard.rows or 0, _ROWS)):
         for name in sequences(info.schema):
             for texts in segment_texts(columns, info.schema, tokenizer, name):

@@ -1,6 +1,6 @@
-"""The Beam wiring that counts in how many documents the n-grams of targets stand.
+"""The Beam wiring that finds target n-grams in too many documents, which are common language.
 
-Blocks -> for some buckets of n-grams, those of their documents -> n-grams that are common.
+Blocks -> holders of n-grams, by bucket of n-grams -> common n-grams.
 """
 
 import os
@@ -37,17 +37,17 @@ from pipelines.storage.store import write_file
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 _BUCKETS = 64
-_SAID = _BUCKETS  # the key of what was delivered
+_DELIVERED = _BUCKETS  # the key of deliveries
 
 
 @dataclass(frozen=True, kw_only=True)
 class GramJob(BlockJob):
-    """What every worker needs to know.
+    """The settings that every worker needs.
 
     Attributes:
-      filters: other rules, which drop documents before n-grams are counted.
-      index: where the n-grams are.
-      limit: an n-gram in more documents is common.
+      filters: rules that filter documents before n-grams are counted.
+      index: path of the n-gram index.
+      limit: number of documents above which an n-gram is common.
     """
 
     filters: Filters
@@ -57,49 +57,49 @@ class GramJob(BlockJob):
 
 @dataclass(frozen=True)
 class _Counted:
-    """What a bucket came to, or a bundle delivered."""
+    """Common n-grams of a bucket, and deliveries."""
 
     deliveries: Deliveries
     common: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
 
 
 class FindGrams(BlockStep[GramJob]):
-    """Blocks of a bundle -> (bucket, its n-grams and who holds them), and what was delivered."""
+    """Blocks of a bundle -> (bucket, its n-grams and their holders), and deliveries."""
 
     def setup(self) -> None:
-        """Loads the n-grams and what rules need too."""
+        """Loads the n-grams, and models and lists of rules."""
         super().setup()
         load_filters(self._job.filters)
         self._finder = load_finder(self._job.index)
 
     def start_bundle(self) -> None:
-        """Starts with no n-gram and no block."""
+        """Clears the n-grams and blocks of the bundle."""
         self._holders = NO_HOLDERS
         self._blocks: list[int] = []
 
     def process(self, block: Block) -> None:
-        """Looks through the documents of a block."""
+        """Finds the n-grams in the documents of a block."""
         job = self._job
         for documents in self.read(block):
             filtered = filter_documents(job.filters, documents)
-            found = find_holders(self._finder, filtered.documents.columns["text"])
-            self._holders = add_holders([self._holders, found], job.limit)
+            holders = find_holders(self._finder, filtered.documents.columns["text"])
+            self._holders = add_holders([self._holders, holders], job.limit)
         self._blocks.append(block.index)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Gives what the bundle found, and then what it read and sent."""
+        """Yields the holders of the bundle by bucket, and its deliveries."""
         bucket = self._holders[:, 0] % np.uint64(_BUCKETS)
-        found = [(n, self._holders[bucket == n].tobytes()) for n in np.unique(bucket).tolist()]
-        said = Deliveries(tuple(self._blocks), sent=tally(found))
-        for keyed in [*found, (_SAID, said)]:
+        holders = [(n, self._holders[bucket == n].tobytes()) for n in np.unique(bucket).tolist()]
+        deliveries = Deliveries(tuple(self._blocks), sent=tally(holders))
+        for keyed in [*holders, (_DELIVERED, deliveries)]:
             yield GlobalWindows.windowed_value(keyed)
         del self._holders, self._blocks
 
 
 def add_up(keyed: tuple[int, Iterable[Any]], limit: int) -> tuple[int, _Counted]:
-    """All of a key as one: what bundles said; or the common n-grams of a bucket."""
+    """Adds up the deliveries of bundles, or finds the common n-grams of a bucket."""
     key, parts = keyed
-    if key == _SAID:
+    if key == _DELIVERED:
         return ALL, _Counted(Deliveries.sum(parts))
     received, holders = [NO_VALUES], NO_HOLDERS
     for part in parts:
@@ -109,13 +109,13 @@ def add_up(keyed: tuple[int, Iterable[Any]], limit: int) -> tuple[int, _Counted]
 
 
 class WriteCommon(beam.DoFn):
-    """What all buckets came to -> the file of common n-grams."""
+    """The results of all buckets -> the file of common n-grams."""
 
     def __init__(self, job: GramJob):
         self._job = job
 
     def process(self, everything: tuple[int, Iterable[_Counted]]) -> Iterator[str]:
-        """Refuses what is not complete, and writes."""
+        """Checks that nothing was lost, and writes the file."""
         job, counted = self._job, list(everything[1])
         check_deliveries(
             Deliveries.sum(one.deliveries for one in counted),
@@ -136,7 +136,7 @@ class CountGrams(beam.PTransform):
         self._job = job
 
     def expand(self, pipeline: beam.Pipeline) -> PCollection[str]:
-        """Wires the pure functions together."""
+        """Wires the steps."""
         return (
             spread_blocks(pipeline, self._job.staging)
             | "Find" >> beam.ParDo(FindGrams(self._job)).with_output_types(tuple[int, Any])

@@ -750,7 +750,7 @@ FILTERS = {
     ),
     "a filter without a colon": flags_case("--filter=thing", said=["--filter=thing"]),
     "a flag that cleans text": flags_case(
-        "--quality=c4", said=["--quality is a flag of build_corpus", "takes as --input"]
+        "--quality=c4", said=["--quality is a flag of build_corpus", "reads as --input"]
     ),
 }
 

@@ -158,7 +158,7 @@ def test_flags_that_cannot_work_are_refused(tmp_path, flag, words):
 def test_nothing_left_is_an_error(tmp_path):
     source = tmp_path / "source.txt"
     source.write_text("a text\n")
-    with pytest.raises(DataError, match="no document is left to write; read: 1 .1 min_words"):
+    with pytest.raises(DataError, match="no document is left to write; 1 were read .1 min_words"):
         build(source, tmp_path / "corpus", "--min_words=5")
     assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == [".lock"]
 

@@ -75,7 +75,7 @@ def test_changed_documents_are_found_where_all_sums_are_right(corpus):
         "an id is not the hash of its text": lambda t: column(
             t, "text", ["another", *t["text"].to_pylist()[1:]]
         ),
-        "not in the order": lambda t: t.take(list(range(len(t)))[::-1]),
+        "not in strictly ascending order": lambda t: t.take(list(range(len(t)))[::-1]),
         "does not have 32 hexadecimal": lambda t: column(t, "id", ["x" * 31] * len(t)),
         "has no field 'url'": lambda t: t.drop_columns(["url"]),
     }
@@ -92,7 +92,7 @@ def test_changed_documents_are_found_where_all_sums_are_right(corpus):
 def test_a_missing_document_is_found(corpus):
     table = change_table(corpus, lambda t: t.slice(1))
     seal(corpus, documents_00000=len(table))
-    with pytest.raises(DataError, match="where stats.json says"):
+    with pytest.raises(DataError, match="MANIFEST.json counts"):
         verify([str(corpus)])
 
 

@@ -258,7 +258,9 @@ def test_edits_that_take_more_than_half_of_the_text_are_warned_of():
     funnel = Funnel(100, 100_000, removed=removed)
     assert warn_of(funnel, {"edited_bytes": {"c4": 10_000}}) == []
     [warning] = warn_of(funnel, {"edited_bytes": {"c4": 10_001}})
-    assert warning.startswith("c4 takes 50% of the text that it sees: C4 takes a line for a para")
+    assert warning.startswith(
+        "c4 takes 50% of the text that it sees: C4 treats each line as a para"
+    )
 
 
 def test_every_cause_is_of_a_reason_that_rules_have():

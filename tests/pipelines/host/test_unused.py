@@ -52,7 +52,7 @@ def test_what_is_imported_stays():
         import pyarrow
 
         assert pyarrow is pa
-        with pytest.raises(ModuleNotFoundError, match="left out"):
+        with pytest.raises(ModuleNotFoundError, match="is hidden"):
             __import__("chunk_of_nothing")
     with pytest.raises(ModuleNotFoundError, match="No module"):
         __import__("chunk_of_nothing")

@@ -106,7 +106,7 @@ DAMAGE = {
     "a lost file": (lambda c: (c / "documents-00000-of-00003.parquet").unlink(), "is missing"),
     "another schema": (
         lambda c: (c / "schema.json").write_text('{"kind": "corpus"}'),
-        "schema.json is not the one that MANIFEST.json lists",
+        "schema.json has 18 bytes, not",
     ),
     "another manifest": (lambda c: flip(c / "MANIFEST.json"), "MANIFEST.json"),
 }

@@ -776,7 +776,7 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_said(tmp_path, text, capsys):
             ["--vocab_size=300", "--normalize=nfc"],
             UsageError,
             "--normalize is a flag of build_corpus: python -m pipelines.build_corpus "
-            "--normalize=nfc ... makes a corpus, which train_tokenizer takes as --input",
+            "--normalize=nfc ... builds a corpus, which train_tokenizer reads as --input",
         ),
     ],
 )

@@ -73,14 +73,14 @@ def test_languages_and_a_probability():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"language": ""}, "--language=: languages with commas"),
+        ({"language": ""}, "--language=: give languages separated by commas"),
         ({"language": "en,,de"}, "--language=en,,de"),
         ({"language": "en:2"}, "from 0 to 1"),
         ({"language": "en:high"}, "--language=en:high"),
-        ({"language": "bokmaal"}, "knows 176 languages, and 'bokmaal' is none; near are"),
-        ({"language": "nn", "language_identifier": "quick"}, "'nn' is none; near are"),
-        ({"language": "en:0.5", "language_identifier": "quick"}, "quick tells no probability"),
-        ({"language_identifier": "quick"}, "--language names none"),
+        ({"language": "bokmaal"}, "'bokmaal' is none of the 176 languages of fasttext; similar"),
+        ({"language": "nn", "language_identifier": "quick"}, "'nn' is none of the "),
+        ({"language": "en:0.5", "language_identifier": "quick"}, "quick has no probability"),
+        ({"language_identifier": "quick"}, "needs --language"),
     ],
 )
 def test_what_cannot_be_told_is_refused(flags, said):

@@ -237,9 +237,9 @@ def test_a_preset_is_the_numbers_of_its_paper_and_a_flag_wins():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (lambda: filters_of(quality="gopher,dolma"), "--quality=gopher,dolma: 'dolma' is none of"),
-        (lambda: filters_of(quality=""), "'' is none of gopher, c4, fineweb"),
-        (lambda: Gopher(gopher_min_words=-1), "--gopher_min_words=-1: a number from 0 on"),
+        (lambda: filters_of(quality="gopher,dolma"), "--quality=gopher,dolma: 'dolma' is unknown"),
+        (lambda: filters_of(quality=""), "'' is unknown; give one or more of gopher, c4, fineweb"),
+        (lambda: Gopher(gopher_min_words=-1), "--gopher_min_words=-1: give a number of at least 0"),
         (lambda: FineWeb(fineweb_max_newlines=float("nan")), "--fineweb_max_newlines=nan"),
         (lambda: C4(c4_min_sentences=-2), "--c4_min_sentences=-2"),
         (lambda: Gopher(gopher_max_top_ngrams="2"), "'2' is not WORDS:SHARE"),

@@ -75,8 +75,8 @@ def test_a_list_that_is_no_list(tmp_path):
     empty, other = tmp_path / "empty.txt", tmp_path / "other.bin"
     empty.write_text("# nothing\n")
     other.write_bytes(b"\xff\xfe")
-    for path, said in ((empty, "has no entry"), (other, "cannot be read here")):
+    for path, said in ((empty, "has no entry"), (other, "cannot be read")):
         with pytest.raises(UsageError, match=said):
             UrlBlocklist(url_blocklist=(str(path),)).parameters()
-    with pytest.raises(UsageError, match="nowhere.txt cannot be read here"):
+    with pytest.raises(UsageError, match="nowhere.txt cannot be read"):
         UrlBlocklist(url_blocklist=("nowhere.txt",)).parameters()

@@ -60,7 +60,7 @@ def test_a_document_that_holds_a_question_is_dropped_and_listed(questions, tmp_p
     output = tmp_path / "set"
     main(arguments(source, output, *asked(questions)))
     said = capsys.readouterr().out
-    assert "1 more of less than 5 words are not looked for" in said
+    assert "skipping 1 text with fewer than 5 words" in said
     assert "contaminated 2" in " ".join(said.split())
     info = read_corpus(str(output))
     assert info.stats.dropped == {"contaminated": 2}
@@ -78,7 +78,7 @@ def test_a_document_that_holds_a_question_is_dropped_and_listed(questions, tmp_p
     assert (target["texts"], target["too_short"], target["common"]) == (4, 1, 0)
     assert info.schema.parameters["decontaminate_sha256"] == [target["sha256"]]
     main(arguments(source, output, *asked(questions)))
-    assert "holds this very corpus already" in capsys.readouterr().out
+    assert "already holds this corpus" in capsys.readouterr().out
     with pytest.raises(UsageError, match="decontaminate_share 0.0 there, 0.9 here"):
         main(arguments(source, output, *asked(questions, "--decontaminate_share=0.9")))
 
@@ -101,7 +101,7 @@ def test_targets_count_by_content_and_not_by_name(questions, tmp_path, capsys):
     same = arguments(source, tmp_path / "set", *asked(tmp_path / "other.jsonl"))
     capsys.readouterr()
     main(same)
-    assert "holds this very corpus already" in capsys.readouterr().out
+    assert "already holds this corpus" in capsys.readouterr().out
     write_lines(tmp_path / "other.jsonl", QUESTIONS[1:], "question")
     with pytest.raises(UsageError, match="decontaminate_sha256"):
         main(same)
@@ -121,7 +121,7 @@ def test_common_language_does_not_count(questions, tmp_path, capsys):
         assert report["common_examples"] == ([QUESTIONS[3]] if limit == 2 else [])
         assert report["targets"][0]["common"] == (limit == 2)
     said = capsys.readouterr().out
-    assert "1 n-gram of these in more than 2 documents" in said
+    assert "ignoring 1 n-gram found in more than 2 documents" in said
 
 
 @pytest.mark.parametrize("unit", ["paragraph", "line"])
@@ -187,15 +187,19 @@ def test_a_set_is_a_target(tokenizer_path, tmp_path):
     [
         (["--decontaminate=nowhere.jsonl"], DataError, "no file matches --decontaminate=nowhere"),
         (["--decontaminate="], UsageError, "--decontaminate is empty"),
-        (["--decontaminate_ngram=8"], UsageError, "says nothing without --decontaminate"),
+        (["--decontaminate_ngram=8"], UsageError, "needs --decontaminate=FILES_OR_DATASETS"),
         (["--decontaminate=Q"], UsageError, "no record has text in text or question"),
         (
             ["--decontaminate=Q", "--decontaminate_fields=a,,b"],
             UsageError,
-            "names with commas between",
+            "names separated by commas",
         ),
         (["--decontaminate=Q", "--decontaminate_ngram=65"], UsageError, "from 1 to 64"),
-        (["--decontaminate=Q", "--decontaminate_ngram=4"], UsageError, "min_words=5: from 1 to 4"),
+        (
+            ["--decontaminate=Q", "--decontaminate_ngram=4"],
+            UsageError,
+            "min_words=5: give from 1 to 4",
+        ),
         (["--decontaminate=Q", "--decontaminate_share=2"], UsageError, "a share from 0 to 1"),
         (["--decontaminate=Q", "--decontaminate_max_documents=-1"], UsageError, "at least 0"),
         (["--decontaminate=SHORT"], UsageError, "none of 2 texts has 5 words"),
