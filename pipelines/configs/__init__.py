@@ -1,1 +1,1 @@
-"""Ready-made flag files (*.yaml), and how flag files are read and written."""
+"""Recipes: ready-made flag files (*.yaml) for --config."""

@@ -1,1 +1,1 @@
-"""What is read: --input -> files -> blocks -> documents."""
+"""Reads inputs: --input -> files -> blocks -> documents."""

@@ -1,7 +1,7 @@
-r"""What documents are, and bytes of a text file -> documents, as Arrow arrays. Pure.
+r"""The types of documents and roles, and text files -> documents, as Arrow arrays. Pure.
 
-Lines end at b"\n" alone: U+2028, U+0085 and a lone b"\r" are text. A b"\r" before the newline is
-not part of the line. Empty lines separate documents and are none.
+Only b"\n" ends a line: U+2028, U+0085 and a lone b"\r" are text. A b"\r" before the newline is not
+part of the line. Empty lines separate documents.
 """
 
 import functools
@@ -16,38 +16,37 @@ import pyarrow as pa
 from schemas.drops import total_counts
 
 _BLANK = rb"[ \t\r\v\f]*"
-# What ends a document, by kind: a cut after a match never cuts a document.
+# Pattern that ends a document, by kind; a cut after a match never splits a document.
 BOUNDARIES = {
     "line": re.compile(rb"\n"),
     "paragraph": re.compile(rb"\n" + _BLANK + rb"\n"),
-    "file": re.compile(rb"(?!)"),  # nothing inside a file
+    "file": re.compile(rb"(?!)"),  # matches nowhere
 }
 BOM = b"\xef\xbb\xbf"
-# Longer ones are refused, so that no input decides how much memory a run takes. One of 100 MB takes
-# 0.9 GB more than a small one; of a single word 2.2 in build_shards, 3.4 in train_tokenizer.
+# Longer documents are rejected, which bounds memory. A document of 100 MB takes 0.9 GB more than a
+# small one; if it is a single word, 2.2 GB in build_shards and 3.4 GB in train_tokenizer.
 MAX_DOCUMENT_BYTES = 128 << 20
 _NEWLINE, _RETURN = 10, 13
 
-# `start` in characters from the context's first, -1 where the input does not say; no answers at
-# all: the question cannot be answered.
+# `start` counts characters from the beginning of the context, -1 if unknown. An unanswerable
+# question has an empty list.
 ANSWERS = pa.list_(pa.struct([("text", pa.string()), ("start", pa.int64())]))
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What the values of a role are.
+    """The kind of values of a role.
 
     Attributes:
-      wanted: what a field of the input must hold, in words.
-      refusal: the reason for which a value of another type is refused.
-      type: of the role's column.
-      is_text: whether it is normalized, measured and filtered.
-      is_name: whether whole numbers and truth values are values too, kept as strings, and "" is
-        none.
-      is_content: whether documents that differ in it alone are two.
-      is_folder: whether a text file's folder says it.
-      is_json: whether it may have any shape, and is kept as JSON.
-      is_plain: whether what is no string is kept as JSON, and a string as it is.
+      wanted: description of valid values, for messages.
+      refusal: reason for which a value of another type is rejected.
+      type: Arrow type of the role's column.
+      is_text: whether values are normalized, measured and filtered.
+      is_name: whether integers and booleans are valid and kept as strings, and "" is missing.
+      is_content: whether documents that differ only in it are different.
+      is_folder: whether the folder of a text file is the value.
+      is_json: whether values may have any shape, and are kept as JSON.
+      is_plain: whether strings are kept as they are, and other values as JSON.
     """
 
     wanted: str
@@ -66,28 +65,28 @@ class Kind:
         return [] if pa.types.is_list(self.type) else ""
 
 
-_NAME = "a string, a whole number or a truth value"
+_NAME = "a string, an integer or a boolean"
 KINDS = {
     "string": Kind("text", "not_a_string", is_text=True),
     "label": Kind(f"a label: {_NAME}", "not_a_label", is_name=True, is_folder=True),
     "id": Kind(f"an id: {_NAME}", "not_an_id", is_name=True, is_content=False),
     "answers": Kind(
-        "answers: strings, or {text, answer_start} as SQuAD has them", "not_answers", ANSWERS
+        "answers: strings, or {text, answer_start} as in SQuAD", "not_answers", ANSWERS
     ),
-    "json": Kind("JSON: text, numbers, truth values, lists and objects", "not_json", is_json=True),
+    "json": Kind("JSON: text, numbers, booleans, lists and objects", "not_json", is_json=True),
     "field": Kind("any value", "not_json", is_content=False, is_plain=True),
 }
 
 
 @dataclass(frozen=True)
 class Role:
-    """A part that a field of the input plays in a task.
+    """The role of a field of the input in a task.
 
     Attributes:
-      name: what tasks call it: text, text_pair, label, id, question, context, answers.
-      kind: of its values, a key of KINDS.
-      field: what the input calls it; `a.b` is the field b of the object a.
-      optional: a document may lack it, and then has "" or no answers.
+      name: its name in tasks: text, text_pair, label, id, question, context, answers.
+      kind: kind of its values, a key of KINDS.
+      field: name of the field in the input; `a.b` is the field b of the object a.
+      optional: whether a document may lack it, and then has "" or no answers.
     """
 
     name: str
@@ -95,9 +94,9 @@ class Role:
     field: str
     optional: bool = False
 
-    @functools.cached_property  # asked of each value
+    @functools.cached_property  # used for each value
     def values(self) -> Kind:
-        """The row of KINDS that says what its values are."""
+        """The kind of its values."""
         return KINDS[self.kind]
 
     @functools.cached_property
@@ -111,15 +110,15 @@ TEXT_ROLES = (Role("text", "string", "text"),)
 
 @dataclass(frozen=True)
 class Reject:
-    """A refused document: where it starts and why it was refused.
+    """A rejected document: where it starts and why it was rejected.
 
     Attributes:
-      path: of the file.
-      offset: in text and JSON Lines the byte it starts at, otherwise its number among the file's
-        records, from 0; None where that is not known.
-      reason: a word or two that are counted.
-      detail: what is wrong with this one.
-      unit: what `offset` counts, byte or record; not written into files.
+      path: path of the file.
+      offset: in text and JSON Lines the byte where it starts, otherwise its number among the file's
+        records, from 0; None if unknown.
+      reason: short name under which rejects are counted.
+      detail: what is wrong with this document.
+      unit: unit of `offset`, byte or record; not written into files.
     """
 
     path: str
@@ -130,18 +129,18 @@ class Reject:
 
     @property
     def place(self) -> str:
-        """Where it is, in words: `a.csv at record 17`."""
+        """Its position, for messages: `a.csv at record 17`."""
         return self.path if self.offset is None else f"{self.path} at {self.unit} {self.offset:,}"
 
 
 def count_reasons(rejects: Iterable[Reject]) -> dict[str, int]:
-    """Reason to number of refused documents."""
+    """Reason -> number of rejected documents."""
     return Counter(reject.reason for reject in rejects)
 
 
 def too_long(path: str, offset: int, longest: int) -> Reject:
-    """A document, or the line that holds it, that is longer than it may be."""
-    detail = f"longer than {longest:,} bytes: cut it, or raise --max_document_bytes"
+    """The reject of a document, or of its line, that is too long."""
+    detail = f"longer than {longest:,} bytes: split it, or raise --max_document_bytes"
     return Reject(path, offset, "too_long", detail)
 
 
@@ -150,17 +149,17 @@ class Documents:
     """Documents of a piece of a file.
 
     Attributes:
-      columns: a column for each role, by its name, of the role's type. Strings are valid UTF-8;
-        there are no nulls; the first column has no empty ones.
-      empty: documents whose first role is empty; not among `rejects`.
-      rejects: refused documents.
-      source_bytes: of the piece, after decompression.
-      stored_bytes: read from disk for it.
+      columns: a column for each role, with its name and type. Strings are valid UTF-8; there are no
+        nulls; the first column has no empty strings.
+      empty: number of documents whose first role is empty; not among `rejects`.
+      rejects: rejected documents.
+      source_bytes: bytes of the piece after decompression.
+      stored_bytes: bytes read from storage for it.
       digests: (path, file size, start, xxh3_128) of the stored ranges that end with this piece.
-      offsets: int64 [n], where each document starts in its file, as `Reject.offset` has it.
-      files: path, unit of the offsets, and number of documents of each file, in their order.
-      unusable: reason to number of web pages that give no text, such as pictures and errors of
-        servers; not among `rejects`.
+      offsets: int64 [n], where each document starts in its file, like `Reject.offset`.
+      files: path, unit of offsets, and number of documents of each file, in order.
+      unusable: reason -> number of web pages without text, such as images and server errors; not
+        among `rejects`.
     """
 
     columns: pa.RecordBatch
@@ -174,13 +173,13 @@ class Documents:
     unusable: dict[str, int] = field(default_factory=dict)
 
     def reject(self, number: int, reason: str, detail: str) -> Reject:
-        """One of the documents, as refused."""
+        """The reject of one of the documents."""
         path, unit = self._file_of(number)
         offset = int(self.offsets[number]) if len(self.offsets) else None
         return Reject(path, offset, reason, detail, unit)
 
     def keep(self, left: np.ndarray, columns: pa.RecordBatch) -> "Documents":
-        """The documents of some numbers, in their order, whose columns may have been edited."""
+        """The documents with the numbers `left`, ascending, and these columns."""
         bounds = np.cumsum([0] + [number for _, _, number in self.files])
         numbers = np.diff(np.searchsorted(left, bounds)).tolist()
         return replace(
@@ -199,19 +198,18 @@ class Documents:
 
     @property
     def text(self) -> pa.LargeStringArray:
-        """The column of the first role, which no document lacks."""
+        """The column of the first role."""
         return self.columns.column(0)
 
     @property
     def read(self) -> int:
-        """Documents found, kept or not."""
+        """Number of documents found, whether kept or not."""
         return len(self.text) + self.empty + len(self.rejects) + sum(self.unusable.values())
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Reason to number of those that were not kept."""
-        refused = count_reasons(self.rejects)
-        return total_counts(refused, self.unusable, {"empty": self.empty})
+        """Reason -> number of documents not kept."""
+        return total_counts(count_reasons(self.rejects), self.unusable, {"empty": self.empty})
 
 
 def text_documents(
@@ -224,16 +222,16 @@ def text_documents(
     label: str = "",
     longest: int = MAX_DOCUMENT_BYTES,
 ) -> Documents:
-    """Cuts text at lines or blank lines, or not at all.
+    """Cuts text into documents at lines or blank lines, or takes it as one document.
 
     Args:
       data: whole documents, as the pattern in BOUNDARIES ends them.
       document: line, paragraph or file.
-      path: for the places of refused documents.
-      offset: of `data` in the file; at 0 a byte order mark is skipped.
-      roles: the first is the text; others have nothing to take from a text file.
-      label: of all documents, for a role of that kind.
-      longest: bytes of a document; a longer one is refused.
+      path: path of the file, for rejects.
+      offset: offset of `data` in the file; at 0 a byte order mark is skipped.
+      roles: the first is the text; the others get the label or an empty value.
+      label: label of all documents.
+      longest: maximum bytes of a document; longer ones are rejected.
     """
     skip = len(BOM) if offset == 0 and data[: len(BOM)] == BOM else 0
     bytes_ = np.frombuffer(data, np.uint8)
@@ -263,14 +261,14 @@ def text_documents(
 
 
 def batch_of(columns: list[pa.Array], roles: tuple[Role, ...]) -> pa.RecordBatch:
-    """Columns of the roles' types, named as the roles are."""
+    """A batch of columns, named as the roles."""
     return pa.RecordBatch.from_arrays(
         columns, schema=pa.schema([(role.name, role.type) for role in roles])
     )
 
 
 def join_documents(pieces: list[Documents]) -> Documents:
-    """Pieces as one, so that many small files cost no more than a large one."""
+    """Joins pieces into one, so that many small files cost no more than a large one."""
     if len(pieces) == 1:
         return pieces[0]
     filled = [piece.columns for piece in pieces if len(piece.columns)] or [pieces[0].columns]
@@ -288,12 +286,12 @@ def join_documents(pieces: list[Documents]) -> Documents:
 
 
 def no_documents(roles: tuple[Role, ...]) -> Documents:
-    """None, where a piece only has to say what was read."""
+    """A piece without documents, for counts and digests."""
     return Documents(batch_of([pa.array([], role.type) for role in roles], roles), 0, (), 0)
 
 
 def find_lines(data: np.ndarray, skip: int) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and stops of the lines that hold something."""
+    """Starts and stops of the lines that are not empty."""
     stops = np.flatnonzero(data == _NEWLINE)
     if len(data) and (not len(stops) or stops[-1] != len(data) - 1):
         stops = np.append(stops, len(data))
@@ -316,7 +314,7 @@ def _paragraphs(
     text_before = np.concatenate(([0], np.cumsum(is_text[data], dtype=np.int64)))
     filled = text_before[stops] > text_before[starts]
     starts, stops = starts[filled], stops[filled]
-    # A line goes on with the paragraph if only its predecessor's line end lies between.
+    # A line continues the paragraph if exactly one line end separates it from the line before.
     gap = np.zeros(len(data) + 1, np.int64)
     np.cumsum(data == _NEWLINE, out=gap[1:])
     opens = np.ones(len(starts), bool)
@@ -327,8 +325,8 @@ def _paragraphs(
 
 
 def _gather(data: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.LargeBinaryArray:
-    """Slices of `data`, packed one after another."""
-    # What lies between them makes slices too, and Arrow takes every other one: a memcpy each.
+    """Copies slices of `data` one after another."""
+    # The gaps between slices are slices too; Arrow takes every other one with a memcpy.
     bounds = np.empty((len(starts), 2), np.int64)
     bounds[:, 0], bounds[:, 1] = starts, stops
     count = max(2 * len(starts) - 1, 0)
@@ -351,7 +349,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def _utf8(binary: pa.LargeBinaryArray) -> tuple[pa.LargeStringArray, dict[int, str]]:
-    """The valid documents as strings, and the invalid ones' numbers with what is wrong."""
+    """The valid documents as strings; number -> error of the invalid ones."""
     try:
         return binary.cast(pa.large_string()), {}
     except pa.ArrowInvalid:

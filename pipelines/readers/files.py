@@ -1,4 +1,4 @@
-"""What --input names -> files; opening them, here or in a store."""
+"""Finds the files that --input names, and opens them, on a disk or in an object store."""
 
 import glob
 import itertools
@@ -17,7 +17,7 @@ from pipelines.storage.store import is_url
 from schemas.errors import DataError, UsageError
 from schemas.stores import store as stores
 
-# What a directory is searched for. A file that is named itself may be called anything.
+# Extensions that a directory is searched for. A file that is named itself may have any.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))
 _PACKED = {ending for row in FORMATS.values() if row.packs for ending in row.endings}
 _WEB = {ending for row in FORMATS.values() if row.is_web for ending in row.endings}
@@ -26,10 +26,10 @@ HUGGING_FACE = "hf:"
 _SAVED_DATASET = ("dataset_dict.json", "state.json")
 _LIST = "@"
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
-_PART_STARS = re.compile(r"[^/]\*\*|\*\*[^/]")  # which stores do not match
+_PART_STARS = re.compile(r"[^/]\*\*|\*\*[^/]")  # object stores do not match these
 _LIST_BYTES = 64 << 20
 _STARS = re.compile(r"(^|/)\*\*(?:/|$)")  # folders at any depth
-_MANY_STARS = re.compile(r"(?:\*\*/){2,}")  # all the same as one
+_MANY_STARS = re.compile(r"(?:\*\*/){2,}")  # equivalent to one
 _MOST, _MOST_BRACES, _MOST_STARS = 10_000, 100, 3
 _OURS = ("MANIFEST.json", "tokenizer.json")
 _NO_FILES = (
@@ -56,8 +56,8 @@ def open_file(path: str) -> Iterator[BinaryIO]:
 
 
 def check_size(raw: BinaryIO, path: str, size: int) -> None:
-    """Refuses a file that has another size than it had when the run was planned."""
-    if is_url(path):  # as it was when it was opened
+    """Checks that a file has the size that it had when the run was planned."""
+    if is_url(path):  # the size when it was opened
         place = raw.tell()
         now = raw.seek(0, os.SEEK_END)
         raw.seek(place)
@@ -65,16 +65,16 @@ def check_size(raw: BinaryIO, path: str, size: int) -> None:
         now = os.fstat(raw.fileno()).st_size
     if now != size:
         raise DataError(
-            f"{path} had {size:,} bytes when the run began and has {now:,} now: let inputs rest "
-            "during a run, and run again"
+            f"{path} had {size:,} bytes when the run began and has {now:,} now: do not change "
+            "inputs during a run; run again"
         )
 
 
 def expand_lists(patterns: tuple[str, ...]) -> list[str]:
-    """Patterns, with those of `@list.txt` in its place.
+    """Replaces each `@list.txt` by the patterns in the file.
 
     Raises:
-      DataError: a list cannot be read or names nothing.
+      DataError: a list cannot be read or is empty.
     """
     expanded: list[str] = []
     for pattern in patterns:
@@ -84,7 +84,7 @@ def expand_lists(patterns: tuple[str, ...]) -> list[str]:
 
 def _read_list(path: str) -> list[str]:
     if not is_url(path) and os.path.exists(path):
-        _size(path)  # refuses a FIFO, which may wait for ever
+        _size(path)  # rejects a FIFO, which may block forever
     with open_file(path) as file:
         content = file.read(_LIST_BYTES + 1)
     try:
@@ -94,50 +94,50 @@ def _read_list(path: str) -> list[str]:
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     patterns = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if len(content) > _LIST_BYTES or any("\0" in pattern for pattern in patterns):
-        raise DataError(f"{path} is no list of paths: after @ goes a text file, one path a line")
+        raise DataError(f"{path} is no list of paths: give a text file with one path in each line")
     for pattern in patterns:
         if pattern.startswith(_LIST):
-            raise DataError(f"the list {path} names another list, {pattern}: write out its paths")
+            raise DataError(f"the list {path} names another list, {pattern}: copy its paths")
     if not patterns:
-        raise DataError(f"the list {path} names no file")
+        raise DataError(f"the list {path} names no file: give one path in each line")
     return patterns
 
 
 def find_files(
     pattern: str, *, label_folders: bool, web_pages: bool = False
 ) -> list[tuple[str, int]]:
-    """Paths and sizes of the files that a pattern names, sorted.
+    """Finds the paths and sizes of the files that a pattern names, sorted.
 
     Args:
-      pattern: a file, a directory (its files of known kinds, at any depth), or a glob with *, ?,
-        [], ** and {a,b}.
-      label_folders: the folders of text files are labels.
-      web_pages: a directory's WARC and HTML files are meant too.
+      pattern: a file, a directory (its files with known extensions, at any depth), or a glob with
+        *, ?, [], ** and {a,b}.
+      label_folders: whether folders of text files are labels.
+      web_pages: whether to include WARC and HTML files of directories.
 
     Raises:
-      DataError: there is none.
-      UsageError: a directory of label folders holds text files of no label.
+      DataError: no file matches.
+      UsageError: a directory of label folders also has text files of its own.
     """
     if is_url(pattern):
-        found = _remote(pattern, web_pages)
+        files = _remote(pattern, web_pages)
     else:
-        found = _local(pattern, label_folders, web_pages)
-    if not found:
+        files = _local(pattern, label_folders, web_pages)
+    if not files:
         raise DataError(f"no file matches --input={pattern}")
-    return found
+    return files
 
 
 def _remote(pattern: str, web_pages: bool) -> list[tuple[str, int]]:
     if _PART_STARS.search(pattern):
-        raise UsageError(f"--input={pattern}: ** stands for whole folders: a/**/b or a/**")
+        raise UsageError(f"--input={pattern}: ** matches whole folders only: a/**/b or a/**")
     matched: list[tuple[str, int]] = []
     for alternative in _alternatives(pattern) if not pattern.endswith("/") else ():
         matched += [
             (path, size)
             for path, size in stores.matches(alternative).items()
-            if not _is_hidden(_base(path)) or _is_hidden(_base(alternative))  # as on a disk
+            if not _is_hidden(_base(path)) or _is_hidden(_base(alternative))  # like glob
         ]
-    if not matched and not glob.has_magic(pattern):  # perhaps a folder
+    if not matched and not glob.has_magic(pattern):  # may be a folder
         folder = pattern.rstrip("/") + "/"
         matched = [
             (folder + name, size)
@@ -148,7 +148,7 @@ def _remote(pattern: str, web_pages: bool) -> list[tuple[str, int]]:
 
 
 def _local(pattern: str, label_folders: bool, web_pages: bool) -> list[tuple[str, int]]:
-    # A name that exists is meant as it stands, even if it holds [ or *.
+    # A name that exists is taken literally, even if it contains [ or *.
     names = [pattern]
     if not os.path.lexists(pattern):
         names = [n for p in _alternatives(pattern) for n in _glob(p)]
@@ -156,39 +156,39 @@ def _local(pattern: str, label_folders: bool, web_pages: bool) -> list[tuple[str
     for name in names:
         if not os.path.isdir(name):
             paths.append(name)
-        elif name == pattern:  # a folder that a glob meets on its way to files is not meant
+        elif name == pattern:  # folders that match a glob are not searched
             paths += _in_folder(name, label_folders, web_pages)
     if names == [pattern] and not paths:
         endings = " ".join(end for end in KNOWN if web_pages or end not in _WEB)
         raise DataError(
-            f"--input={pattern} is a folder without files to read; looked for: {endings}, and "
-            "compressed ones of text"
+            f"--input={pattern} is a folder without files to read; known extensions: {endings}, "
+            "and .gz, .bz2, .xz or .zst after those of text formats"
         )
     if names and not paths:
         raise DataError(f"--input={pattern} matches folders only, such as {min(names)}: name one")
-    once: dict[tuple[str, str], str] = {}  # the shortest of names that links give to a file
+    once: dict[tuple[str, str], str] = {}  # the shortest name of each file, which links may repeat
     for path in sorted(set(paths), key=lambda path: (len(path), path)):
         once.setdefault(identity(path, label_folders=label_folders), path)
     return sorted((path, _size(path)) for path in once.values())
 
 
 def _glob(pattern: str) -> list[str]:
-    """As `glob.glob`, which would follow links in a circle forty times each."""
+    """`glob.glob`, but following circular links only once."""
     stars = _STARS.search(pattern)
     if stars is None:
         return glob.glob(pattern)
     start = pattern[: stars.end(1)]
     rest = pattern[stars.end() :]
-    found = []
+    paths = []
     for top in glob.glob(start) if start else [""]:
         for folder in _folders(top):
             inside = os.path.join(glob.escape(folder), rest or "*")
-            found += _glob(inside) + [folder] * (not rest)
-    return found
+            paths += _glob(inside) + [folder] * (not rest)
+    return paths
 
 
 def _folders(top: str) -> Iterator[str]:
-    """A folder and all below it that are not hidden, each once: the one that is named shortest."""
+    """A folder and all folders below it that are not hidden, each by its shortest name."""
     waiting, seen = deque([top]), set()
     while waiting:
         folder = waiting.popleft()
@@ -203,34 +203,34 @@ def _folders(top: str) -> Iterator[str]:
 
 
 def _size(path: str) -> int:
-    """Of a regular file.
+    """The size of a regular file.
 
     Raises:
-      DataError: it is none, or not to be seen, or its name cannot be written down.
+      DataError: it is no regular file, or cannot be looked up, or its name is not UTF-8.
     """
     try:
         path.encode()
-        found = os.stat(path)
+        status = os.stat(path)
     except UnicodeEncodeError as error:
         raise DataError(
-            f"the name of {path!r} is not UTF-8, so that no report could hold it: rename the file"
+            f"the name of {path!r} is not UTF-8, so reports cannot contain it: rename the file"
         ) from error
     except OSError as error:
-        what = "is a link that leads nowhere" if os.path.islink(path) else "cannot be looked up"
+        what = "is a broken link" if os.path.islink(path) else "cannot be looked up"
         raise DataError(f"{path} {what}: {error.strerror}") from error
     for is_kind, what in _NO_FILES:
-        if is_kind(found.st_mode):
+        if is_kind(status.st_mode):
             raise DataError(
-                f"{path} is {what} and no file: inputs are read more than once, and in parts; "
-                "write it to a file first"
+                f"{path} is {what}, not a regular file: write it to a file first, because inputs "
+                "are read in parts and more than once"
             )
-    return found.st_size
+    return status.st_size
 
 
 def _in_folder(folder: str, label_folders: bool, web_pages: bool) -> list[str]:
     if any(os.path.exists(os.path.join(folder, name)) for name in _SAVED_DATASET):
         raise UsageError(
-            f"--input={folder} is a saved dataset of Hugging Face's: give --input=hf:{folder}"
+            f"--input={folder} is a saved Hugging Face dataset: give --input=hf:{folder}"
         )
     paths = []
     for parent, folders, names in os.walk(folder, onerror=_refuse_folder):
@@ -252,7 +252,7 @@ def _in_folder(folder: str, label_folders: bool, web_pages: bool) -> list[str]:
         if top and inner:
             first = os.path.join(folder, inner[0])
             raise UsageError(
-                f"--input={folder} holds text files itself ({os.path.basename(top[0])}"
+                f"--input={folder} has text files ({os.path.basename(top[0])}"
                 f"{', ...' if len(top) > 1 else ''}) beside folders that would be labels "
                 f"({', '.join(inner)}): name the folders, --input={first} and so on"
             )
@@ -264,7 +264,7 @@ def _refuse_folder(error: OSError) -> None:
 
 
 def _is_ours(folder: str) -> bool:
-    """Whether a shard set or a tokenizer lies in it, whose JSON is no text to learn from."""
+    """Whether a folder holds a Textmill dataset or a tokenizer, whose JSON is no input."""
     return any(os.path.exists(os.path.join(folder, name)) for name in _OURS)
 
 
@@ -285,25 +285,25 @@ def _is_known(path: str, web_pages: bool) -> bool:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces go first.
+    """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces first.
 
     Raises:
-      UsageError: they are too many to look for.
+      UsageError: there are too many to search for.
     """
     expanded = _expand_braces(_MANY_STARS.sub("**/", pattern))
     many = len(_BRACES.findall(pattern)) > _MOST_BRACES
-    found = [] if many else list(itertools.islice(expanded, _MOST + 1))
-    if many or len(found) > _MOST:
+    patterns = [] if many else list(itertools.islice(expanded, _MOST + 1))
+    if many or len(patterns) > _MOST:
         raise UsageError(
-            f"--input={pattern:.200} stands for more than {_MOST:,} patterns: write a list of "
-            "files, one path a line, and give --input=@LIST.txt"
+            f"--input={pattern:.200} expands to more than {_MOST:,} patterns: write a list of "
+            "files, one path in each line, and give --input=@LIST.txt"
         )
-    if found[0].count("**") > _MOST_STARS:
+    if patterns[0].count("**") > _MOST_STARS:
         raise UsageError(
-            f"--input={pattern:.200} has more than {_MOST_STARS} **, which would be searched for "
-            "in all combinations: name the folder that they stand for"
+            f"--input={pattern:.200} has more than {_MOST_STARS} **, which take too long to "
+            "search: name folders instead"
         )
-    return found
+    return patterns
 
 
 def _expand_braces(pattern: str) -> Iterator[str]:
@@ -316,7 +316,7 @@ def _expand_braces(pattern: str) -> Iterator[str]:
 
 
 def identity(path: str, *, label_folders: bool) -> tuple[str, str]:
-    """What two names of one file have in common; in folders that are labels, with its label."""
+    """A key that is equal for all names of a file with the same label."""
     if is_url(path):
         return path, ""
     return os.path.realpath(path), os.path.basename(os.path.dirname(path)) * label_folders

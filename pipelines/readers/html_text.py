@@ -1,7 +1,7 @@
-"""Web pages: bytes -> characters -> text. Pure.
+"""Converts web pages: bytes -> characters -> text. Pure.
 
-Encodings are found as browsers do (byte order mark, HTTP header, meta element, statistics), but a
-declaration that the bytes contradict does not count: servers send `charset=iso-8859-1` by default.
+Encodings are detected as in browsers: byte order mark, HTTP header, meta element, statistics. A
+declaration that the bytes contradict does not count, since many servers send a default.
 """
 
 import codecs
@@ -17,7 +17,7 @@ HTML = ("main", "all", "trafilatura")
 _PACKAGES = {"main": "resiliparse", "all": "resiliparse", "trafilatura": "trafilatura"}
 _EXTRAS = {"resiliparse": "web", "trafilatura": "trafilatura"}
 
-_MARKS = (  # UTF-32's first: they begin like those of UTF-16
+_MARKS = (  # UTF-32 first, because its marks begin like those of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF8, "utf-8"),
@@ -28,8 +28,8 @@ _META = re.compile(
     rb"<!--.*?-->|<(?:meta\b|\?xml\b)[^>]*?\b(?:charset|encoding)\s*=\s*[\"']?\s*([\w:.-]+)",
     re.IGNORECASE | re.DOTALL,
 )
-_META_BYTES = 1 << 14  # in which a page declares its encoding
-# What pages that declare the first are written in, by the names of Python's codecs.
+_META_BYTES = 1 << 14  # bytes searched for a declaration of the encoding
+# Declared encoding -> the superset that pages use in fact, as names of Python's codecs.
 _WIDER = {
     **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
     **dict.fromkeys(("gb2312", "gbk", "hz"), "gb18030"),
@@ -40,17 +40,17 @@ _WIDER = {
     "euc_kr": "cp949",
     "shift_jis": "cp932",
 }
-# Python's codecs of text; others are of bytes or escapes, and some cannot replace what they lack.
+# Python's text codecs; others are for bytes or escapes, or cannot replace errors.
 _CODECS = re.compile(
     r"(?:cp|iso8859-|iso2022_|koi8-|mac-|big5|gb|euc_|shift_jis|utf-8|utf-16|utf-32)[\w-]*"
     r"|ascii|johab|hz|tis-620|kz1048|ptcp154"
 )
 _LATIN = {*(f"cp{n}" for n in (1250, 1252, 1254, 1257, 1258)), "iso8859-2", "iso8859-15", "utf-8"}
-_ESCAPES = (b"\x1b$", b"\x1b(")  # of ISO-2022-JP, whose bytes are all ASCII
+_ESCAPES = (b"\x1b$", b"\x1b(")  # ISO-2022-JP, whose bytes are all ASCII
 _TAGS = re.compile(rb"<[^<>]*>")
 _SAMPLE_BYTES = 1 << 17
-_FEW_BYTES = 8  # beyond ASCII; fewer may be UTF-8 by chance
-_NUL_SHARE = 0.2  # of every other byte of UTF-16, at least
+_FEW_BYTES = 8  # bytes beyond ASCII; fewer may be UTF-8 by chance
+_NUL_SHARE = 0.2  # minimum share of NULs in every other byte of UTF-16
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 _VAGUE_TYPES = ("", "text/plain", "application/octet-stream", "unknown/unknown", "text/xml")
@@ -65,12 +65,12 @@ _OTHER_MARKS = re.compile(
     rb"|[{\[]\s*[\"{\[])"
 )
 _PEEKED = 1024
-_NULS = 0.1  # share of a page that is binary data
+_NULS = 0.1  # share of NULs above which a page is binary data
 
-_DEEPEST = 512  # elements within each other; main content takes quadratic time beyond
+_DEEPEST = 512  # nested elements; extracting main content takes quadratic time in them
 _TOO_DEEP = "*" + " > *" * _DEEPEST
-_MOST_TAGS = 500_000  # of a page: a parser takes half a kilobyte for each and its text
-# A tag with a thousand attributes: parsing takes quadratic time in them.
+_MOST_TAGS = 500_000  # tags of a page; the parser takes half a kilobyte for each and its text
+# A tag with a thousand attributes; parsing takes quadratic time in them.
 _LONG_TAG = re.compile(
     r"""<[a-zA-Z](?:[^>\s/=]*+(?:[\s/]++|=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)){1000}"""
 )
@@ -80,17 +80,17 @@ _NO_TAGS = re.compile(
 
 
 class UnusablePageError(Exception):
-    """A page that gives no text; `reason` is a word or two that are counted."""
+    """A page without text; pages are counted by `reason`."""
 
     def __init__(self, reason: str):
-        """Reason: not_html, html_too_large, html_too_deep, html_broken."""
+        """`reason` is not_html, html_too_large, html_too_deep or html_broken."""
         super().__init__(reason)
         self.reason = reason
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a page says: its text, title and canonical URL, each "" where it has none."""
+    """The text, title and canonical URL of a page; "" if it has none."""
 
     text: str
     title: str = ""
@@ -98,10 +98,10 @@ class Page:
 
 
 def check_packages(html: str) -> None:
-    """Refuses a way to convert pages whose package is not installed.
+    """Checks that the packages for --html are installed.
 
     Raises:
-      UsageError: names the extra and the command.
+      UsageError: a package is missing; names the command that installs it.
     """
     for package in sorted({"resiliparse", _PACKAGES[html]}):
         if importlib.util.find_spec(package) is None:
@@ -112,15 +112,15 @@ def check_packages(html: str) -> None:
 
 
 def read_page(data: bytes, content_type: str, html: str) -> Page:
-    """Reads a page.
+    """Extracts the text, title and URL of a page.
 
     Args:
-      data: bytes of the page, which may be no page at all.
-      content_type: as an HTTP header declares it, `text/html; charset=koi8-r`; "" if none does.
+      data: bytes of the page, or of anything else.
+      content_type: content type in the HTTP header, `text/html; charset=koi8-r`; "" without one.
       html: main, all or trafilatura.
 
     Raises:
-      UnusablePageError: it is no text, or no parser could take it in bounded time.
+      UnusablePageError: it is no page, or cannot be parsed in bounded time.
     """
     kind = page_kind(data, content_type)
     markup = decode_page(data, charset_of(content_type)) if kind else ""
@@ -132,7 +132,7 @@ def read_page(data: bytes, content_type: str, html: str) -> Page:
 
 
 def may_be_page(content_type: str) -> bool:
-    """Whether what a server declares so can be a page or plain text."""
+    """Whether content with this declared type can be a page or plain text."""
     return _media_type(content_type) in (*_HTML_TYPES, *_VAGUE_TYPES)
 
 
@@ -141,9 +141,9 @@ def _media_type(content_type: str) -> str:
 
 
 def page_kind(data: bytes, content_type: str) -> str:
-    """What the bytes are: html, text (plain), or "" for anything else.
+    """The kind of content: html, text (plain), or "" for anything else.
 
-    Servers declare text/html for pictures, and nothing for pages: the first bytes decide then.
+    The first bytes decide too, since servers declare images as text/html, and pages as nothing.
     """
     declared = _media_type(content_type)
     if not may_be_page(content_type):
@@ -164,17 +164,17 @@ def page_kind(data: bytes, content_type: str) -> str:
 
 
 def charset_of(content_type: str) -> str:
-    """What an HTTP header declares: `text/html; charset="UTF-8"` -> `UTF-8`."""
+    """The charset of a content type: `text/html; charset="UTF-8"` -> `UTF-8`."""
     match = re.search(r"charset\s*=\s*[\"']?\s*([\w:.-]+)", content_type, re.IGNORECASE)
     return match[1] if match else ""
 
 
 def decode_page(data: bytes, declared: str = "") -> str:
-    """The characters of a page; what its encoding does not have becomes U+FFFD.
+    """The characters of a page; invalid bytes become U+FFFD.
 
     Args:
       data: bytes of the page.
-      declared: encoding by the HTTP header, "" if there is none.
+      declared: encoding in the HTTP header; "" without one.
     """
     for mark, codec in _MARKS:
         if data.startswith(mark):
@@ -185,44 +185,44 @@ def decode_page(data: bytes, declared: str = "") -> str:
     if wide:
         return data.decode(wide, "replace")
     meta = next((match[1] for match in _META.finditer(data[:_META_BYTES]) if match[1]), b"")
-    told = [codec_of(declared), codec_of(meta.decode("ascii"))]
-    # UTF-16 would have NULs: a page whose meta element names it is UTF-8.
-    told = [name for name in told if name and name != "utf-8" and not name.startswith("utf-16")]
+    names = [codec_of(declared), codec_of(meta.decode("ascii"))]
+    # UTF-16 would have NULs, so a page whose meta element declares it is UTF-8.
+    names = [name for name in names if name and name != "utf-8" and not name.startswith("utf-16")]
     if not data.isascii():
         text = data.decode(errors="replace")
         beyond = len(data) - len(text)  # at least half of the bytes beyond ASCII, if it is UTF-8
-        if 20 * text.count("\ufffd") <= beyond and (beyond >= _FEW_BYTES or not told):
+        if 20 * text.count("\ufffd") <= beyond and (beyond >= _FEW_BYTES or not names):
             return text
-    return data.decode(_find_codec(data, told), "replace")
+    return data.decode(_find_codec(data, names), "replace")
 
 
-def _find_codec(data: bytes, told: list[str]) -> str:
-    """The Python codec of a page that is not UTF-8, given what header and meta element declare."""
-    found = _detect(data)
-    if found in told or not told or data.isascii():
-        return found or "cp1252"
-    # A server's default for what clearly is another script.
-    if told[0] == "cp1252" and found and found not in _LATIN and _is_beyond_latin(data):
-        return found
-    return told[0]
+def _find_codec(data: bytes, declared: list[str]) -> str:
+    """The Python codec of a page that is not UTF-8, from its bytes and declared codecs."""
+    detected = _detect(data)
+    if detected in declared or not declared or data.isascii():
+        return detected or "cp1252"
+    # A server's default for a page that is clearly in another script.
+    if declared[0] == "cp1252" and detected and detected not in _LATIN and _is_beyond_latin(data):
+        return detected
+    return declared[0]
 
 
 def codec_of(label: str) -> str:
-    """The Python codec of an encoding's name on the web; "" if there is none."""
-    # Of an extra; this file is imported with the table of formats.
+    """The Python codec for the name of an encoding on the web; "" if there is none."""
+    # An optional package; this file is imported with the table of formats.
     from resiliparse.parse.encoding import map_encoding_to_html5  # pyright: ignore[reportMissingModuleSource]
 
     label = label.strip().lower()
-    found = map_encoding_to_html5(label, fallback_utf8=False) if label else ""
+    html5_name = map_encoding_to_html5(label, fallback_utf8=False) if label else ""
     try:
-        name = codecs.lookup(found or label.removeprefix("x-")).name if label else ""
+        name = codecs.lookup(html5_name or label.removeprefix("x-")).name if label else ""
     except (LookupError, ValueError):
         return ""
     return _WIDER.get(name, name) if _CODECS.fullmatch(name) else ""
 
 
 def _detect(data: bytes) -> str:
-    """The codec that the bytes look like; not always one of HTML's."""
+    """The codec detected from the bytes, which may not be one of HTML's."""
     # As above.
     from resiliparse.parse.encoding import detect_encoding  # pyright: ignore[reportMissingModuleSource]
 
@@ -231,7 +231,7 @@ def _detect(data: bytes) -> str:
 
 
 def _utf_16(data: bytes) -> str | None:
-    """Which UTF-16 it is by where its NULs are, if at all."""
+    """The byte order of UTF-16 by the positions of NULs; None if it is not UTF-16."""
     if b"\0" not in data:
         return None
     half = len(data) // 2
@@ -249,10 +249,10 @@ def _is_beyond_latin(data: bytes) -> bool:
 
 
 def _convert(markup: str, html: str) -> Page:
-    """The text of a page.
+    """Extracts the text of a page.
 
     Raises:
-      UnusablePageError: a parser could not take it in bounded time.
+      UnusablePageError: it cannot be parsed in bounded time.
     """
     # As above.
     from resiliparse.parse.html import HTMLTree  # pyright: ignore[reportMissingModuleSource]
@@ -277,14 +277,14 @@ def _convert(markup: str, html: str) -> Page:
         url = link.get_attribute("href", "") if link else ""
         return Page(_valid(text), _valid(" ".join((tree.title or "").split())), _valid(url or ""))
     except BaseException as error:
-        # The error of a parser that gave up is no Exception, and has no other name.
+        # The panic of a Rust parser is no Exception, and its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
         raise UnusablePageError("html_broken") from error
 
 
 def _valid(text: str) -> str:
-    """Without NULs, and with U+FFFD for lone surrogates, which character references may name."""
+    """The text without NULs, and with U+FFFD for lone surrogates from character references."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 

@@ -1,6 +1,6 @@
-"""The labels that documents have, found before a run: the folders' names, or read from the inputs.
+"""Finds the labels of documents before a run: names of folders, or values of a field.
 
-A set's class numbers stand in its contract, so they must be known before the first row is made.
+The schema of a dataset lists the classes, so they must be known before the first row is written.
 """
 
 import re
@@ -19,26 +19,26 @@ from schemas.errors import DataError, UsageError
 
 MOST = 1000
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_SHOWN = 40  # characters of a label in an error
+_SHOWN = 40  # characters shown of a label
 
 
 def find_labels(
     blocks: list[Block], source: Source, role: Role, say: Callable[[str], None]
 ) -> tuple[str, ...]:
-    """All labels, in the order of their numbers.
+    """Finds all labels, in the order of their numbers.
 
-    A folder of text files is a label; Hugging Face's files name theirs, which keep their numbers if
-    all files have the same; of others the column of labels is read, which it says.
+    Folders of text files are labels. Hugging Face files list their classes, which keep their
+    numbers if all files have the same. For other files, the field is read in all documents.
 
     Args:
       blocks: all inputs.
-      source: how they are read.
-      role: of kind label.
-      say: prints a line.
+      source: how to read the inputs.
+      role: role of kind label.
+      say: function that prints a line.
 
     Raises:
-      UsageError: there are more than MOST, which no label has.
-      DataError: there are none.
+      UsageError: there are more than MOST labels.
+      DataError: no document has a label.
     """
     known: dict[str, tuple[str, ...] | None] = {}
     for part in (part for block in blocks for part in block.parts):
@@ -51,8 +51,8 @@ def find_labels(
     labels = {name for names in named for name in names}
     if unread:
         say(
-            f"the classes are not given (--classes=a,b): reading field {role.field!r} of all "
-            f"documents first"
+            f"reading field {role.field!r} of all documents to find the classes; --classes=a,b "
+            "would save this"
         )
         to_read = [_only(block, known) for block in blocks]
         labels |= _read([block for block in to_read if block.parts], source, role)
@@ -60,13 +60,13 @@ def find_labels(
         raise _too_many(labels, role)
     if not labels:
         raise DataError(f"no document has a label: field {role.field!r} is empty in all of them")
-    found = tuple(in_order(labels))
-    say(f"{len(found):,} classes: {', '.join(found[:10])}{', ...' * (len(found) > 10)}")
-    return found
+    classes = tuple(in_order(labels))
+    say(f"{len(classes):,} classes: {', '.join(classes[:10])}{', ...' * (len(classes) > 10)}")
+    return classes
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
-    """Sorted, numbers by their value: ["neg", "pos"], and ["2", "10"]."""
+    """Sorts labels; numbers by value: ["neg", "pos"], and ["2", "10"]."""
     labels = list(labels)
     if all(_NUMBER.fullmatch(label) for label in labels):
         return sorted(labels, key=lambda label: (int(label), label))
@@ -74,7 +74,7 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 
 def _find_known(part: Part, role: Role) -> tuple[str, ...] | None:
-    """All labels that a file's documents can have, if that is known without reading them."""
+    """All labels of a file's documents; None if the documents must be read."""
     row = FORMATS[part.format]
     if row.labels == "folder":
         return (folder_label(part.path),)
@@ -93,22 +93,21 @@ def _read(blocks: list[Block], source: Source, role: Role) -> set[str]:
     source = replace(source, roles=(role,))
 
     def labels_of(block: Block) -> set[str]:
-        found: set[str] = set()
+        own: set[str] = set()
         for documents in read_block(block, source):
-            values = pc.unique(documents.columns[role.name])
-            found.update(values.to_pylist())
-            if len(found) > MOST:
-                raise _too_many(found, role)
-        return found
+            own.update(pc.unique(documents.columns[role.name]).to_pylist())
+            if len(own) > MOST:
+                raise _too_many(own, role)
+        return own
 
     labels: set[str] = set()
     with ThreadPoolExecutor() as threads:
         try:
-            for found in threads.map(labels_of, blocks):
-                labels |= found
+            for own in threads.map(labels_of, blocks):
+                labels |= own
                 if len(labels) > MOST:
                     raise _too_many(labels, role)
-        except BaseException:  # a mistake of the user's, or Ctrl-C: the rest need not be read
+        except BaseException:  # includes Ctrl-C: do not read the rest
             threads.shutdown(wait=False, cancel_futures=True)
             raise
     return labels
@@ -118,7 +117,7 @@ def _too_many(labels: set[str], role: Role) -> UsageError:
     longest = max(sorted(labels), key=len)
     shown = longest if len(longest) <= _SHOWN else longest[:_SHOWN] + "..."
     return UsageError(
-        f"--{role.name}_field={role.field} looks like no label: it has more than {MOST:,} "
-        f"different values, such as {shown!r}. Name the field that holds the label, or give all "
-        "classes with --classes=a,b"
+        f"--{role.name}_field={role.field} is probably no label: it has more than {MOST:,} "
+        f"different values, such as {shown!r}; name the field with the label, or list all classes "
+        "with --classes=a,b"
     )

@@ -1,9 +1,9 @@
-"""The main text of a page: resiliparse's main content, without what still surrounds an article.
+"""Extracts the main text of a web page: resiliparse's main content without short surroundings.
 
-Resiliparse leaves out navigation, footers and comments by the shape of the page. What it keeps too
-much of are short: headlines, dates, bylines, captions, teasers, share buttons. Here its blocks are
-judged in their order: text begins with the first long paragraph (and the heading above it), ends
-with the last one, and between them blocks of links and fragments outside of paragraphs go.
+Resiliparse skips navigation, footers and comments by the structure of the page, but keeps short
+headlines, dates, bylines, captions, teasers and share buttons. This module judges its blocks in
+order: text begins with the first long paragraph and the heading above it, and ends with the last
+one; between them, blocks of links and fragments outside paragraphs are removed.
 """
 
 import html
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# Elements by a part of their class, in any case.
+# Elements with these words in their class, in any case.
 _SKIPPED = ("caption", "cookie", "copyright", "footer", "newsletter", "popup", "related")
 _SELECTORS = [f"[class*={word} i]" for word in _SKIPPED]
 
@@ -20,13 +20,15 @@ _SHALLOW = "body > p, body > * > p"
 _BODY = re.compile(r"<body\b[^<>]*>", re.IGNORECASE)
 _LEVELS = "<div><div><div>"
 
-# Bytes of UTF-8, so that a character of Chinese counts as much as the word it is.
-_LONG = 80  # of a paragraph
-_LONG_IN_LISTS = 20  # where paragraphs hold less than half of the text: recipes, forums, tables
-_DECK = 80  # of a heading that says what the text is about
-_FEW = 300  # of a main text for which all of the page is judged
-_LINKS = 0.6  # share of a block that is links, beyond which it is none of the text
-_LINKS_AT_EDGE = 0.3  # of a short paragraph before or after the text
+# Lengths are bytes of UTF-8, so that a Chinese character counts as much as a short word.
+_LONG = 80  # minimum of a long paragraph
+_LONG_IN_LISTS = (
+    20  # the same if paragraphs are less than half of the text: recipes, forums, tables
+)
+_DECK = 80  # minimum of a heading that summarizes the text
+_FEW = 300  # a shorter main text is compared with the text of the whole page
+_LINKS = 0.6  # maximum share of links in a block of the text
+_LINKS_AT_EDGE = 0.3  # the same for a short paragraph before or after the text
 
 _OPEN = re.compile(r"\s*<(p|h[1-6]|li|ol|ul|pre)\b")
 _TAG = re.compile(r"<[^>\"]*(?:\"[^\"]*\"[^>\"]*)*>")
@@ -40,11 +42,11 @@ class _Block:
 
     Attributes:
       tag: p, h1 to h6, li, pre, or "" for a line.
-      text: as it is shown.
-      bytes: of the text.
-      links: share of the text that is links.
-      mark: of a list item, "• " or its number.
-      opens: whether a blank line stands before it.
+      text: text without markup.
+      bytes: UTF-8 bytes of the text.
+      links: share of the text in links.
+      mark: "• " or the number of a list item.
+      opens: whether a blank line precedes it.
     """
 
     tag: str
@@ -60,7 +62,7 @@ class _Block:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a row of several cells."""
+        """Whether it is a table row with several cells."""
         return not self.tag and "\t" in self.text
 
     @property
@@ -72,10 +74,10 @@ class _Block:
 
 
 def main_text(markup: str, tree: Any) -> str:
-    """The main text of a page and its tree; "" if it has none.
+    """The main text of a page, given its markup and tree; "" if it has none.
 
-    A page whose main content is next to nothing is judged as a whole: resiliparse looks for an
-    article, and took something else for it.
+    If the main content is very short, resiliparse may have missed the article, so the whole page is
+    judged too.
     """
     if tree.body.query_selector(_SHALLOW) is not None:
         tree = _parse_deeper(markup)
@@ -88,11 +90,11 @@ def main_text(markup: str, tree: Any) -> str:
 
 
 def _parse_deeper(markup: str) -> Any:
-    """The tree of a page with more levels above its text.
+    """The tree of a page with three more levels above its text.
 
-    Resiliparse takes lists near the body for menus, as they are in pages of many levels.
+    Otherwise resiliparse mistakes lists near the body for menus.
     """
-    # Of an extra; this file is imported with the table of formats.
+    # An optional package; this file is imported with the table of formats.
     from resiliparse.parse.html import HTMLTree  # pyright: ignore[reportMissingModuleSource]
 
     body = _BODY.search(markup)
@@ -120,8 +122,8 @@ def _judged(tree: Any, *, main_content: bool) -> str:
 
 
 def _blocks(markup: str) -> Iterator[_Block]:
-    """The blocks of resiliparse's minimal HTML, in which each begins a line."""
-    lists: list[int] = []  # open ones: the number of the last item, or -1 where there are none
+    """The blocks of resiliparse's minimal HTML, each of which begins a line."""
+    lists: list[int] = []  # number of the last item of each open list; -1 if unnumbered
     tag, raw, opens = "", "", True
     for line in markup.split("\n"):
         if raw:  # the line continues a block
@@ -153,7 +155,7 @@ def _blocks(markup: str) -> Iterator[_Block]:
 
 
 def _parse(tag: str, raw: str) -> _Block | None:
-    """A block of markup, unless it is empty."""
+    """The block of some markup; None if it is empty."""
     text = _plain(raw)
     text = text.strip("\n").rstrip() if tag == "pre" else text.strip()
     if not text:
@@ -173,7 +175,7 @@ def _plain(markup: str) -> str:
 
 
 def _choose(blocks: list[_Block]) -> list[_Block]:
-    """The blocks of the text itself; all of them where none is long."""
+    """The blocks of the main text; all blocks if none is long."""
     total = sum(block.bytes for block in blocks)
     long = [n for n, block in enumerate(blocks) if block.is_long(_LONG)]
     if 2 * sum(blocks[n].bytes for n in long) < total:
@@ -187,7 +189,7 @@ def _choose(blocks: list[_Block]) -> list[_Block]:
         for block in blocks[first : last + 1]
         if block.tag == "pre" or block.is_table or not _is_fragment(block, has_paragraphs)
     ]
-    # A heading without text below it.
+    # Drops headings without text below them.
     followers = [*kept[1:], None]
     return [
         block
@@ -197,7 +199,7 @@ def _choose(blocks: list[_Block]) -> list[_Block]:
 
 
 def _first(blocks: list[_Block], first: int) -> int:
-    """Where the text begins: with what leads to its first long block."""
+    """The first block of the text: before the first long block, those that lead to it."""
     begin = first
     while begin:
         block = blocks[begin - 1]
@@ -213,7 +215,7 @@ def _first(blocks: list[_Block], first: int) -> int:
 
 
 def _last(blocks: list[_Block], last: int) -> int:
-    """Where the text ends: with the short sentences that follow its last long block."""
+    """The last block of the text: after the last long block, the short sentences that follow."""
     for block, before in zip(blocks[last + 1 :], blocks[last:], strict=False):
         is_like = bool(block.tag) or not before.tag
         ends = block.is_sentence and is_like and not block.is_heading and block.tag != "pre"
@@ -225,7 +227,7 @@ def _last(blocks: list[_Block], last: int) -> int:
 
 
 def _is_fragment(block: _Block, has_paragraphs: bool) -> bool:
-    """Whether it is links, or a line beside the paragraphs of a page that has such."""
+    """Whether it is mostly links, or a short line on a page whose text is in paragraphs."""
     if block.links > _LINKS and block.tag != "li":
         return True
     return not block.tag and has_paragraphs and not (block.is_sentence and block.bytes >= _LONG)

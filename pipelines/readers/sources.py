@@ -1,8 +1,8 @@
-"""Inputs -> blocks -> documents. Blocks are planned in the main process and read in workers.
+"""Cuts inputs into blocks in the main process, and reads documents from blocks in workers.
 
-A block is the unit of reading: about 16 MiB of plain text, or one compressed file, which is then
-streamed, or some row groups or record batches. A document belongs to the range it starts in, so any
-cut of a file into ranges gives the same documents. Documents come out columnar, as Arrow arrays.
+A block is the unit of reading: about 16 MiB of plain text, one compressed file, which is streamed,
+or some row groups or record batches. A document belongs to the range in which it starts, so any cut
+of a file into ranges gives the same documents. Documents are columns of Arrow arrays.
 """
 
 import os
@@ -53,30 +53,29 @@ BLOCK_BYTES = 16 << 20
 DOCUMENTS = ("line", "paragraph", "file")
 AUTO = "auto"
 _MOST_DOCUMENT_BYTES = (1 << 31) - (1 << 25)  # Arrow's parsers count in 32 bits
-_AT_ONCE = 32  # files that are opened while they are planned
-# Read by one worker in half a minute or more; of what is smaller, nobody waits long for the last.
-_LONG_BYTES = 256 << 20
-_UNEVEN = 1.5  # times the share of a worker
-CLUSTER_WORKERS = 16  # at least, where they cannot be known
+_AT_ONCE = 32  # files opened at once for planning
+_LONG_BYTES = 256 << 20  # a block of this size takes one worker half a minute or more
+_UNEVEN = 1.5  # a block this many times a worker's share is worth a warning
+CLUSTER_WORKERS = 16  # assumed number of workers if it is unknown
 BLOCKS = "blocks.pickle"  # in the staging folder
-_WORTH_A_PIECE = 1 << 20  # bytes of text: smaller files are put together
+_WORTH_A_PIECE = 1 << 20  # bytes of text; smaller files are joined
 
 
 @dataclass(frozen=True)
 class Source:
-    """What to read and what a document is.
+    """The inputs, and how to read documents from them.
 
     Attributes:
-      patterns: files, directories, corpora, globs (`**` matches folders), `@list.txt` of such, or
-        `hf:PATH_OR_NAME[:config][:split]`; local or of a store.
+      patterns: files, directories, corpora, globs (`**` matches folders), `@list.txt` with such, or
+        `hf:PATH_OR_NAME[:config][:split]`; local or in an object store.
       document: in text files, a document: a line, a paragraph (blank lines between) or a file.
         Where a label is asked for it is a file, and the name of its folder is the label.
-      roles: what to take of each document; the first is a string that no document lacks.
-      input_format: of all files; auto goes by their names.
-      max_document_bytes: a longer document, or the line that holds it, is refused.
+      roles: fields to read; the first is a string, which no document lacks.
+      input_format: format of all files; auto to decide by their names.
+      max_document_bytes: maximum bytes of a document, or of its line; longer ones are rejected.
       block_bytes: bytes of a block; changes speed and memory, never the documents.
-      html: how web pages become text: main (their main content), all (without scripts and styles),
-        trafilatura; "" refuses WARC and HTML files.
+      html: text of web pages: main (main content), all (without scripts and styles) or trafilatura;
+        "" to reject WARC and HTML files.
     """
 
     patterns: tuple[str, ...]
@@ -88,33 +87,33 @@ class Source:
     html: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be read."""
+        """Rejects impossible values."""
         if not self.patterns:
-            raise UsageError("no input: give --input=PATH, more than once if need be")
+            raise UsageError("no input: give --input=PATH, once or more often")
         if "" in self.patterns:
             raise UsageError("--input is empty: give a path")
         if self.document not in DOCUMENTS:
-            raise UsageError(f"--document={self.document}: one of {', '.join(DOCUMENTS)}")
+            raise UsageError(f"--document={self.document}: give one of {', '.join(DOCUMENTS)}")
         if self.input_format not in (AUTO, *FORMATS):
             formats = ", ".join((AUTO, *FORMATS))
-            raise UsageError(f"--input_format={self.input_format}: one of {formats}")
+            raise UsageError(f"--input_format={self.input_format}: give one of {formats}")
         for role in self.roles:
             if not role.field:
                 raise UsageError(
-                    f"--{role.name}_field is empty: name the field that holds the {role.name}"
+                    f"--{role.name}_field is empty: name the field with the {role.name}"
                 )
         if not 1 <= self.max_document_bytes <= _MOST_DOCUMENT_BYTES:
             raise UsageError(
-                f"--max_document_bytes={self.max_document_bytes}: from 1 to {_MOST_DOCUMENT_BYTES}"
+                f"--max_document_bytes={self.max_document_bytes}: give 1 to {_MOST_DOCUMENT_BYTES}"
             )
         if self.html not in ("", *HTML):
-            raise UsageError(f"--html={self.html}: one of {', '.join(HTML)}")
+            raise UsageError(f"--html={self.html}: give one of {', '.join(HTML)}")
         if self.block_bytes < 1:
-            raise UsageError(f"--block_bytes={self.block_bytes}: at least 1")
+            raise UsageError(f"--block_bytes={self.block_bytes}: give at least 1")
 
     @property
     def has_labels(self) -> bool:
-        """Whether a label is asked for."""
+        """Whether the task reads labels."""
         return any(role.values.is_folder for role in self.roles)
 
     @property
@@ -125,7 +124,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Block:
-    """Parts that are read together; for a given split, or for "": each document's hash decides."""
+    """Parts that are read together, for one split; "" if the hash of each document decides."""
 
     index: int
     parts: tuple[Part, ...]
@@ -138,18 +137,18 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Which one it is, in words: `block 3 (a.jsonl, bytes 0 to 16,777,216)`."""
+        """Its position, for messages: `block 3 (a.jsonl, bytes 0 to 16,777,216)`."""
         first, more = self.parts[0], len(self.parts) - 1
         files = f" and {more:,} more parts" if more else ""
         return f"block {self.index} ({first.path}, bytes {first.start:,} to {first.stop:,}{files})"
 
 
 def plan_blocks(source: Source) -> list[Block]:
-    """Cuts the inputs into blocks: large files into ranges, small files put together.
+    """Cuts the inputs into blocks: cuts large files into ranges, and joins small files.
 
     Raises:
-      DataError: nothing is there, all is empty, or a file is not what its name says.
-      UsageError: a file lacks a field that a role names, or has it in another type.
+      DataError: the inputs are missing or empty, or a file has another format than its name.
+      UsageError: a file lacks a field of a role, or has it with another type.
     """
     blocks: list[Block] = []
     pending: list[Part] = []
@@ -164,36 +163,36 @@ def plan_blocks(source: Source) -> list[Block]:
 
 
 def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
-    """Each input file as one part, and the split that it is of if `datasets` named it."""
+    """Each input file as one part, and its split if it is a file of a Hugging Face dataset."""
     files: dict[str, tuple[Part, huggingface.StoredSplit | None]] = {}
     names: dict[tuple[str, str], str] = {}
     again = ""
-    for given in source.patterns:
-        for pattern in expand_lists((given,)):
+    for argument in source.patterns:
+        for pattern in expand_lists((argument,)):
             split = None
             hashes: dict[str, str] = {}
             if pattern.startswith(HUGGING_FACE):
                 split = huggingface.find_split(pattern.removeprefix(HUGGING_FACE))
-                found = [(path, os.path.getsize(path)) for path in split.paths]
+                matched = [(path, os.path.getsize(path)) for path in split.paths]
             elif corpus := find_corpus(pattern):
                 corpus.check_roles(source.roles)
-                found = [(corpus.path(file), file.bytes) for file in corpus.files]
+                matched = [(corpus.path(file), file.bytes) for file in corpus.files]
                 hashes = {corpus.path(file): file.sha256 for file in corpus.files}
             else:
-                found = find_files(
+                matched = find_files(
                     pattern, label_folders=source.has_labels, web_pages=bool(source.html)
                 )
-            for path, size in found:
+            for path, size in matched:
                 key = identity(path, label_folders=source.has_labels)
                 name = names.setdefault(key, path)
                 again = again or (path if name in files else "")
                 sha256 = hashes.get(path, "")
-                files[name] = Part(name, size, 0, size, input=given, sha256=sha256), split
+                files[name] = Part(name, size, 0, size, input=argument, sha256=sha256), split
     if again:
-        say(f"note: a file is named more than once, and read once: {again}", sys.stderr)
+        say(f"note: reading {again} once, though --input names it more than once", sys.stderr)
     if not sum(part.size for part, _ in files.values()):
         raise DataError(
-            f"all {len(files):,} input files are empty, the first is {min(files)}: there is no text"
+            f"all {len(files):,} input files are empty; the first is {min(files)}: there is no text"
             if len(files) > 1
             else f"{min(files)} is empty: there is no text"
         )
@@ -209,16 +208,17 @@ def _parts(source: Source) -> list[Part]:
         packs = FORMATS[part.format].packs
         if not packs and is_compressed(part.path):
             raise UsageError(
-                f"{part.path}: {part.format} is compressed within itself, not as a whole; unpack it"
+                f"{part.path}: {part.format} has its own compression, so {extension(part.path)} "
+                "cannot be read; unpack the file"
             )
         return list(_plan_file(part, source, split)) if part.size or not packs else []
 
     files = _files(source)
-    # Most of the time of opening a file in a store is that of a request: many at once.
+    # Opening a file in an object store is mostly waiting for a request, so many are opened at once.
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        parts = [part for found in threads.map(plan, files) for part in found]
+        parts = [part for parts_of_file in threads.map(plan, files) for part in parts_of_file]
     if not parts:
-        raise DataError(f"the inputs hold no rows; the first is {files[0][0].path}")
+        raise DataError(f"the inputs have no rows; the first file is {files[0][0].path}")
     return parts
 
 
@@ -234,12 +234,11 @@ def _format_of(part: Part, source: Source) -> str:
 
 
 def _check_web(part: Part, source: Source) -> None:
-    """Refuses a web page where documents are expected, or where a package is missing."""
+    """Checks that the command reads web pages, and that the packages for them are installed."""
     if not source.html:
         raise UsageError(
-            f"{part.path} holds web pages ({part.format}), which build_corpus makes documents of: "
-            "python -m pipelines.build_corpus --input=PAGES --output=CORPUS, and then "
-            "--input=CORPUS here"
+            f"{part.path} holds web pages ({part.format}); extract their text with python -m "
+            "pipelines.build_corpus --input=PAGES --output=CORPUS, and give --input=CORPUS here"
         )
     check_packages(source.html)
 
@@ -264,11 +263,11 @@ def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None
 def read_block(block: Block, source: Source) -> Iterator[Documents]:
     """Reads a block's documents, in pieces of about `source.block_bytes` of text.
 
-    The last piece of each part carries the digest of the part's bytes as they are stored.
+    The last piece of each part has the digest of the part's stored bytes.
 
     Raises:
-      DataError: a file cannot be opened, is truncated or damaged, or is not of the size that it had
-        when the run was planned.
+      DataError: a file cannot be opened, is damaged, or has another size than when the run was
+        planned.
     """
     enough = min(_WORTH_A_PIECE, source.block_bytes)
     pending: list[Documents] = []
@@ -305,43 +304,43 @@ def hash_inputs(blocks: list[Block]) -> Inputs:
 
 
 def write_blocks(staging: str, blocks: list[Block]) -> None:
-    """Leaves them in the staging folder.
+    """Writes blocks into the staging folder.
 
-    A Beam job carries what it creates: 100,000 files as blocks are 25 MB, and runners take a few.
+    They do not fit into a Beam job: 100,000 blocks are 25 MB, and runners accept a few.
     """
     write_file(os.path.join(staging, BLOCKS), pickle.dumps(blocks))
 
 
 def has_blocks(staging: str) -> bool:
-    """Whether the staging folder still holds them."""
+    """Whether the staging folder has blocks."""
     return exists(os.path.join(staging, BLOCKS))
 
 
 def read_blocks(staging: str) -> list[Block]:
-    """Finds them there.
+    """Reads blocks from the staging folder.
 
     Raises:
-      DataError: this machine does not see the staging folder.
+      DataError: this machine cannot read the staging folder.
     """
     path = os.path.join(staging, BLOCKS)
     try:
         return pickle.loads(read(path))
     except FileNotFoundError as error:
         raise DataError(
-            f"{path} is not there for a worker: --output must lie on a file system that all "
-            "workers share"
+            f"{path} does not exist on a worker: put --output on a file system that all workers "
+            "share"
         ) from error
 
 
 def uneven(blocks: Sequence[Block], workers: int) -> str | None:
-    """What is said of an input that holds workers up, as one of them has to read all of it.
+    """The warning about a block so large that other workers wait for its reader; None if none is.
 
-    Plain text, JSON Lines and CSV are cut anywhere, Arrow between batches: a file of any size is
-    spread as well as many small ones. A compressed file is not, nor a row group of Parquet.
+    Plain text, JSON Lines and CSV are cut anywhere, Arrow between batches. A compressed file cannot
+    be cut, nor a row group of Parquet.
 
     Args:
-      blocks: of all inputs.
-      workers: that read at once.
+      blocks: blocks of all inputs.
+      workers: number of workers that read at once.
     """
     largest = max(blocks, key=lambda block: block.bytes)
     total = sum(block.bytes for block in blocks)
@@ -350,15 +349,15 @@ def uneven(blocks: Sequence[Block], workers: int) -> str | None:
     part = max(largest.parts, key=lambda part: part.bytes)
     return (
         f"one of {workers} workers reads {largest.bytes / total:.0%} of the input while the others "
-        f"wait for it: {part.path} ({decimal(part.bytes)}) {_remedy(part)}"
+        f"wait: {part.path} ({decimal(part.bytes)}) {_remedy(part)}"
     )
 
 
 def _remedy(part: Part) -> str:
     if part.format == "parquet":
-        return "has a row group of this size; write it with smaller ones"
+        return "has a row group of this size; write it with smaller row groups"
     if FORMATS[part.format].cuts == "nowhere" or not is_compressed(part.path):
-        return "cannot be cut; give it in several files"
+        return "cannot be cut; split it into several files"
     packer = PACKINGS[extension(part.path)].name
     if FORMATS[part.format].cuts != "anywhere":
         return f"is compressed as a whole; unpack it: {packer} -dk {shlex.quote(part.path)}"
@@ -366,6 +365,6 @@ def _remedy(part: Part) -> str:
     end = inner_extension(part.path) + extension(part.path)
     filtered = shlex.quote(f"{packer} > $FILE{end}")
     return (
-        "is compressed as a whole; unpack it, or pack it in parts, one for each worker or more: "
+        "is compressed as a whole; unpack it, or compress it in parts, at least one per worker: "
         f"{packer} -dc {name} | split -l 1000000 --filter={filtered} - part-"
     )

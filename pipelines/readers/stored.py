@@ -1,4 +1,4 @@
-"""Files as they are stored: known by their first bytes, read in parts, decompressed and hashed."""
+"""Reads stored files in parts: detects foreign formats, decompresses, and hashes stored bytes."""
 
 import gzip
 import io
@@ -17,20 +17,20 @@ from schemas.errors import DataError
 from schemas.metadata import InputFile, Inputs
 
 _READ_BYTES = 1 << 20
-_XZ_PADDING = 4  # zero bytes come in multiples of it after a member
+_XZ_PADDING = 4  # zero bytes after a member come in multiples of this
 
 
 class _XzMembers(io.RawIOBase):
-    """The content of a file's members, one after another, each of them whole.
+    """The content of all members of an .xz file; damage is an error.
 
-    LZMAFile ends at damage in a later member as if the file did, and overlooks what follows the
-    last one.
+    LZMAFile treats damage in a later member as the end of the file, and ignores bytes after the
+    last member.
     """
 
     def __init__(self, raw: BinaryIO):
         self._raw = raw
         self._member = lzma.LZMADecompressor()
-        self._data = b""  # read, and not given to a member yet
+        self._data = b""  # bytes read, but not passed to a member yet
 
     def readable(self) -> bool:
         return True
@@ -49,7 +49,7 @@ class _XzMembers(io.RawIOBase):
         return 0
 
     def _begin_next(self) -> bool:
-        """Begins the member after one that is over; False at the end of the file."""
+        """Begins the next member; False at the end of the file."""
         data, zeros, left = self._member.unused_data or self._raw.read(_READ_BYTES), 0, b""
         while data and not left:
             left = data.lstrip(b"\0")
@@ -63,7 +63,7 @@ class _XzMembers(io.RawIOBase):
 
 
 def _open_by_arrow(codec: str) -> Callable[[BinaryIO], Any]:
-    """A stream that reads on over members and refuses a truncated one, as few readers do."""
+    """A stream that reads all members, and fails on a truncated one, as few readers do."""
     return lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
 
 
@@ -72,9 +72,9 @@ class Packing:
     """A way to compress files as a whole.
 
     Attributes:
-      name: its own, and the command's that unpacks it.
+      name: name of the format and of its command.
       mark: first bytes of a file.
-      unpack: bytes of a file -> a stream of its content.
+      unpack: function from a stored file to a stream of its content.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Packing:
     unpack: Callable[[BinaryIO], Any]
 
 
-# By the ending of files' names.
+# By extension.
 PACKINGS = {
     ".gz": Packing("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw)),
     ".bz2": Packing("bzip2", b"BZh", _open_by_arrow("bz2")),
@@ -91,20 +91,20 @@ PACKINGS = {
     ),
     ".zst": Packing("zstd", b"\x28\xb5\x2f\xfd", _open_by_arrow("zstd")),
 }
-_SKIPPED_FRAME = b"\x2a\x4d\x18"  # of zstd, from its second byte on: it may come first
-PEEKED = 512  # first bytes of a file that are enough to know what it is
+_SKIPPED_FRAME = b"\x2a\x4d\x18"  # second to fourth byte of a zstd file with a skippable frame
+PEEKED = 512  # first bytes of a file, enough to detect its format
 _OTHERS = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
     (b"PAR1", "a Parquet file", "give --input_format=parquet, or name it .parquet"),
     (b"ARROW1\0\0", "an Arrow file", "give --input_format=arrow, or name it .arrow"),
-    (b"WARC/1.0\r\n", "WARC records", "give --input_format=warc, or name it .warc"),
-    (b"WARC/1.1\r\n", "WARC records", "give --input_format=warc, or name it .warc"),
+    (b"WARC/1.0\r\n", "a WARC file", "give --input_format=warc, or name it .warc"),
+    (b"WARC/1.1\r\n", "a WARC file", "give --input_format=warc, or name it .warc"),
     (b"%PDF-", "a PDF", "extract its text"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
     (b"SQLite format 3\0", "an SQLite database", "export its text"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "export its text"),
 )
-_ENCODED = (  # the marks of UTF-32 first: they begin like those of UTF-16
+_ENCODED = (  # UTF-32 first, because its marks begin like those of UTF-16
     (b"\xff\xfe\0\0", "UTF-32"),
     (b"\0\0\xfe\xff", "UTF-32"),
     (b"\xff\xfe", "UTF-16"),
@@ -113,7 +113,7 @@ _ENCODED = (  # the marks of UTF-32 first: they begin like those of UTF-16
 _LARGEST_STEP = 16 << 20  # bytes read at once beyond a part
 _MARK_OF_TAR = slice(257, 262)
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
-_ADDS_UP = "+"  # before digests of spans, which are added: no cut into parts shows in their sum
+_ADDS_UP = "+"  # prefix of digests of spans, whose sum does not depend on the cut into parts
 
 Digest = tuple[str, int, int, str]  # path, file size, start, xxh3_128
 
@@ -123,17 +123,17 @@ class Part:
     """Bytes `start` to `stop` of a file of `size` bytes.
 
     Attributes:
-      path: of the file.
-      size: of the file.
-      start: of the part; the parts of a file tile it.
-      stop: of the part.
-      format: how it is read.
-      record: in formats with records, the number of the part's first one in the file.
-      group: in Parquet, the row group.
-      spans: the stored bytes that count, where these are not all from start to stop.
-      classes: names of class numbers by field, where the file itself says otherwise.
+      path: path of the file.
+      size: size of the file.
+      start: first byte of the part; the parts of a file tile it.
+      stop: the byte after the last.
+      format: input format, a key of FORMATS.
+      record: number of the part's first record in the file, in formats with records.
+      group: number of the row group, in Parquet.
+      spans: the byte ranges to read and hash; () for all from start to stop.
+      classes: names of class numbers by field, if they differ from those in the file.
       input: the --input that names the file; the last one if there are several.
-      sha256: of the whole file, where a corpus' manifest says it; "" where nothing does.
+      sha256: sha256 of the whole file in the manifest of a corpus; "" for other files.
     """
 
     path: str
@@ -150,58 +150,58 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the part, as they are stored."""
+        """Stored bytes of the part."""
         return self.stop - self.start
 
 
 def extension(path: str) -> str:
-    """The last ending of a name, in lower case: `a/b.JSONL.gz` -> `.gz`."""
+    """The last extension of a name, in lower case: `a/b.JSONL.gz` -> `.gz`."""
     return os.path.splitext(path)[1].lower()
 
 
 def is_compressed(path: str) -> bool:
-    """Whether the name says that the file is compressed as a whole."""
+    """Whether a file is compressed as a whole, by its name."""
     return extension(path) in PACKINGS
 
 
 def inner_extension(path: str) -> str:
-    """The ending before that of a packer: `a/b.JSONL.gz` -> `.jsonl`."""
+    """The extension before that of a compression: `a/b.JSONL.gz` -> `.jsonl`."""
     return extension(os.path.splitext(path)[0] if is_compressed(path) else path)
 
 
 def refuse_foreign(head: bytes, path: str, *, unpacked: bool) -> None:
-    """Refuses what begins as no text does; line by line it might pass for some.
+    """Checks that a text file does not begin like a file of another format.
 
     Args:
-      head: the first PEEKED bytes.
-      path: of the file.
-      unpacked: whether they were compressed once already.
+      head: first PEEKED bytes of the content.
+      path: path of the file.
+      unpacked: whether the content was decompressed.
 
     Raises:
-      DataError: says what it is and what to do.
+      DataError: it does; names the format and the remedy.
     """
     for mark, name in _ENCODED:
         if head.startswith(mark):
             raise DataError(
-                f"{path} is {name} and must be UTF-8: iconv -f {name} -t UTF-8 FILE > NEW_FILE"
+                f"{path} is {name}, not UTF-8: convert it, iconv -f {name} -t UTF-8 FILE > NEW_FILE"
             )
     for ending, packing in PACKINGS.items():
         if head.startswith(packing.mark) and (ending != ".bz2" or head[4:10] == b"1AY&SY"):
             remedy = (
-                "it was compressed twice: unpack it once more"
+                "it was compressed twice; unpack it once"
                 if unpacked
-                else f"let its name end in {ending}"
+                else f"give it a name that ends in {ending}"
             )
-            raise DataError(f"{path} holds {packing.name} data and no text: {remedy}")
+            raise DataError(f"{path} is {packing.name} data, not text: {remedy}")
     for mark, name, remedy in _OTHERS:
         if head.startswith(mark):
-            raise DataError(f"{path} holds {name} and no text: {remedy}")
+            raise DataError(f"{path} is {name}, not text: {remedy}")
     if head[_MARK_OF_TAR] == b"ustar":
-        raise DataError(f"{path} holds a tar archive and no text: unpack it")
+        raise DataError(f"{path} is a tar archive, not text: unpack it")
 
 
 class _HashingFile(io.RawIOBase):
-    """Passes reads through, up to `left` bytes, and adds what was read to `chunks`."""
+    """Reads up to `left` bytes, and adds them to the hash of `chunks`."""
 
     def __init__(self, raw: BinaryIO, left: int, chunks: "Chunks"):
         self._raw, self._left, self._chunks = raw, left, chunks
@@ -218,12 +218,12 @@ class _HashingFile(io.RawIOBase):
 
 
 class Chunks:
-    """A part's content in chunks, decompressed; hashes the stored bytes as they go by."""
+    """The decompressed content of a part, in chunks; hashes the stored bytes while reading."""
 
     def __init__(self, raw: BinaryIO, part: Part, chunk_bytes: int, *, go_on: bool = False):
-        """Where the file is not compressed, `go_on` begins a byte before the part and has no end.
+        """`go_on` reads from one byte before the part to the end of the file, if uncompressed.
 
-        The last document of a part may end beyond it.
+        The last document of a part may end beyond the part.
         """
         self._raw, self._part, self._chunk_bytes = raw, part, chunk_bytes
         self._goes_on = go_on
@@ -231,7 +231,7 @@ class Chunks:
         self._new_bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Chunks of about `chunk_bytes`.
+        """Yields chunks of about `chunk_bytes`.
 
         Raises:
           DataError: the file is truncated or damaged.
@@ -244,7 +244,7 @@ class Chunks:
         beyond = 0  # bytes to read at once beyond the part
         if self._goes_on:
             place, stop = max(place - 1, 0), part.size
-            beyond = min(part.bytes // 16 + 1, 1 << 16)  # in which most last documents end
+            beyond = min(part.bytes // 16 + 1, 1 << 16)  # most last documents end within these
         self._raw.seek(place)
         while place < stop:
             size = min(max(part.stop - place, 0), self._chunk_bytes + 1) + beyond
@@ -255,7 +255,7 @@ class Chunks:
             self.add(memoryview(chunk)[begin:end])
             place += len(chunk)
             yield chunk
-            if place > part.stop:  # a document of any length is read in linear time
+            if place > part.stop:  # doubling reads a document of any length in linear time
                 beyond = min(2 * beyond, _LARGEST_STEP)
 
     def _unpack(self) -> Iterator[bytes]:
@@ -270,35 +270,36 @@ class Chunks:
         except _DAMAGE as error:
             self._refuse_misnamed(error)
             raise DataError(
-                f"{part.path} is truncated or damaged ({error}): get the file again. A run never "
-                "publishes a part of a file"
+                f"{part.path} is truncated or damaged ({error}): get the file again; nothing was "
+                "published"
             ) from error
-        while hashing.read(_READ_BYTES):  # what a decompressor leaves belongs to it too
+        while hashing.read(_READ_BYTES):  # hashes bytes that the decompressor did not read
             pass
 
     def _refuse_misnamed(self, error: Exception) -> None:
-        """Says so if it is no damage, but a file of another kind than its name says."""
+        """Raises DataError if the file does not have the compression that its name implies."""
         self._raw.seek(self._part.start)
         end = extension(self._part.path)
         head = self._raw.read(PEEKED)
         is_frame = end == ".zst" and head[1:4] == _SKIPPED_FRAME
         if not head.startswith(PACKINGS[end].mark) and not is_frame:
             raise DataError(
-                f"{self._part.path} is not compressed as its name says ({end}): rename it"
+                f"{self._part.path} is not {PACKINGS[end].name} data, as its extension {end} "
+                "implies: rename it"
             ) from error
 
     def add(self, data: bytes | memoryview) -> None:
-        """Hashes stored bytes of the part that were just read."""
+        """Adds stored bytes of the part to the hash."""
         self._hash.update(data)
         self._new_bytes += len(data)
 
     def new_bytes(self) -> int:
-        """Stored bytes read since the last call."""
+        """Number of stored bytes read since the last call."""
         new, self._new_bytes = self._new_bytes, 0
         return new
 
     def digests(self) -> tuple[Digest]:
-        """Of the whole part, once it is read."""
+        """The digest of the whole part, after it was read."""
         part = self._part
         return ((part.path, part.size, part.start, self._hash.hexdigest()),)
 
@@ -332,11 +333,13 @@ def _read_range(raw: BinaryIO, path: str, start: int, stop: int) -> Iterator[byt
 
 
 def _shorter(path: str) -> DataError:
-    return DataError(f"{path} became shorter during the run: let inputs rest, and run again")
+    return DataError(
+        f"{path} became shorter during the run: do not change inputs during a run; run again"
+    )
 
 
 def file_digests(digests: Iterable[Digest]) -> Inputs:
-    """Puts the digests of parts together, a file each."""
+    """Joins the digests of parts into one for each file."""
     parts_of = defaultdict(list)
     for path, size, _, digest in sorted(digests):
         parts_of[path, size].append(digest)

@@ -1,1 +1,1 @@
-"""Files on a disk or in a store (gs://, s3://)."""
+"""Files on a disk or in an object store (gs://, s3://)."""

@@ -1,4 +1,4 @@
-"""Beam's flags of s3://, such as --s3_endpoint_url, as options of s3fs; here and in workers."""
+"""Passes Beam's flags for s3://, such as --s3_endpoint_url, to s3fs, here and in workers."""
 
 import argparse
 import atexit
@@ -22,22 +22,22 @@ _CLIENT_OPTIONS = {
     "s3_verify": "verify",
 }
 _NO_TLS = "s3_disable_ssl"
-# The path of a file with flags: Beam passes them to workers elsewhere, but to no processes.
+# Path of a file with flags. Beam passes flags to workers on other machines, not to subprocesses.
 _VARIABLE = "TEXTMILL_S3_FLAGS"
 
 
 def take(beam_arguments: list[str]) -> None:
-    """Takes those of a command line, for this process and the workers that it starts.
+    """Stores the flags of a command line for this process and the workers that it starts.
 
-    They are in a file that only this user may read, and not in the environment, which every child
-    inherits and `ps` shows.
+    They are in a file that only this user can read, since `ps` shows the environment, which every
+    subprocess inherits.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in (*_OPTIONS, *_CLIENT_OPTIONS):
         parser.add_argument(f"--{name}")
     parser.add_argument(f"--{_NO_TLS}", action="store_true")
-    given = vars(parser.parse_known_args(beam_arguments)[0])
-    flags = {name: value for name, value in given.items() if value}
+    parsed = vars(parser.parse_known_args(beam_arguments)[0])
+    flags = {name: value for name, value in parsed.items() if value}
     os.environ.pop(_VARIABLE, None)
     if flags:
         file, path = tempfile.mkstemp(prefix="textmill-")  # with mode 0600
@@ -53,9 +53,9 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def of_job() -> dict[str, Any]:
-    """Options of s3fs by the flags that were taken; in a worker elsewhere, by those of its job."""
+    """Options of s3fs from the stored flags; on another machine, from the flags of the job."""
     flags = _read(os.environ.get(_VARIABLE, ""))
-    beam = sys.modules.get("apache_beam.options.value_provider")  # loaded, if this is a worker
+    beam = sys.modules.get("apache_beam.options.value_provider")  # imported in every worker
     if beam and not flags:
         flags = beam.RuntimeValueProvider.runtime_options or {}
     options = {name: flags[flag] for flag, name in _OPTIONS.items() if flags.get(flag)}

@@ -1,7 +1,7 @@
-"""Files by path, on a disk or in a store (gs://, s3://): atomic writes, copies, scratch files.
+"""Files on a disk or in an object store (gs://, s3://): atomic writes, copies, scratch files.
 
-A store has no folders, cannot rename, and is behind a network that breaks. After an upload the
-store's checksum is compared with that of the local file.
+Object stores have no folders and no rename, and networks fail. After an upload, the checksum of the
+object is compared with that of the local file.
 """
 
 import base64
@@ -26,16 +26,16 @@ from schemas.manifest import file_sha256
 from schemas.stores import store as stores
 from schemas.stores.store import is_url
 
-_BUFFER_BYTES = 8 << 20  # that are asked for at a time
-_PART_BYTES = 16 << 20  # of an upload: the parts that are under way are in memory
-_THREADS = 16  # that call a store at once
+_BUFFER_BYTES = 8 << 20  # bytes of one request
+_PART_BYTES = 16 << 20  # bytes of a part of an upload; parts in transit are in memory
+_THREADS = 16  # concurrent requests
 
 stores.option_finders["s3"] = s3_flags.of_job
 
 
 @contextmanager
 def disk_errors(path: str) -> Iterator[None]:
-    """Turns what a disk refuses into a paragraph that names the place."""
+    """Turns errors of a disk into a DataError that names the path and the remedy."""
     try:
         yield
     except OSError as error:
@@ -43,30 +43,30 @@ def disk_errors(path: str) -> Iterator[None]:
             here = tempfile.gettempdir() if is_url(path) else os.path.dirname(path)
             free = shutil.disk_usage(here).free
             raise DataError(
-                f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free some or "
+                f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free space or "
                 "give another --output, and run again; nothing was published"
             ) from error
         raise DataError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file."""
+    """Whether a file exists."""
     return stores.size(path) is not None if is_url(path) else os.path.exists(path)
 
 
 def size(path: str) -> int | None:
-    """A file's bytes; None if there is none."""
+    """The size of a file in bytes; None if it does not exist."""
     if is_url(path):
         return stores.size(path)
     return os.path.getsize(path) if os.path.exists(path) else None
 
 
 def read(path: str, start: int = 0, length: int | None = None) -> bytes:
-    """A file's bytes, all or some.
+    """Reads a file, or a range of it.
 
     Raises:
-      FileNotFoundError: it is not there.
-      DataError: the store does not give it.
+      FileNotFoundError: it does not exist.
+      DataError: the object store fails.
     """
     if is_url(path):
         return stores.read(path, start, None if length is None else start + length)
@@ -76,7 +76,7 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
 
 
 def sha256(path: str) -> str:
-    """The sha256 of a file, as hexadecimal; "" if there is no such file."""
+    """The sha256 of a file, in hexadecimal; "" if it does not exist."""
     try:
         if not is_url(path):
             return file_sha256(path)
@@ -87,7 +87,7 @@ def sha256(path: str) -> str:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Bytes of each file in a folder, by its name; in a store by its path in it, at any depth."""
+    """Name -> bytes of each file in a folder; in an object store, path -> bytes at any depth."""
     if not is_url(folder):
         return {entry.name: entry.stat().st_size for entry in os.scandir(folder)}
     return stores.sizes(folder)
@@ -97,8 +97,8 @@ def open_file(path: str) -> BinaryIO:
     """Opens a file for reading its bytes as they are stored.
 
     Raises:
-      OSError: it cannot be opened, as FileNotFoundError if there is none.
-      DataError: the store does not give it, then or while it is read.
+      OSError: it cannot be opened; FileNotFoundError if it does not exist.
+      DataError: the object store fails, now or while the file is read.
     """
     if not is_url(path):
         return open(path, "rb")
@@ -106,13 +106,13 @@ def open_file(path: str) -> BinaryIO:
 
 
 class _StoredFile(io.RawIOBase):
-    """A file of a store; whatever is read of it is asked for then."""
+    """An object in an object store; each read is a request."""
 
     def __init__(self, path: str):
-        found = stores.size(path)
-        if found is None:
+        size = stores.size(path)
+        if size is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
-        self._path, self._size, self._at = path, found, 0
+        self._path, self._size, self._at = path, size, 0
 
     def readable(self) -> bool:
         return True
@@ -128,20 +128,20 @@ class _StoredFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        due = max(0, min(len(buffer), self._size - self._at))
-        data = read(self._path, self._at, due) if due else b""
-        if len(data) != due:
+        wanted = max(0, min(len(buffer), self._size - self._at))
+        data = read(self._path, self._at, wanted) if wanted else b""
+        if len(data) != wanted:
             raise DataError(
-                f"{self._path} gave {len(data):,} bytes where it had {due:,} when it was opened: "
-                "let it rest during a run; what is stored with a Content-Encoding is not read"
+                f"{self._path} returned {len(data):,} bytes instead of {wanted:,}: do not change "
+                "inputs during a run, and store them without a Content-Encoding"
             )
-        buffer[:due] = data
-        self._at += due
-        return due
+        buffer[:wanted] = data
+        self._at += wanted
+        return wanted
 
 
 def load_json(path: str) -> Any:
-    """The parsed content of a JSON file.
+    """Parses a JSON file.
 
     Raises:
       DataError: the file is missing or not UTF-8 JSON.
@@ -151,7 +151,7 @@ def load_json(path: str) -> Any:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Writes a small file, atomically."""
+    """Writes a small file atomically."""
     folder, name = os.path.split(path)
     with workspace(folder) as local, disk_errors(path):
         temporary = os.path.join(local, f"{name}.{uuid.uuid4().hex}.tmp")
@@ -167,7 +167,7 @@ def write_file(path: str, content: bytes) -> None:
 
 @contextmanager
 def workspace(folder: str) -> Iterator[str]:
-    """A local folder for files that `put` then brings into another one: itself, if it is local."""
+    """A local folder for files that `put` moves into `folder`; `folder` itself if it is local."""
     if not is_url(folder):
         yield folder
         return
@@ -176,46 +176,46 @@ def workspace(folder: str) -> Iterator[str]:
 
 
 def put(local: str, path: str) -> None:
-    """Gives a finished local file its name: on the same disk, where it is gone, or in a store.
+    """Moves a finished local file to a path on the same disk, or uploads it.
 
     Raises:
-      DataError: the disk refuses it, or the store refuses it or holds other bytes afterwards.
+      DataError: the disk or the object store fails, or the object has other bytes afterwards.
     """
     if is_url(path):
         _upload(local, path)
         return
     with disk_errors(path):
-        sync(local)  # or a power cut may leave a name without its bytes
+        sync(local)  # otherwise a power cut may leave a name without its bytes
         os.replace(local, path)
 
 
 def _upload(local: str, path: str) -> None:
-    """Sends a file to a store, again if the store holds anything else afterwards."""
+    """Uploads a file, and repeats the upload if the object has other bytes afterwards."""
     size, kind = os.path.getsize(local), stores.kind_of(path)
-    in_parts = kind == "s3" and size >= 2 * _PART_BYTES  # as s3fs does it
+    in_parts = kind == "s3" and size >= 2 * _PART_BYTES  # as in s3fs
     checksum = _checksum(local, kind, in_parts=in_parts)
     options = {"chunksize": _PART_BYTES} if kind else {}
     options |= {"max_concurrency": 4} if kind == "s3" else {}
 
     def attempt() -> None:
         stores.call(path, "put_file", local, stores.key_of(path), moved=size, **options)
-        held = stores.describe(path)
-        if checksum in (held.get("md5Hash"), str(held.get("ETag")).strip('"')):
+        stored = stores.describe(path)
+        if checksum in (stored.get("md5Hash"), str(stored.get("ETag")).strip('"')):
             return
-        # Other stores have other checksums, and an ETag of encrypted files is no MD5.
+        # Other object stores have other checksums, and the ETag of an encrypted object is no MD5.
         if sha256(path) != file_sha256(local):
-            raise OSError("it holds other bytes than were sent")
+            raise OSError("it has other bytes than were sent")
 
     stores.patiently(path, attempt)
 
 
 def _checksum(local: str, kind: str, *, in_parts: bool) -> str:
-    """The checksum that a store gives for a file: an MD5 in base64 (gs), or an ETag (s3).
+    """The checksum that an object store reports: an MD5 in base64 (gs), or an ETag (s3).
 
     Args:
       local: the file.
-      kind: of the store.
-      in_parts: whether it is sent in parts, whose MD5s the ETag is the MD5 of.
+      kind: kind of object store, gs or s3.
+      in_parts: whether it is sent in parts; the ETag is then the MD5 of their MD5s.
     """
     md5 = functools.partial(hashlib.md5, usedforsecurity=False)
     with open(local, "rb") as file:
@@ -236,7 +236,7 @@ def sync(path: str) -> None:
 
 
 def local_copy(path: str, folder: str) -> str:
-    """A file's path on this machine's disk: its own, or that of a copy in a folder."""
+    """The path of a local file, or of a copy of an object in a folder."""
     if not is_url(path):
         return path
     copy = os.path.join(folder, path.rsplit("/", 1)[-1])
@@ -246,23 +246,23 @@ def local_copy(path: str, folder: str) -> str:
 
 
 def copy_all(copies: dict[str, str], sizes_of: dict[str, int]) -> None:
-    """Copies files within a store, on its side: source to target, whose bytes are in `sizes_of`."""
+    """Copies objects on the server, source -> target; `sizes_of` has the size of each source."""
     _at_once(lambda source: _copy(source, copies[source], sizes_of[copies[source]]), copies)
 
 
-def _copy(source: str, target: str, due: int) -> None:
+def _copy(source: str, target: str, expected: int) -> None:
     def attempt() -> None:
         keys = stores.key_of(source), stores.key_of(target)
-        stores.call(target, "cp_file", *keys, moved=due)
-        found = stores.size(target)
-        if found != due:
-            raise OSError(f"the copy has {found} bytes, not {due}")
+        stores.call(target, "cp_file", *keys, moved=expected)
+        copied = stores.size(target)
+        if copied != expected:
+            raise OSError(f"the copy has {copied} bytes, not {expected}")
 
     stores.patiently(target, attempt)
 
 
 def delete(paths: Iterable[str]) -> None:
-    """Deletes files of a store, those that are there."""
+    """Deletes objects; missing ones are ignored."""
     _at_once(_delete, paths)
 
 
@@ -272,7 +272,7 @@ def _delete(path: str) -> None:
 
 
 def delete_folder(folder: str) -> None:
-    """Deletes all files of a folder, on a disk or in a store."""
+    """Deletes all files of a folder, on a disk or in an object store."""
     if is_url(folder):
         delete(f"{folder}/{name}" for name in sizes(folder))
     else:
@@ -280,16 +280,16 @@ def delete_folder(folder: str) -> None:
 
 
 def _at_once(operation: Callable[[str], None], paths: Iterable[str]) -> None:
-    """Does it for all paths of a store, many at a time; raises what one of them raises."""
+    """Applies an operation to all paths concurrently; raises the first error."""
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(operation, paths))
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where bytes are in a scratch file, in which they wait until another worker takes them.
+    """The position of bytes in a scratch file, from which another worker reads them.
 
-    Only pointers travel: where shuffles hold all in memory, the parent process holds kilobytes.
+    Only pointers pass through the runner, which may hold a whole shuffle in memory.
     """
 
     path: str
@@ -298,7 +298,7 @@ class Pointer:
 
 
 def write_scratch(directory: str, values: list[bytes]) -> list[Pointer]:
-    """Writes values into a new file; a retried block writes another, none is overwritten."""
+    """Writes values into a new file; a retried block writes another file."""
     path = os.path.join(directory, f"{uuid.uuid4().hex}.blocks")
     pointers, offset = [], 0
     for value in values:
@@ -313,7 +313,7 @@ def write_scratch(directory: str, values: list[bytes]) -> list[Pointer]:
 
 
 def load(value: bytes | Pointer) -> bytes:
-    """The bytes themselves, read where a pointer leads."""
+    """The bytes of a value; reads them if it is a pointer."""
     if isinstance(value, bytes):
         return value
     return read(value.path, value.offset, value.length)

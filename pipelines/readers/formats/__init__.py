@@ -1,1 +1,1 @@
-"""One file a format: stored bytes or tables -> documents. `sources` opens files."""
+"""Input formats, one file each: stored bytes or tables -> documents. `sources` opens files."""

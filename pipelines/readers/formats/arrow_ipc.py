@@ -1,7 +1,7 @@
-"""Arrow IPC streams and files (Feather too) -> documents: runs of record batches a part.
+"""Arrow IPC streams and files (Feather too) -> documents; a part is a run of record batches.
 
-A file is the stream between two marks, with a footer that nobody needs here: both are walked from
-message to message, so a part is a range of bytes, and workers find their batches without the rest.
+A file is a stream between two marks, with a footer that is not needed. Planning walks from message
+to message, so a part is a range of bytes, and workers find their batches without reading others.
 """
 
 import contextlib
@@ -22,23 +22,22 @@ from schemas.errors import DataError, one_line
 
 _FILE_MARK, _END_MARK = b"ARROW1\0\0", b"ARROW1"
 _DICTIONARY, _BATCH = "dictionary", "record batch"
-_NO_COLUMNS = pa.schema([])  # of a batch whose rows are only counted
-_MAPPED_BYTES = 64 << 20  # a batch this large is mapped into memory instead of read
+_NO_COLUMNS = pa.schema([])  # for counting the rows of a batch
+_MAPPED_BYTES = 64 << 20  # a larger batch is mapped into memory instead of read
 
 
 def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
-    """Cuts a file between record batches.
+    """Checks the fields of a file, and cuts it between record batches.
 
     Args:
       raw: the file.
-      part: all of it.
-      source: whose roles' fields must be there; `block_bytes` are of a part, unless one batch is
-        larger.
-      classes: names of class numbers, if they are known better than from the file.
+      part: the whole file as one part.
+      source: the roles, and the bytes of a part, unless one batch is larger.
+      classes: names of class numbers, if they differ from those in the file.
 
     Raises:
-      DataError: no Arrow file, or cut short.
-      UsageError: a field is not there, or is of a type that does not serve.
+      DataError: it is no Arrow file, or is cut short.
+      UsageError: a field is missing, or has an unsuitable type.
     """
     schema = _schema(raw, part)
     stored = class_names(schema)
@@ -47,9 +46,9 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     check_fields(schema, source.roles, part.path, stored if classes is None else classes)
     messages = list(_walk(raw, part))
     if any(kind == _DICTIONARY for kind, *_ in messages):
-        return [part]  # later batches need what earlier ones said
+        return [part]  # later batches need earlier dictionaries
     parts: list[Part] = []
-    begin = record = rows = 0  # of the next part
+    begin = record = rows = 0  # begin, first record and rows of the next part
     spans: list[tuple[int, int]] = []
     for _, start, stop, batch_rows in messages:
         if stop - begin > source.block_bytes and rows:
@@ -86,18 +85,18 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     except (pa.ArrowException, OSError, EOFError) as error:
         raise DataError(
             f"{part.path}: the record batch that begins with row {record:,} is damaged "
-            f"({one_line(error)}): get the file again. A run never publishes a part of a file"
+            f"({one_line(error)}): get the file again; nothing was published"
         ) from error
     yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
 
 
 def stored_classes(raw: BinaryIO, part: Part) -> Classes:
-    """Names of class numbers by field, as the file or what is known of it says."""
+    """Names of class numbers by field, from the plan or from the file."""
     return dict(part.classes) or class_names(_schema(raw, part))
 
 
 def _batches(raw: BinaryIO, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    if not part.spans:  # with dictionaries, or compressed as a whole: from the start
+    if not part.spans:  # files with dictionaries, or compressed as a whole, are read from the start
         raw.seek(0)
         source = pa.PythonFile(raw, mode="r")
         if _begins_file(raw):
@@ -114,21 +113,21 @@ def _batches(raw: BinaryIO, part: Part, schema: pa.Schema) -> Iterator[pa.Record
 
 
 def _bytes(raw: BinaryIO, start: int, stop: int) -> pa.Buffer:
-    """Stored bytes; many of them are not copied into memory but mapped."""
+    """Stored bytes; a large range is mapped into memory instead of copied."""
     if stop - start >= _MAPPED_BYTES:
-        with contextlib.suppress(io.UnsupportedOperation):  # fileno of a file in a store
+        with contextlib.suppress(io.UnsupportedOperation):  # a file in an object store
             return _map(raw).slice(start, stop - start)
     raw.seek(start)
     return pa.py_buffer(raw.read(stop - start))
 
 
 def _map(raw: BinaryIO) -> pa.Buffer:
-    """A file in memory; UnsupportedOperation: it is in a store."""
+    """Maps a file into memory; raises UnsupportedOperation for a file in an object store."""
     return pa.py_buffer(mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Refuses offsets that lead out of their buffers; strings are looked at where they are used."""
+    """Raises ArrowInvalid for offsets outside their buffers; UTF-8 is checked by the roles."""
     for column in batch.columns:
         try:
             column.validate(full=True)
@@ -148,24 +147,24 @@ def _schema(raw: BinaryIO, part: Part) -> pa.Schema:
     raw.seek(len(_FILE_MARK) if _begins_file(raw) else 0)
     try:
         schema = pa.ipc.read_schema(pa.PythonFile(raw, mode="r"))
-        _ = schema.names  # which may be no UTF-8
+        _ = schema.names  # raises if a name is not UTF-8
         return schema
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise DataError(
             f"{part.path} is no Arrow stream or file ({one_line(error)}): get the file again, or "
-            "give --input_format if it is of another format"
+            "give --input_format if it has another format"
         ) from error
 
 
 def _walk(raw: BinaryIO, part: Part) -> Iterator[tuple[str, int, int, int]]:
-    """Kind, start, stop and rows of each message of a stream that is complete."""
+    """Yields kind, start, stop and rows of each message; an incomplete stream is an error."""
     place = len(_FILE_MARK) if _begins_file(raw) else 0
     if place:
         raw.seek(part.size - len(_END_MARK))
         if raw.read() != _END_MARK:
             raise _cut_short(part, part.size)
     try:
-        file = pa.BufferReader(_map(raw))  # bodies are not read
+        file = pa.BufferReader(_map(raw))  # does not read message bodies
     except io.UnsupportedOperation:
         file = pa.PythonFile(raw, mode="r")
     file.seek(place)
@@ -183,13 +182,12 @@ def _walk(raw: BinaryIO, part: Part) -> Iterator[tuple[str, int, int, int]]:
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise _cut_short(part, place) from error
     except StopIteration:
-        if file.tell() == place:  # no mark at the end
+        if file.tell() == place:  # the end mark is missing
             raise _cut_short(part, place) from None
 
 
 def _cut_short(part: Part, place: int) -> DataError:
     return DataError(
-        f"{part.path} has neither a whole message of Arrow's nor the mark of its end at byte "
-        f"{place:,}: it was cut, or its writer was not closed; write it again. A run never "
-        "publishes a part of a file"
+        f"{part.path} has neither a complete Arrow message nor an end mark at byte {place:,}: it "
+        "was cut off, or its writer was not closed; write it again; nothing was published"
     )

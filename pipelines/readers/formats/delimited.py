@@ -1,8 +1,8 @@
 """CSV and TSV with a header row -> documents.
 
-Records are cut by `Scan` and parsed by Arrow, a chunk of whole ones at a time. A record with
-another number of fields than the header is refused; a quote that is never closed is an error, for
-nobody can tell how much of the file it was to hold.
+`RecordEnds` cuts content between records, and Arrow parses chunks of whole records. A record with
+another number of fields than the header is rejected. A quote that is never closed is an error,
+since all records after it might be part of one field.
 """
 
 import csv
@@ -25,34 +25,34 @@ from schemas.errors import DataError, UsageError
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 _HEADER_BYTES = 1 << 20
-_QUOTE_HINT = ". Perhaps a quote there is never closed: double quotes that are text"
-_SHOWN = 80  # characters of a refused record
-_BYTES = "latin-1"  # in which any bytes are text
+_QUOTE_HINT = ", and double quotes that are text"
+_SHOWN = 80  # characters shown of a rejected record
+_BYTES = "latin-1"  # decodes any bytes
 _FIELD_START, _PLAIN, _QUOTED, _QUOTE_IN_QUOTED, _BLANK = range(5)  # states of a scan
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
 
 
 class RecordEnds(Ends):
-    """Of records.
+    """Finds the ends of records.
 
-    A quote opens a quoted field only where a field begins, a doubled one inside is a quote, and
-    whatever follows the closing one belongs to the field as it stands; a newline, or a return, ends
-    a record outside of quotes. These are the rules of Arrow's parser and of Python's, so a cut
-    after a record never cuts one.
+    A quote opens a quoted field only at the beginning of a field; a doubled quote inside is a
+    quote; characters after the closing quote belong to the field. A newline or return outside of
+    quotes ends a record. Arrow's and Python's parsers have the same rules, so a cut after a record
+    never splits one.
 
     Attributes:
-      records: ended so far; blank lines are none.
+      records: number of records that have ended; blank lines do not count.
       began: where the current record began.
       is_quoted: whether a quote is open.
     """
 
     def __init__(self, format_name: str, place: int, records: int = 0):
-        """Place: of the first record, which has the number `records`."""
+        """`place` is the first byte of the first record, `records` its number."""
         self.began, self.records, self.is_quoted = place, records, False
         self._delimiter, self._state = ord(DELIMITERS[format_name]), _BLANK
 
     def scan(self, chunk: bytes, place: int) -> None:
-        """As above."""
+        """See `Ends`."""
         bytes_ = np.frombuffer(chunk, np.uint8)
         ends, counts, self._state = _find_ends(bytes_, self._delimiter, self._state)
         self._ends, self._counts = ends + place, counts + self.records
@@ -61,50 +61,50 @@ class RecordEnds(Ends):
             self.began, self.records = int(self._ends[-1]), int(self._counts[-1])
 
     def first(self, start: int) -> Boundary | None:
-        """As above."""
+        """See `Ends`."""
         i = np.searchsorted(self._ends, start + 1)
         return (int(self._ends[i]) - 1, int(self._ends[i])) if i < len(self._ends) else None
 
     def last(self) -> int | None:
-        """As above."""
+        """See `Ends`."""
         return self.began if len(self._ends) else None
 
     def find(self, records: int) -> int | None:
-        """Where so many records have ended in the chunk."""
+        """The end in the chunk at which this number of records have ended; None if beyond it."""
         i = np.searchsorted(self._counts, records)
         return int(self._ends[i]) if i < len(self._ends) else None
 
     def count(self, end: int) -> int:
-        """Records up to an end in the chunk."""
+        """Number of records up to an end in the chunk."""
         return int(self._counts[np.searchsorted(self._ends, end)])
 
     def check_closed(self, path: str) -> None:
-        """Refuses content that is over while a quote is open.
+        """Checks that no quote is open at the end of the content.
 
         Raises:
-          DataError: names the record, and where it begins.
+          DataError: a quote is open; names the record, and where it begins.
         """
         if self.is_quoted:
             raise DataError(
                 f"{path}: a quote in record {self.records:,}, which begins at byte "
-                f"{self.began:,}, is never closed, and all that follows it would be one "
-                "field. Close it, or double it if it is text"
+                f"{self.began:,}, is never closed, so the rest of the file would be one field: "
+                "close it, or double it if it is text"
             )
 
 
 def _find_ends(
     data: np.ndarray, delimiter: int, state: int = _BLANK
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where lines end that are no part of a quoted field.
+    """Finds line ends outside of quoted fields.
 
     Args:
-      data: uint8 [n].
+      data: uint8 [n], the content.
       delimiter: byte between fields.
-      state: before the first byte.
+      state: state before the first byte.
 
     Returns:
-      int64, the place after each such newline or return; int64, records ended up to there, for
-      blank lines are none; and the state after the last byte.
+      int64, the position after each such newline or return; int64, number of records that have
+      ended there, without blank lines; and the state after the last byte.
     """
     edges = _find_edges(data, delimiter, state)
     newlines = np.flatnonzero((data == _NEWLINE) | (data == _RETURN))
@@ -123,7 +123,7 @@ def _find_ends(
 
 
 def _find_edges(data: np.ndarray, delimiter: int, state: int) -> np.ndarray:
-    """The quotes that begin or end quoting, in turn; a doubled one ends it and begins it anew."""
+    """The quotes that begin and end quoting, alternately; a doubled quote ends and begins it."""
     quotes = np.flatnonzero(data == _QUOTE)
     before = data[quotes - 1]
     begins_field = (before == delimiter) | (before == _NEWLINE) | (before == _RETURN)
@@ -133,7 +133,7 @@ def _find_edges(data: np.ndarray, delimiter: int, state: int) -> np.ndarray:
     is_doubled = np.diff(quotes, prepend=closed) == 1
     is_inside = state == _QUOTED
     if (begins_field | is_doubled)[is_inside::2].all():
-        return quotes  # none is text, as nearly everywhere
+        return quotes  # the usual case: no quote is text
     edges = []
     for quote, is_first in zip(quotes.tolist(), begins_field.tolist(), strict=True):
         if is_inside:
@@ -146,20 +146,20 @@ def _find_edges(data: np.ndarray, delimiter: int, state: int) -> np.ndarray:
 
 
 def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
-    """Checks the header and cuts a file between records.
+    """Checks the header of a file, and cuts it between records.
 
-    To know which newlines end records, a file must be read from its start. That goes at about a
-    gigabyte a second, but not where it takes decompression or a network: such a file stays whole.
+    Whether a newline ends a record depends on all content before it, which is scanned at about a
+    gigabyte per second. Compressed files and URLs are not cut.
 
     Args:
       raw: the file.
-      part: all of it.
-      source: whose roles' fields must be there; `block_bytes` are of a part.
-      classes: of no use here, where all is text.
+      part: the whole file as one part.
+      source: the roles, and the bytes of a part.
+      classes: not used, since all fields are text.
 
     Raises:
-      DataError: no header, or a quote is never closed.
-      UsageError: a field is not there.
+      DataError: the file has no header, or a quote is never closed.
+      UsageError: a field is missing.
     """
     names, end = _header(raw, part)
     roles, block_bytes = source.roles, source.block_bytes
@@ -177,9 +177,9 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     while data := raw.read(block_bytes):
         ends.scan(data, place)
         place += len(data)
-        while (found := ends.first(start + block_bytes - 1)) and found[1] < part.size:
-            parts.append(replace(part, start=start, stop=found[1], record=record))
-            start, record = found[1], ends.count(found[1])
+        while (boundary := ends.first(start + block_bytes - 1)) and boundary[1] < part.size:
+            parts.append(replace(part, start=start, stop=boundary[1], record=record))
+            start, record = boundary[1], ends.count(boundary[1])
     ends.check_closed(part.path)
     return [*parts, replace(part, start=start, record=record)]
 
@@ -193,7 +193,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     names, end = _header(raw, part)
     begin = part.start or end
     ends = RecordEnds(part.format, begin, part.record)
-    first = part.record  # of the run
+    first = part.record  # number of the run's first record
     for run in read_runs(raw, part, source, ends, begin):
         if run.digests:
             ends.check_closed(part.path)
@@ -207,7 +207,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
 
 
 def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
-    """The names of the columns, and where their record ends."""
+    """The names of the columns, and the end of the header row."""
     whole = Part(part.path, part.size, 0, part.size)
     head = next(iter(Chunks(raw, whole, _HEADER_BYTES)), b"")
     refuse_foreign(head[:PEEKED], part.path, unpacked=is_compressed(part.path))
@@ -217,8 +217,8 @@ def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
     end = ends.find(1) or len(head)
     if not ends.records and len(head) >= _HEADER_BYTES:
         raise DataError(
-            f"{part.path}: its first record does not end within {_HEADER_BYTES:,} bytes, so it is "
-            f"no header row with names of fields{_QUOTE_HINT}"
+            f"{part.path}: the header row does not end within {_HEADER_BYTES:,} bytes: give a file "
+            f"with a header row{_QUOTE_HINT}"
         )
     if not ends.records:
         ends.check_closed(part.path)
@@ -231,29 +231,29 @@ def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=DELIMITERS[part.format])
     names = next((row for row in rows if row), None)
     if names is None:
-        raise DataError(f"{part.path} has no header row with the names of the fields")
+        raise DataError(f"{part.path} has no header row: add one with the names of the fields")
     return names, end
 
 
 def _parse(data: bytes, names: list[str], source: Source, part: Part, first: int) -> Documents:
-    """Documents of whole records, the first of which has the number `first`."""
+    """Documents of whole records; `first` is the number of the first record."""
     roles, longest = source.roles, source.max_document_bytes
-    refused: list[tuple[int, str]] = []  # number in `data`, why
+    ragged: list[tuple[int, str]] = []  # number in `data`, detail
 
     def refuse(row: pv.InvalidRow) -> str:
         text = row.text if is_text else row.text.encode(_BYTES).decode(errors="backslashreplace")
         shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-        counts = f"{row.actual_columns} fields where the header has {row.expected_columns}"
-        refused.append(((row.number or 1) - 1, f"{counts}: {shown}"))
+        counts = f"{row.actual_columns} fields, but the header has {row.expected_columns}"
+        ragged.append(((row.number or 1) - 1, f"{counts}: {shown}"))
         return "skip"
 
     source_bytes = len(data)
     data, long = _without_long(data, ord(DELIMITERS[part.format]), longest)
     is_text = is_utf8(data)
-    if not is_text:  # Arrow fails where it has to show a row
+    if not is_text:  # Arrow fails when it shows a row that is not UTF-8
         data = data.decode(_BYTES).encode()
     wanted = sorted({role.field for role in roles} & set(names))
-    numbers = [str(i) for i in range(len(names))]  # names may stand twice
+    numbers = [str(i) for i in range(len(names))]  # names may not be unique
     columns = [numbers[names.index(name)] for name in wanted]
     if data.strip(b"\r\n"):
         table = pv.read_csv(
@@ -278,17 +278,17 @@ def _parse(data: bytes, names: list[str], source: Source, part: Part, first: int
         values = [[v.decode().encode(_BYTES) for v in c.to_pylist()] for c in batch.columns]
         batch = pa.record_batch([pa.array(v, pa.large_binary()) for v in values], names=wanted)
     documents = take_roles(batch, roles, part.path, 0, source_bytes=source_bytes)
-    parsed = first + np.delete(np.arange(len(batch) + len(refused) + len(long)), long)
-    record_of = np.delete(parsed, [number for number, _ in refused])
+    parsed = first + np.delete(np.arange(len(batch) + len(ragged) + len(long)), long)
+    record_of = np.delete(parsed, [number for number, _ in ragged])
     rejects = {int(record_of[r.offset or 0]): (r.reason, r.detail) for r in documents.rejects}
-    rejects |= {int(parsed[number]): ("ragged_row", why) for number, why in refused}
+    rejects |= {int(parsed[number]): ("ragged_row", detail) for number, detail in ragged}
     placed = [Reject(part.path, number, *rejects[number]) for number in sorted(rejects)]
     placed += [too_long(part.path, first + number, longest) for number in long]
     return replace(documents, rejects=tuple(placed), offsets=record_of[documents.offsets])
 
 
 def _without_long(data: bytes, delimiter: int, longest: int) -> tuple[bytes, list[int]]:
-    """Whole records but those that are longer than they may be, and the numbers of these."""
+    """The records that are not too long, and the numbers of those that are."""
     if len(data) <= longest:
         return data, []
     ends, counts, _ = _find_ends(np.frombuffer(data, np.uint8), delimiter)

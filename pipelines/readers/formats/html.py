@@ -1,4 +1,4 @@
-"""HTML files -> documents, a page each."""
+"""HTML files -> documents, one for each page."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,16 +16,16 @@ _TYPE = "text/html"
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Refuses roles whose fields no HTML file has.
+    """Checks that the fields of roles are those of HTML files.
 
     Raises:
-      UsageError: names the field and those that are there.
+      UsageError: a field is unknown; names it and the fields that HTML files have.
     """
     check_names(roles, path, FIELDS)
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
-    """The page of a file: its text, title and canonical URL, "" where it names none.
+    """The page of a file: its text, title and canonical URL; "" if it has none.
 
     Raises:
       DataError: the file is damaged.

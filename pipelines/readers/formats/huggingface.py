@@ -1,7 +1,7 @@
-"""`hf:PATH_OR_NAME[:config][:split]` -> the Arrow files that `datasets` keeps a split in.
+"""`hf:PATH_OR_NAME[:config][:split]` -> the Arrow files in which `datasets` keeps a split.
 
-`datasets` opens, downloads or builds the set, once, while the run is planned; workers read its
-files as any others and never import it. Nothing is copied but what it builds itself in its cache.
+`datasets` opens, downloads or builds the dataset once, while the run is planned. Workers read its
+Arrow files in place and never import `datasets`.
 """
 
 import json
@@ -24,10 +24,10 @@ _FORMS = "hf:PATH_OR_NAME, hf:PATH_OR_NAME:SPLIT or hf:PATH_OR_NAME:CONFIG:SPLIT
 
 @dataclass(frozen=True)
 class StoredSplit:
-    """A split as it lies on disk.
+    """A split of a dataset on disk.
 
     Attributes:
-      paths: its Arrow files, in order.
+      paths: Arrow files, in order.
       classes: names of class numbers by field.
     """
 
@@ -39,15 +39,15 @@ def find_split(address: str) -> StoredSplit:
     """Finds, builds or downloads a split.
 
     Args:
-      address: what follows `hf:`.
+      address: the address without `hf:`.
 
     Raises:
-      UsageError: the address names none of several splits, or one that is not there.
-      DataError: nothing is there, or it cannot be read.
+      UsageError: the address names no split and there are several, or names a missing one.
+      DataError: the dataset does not exist, or cannot be read.
     """
     path, names = _parse(address)
     try:
-        # An extra, which takes two seconds to import.
+        # An optional package, which takes two seconds to import.
         import datasets
     except ImportError as error:
         raise UsageError(
@@ -59,7 +59,7 @@ def find_split(address: str) -> StoredSplit:
         return _find_stored(_open(datasets, path, names, address), address)
     except TextmillError:
         raise
-    except Exception as error:  # it raises whatever its builders raise
+    except Exception as error:  # builders of datasets may raise anything
         raise DataError(
             f"--input=hf:{address}: datasets cannot open it ({type(error).__name__}: {error})"
         ) from error
@@ -69,7 +69,7 @@ def find_split(address: str) -> StoredSplit:
 
 
 def _parse(address: str) -> tuple[str, list[str]]:
-    """Path or name, and what follows it; colons in the name of a directory are its own."""
+    """Path or name, and the names after it; a directory may have colons in its name."""
     parts = address.split(":")
     for count in range(len(parts), 0, -1):
         if os.path.exists(":".join(parts[:count])):
@@ -81,8 +81,8 @@ def _parse(address: str) -> tuple[str, list[str]]:
         raise UsageError(f"--input=hf:{address}: not {_FORMS}")
     if any("[" in name for name in names):
         raise UsageError(
-            f"--input=hf:{address}: a split is read as a whole; to read a part of one, save that "
-            "part with save_to_disk and name its directory"
+            f"--input=hf:{address}: slices of a split cannot be read; save the slice with "
+            "save_to_disk, and name its directory"
         )
     is_path = path.startswith(("/", ".", "~")) or path.count("/") > 1
     if is_path and not os.path.isdir(path):
@@ -95,7 +95,7 @@ def _parse(address: str) -> tuple[str, list[str]]:
 
 def _open(datasets: ModuleType, path: str, names: list[str], address: str) -> "Dataset":
     if os.path.isdir(path) and any(os.path.exists(os.path.join(path, n)) for n in _SAVED):
-        found, config = datasets.load_from_disk(path), ""
+        loaded, config = datasets.load_from_disk(path), ""
         if len(names) == 2 and names[0]:
             raise UsageError(f"--input=hf:{address}: a saved dataset has no config {names[0]!r}")
         split = names[-1] if names else ""
@@ -108,14 +108,14 @@ def _open(datasets: ModuleType, path: str, names: list[str], address: str) -> "D
             raise UsageError(
                 f"--input=hf:{address}: name one of its configs, {', '.join(configs)}: {_FORMS}"
             )
-        found = datasets.load_dataset(path, config or None)
-    if isinstance(found, datasets.Dataset):
-        if split and split != str(found.split):
+        loaded = datasets.load_dataset(path, config or None)
+    if isinstance(loaded, datasets.Dataset):
+        if split and split != str(loaded.split):
             raise UsageError(
-                f"--input=hf:{address}: {path} holds one dataset and no splits: leave out {split!r}"
+                f"--input=hf:{address}: {path} holds one dataset without splits: remove {split!r}"
             )
-        return found
-    splits = {str(name): dataset for name, dataset in found.items()}
+        return loaded
+    splits = {str(name): dataset for name, dataset in loaded.items()}
     if not split and len(splits) == 1:
         [split] = splits
     if split not in splits:
@@ -128,22 +128,22 @@ def _open(datasets: ModuleType, path: str, names: list[str], address: str) -> "D
     return splits[split]
 
 
-def _find_stored(found: "Dataset", address: str) -> StoredSplit:
-    paths = tuple(file["filename"] for file in found.cache_files)
+def _find_stored(dataset: "Dataset", address: str) -> StoredSplit:
+    paths = tuple(file["filename"] for file in dataset.cache_files)
     rows = 0
     for path in paths:
-        with pa.memory_map(path) as mapped:  # looks at the batches' sizes alone
+        with pa.memory_map(path) as mapped:  # reads only the sizes of batches
             rows += sum(len(batch) for batch in pa.ipc.open_stream(mapped))
-    if rows != found.num_rows or found._indices is not None:
+    if rows != dataset.num_rows or dataset._indices is not None:
         raise DataError(
-            f"--input=hf:{address} is a view of {found.num_rows:,} rows of files that hold "
-            f"{rows:,}: save it with save_to_disk, and give that directory"
+            f"--input=hf:{address} is a view of {dataset.num_rows:,} of the {rows:,} rows in its "
+            "files: save it with save_to_disk, and give that directory"
         )
-    return StoredSplit(paths, feature_classes(found.features.to_dict()))
+    return StoredSplit(paths, feature_classes(dataset.features.to_dict()))
 
 
 def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Names by field, from the metadata of an Arrow or Parquet file; {} where it has none."""
+    """Names of class numbers by field, from the metadata of an Arrow or Parquet file."""
     stored = (schema.metadata or {}).get(_METADATA)
     try:
         return feature_classes(json.loads(stored)["info"]["features"] if stored else {})
@@ -152,14 +152,14 @@ def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
 
 
 def feature_classes(features: Any, prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """The ClassLabels among features, as JSON has them, by field: {"label": ("neg", "pos")}."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Names of class numbers by field, from features as JSON: {"label": ("neg", "pos")}."""
+    classes: dict[str, tuple[str, ...]] = {}
     for name, feature in features.items() if isinstance(features, dict) else ():
         if not isinstance(feature, dict):
             continue
         if feature.get("_type") == "ClassLabel":
             if feature.get("names"):
-                found[prefix + name] = tuple(map(str, feature["names"]))
+                classes[prefix + name] = tuple(map(str, feature["names"]))
         elif "_type" not in feature:
-            found |= feature_classes(feature, f"{prefix}{name}.")
-    return found
+            classes |= feature_classes(feature, f"{prefix}{name}.")
+    return classes

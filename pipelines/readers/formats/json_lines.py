@@ -1,7 +1,7 @@
 """JSON Lines -> documents.
 
-Arrow's parser takes a block of lines that has nothing to refuse; any other is gone through line by
-line, so that every refused line has its place and its reason. Both give the same documents.
+Arrow parses a block in which all lines are good. Other blocks are parsed line by line in Python, so
+that every rejected line has its position and reason. Both give the same documents.
 """
 
 import json
@@ -30,14 +30,14 @@ from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part
 
 _SQUAD_ANSWERS = pa.list_(pa.struct([("text", pa.large_string()), ("answer_start", pa.int64())]))
-_PEEKED = 50  # lines that tell the types of fields
+_PEEKED = 50  # lines from which the types of fields are inferred
 _OPEN, _CLOSE = b"{}"
 _TOO_DEEP = "too_deep"
-_MOST_DIGITS = 4000  # of a whole number; Python refuses more than 4,300, which take quadratic time
+_MOST_DIGITS = 4000  # digits of an integer; Python rejects more than 4,300, in quadratic time
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Refuses nothing: which fields there are is seen object by object."""
+    """Accepts all roles: each line has its own fields, which are checked when it is read."""
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
@@ -60,14 +60,14 @@ def json_documents(
     *,
     longest: int = MAX_DOCUMENT_BYTES,
 ) -> Documents:
-    """Takes the roles' fields of each object.
+    """Reads the roles' fields from each line.
 
     Args:
       data: whole lines.
-      roles: what to take; the first is a string.
-      path: for the places of refused documents.
-      offset: of `data` in the file; at 0 a byte order mark is skipped.
-      longest: bytes of a line; a longer one is refused.
+      roles: fields to read; the first is a string.
+      path: path of the file, for rejects.
+      offset: offset of `data` in the file; at 0 a byte order mark is skipped.
+      longest: maximum bytes of a line; longer ones are rejected.
     """
     skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
     starts, stops = find_lines(np.frombuffer(data, np.uint8), skip)
@@ -89,9 +89,10 @@ def json_documents(
 
 
 def _parse_line(line: bytes, roles: tuple[Role, ...]) -> tuple[dict[str, Any], Refusal | None]:
-    """The object of a line, or why there is none; what nests too deep for Python, Arrow takes.
+    """The object of a line, or why there is none.
 
-    So that a document is the same whatever stands beside it.
+    Arrow parses lines that are nested too deep for Python, so that a document does not depend on
+    the lines around it.
     """
     record, refusal = _object(line)
     if refusal is None or refusal[0] != _TOO_DEEP:
@@ -114,21 +115,21 @@ def _object(line: bytes) -> tuple[dict[str, Any], Refusal | None]:
     except RecursionError as error:
         return {}, (_TOO_DEEP, str(error))
     if not isinstance(record, dict):
-        detail = f"the line holds {type(record).__name__}, not an object"
+        detail = f"the line is a {type(record).__name__}, not an object"
         return {}, ("not_an_object", detail)
     return record, None
 
 
 def _whole(digits: str) -> int | float:
-    """A whole number; one that no role can use is only as good as a float."""
+    """An integer; a float if it has too many digits for any role."""
     return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def _arrow_json(
     data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...], path: str
 ) -> Documents | None:
-    """The documents of lines that are all plainly good; None if any is not."""
-    # Keys and other fields too: Arrow checks what it takes alone.
+    """The documents of lines that are all good; None if one may not be."""
+    # Arrow checks UTF-8 only in the fields that it reads.
     batch = _arrow_table(data, starts, stops, roles) if is_utf8(data) else None
     if batch is None:
         return None
@@ -139,12 +140,12 @@ def _arrow_json(
 def _arrow_table(
     data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...]
 ) -> pa.RecordBatch | None:
-    """A row of the roles' fields for each line of valid UTF-8; None if Arrow refuses one.
+    """A row of the roles' fields for each line of valid UTF-8; None if Arrow rejects a line.
 
-    A field that a line lacks is null, at any depth.
+    Missing fields are null, at any depth.
     """
     bytes_ = np.frombuffer(data, np.uint8)
-    # With as many objects as lines, this makes each line one object: none goes over a line's end.
+    # If there are as many objects as lines, each line is one object.
     if not (bytes_[starts] == _OPEN).all() or not (bytes_[stops - 1] == _CLOSE).all():
         return None
     lines = zip(starts[:_PEEKED].tolist(), stops[:_PEEKED].tolist(), strict=True)
@@ -173,10 +174,10 @@ def _arrow_table(
 
 
 def _explicit_schema(peeked: list[dict[str, Any]], roles: tuple[Role, ...]) -> pa.Schema:
-    """The roles' fields, of types that suit some objects.
+    """A schema of the roles' fields, with types inferred from some objects.
 
     Raises:
-      pa.ArrowTypeError: there are none.
+      pa.ArrowTypeError: no types fit.
     """
     schemas: list[pa.Schema] = []
     for role in roles:
@@ -191,7 +192,7 @@ def _explicit_schema(peeked: list[dict[str, Any]], roles: tuple[Role, ...]) -> p
 
 
 def _arrow_type(value: Any, role: Role) -> pa.DataType:
-    """The type of fields whose values look like this one, which may be None."""
+    """The type of a role's field by one of its values, which may be None."""
     if role.values.is_text or isinstance(value, str):
         return pa.large_string()
     if role.type == ANSWERS and (value is None or isinstance(value, list)):
@@ -200,7 +201,7 @@ def _arrow_type(value: Any, role: Role) -> pa.DataType:
     if role.type == ANSWERS and isinstance(value, dict):
         texts, starts = pa.list_(pa.large_string()), pa.list_(pa.int64())
         return pa.struct([("text", texts), ("answer_start", starts)])
-    found = {type(None): pa.large_string(), bool: pa.bool_(), int: pa.int64()}.get(type(value))
-    if found is None or role.type == ANSWERS:
-        raise pa.ArrowTypeError(f"{value!r:.40} is of no type that a column could have")
-    return found
+    kind = {type(None): pa.large_string(), bool: pa.bool_(), int: pa.int64()}.get(type(value))
+    if kind is None or role.type == ANSWERS:
+        raise pa.ArrowTypeError(f"{value!r:.40} fits no type of a column")
+    return kind

@@ -1,4 +1,4 @@
-"""Parquet -> documents: a row group a part, and of it the columns that are needed."""
+"""Parquet -> documents; a part is a row group, of which only the needed columns are read."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,19 +17,20 @@ from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part, part_digest
 from schemas.errors import DataError, one_line
 
-_BUFFER_BYTES = 1 << 20  # of a column that is read at once: row groups may be larger than memory
-_MOST_ROWS = 1 << 14  # at once
-# At once, if each row held the longest value of its dictionary: 500 bytes may stand for gigabytes.
+_BUFFER_BYTES = 1 << 20  # bytes of a column read at once: row groups may be larger than memory
+_MOST_ROWS = 1 << 14  # rows decoded at once
+# Bytes decoded at once if each row had the longest value of its dictionary: 500 stored bytes may
+# decode to gigabytes.
 _MOST_BYTES = 128 << 20
-_FOOTER_TAIL = 8  # length of the footer, and PAR1
+_FOOTER_TAIL = 8  # bytes of the footer's length, and of PAR1
 
 
 def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
-    """A part for each row group, whose spans are the columns that are needed.
+    """Checks the fields of a file, and makes a part for each row group, with its column spans.
 
     Raises:
-      DataError: no Parquet file.
-      UsageError: a field is not there, or is of a type that does not serve.
+      DataError: it is no Parquet file.
+      UsageError: a field is missing, or has an unsuitable type.
     """
     file = _open(raw, part)
     metadata = file.metadata
@@ -59,7 +60,7 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
 
 
 class _PagesReached(Exception):
-    """Pages would be read now: the footer is in order."""
+    """Arrow has checked the metadata, and would read pages now."""
 
 
 class _NoPages(io.RawIOBase):
@@ -70,7 +71,7 @@ class _NoPages(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        return self._size  # all that is looked for is the size
+        return self._size  # Arrow seeks only to get the size
 
     def tell(self) -> int:
         return self._size
@@ -80,9 +81,9 @@ class _NoPages(io.RawIOBase):
 
 
 def _check_chunk(file: pq.ParquetFile, part: Part, group: int, column: int) -> None:
-    """Refuses metadata of a column chunk that contradict the schema.
+    """Checks the metadata of a column chunk against the schema.
 
-    Arrow's reader raises an error for them; asked of the metadata itself, they end the process.
+    Arrow's reader raises an error if they differ; Arrow's metadata API aborts the process.
     """
     try:
         file.reader.read_row_group(group, column_indices=[column], use_threads=False)
@@ -103,7 +104,7 @@ def _span(column: pq.ColumnChunkMetaData, part: Part) -> tuple[int, int]:
 
 
 def _wanted_columns(metadata: pq.FileMetaData, roles: tuple[Role, ...]) -> dict[int, str]:
-    """Numbers and paths of the columns that roles take."""
+    """Number -> path of the columns that roles read."""
     paths = {i: metadata.schema.column(i).path for i in range(metadata.num_columns)}
     fields = {role.field for role in roles}
     return {i: p for i, p in paths.items() if any(f"{p}.".startswith(f"{f}.") for f in fields)}
@@ -140,19 +141,19 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     except (pa.ArrowException, OSError) as error:
         raise _damage_error(part, group.num_rows, one_line(error)) from error
     if rows != group.num_rows:
-        raise _damage_error(part, group.num_rows, f"it holds {rows:,} rows")
+        raise _damage_error(part, group.num_rows, f"it has {rows:,} rows")
     yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
 
 
 def stored_classes(raw: BinaryIO, part: Part) -> Classes:
-    """Names of class numbers by field, as the file says."""
+    """Names of class numbers by field, from the file."""
     return class_names(_open(raw, part).schema_arrow)
 
 
 def _longest_value(
     raw: BinaryIO, part: Part, group: pq.RowGroupMetaData, columns: Mapping[int, str]
 ) -> int:
-    """Bytes of a row whose strings were the longest ones in the dictionaries of some columns."""
+    """Bytes of a row with the longest strings in the dictionaries of columns."""
     chunks = [(group.column(i), path) for i, path in columns.items()]
     strings = [
         path
@@ -167,7 +168,7 @@ def _longest_value(
         batch = next(rows, None)
     except (pa.ArrowException, OSError) as error:
         raise _damage_error(part, group.num_rows, one_line(error)) from error
-    values = max(-(-chunk.num_values // group.num_rows) for chunk, _ in chunks)  # a row
+    values = max(-(-chunk.num_values // group.num_rows) for chunk, _ in chunks)  # per row
     return values * max(map(_longest_of, batch.columns), default=0) if batch else 0
 
 
@@ -192,7 +193,7 @@ def _open(raw: BinaryIO, part: Part, dictionaries: Sequence[str] = ()) -> pq.Par
             pre_buffer=False,
             page_checksum_verification=True,
         )
-        _ = file.schema_arrow.names  # which may be no UTF-8
+        _ = file.schema_arrow.names  # raises if a name is not UTF-8
         return file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _open_error(part, one_line(error)) from error
@@ -200,14 +201,14 @@ def _open(raw: BinaryIO, part: Part, dictionaries: Sequence[str] = ()) -> pq.Par
 
 def _open_error(part: Part, what: str) -> DataError:
     return DataError(
-        f"{part.path} is no whole Parquet file ({what}): get the file again, or give "
-        "--input_format if it is of another format"
+        f"{part.path} is no complete Parquet file ({what}): get the file again, or give "
+        "--input_format if it has another format"
     )
 
 
 def _damage_error(part: Part, rows: int, what: str) -> DataError:
     return DataError(
         f"{part.path}: row group {part.group}, rows {part.record:,} to "
-        f"{part.record + rows - 1:,}, is damaged ({what}): get the file again. A run never "
-        "publishes a part of a file"
+        f"{part.record + rows - 1:,}, is damaged ({what}): get the file again; nothing was "
+        "published"
     )

@@ -1,7 +1,7 @@
-"""Columns of any table -> a column for each role. Pure, and a column at a time.
+"""Columns of any table -> a column for each role, converted as a whole. Pure.
 
-What JSON Lines, Parquet, Arrow and others hold comes in many types; a task sees one for each kind
-of role. Rows that a role refuses are named one by one, the others never become Python objects.
+Input columns have many types; a task sees one type for each kind of role. Only rows that are
+rejected become Python objects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from pipelines.readers.documents import (
 from pipelines.readers.formats.role_values import convert_value
 from schemas.errors import UsageError
 
-Refused = dict[int, tuple[str, str]]  # row -> reason, detail
+Rejected = dict[int, tuple[str, str]]  # row -> reason, detail
 Classes = Mapping[str, Sequence[str]]  # field -> names of its class numbers
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _START = "answer_start"
@@ -35,36 +35,36 @@ _STRINGS = {
 
 
 def check_fields(schema: pa.Schema, roles: tuple[Role, ...], path: str, classes: Classes) -> None:
-    """Refuses a table that lacks a role's field or has it in a type that cannot serve.
+    """Checks that a table has the fields of all roles, with suitable types.
 
     Raises:
-      UsageError: names the field, the file and the fields that are there.
+      UsageError: a field is missing or unsuitable; names the file, the field and the alternatives.
     """
     for role in roles:
-        found = field_type(schema, role.field)
-        if found is None:
+        kind = field_type(schema, role.field)
+        if kind is None:
             if not role.optional:
                 raise UsageError(missing_field(role, path, schema.names))
-        elif not (role.field in classes and pt.is_integer(found)) and not _serves(found, role):
+        elif not (role.field in classes and pt.is_integer(kind)) and not _suits(kind, role):
             raise UsageError(
-                f"{path}: --{role.name}_field={role.field} is of type {found}, which cannot be "
+                f"{path}: --{role.name}_field={role.field} has type {kind}, but must be "
                 f"{role.values.wanted}"
             )
 
 
 def missing_field(role: Role, path: str, names: Sequence[str]) -> str:
-    """What to say of a field that is not in the whole file."""
+    """The message about a field that a file lacks."""
     return (
-        f"{path} has no field {role.field!r}, which --{role.name}_field names; the fields there: "
+        f"{path} has no field {role.field!r}, which --{role.name}_field names; its fields: "
         f"{', '.join(sorted(names)) or 'none'}"
     )
 
 
 def check_names(roles: tuple[Role, ...], path: str, names: Sequence[str]) -> None:
-    """Refuses roles whose fields are not among those that files of a format have.
+    """Checks that the fields of all roles are among those of a format.
 
     Raises:
-      UsageError: names the field and those that are there.
+      UsageError: a field is missing; names it and the fields of the format.
     """
     for role in roles:
         if role.field not in names and not role.optional:
@@ -72,7 +72,7 @@ def check_names(roles: tuple[Role, ...], path: str, names: Sequence[str]) -> Non
 
 
 def field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
-    """The type of a field, which may be `a.b`; None if it is not there."""
+    """The type of a field, which may be `a.b`; None if it is missing."""
     for fields, name in ((schema, field), *([(schema, field.split("."))] if "." in field else [])):
         for step in [name] if isinstance(name, str) else name:
             index = fields.get_field_index(step) if hasattr(fields, "get_field_index") else -1
@@ -94,46 +94,46 @@ def take_roles(
     source_bytes: int | None = None,
     longest: int = MAX_DOCUMENT_BYTES,
 ) -> Documents:
-    """The roles' columns of a batch's good rows.
+    """The roles' columns of a batch, and the rejected rows.
 
     Args:
-      batch: with the roles' fields, as `check_fields` wants them; others are ignored.
-      roles: what to take.
-      path: for the places of refused rows.
+      batch: rows with the roles' fields, checked by `check_fields`; other fields are ignored.
+      roles: fields to read.
+      path: path of the file, for rejects.
       first: number of the batch's first row in the file.
-      classes: names of class numbers.
-      source_bytes: what the rows measure in the file; None for the bytes of the roles' strings.
-      longest: bytes of a row's strings; a row with more is refused.
+      classes: names of class numbers by field.
+      source_bytes: bytes of the rows in the file; None for the bytes of the roles' strings.
+      longest: maximum bytes of a row's strings; rows with more are rejected.
     """
     columns: list[pa.Array] = []
-    refused: Refused = {}
+    rejected: Rejected = {}
     empty_N = np.zeros(len(batch), bool)
     for role in roles:
         column, bad = _role_column(batch, role, (classes or {}).get(role.field))
         columns.append(column)
-        refused = {**{row: why for row, why in bad.items() if not empty_N[row]}, **refused}
+        rejected = {**{row: why for row, why in bad.items() if not empty_N[row]}, **rejected}
         if len(columns) == 1:
             empty_N = _lengths(column) == 0
-            empty_N[list(refused)] = False
+            empty_N[list(rejected)] = False
     if source_bytes is None:
         source_bytes = sum(_string_bytes(column) for column in columns)
     strings = [_lengths(column) for column in columns if pt.is_large_string(column.type)]
     for row in np.flatnonzero(sum(strings) > longest).tolist():
         long = too_long(path, first + row, longest)
-        refused[row] = long.reason, long.detail
+        rejected[row] = long.reason, long.detail
         empty_N[row] = False
     keep_N = ~empty_N
-    keep_N[list(refused)] = False
+    keep_N[list(rejected)] = False
     taken = batch_of(columns, roles)
     if not keep_N.all():
         taken = taken.filter(pa.array(keep_N))
-    rejects = tuple(Reject(path, first + row, *refused[row]) for row in sorted(refused))
+    rejects = tuple(Reject(path, first + row, *rejected[row]) for row in sorted(rejected))
     offsets = first + np.flatnonzero(keep_N)
     return Documents(taken, int(empty_N.sum()), rejects, source_bytes, offsets=offsets)
 
 
 def column_of(batch: pa.RecordBatch, field: str) -> pa.Array | None:
-    """A field's column; `a.b` is a column of that name where it has a value, else b of a."""
+    """The column of a field; for `a.b`, values of the column `a.b`, else of b in column a."""
     index = batch.schema.get_field_index(field)
     column = batch.column(index) if index >= 0 else None
     inner = _nest(batch, field.split(".")) if "." in field else None
@@ -156,8 +156,8 @@ def _nest(batch: pa.RecordBatch, steps: list[str]) -> pa.Array | None:
 
 def _role_column(
     batch: pa.RecordBatch, role: Role, names: Sequence[str] | None
-) -> tuple[pa.Array, Refused]:
-    """The role's column, with "" or no answers where a row has none or is refused."""
+) -> tuple[pa.Array, Rejected]:
+    """The role's column, with "" or no answers in rows that lack one or are rejected."""
     column = column_of(batch, role.field)
     if column is None:
         column = pa.nulls(len(batch))
@@ -165,75 +165,75 @@ def _role_column(
         column = column.storage
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
-    refused: Refused = {}
+    rejected: Rejected = {}
     if role.type == ANSWERS:
         answers = _plain_answers(column)
-        return _convert_rows(column, role) if answers is None else (answers, refused)
+        return _convert_rows(column, role) if answers is None else (answers, rejected)
     if role.values.is_plain and pt.is_temporal(column.type):
         column = column.cast(pa.large_string())
     is_nested = pt.is_nested(column.type) or pt.is_floating(column.type)
     if role.values.is_json or (role.values.is_plain and is_nested):
-        column, refused = _convert_rows(column, role)
+        column, rejected = _convert_rows(column, role)
     elif names is not None and pt.is_integer(column.type):
-        column, refused = _class_names(column, role, names)
+        column, rejected = _class_names(column, role, names)
     elif pt.is_integer(column.type) or pt.is_boolean(column.type):
         column = column.cast(pa.large_string())
     else:
-        column, refused = _strings(column, role)
+        column, rejected = _strings(column, role)
     if column.null_count and not role.optional:
         detail = f"field {role.field!r} is null"
         for row in _rows(column.is_null()):
-            refused.setdefault(row, ("missing_field", detail))
+            rejected.setdefault(row, ("missing_field", detail))
     column = column.fill_null("")
     if role.values.is_name and not role.optional:
         for row in np.flatnonzero(_lengths(column) == 0).tolist():
-            refused.setdefault(row, ("missing_field", f"field {role.field!r} is empty"))
-    return column, refused
+            rejected.setdefault(row, ("missing_field", f"field {role.field!r} is empty"))
+    return column, rejected
 
 
-def _strings(column: pa.Array, role: Role) -> tuple[pa.LargeStringArray, Refused]:
-    """Any kind of string or bytes as valid UTF-8; what is not becomes null and is refused."""
+def _strings(column: pa.Array, role: Role) -> tuple[pa.LargeStringArray, Rejected]:
+    """Any kind of string or bytes as UTF-8; invalid values are rejected and become null."""
     if pt.is_null(column.type):
         return column.cast(pa.large_string()), {}
     binary = column.cast(pa.large_binary())
     try:
         return binary.cast(pa.large_string()), {}
     except pa.ArrowInvalid:
-        refused: Refused = {}
+        rejected: Rejected = {}
         for row, value in enumerate(binary):
             try:
                 (value.as_py() or b"").decode()
             except UnicodeDecodeError as error:
                 at = f"field {role.field!r}, byte {error.start}, 0x{error.object[error.start]:02x}"
-                refused[row] = ("not_utf8", f"{at}: {error.reason}")
+                rejected[row] = ("not_utf8", f"{at}: {error.reason}")
         good_N = np.ones(len(binary), bool)
-        good_N[list(refused)] = False
+        good_N[list(rejected)] = False
         nothing = pa.scalar(None, pa.large_binary())
         kept = pc.if_else(pa.array(good_N), binary, nothing)  # pyright: ignore
-        return kept.cast(pa.large_string()), refused
+        return kept.cast(pa.large_string()), rejected
 
 
 def _class_names(
     column: pa.Array, role: Role, names: Sequence[str]
-) -> tuple[pa.LargeStringArray, Refused]:
-    """Names in place of numbers; -1 is no label, as Hugging Face's test splits have it."""
+) -> tuple[pa.LargeStringArray, Rejected]:
+    """Names of class numbers; -1 is no label, as in test splits of Hugging Face datasets."""
     numbers = column.cast(pa.int64()).fill_null(-1).to_numpy()
     outside_N = (numbers >= len(names)) | (numbers < -1)
-    refused: Refused = {
+    rejected: Rejected = {
         row: (
             "label_outside_classes",
-            f"field {role.field!r} is {numbers[row]}, and its {len(names)} classes have the "
-            f"numbers from 0 to {len(names) - 1}",
+            f"field {role.field!r} is {numbers[row]}, but its {len(names)} classes have the "
+            f"numbers 0 to {len(names) - 1}",
         )
         for row in np.flatnonzero(outside_N).tolist()
     }
     none_N = outside_N | (numbers == -1)
     indices = pa.array(np.where(none_N, 0, numbers), mask=none_N)
-    return pa.array(names, pa.large_string()).take(indices), refused
+    return pa.array(names, pa.large_string()).take(indices), rejected
 
 
 def _plain_answers(column: pa.Array) -> pa.ListArray | None:
-    """Answers with starts, as SQuAD and Hugging Face have them; None if a row needs a look."""
+    """Answers with starts, as in SQuAD and Hugging Face datasets; None if a row is irregular."""
     is_list = isinstance(column.type, _LISTS)
     pairs = column.flatten() if is_list else column
     if column.null_count or not pt.is_struct(pairs.type):
@@ -256,25 +256,25 @@ def _plain_answers(column: pa.Array) -> pa.ListArray | None:
     return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ANSWERS)
 
 
-def _convert_rows(column: pa.Array, role: Role) -> tuple[pa.Array, Refused]:
-    """A column of values of any shape, such as answers, a row at a time."""
-    refused: Refused = {}
+def _convert_rows(column: pa.Array, role: Role) -> tuple[pa.Array, Rejected]:
+    """Converts values of any shape, such as answers, row by row."""
+    rejected: Rejected = {}
     values: list[Any] = []
     for row, value in enumerate(_python_values(column)):
-        if value == {} and role.type == ANSWERS:  # all its fields are null
+        if value == {} and role.type == ANSWERS:  # all fields were null
             value = None
         if isinstance(value, UnicodeDecodeError):
             value = "not_utf8", f"field {role.field!r}: {value}"
         elif value is not None:
             value = convert_value(value, role)
         if isinstance(value, tuple):
-            refused[row], value = value, None
+            rejected[row], value = value, None
         values.append([] if value is None and role.type == ANSWERS else value)
-    return pa.array(values, role.type), refused
+    return pa.array(values, role.type), rejected
 
 
 def _python_values(column: pa.Array) -> list[Any]:
-    """Each value, or the error that tells why it is not UTF-8."""
+    """Each value, or the error if it is not UTF-8."""
     try:
         return [_without_nulls(value) for value in column.to_pylist()]
     except UnicodeDecodeError as error:
@@ -284,9 +284,9 @@ def _python_values(column: pa.Array) -> list[Any]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Without the fields that Arrow adds where other rows have them, and with strings for bytes.
+    """A value without the null fields that Arrow adds, and with strings for bytes.
 
-    A null content is kept: so OpenAI writes a message that calls tools.
+    A null `content` is kept, because OpenAI's messages with tool calls have it.
     """
     if isinstance(value, bytes):
         return value.decode()
@@ -298,30 +298,30 @@ def _without_nulls(value: Any) -> Any:
     return {name: _without_nulls(item) for name, item in some.items()}
 
 
-def _serves(found: pa.DataType, role: Role) -> bool:
-    """Whether a field of this type can play a role."""
-    if isinstance(found, pa.BaseExtensionType):
-        found = found.storage_type
-    if pt.is_dictionary(found):
-        found = found.value_type
-    if found in _STRINGS or pt.is_null(found):
+def _suits(kind: pa.DataType, role: Role) -> bool:
+    """Whether a role can read a field of this type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pt.is_dictionary(kind):
+        kind = kind.value_type
+    if kind in _STRINGS or pt.is_null(kind):
         return True
-    if role.values.is_plain and pt.is_temporal(found):
+    if role.values.is_plain and pt.is_temporal(kind):
         return True
-    inner = [found.field(i) for i in range(found.num_fields)]
+    inner = [kind.field(i) for i in range(kind.num_fields)]
     if role.type == ANSWERS:
-        if pt.is_struct(found):
+        if pt.is_struct(kind):
             inner = [field for field in inner if field.name == "text"]
-        return len(inner) == 1 and _serves(inner[0].type, role)
+        return len(inner) == 1 and _suits(inner[0].type, role)
     is_any = role.values.is_json or role.values.is_plain
-    if is_any and (pt.is_struct(found) or isinstance(found, _LISTS)):
-        return all(_serves(field.type, role) for field in inner)
-    is_number = pt.is_integer(found) or pt.is_boolean(found)
-    return (is_number and (role.values.is_name or is_any)) or (pt.is_floating(found) and is_any)
+    if is_any and (pt.is_struct(kind) or isinstance(kind, _LISTS)):
+        return all(_suits(field.type, role) for field in inner)
+    is_number = pt.is_integer(kind) or pt.is_boolean(kind)
+    return (is_number and (role.values.is_name or is_any)) or (pt.is_floating(kind) and is_any)
 
 
 def _lengths(column: pa.LargeStringArray) -> np.ndarray:
-    """Bytes of each string; 0 where there is none."""
+    """Bytes of each string; 0 for null."""
     lengths = pc.binary_length(column)
     return lengths.fill_null(0).to_numpy(zero_copy_only=False)
 

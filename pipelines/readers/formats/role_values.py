@@ -1,4 +1,4 @@
-"""Records of Python values, such as JSON's -> documents. Pure, and a value at a time."""
+"""Records of Python values, such as parsed JSON -> documents, one value at a time. Pure."""
 
 import json
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ def record_documents(
     """Documents of parsed records.
 
     Args:
-      records: place, fields, and why the record is refused anyhow, if it is.
-      roles: what to take.
-      path: for the places of refused documents.
-      source_bytes: of all the records.
+      records: offset and fields of each record; a refusal if it was rejected already.
+      roles: fields to read.
+      path: path of the file, for rejects.
+      source_bytes: bytes of all records.
     """
     columns: list[list] = [[] for _ in roles]
     offsets: list[int] = []
@@ -66,14 +66,14 @@ def _role_value(record: dict[str, Any], role: Role) -> str | list[dict[str, Any]
             return role.values.nothing
         fields = ", ".join(sorted(record)) or "none"
         if value is _ABSENT:
-            return "missing_field", f"no field {role.field!r}; fields there: {fields}"
+            return "missing_field", f"no field {role.field!r}; its fields: {fields}"
         what = "null" if value is None else "empty"
-        return "missing_field", f"field {role.field!r} is {what}; fields there: {fields}"
+        return "missing_field", f"field {role.field!r} is {what}; its fields: {fields}"
     return convert_value(value, role)
 
 
 def look_up(record: dict[str, Any], field: str, absent: Any = None) -> Any:
-    """The value of a field, which may be `a.b`; `absent` if it is not there."""
+    """The value of a field, which may be `a.b`; `absent` if it is missing."""
     value = record.get(field, absent)
     if "." not in field or value not in (None, absent):
         return value
@@ -86,11 +86,11 @@ def look_up(record: dict[str, Any], field: str, absent: Any = None) -> Any:
 
 
 def convert_value(value: Any, role: Role) -> str | list[dict[str, Any]] | Refusal:
-    """A value that is not None as the role's column holds it, or why it is refused."""
+    """Converts a value other than None to the type of the role's column, or rejects it."""
     if role.type == ANSWERS:
         return _convert_answers(value, role.field)
     is_json = role.values.is_json or (role.values.is_plain and not isinstance(value, str))
-    if is_json:  # the order of keys is kept, which chat templates show
+    if is_json:  # keeps the order of keys, which chat templates may print
         value = json.dumps(value, ensure_ascii=False)
     elif role.values.is_name and isinstance(value, int):
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -109,16 +109,16 @@ def _find_surrogate(text: str, field: str) -> Refusal | None:
 
 
 def _convert_answers(value: Any, field: str) -> list[dict[str, Any]] | Refusal:
-    """Answers in any accepted form as [{"text": ..., "start": ...}]."""
-    refusal = "not_answers", f"field {field!r} holds no answers: give strings or text, answer_start"
+    """Converts answers in any accepted form to [{"text": ..., "start": ...}]."""
+    refusal = "not_answers", f"field {field!r} has no answers: give strings or text, answer_start"
     if isinstance(value, str):
         value = [value] if value else []
-    if isinstance(value, dict):  # Hugging Face's
+    if isinstance(value, dict):  # the form of Hugging Face datasets
         texts, starts = value.get("text"), value.get(_START)
         if not isinstance(texts, list) or not isinstance(starts, list | None):
             return refusal
         if starts is not None and len(starts) != len(texts):
-            return "not_answers", f"field {field!r}: there are not as many texts as starts"
+            return "not_answers", f"field {field!r} has {len(texts)} texts, {len(starts)} starts"
         pairs = zip(texts, starts or [None] * len(texts), strict=True)
         value = [{"text": text, _START: start} for text, start in pairs]
     elif not isinstance(value, list):
@@ -126,7 +126,7 @@ def _convert_answers(value: Any, field: str) -> list[dict[str, Any]] | Refusal:
     elif value and isinstance(value[0], str):
         value = [{"text": text} for text in value]
     answers: list[dict[str, Any]] = []
-    for answer in value:  # as SQuAD has them
+    for answer in value:  # the form of SQuAD
         if type(answer) is not dict:
             return refusal
         text, start = answer.get("text"), answer.get(_START)

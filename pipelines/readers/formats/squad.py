@@ -1,7 +1,7 @@
-"""SQuAD's JSON, v1.1 and v2.0 -> documents, a question each.
+"""SQuAD's JSON, v1.1 and v2.0 -> documents, one for each question.
 
-A file is one JSON document of tens of megabytes, which is parsed as a whole: 30 MB a second. A
-question's fields are its own, its paragraph's (context) and its article's (title).
+A file is one JSON document of tens of megabytes, which is parsed as a whole, at 30 MB/s. A question
+has its own fields, those of its paragraph (context) and of its article (title).
 """
 
 import json
@@ -19,7 +19,7 @@ from schemas.errors import DataError
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
 _PEEK_BYTES = 1 << 16
-_LARGEST = 512 << 20  # SQuAD has 30 MB; parsed, a file takes some times its size
+_LARGEST = 512 << 20  # SQuAD has 30 MB; a parsed file takes several times its size
 _SIMPLE = rb'(?:"[^"\\]*"|[-+.\w]+)'
 # {"version": "1.1", "data": [{ ... with "data" after any number of simple values.
 _SQUAD = re.compile(
@@ -28,35 +28,35 @@ _SQUAD = re.compile(
 
 
 def peek(raw: BinaryIO, part: Part) -> bool:
-    """Whether a .json file is SQuAD's and not JSON Lines.
+    """Whether a .json file is in SQuAD's format, not JSON Lines.
 
     Raises:
-      DataError: it is one array.
+      DataError: it is one JSON array.
     """
     head = next(iter(Chunks(raw, part, _PEEK_BYTES)), b"").removeprefix(BOM)
     refuse_foreign(head[:PEEKED], part.path, unpacked=is_compressed(part.path))
     if head.lstrip()[:1] == b"[":
         raise DataError(
-            f"{part.path} is one JSON array, which cannot be read in pieces. Make JSON Lines of "
-            f"it: jq -c '.[]' FILE.json > FILE.jsonl"
+            f"{part.path} is one JSON array, which cannot be read in pieces: convert it to JSON "
+            "Lines, jq -c '.[]' FILE.json > FILE.jsonl"
         )
     return _SQUAD.match(head) is not None
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Refuses roles whose fields no SQuAD file has.
+    """Checks that the fields of roles are those of SQuAD files.
 
     Raises:
-      UsageError: names the field and those that are there.
+      UsageError: a field is unknown; names it and the fields that SQuAD files have.
     """
     check_names(roles, path, FIELDS)
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
-    """The questions of a file, as one piece; a refused one's place is its number in the file.
+    """The questions of a file, as one piece; offsets of rejects are numbers of questions.
 
     Raises:
-      DataError: it is damaged, no JSON, or not built as SQuAD is.
+      DataError: the file is damaged, no JSON, or not in SQuAD's format.
     """
     roles, chunk_bytes = source.roles, source.block_bytes
     chunks = Chunks(raw, part, chunk_bytes)
@@ -66,8 +66,8 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         size += len(chunk)
         if size > _LARGEST:
             raise DataError(
-                f"{part.path} is larger than {_LARGEST:,} bytes, and SQuAD's JSON is parsed as a "
-                "whole: cut it into several, or make JSON Lines of it"
+                f"{part.path} is larger than {_LARGEST:,} bytes, but SQuAD's JSON is parsed as a "
+                "whole: split it into several files, or convert it to JSON Lines"
             )
     data = b"".join(pieces)
     yield replace(
@@ -79,13 +79,13 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
 
 
 def _documents(data: bytes, roles: tuple[Role, ...], path: str) -> Documents:
-    """The documents of a file, with a reason for each question that is refused."""
+    """The documents of a file, and rejected questions."""
     try:
         content = json.loads(data)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 at byte {error.start:,}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not whole JSON ({error}): get the file again") from error
+        raise DataError(f"{path} is not complete JSON ({error}): get the file again") from error
     records = (
         (number, question, None) for number, question in enumerate(_questions(content, path))
     )
@@ -105,12 +105,12 @@ def _questions(content: Any, path: str) -> Iterator[dict[str, Any]]:
 
 
 def _objects(parent: Any, key: str, path: str, where: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """The objects of a list inside an object, and where each is."""
-    found = parent.get(key) if isinstance(parent, dict) else None
-    if not isinstance(found, list):
-        raise DataError(f"{path} is not built as SQuAD is: no list {key!r} at {where}")
-    for i, item in enumerate(found):
+    """The objects of a list inside an object, and the path of each."""
+    items = parent.get(key) if isinstance(parent, dict) else None
+    if not isinstance(items, list):
+        raise DataError(f"{path} is not in SQuAD's format: no list {key!r} at {where}")
+    for i, item in enumerate(items):
         at = f"{key}[{i}]" if where == "the top" else f"{where}.{key}[{i}]"
         if not isinstance(item, dict):
-            raise DataError(f"{path} is not built as SQuAD is: {at} is no object")
+            raise DataError(f"{path} is not in SQuAD's format: {at} is no object")
         yield item, at

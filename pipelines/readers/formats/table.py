@@ -1,15 +1,16 @@
-"""The table of input formats: a new one is a line here and a file of its own.
+"""The table of input formats. A new format is a line here and a file in this folder.
 
 The file of a format has these functions:
 
-    read(raw, part, source) -> Iterator[Documents]: the documents of a part. The last piece carries
-      the digest of the part's stored bytes.
-    plan(raw, part, source, classes) -> list[Part]: cuts a file, and refuses one that lacks a field;
-      where `cuts` is "looked". `classes` are names of class numbers by field, if they are known
-      better than from the file.
-    check_roles(roles, path): refuses roles that no file of the format has; where `cuts` is another.
-    stored_classes(raw, part): names of class numbers by field; where `labels` is "stored".
-    peek(raw, part) -> bool: whether a file is of this format; where it `peeks`.
+    read(raw, part, source) -> Iterator[Documents]: the documents of a part. The last piece has the
+      digest of the part's stored bytes.
+    plan(raw, part, source, classes) -> list[Part]: checks the fields of a file and cuts it, if
+      `cuts` is "looked". `classes` has names of class numbers by field, if they differ from those
+      in the file.
+    check_roles(roles, path): raises UsageError for roles that no file of the format has, unless
+      `cuts` is "looked".
+    stored_classes(raw, part): names of class numbers by field, if `labels` is "stored".
+    peek(raw, part) -> bool: whether a file has this format, if `peeks` is true.
 """
 
 import importlib
@@ -23,16 +24,16 @@ class Format:
     """An input format.
 
     Attributes:
-      name: as --input_format has it.
-      file: of this folder, without .py; it is imported when a file of the format is met.
-      endings: of files that are of this format, unless they are compressed; with a dot.
-      cuts: anywhere: any range of bytes can be read. nowhere: a file is read whole. looked: its
-        `plan` looks into the file.
+      name: value of --input_format.
+      file: module in this folder; imported when a file of the format is found.
+      endings: extensions of uncompressed files, with a dot.
+      cuts: anywhere: any range of bytes can be read. nowhere: a file is read as a whole. looked:
+        `plan` reads the file to cut it.
       packs: whether files may be compressed as a whole, such as .csv.gz.
-      peeks: whether `peek` tells its files from those of another format with the same ending.
-      labels: folder: a file's folder is the label of its documents. stored: files may hold names of
-        class numbers.
-      is_web: whether its files are web pages, which `Source.html` makes text of.
+      peeks: whether `peek` distinguishes its files from another format with the same extension.
+      labels: folder: the folder of a file is the label of its documents. stored: files may have
+        names of class numbers.
+      is_web: whether files are web pages, whose text `Source.html` extracts.
     """
 
     name: str
@@ -46,19 +47,19 @@ class Format:
 
     @property
     def module(self) -> ModuleType:
-        """The file with its functions."""
+        """The module with its functions."""
         return importlib.import_module(f"pipelines.readers.formats.{self.file}")
 
     @property
     def place(self) -> str:
-        """What a refused document's `offset` counts."""
+        """The unit of `Reject.offset`."""
         return "byte" if self.cuts == "anywhere" else "record"
 
 
 FORMATS = {
     row.name: row
     for row in (
-        # Not .md: a README is about the data.
+        # Not .md, because a README in a folder describes the data.
         Format("text", "text", (".txt", ".text"), "anywhere", labels="folder"),
         Format("jsonl", "json_lines", (".jsonl", ".ndjson", ".json"), "anywhere"),
         Format("csv", "delimited", (".csv",), "looked"),
@@ -74,10 +75,10 @@ FORMATS = {
         Format("html", "html", (".html", ".htm", ".xhtml"), "nowhere", is_web=True),
     )
 }
-OTHER = FORMATS["text"]  # of files with another ending that are named themselves
+OTHER = FORMATS["text"]  # for files with other extensions that --input names
 
 
 def formats_of(ending: str) -> list[Format]:
-    """Formats whose files have an ending such as `.json`; those that peek come first."""
-    found = [row for row in FORMATS.values() if ending in row.endings]
-    return sorted(found, key=lambda row: not row.peeks)
+    """Formats with an extension such as `.json`; those that peek come first."""
+    rows = [row for row in FORMATS.values() if ending in row.endings]
+    return sorted(rows, key=lambda row: not row.peeks)

@@ -1,4 +1,4 @@
-"""Text files -> documents: a line, a paragraph or a file each."""
+"""Text files -> documents; each is a line, a paragraph or a file."""
 
 import os
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from schemas.errors import UsageError
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Refuses roles that no text file has.
+    """Checks that roles need no field besides the text and the label.
 
     Raises:
-      UsageError: names the field.
+      UsageError: a role needs a field; names it.
     """
     for role in roles[1:]:
         if not role.values.is_folder and not role.optional:
             raise UsageError(
                 f"{path} is a text file, which has no field {role.field!r} for the {role.name}: "
-                "give JSON Lines, CSV, Parquet or another format with fields; if it is of one, say "
-                "which with --input_format"
+                "give JSON Lines, CSV, Parquet or another format with fields, or the format of the "
+                "file with --input_format"
             )
 
 
@@ -41,5 +41,5 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
 
 
 def folder_label(path: str) -> str:
-    """What a text file's documents are labelled: `a/pos/1.txt` -> `pos`."""
+    """The label of a text file's documents: `a/pos/1.txt` -> `pos`."""
     return os.path.basename(os.path.dirname(os.path.abspath(path)))

@@ -1,9 +1,9 @@
-"""Parts of text, JSON Lines and CSV files -> runs of whole documents, whatever the cut into parts.
+"""Parts of text, JSON Lines and CSV files -> runs of whole documents, for any cut into parts.
 
-Let f(p) be the end of the first boundary whose match starts at p - 1 or later (f(0) = 0, and the
-file's end if there is none). A part is read from f(start) to f(stop), so parts tile any file: what
-one leaves out another takes. Held at once are a chunk and the document that goes on beyond its end;
-of that one no more than a document may have. The rest of a longer one is passed over.
+Let f(p) be the end of the first boundary that starts at p - 1 or later (f(0) = 0, and the end of
+the file if there is no boundary). A part is read from f(start) to f(stop), so parts tile any file.
+Memory holds a chunk and the document that continues beyond it, up to the maximum length of a
+document; the rest of a longer one is skipped.
 """
 
 import re
@@ -19,23 +19,23 @@ from schemas.errors import DataError
 _BLANK_LINE = re.compile(rb"[ \t\r\v\f]*\n")
 _BLANK_LINES = re.compile(rb"(?:[ \t\r\v\f]*\n)*")
 _WHITE_SPACE = b" \t\r\v\f\n"
-_SLACK = len(BOM) + 1  # bytes of a document that do not count, and one that may end it
+_SLACK = len(BOM) + 1  # bytes that do not count: a byte order mark and a newline
 _MUCH = 16 << 20
 
-Boundary = tuple[int, int]  # of two documents, by its first and last place in the content
+Boundary = tuple[int, int]  # start and stop, in the content, of what separates two documents
 
 
 @dataclass(frozen=True)
 class Run:
-    """Whole documents of a part, one after another.
+    """Consecutive whole documents of a part.
 
     Attributes:
-      data: their bytes; None: there are none.
-      offset: of `data` in the file's content.
-      long: where a document begins that is longer than it may be; its bytes are not kept.
-      source_bytes: of the part's content, read since the run before.
-      stored_bytes: the same as they are stored.
-      digests: of the part, with its last run.
+      data: bytes of the documents; None without documents.
+      offset: offset of `data` in the file's content.
+      long: where a document begins that is too long, and is skipped; None without one.
+      source_bytes: bytes of the part's content read since the last run.
+      stored_bytes: stored bytes read since the last run.
+      digests: digest of the part, with its last run.
     """
 
     data: bytes | memoryview | None
@@ -46,16 +46,16 @@ class Run:
     digests: tuple[Digest, ...] = ()
 
     def refuse(self, path: str, source: Source, number: int | None = None) -> Documents:
-        """What a run without data holds: nothing, or a document that is too long.
+        """The documents of a run without data: none, or a reject that is too long.
 
-        Where records are counted, it has a number.
+        The offset of the reject is `number`, in formats that count records.
         """
         at = self.long if number is None or self.long is None else number
         rejects = () if at is None else (too_long(path, at, source.max_document_bytes),)
         return replace(no_documents(source.roles), rejects=rejects)
 
     def account(self, documents: Documents) -> Documents:
-        """The documents of the run, with what was read for them."""
+        """Adds the counts of bytes and the digest to the documents of the run."""
         return replace(
             documents,
             source_bytes=self.source_bytes,
@@ -65,10 +65,10 @@ class Run:
 
 
 class Ends:
-    """Finds where documents end in content that comes in chunks; this one: nowhere.
+    """Finds the ends of documents in chunks of content; this class finds none.
 
     Attributes:
-      begun: where a boundary began that a later chunk may end; None: none did.
+      begun: where a boundary began that a later chunk may complete; None without one.
     """
 
     begun: int | None = None
@@ -83,33 +83,33 @@ class Ends:
         """Where the last document ends in the chunk."""
 
     def find_text(self, data: bytes, place: int) -> tuple[int, int]:
-        """What of a document at `place` counts: without byte order mark and blank lines around."""
+        """Bounds of a document's text, without byte order mark and blank lines around it."""
         return len(BOM) if place == 0 and data.startswith(BOM) else 0, len(data)
 
 
 class LineEnds(Ends):
-    """Of lines."""
+    """Finds the ends of lines."""
 
     def scan(self, chunk: bytes, place: int) -> None:
-        """As above."""
+        """See `Ends`."""
         self._chunk, self._place = chunk, place
 
     def first(self, start: int) -> Boundary | None:
-        """As above."""
+        """See `Ends`."""
         at = self._chunk.find(b"\n", max(start - self._place, 0))
         return None if at < 0 else (self._place + at, self._place + at + 1)
 
     def last(self) -> int | None:
-        """As above."""
+        """See `Ends`."""
         at = self._chunk.rfind(b"\n")
         return None if at < 0 else self._place + at + 1
 
 
 class ParagraphEnds(LineEnds):
-    """Of paragraphs: a newline and a blank line, which may have begun in an earlier chunk."""
+    """Finds the ends of paragraphs: a newline and a blank line, perhaps in different chunks."""
 
     def scan(self, chunk: bytes, place: int) -> None:
-        """As above."""
+        """See `Ends`."""
         super().scan(chunk, place)
         self._begun_before = self.begun
         newline = chunk.rfind(b"\n")
@@ -119,7 +119,7 @@ class ParagraphEnds(LineEnds):
             self.begun = place + newline
 
     def first(self, start: int) -> Boundary | None:
-        """As above."""
+        """See `Ends`."""
         place, before = self._place, self._begun_before
         if before is not None and before >= start and (blank := _BLANK_LINE.match(self._chunk)):
             return before, place + blank.end()
@@ -127,15 +127,15 @@ class ParagraphEnds(LineEnds):
         return (place + match.start(), place + match.end()) if match else None
 
     def last(self) -> int | None:
-        """As above."""
-        found = self.first(0)
-        if found is None:
+        """See `Ends`."""
+        first = self.first(0)
+        if first is None:
             return None
-        matches = BOUNDARIES["paragraph"].finditer(self._chunk, found[1] - self._place)
-        return max((self._place + match.end() for match in matches), default=found[1])
+        matches = BOUNDARIES["paragraph"].finditer(self._chunk, first[1] - self._place)
+        return max((self._place + match.end() for match in matches), default=first[1])
 
     def find_text(self, data: bytes, place: int) -> tuple[int, int]:
-        """As above."""
+        """See `Ends`."""
         start, stop = super().find_text(data, place)
         blank = _BLANK_LINES.match(data, start)
         return blank.end() if blank else start, len(data[:stop].rstrip(_WHITE_SPACE))
@@ -150,41 +150,41 @@ def read_runs(
     """The documents that start in a part.
 
     Args:
-      raw: the file, which is an error if it begins as no text does.
-      part: of a plain file, or a compressed file as a whole.
-      source: how it is read.
-      ends: where documents end.
-      begin: where the part's first document begins, if that is known; it then ends with one.
+      raw: the file.
+      part: a part of a plain file, or a whole compressed file.
+      source: how to read the file.
+      ends: finder of the ends of documents.
+      begin: where the part's first document begins, if the part begins and ends with documents.
 
     Raises:
-      DataError: the file is damaged, no text, or has a blank line without an end.
+      DataError: the file is damaged, no text, or has too long a run of white space.
     """
     longest, is_packed = source.max_document_bytes, is_compressed(part.path)
     chunks = Chunks(raw, part, source.block_bytes, go_on=begin is None)
-    place = part.start if begin is not None else max(part.start - 1, 0)  # of the next chunk
-    began = place if begin is None else begin  # the document that has not ended
-    is_passing = begin is None and part.start > 0  # over the rest of a document
-    stop = part.stop - 1 if part.stop < part.size else None  # no document begins behind it
-    pieces: list[bytes] = []  # of the document
+    place = part.start if begin is not None else max(part.start - 1, 0)  # start of the next chunk
+    began = place if begin is None else begin  # start of the document that has not ended
+    is_passing = begin is None and part.start > 0  # whether to skip the rest of a document
+    stop = part.stop - 1 if part.stop < part.size else None  # no document of the part begins later
+    pieces: list[bytes] = []  # of the document that has not ended
     data: bytes | memoryview | None = None
     source_bytes = 0
     for chunk in chunks:
         if not place:
             refuse_foreign(chunk[:PEEKED], part.path, unpacked=is_packed)
         after = place + len(chunk)
-        if begin is not None and place < begin:  # a header
+        if begin is not None and place < begin:  # skips the header
             chunk, place = chunk[begin - place :], min(begin, after)
         inside = after - place if is_packed else min(after, part.stop) - max(place, part.start)
         source_bytes += max(inside, 0)
         ends.scan(chunk, place)
         if is_passing:
-            found = ends.first(began)
-            if found is None and (stop is None or after <= stop or _is_before(ends.begun, stop)):
+            first = ends.first(began)
+            if first is None and (stop is None or after <= stop or _is_before(ends.begun, stop)):
                 place = after
                 continue
-            if found is None or (stop is not None and found[0] >= stop):
+            if first is None or (stop is not None and first[0] >= stop):
                 break
-            is_passing, began = False, found[1]
+            is_passing, began = False, first[1]
         final = None if stop is None else ends.first(stop)
         end = final[1] if final else ends.last()
         rest = max(began - place, 0)
@@ -196,7 +196,7 @@ def read_runs(
             if stop is None or after <= stop:
                 yield Run(data, began, None, source_bytes, chunks.new_bytes())
                 source_bytes = 0
-            else:  # all of the part is read, and counts for its last document
+            else:  # the part is read to its end; its bytes count with the last document
                 yield Run(data, began)
             began, rest, pieces, data = end, end - place, [], None
         pieces.append(chunk[rest:])
@@ -209,8 +209,8 @@ def read_runs(
                 source_bytes, pieces, is_passing = 0, [], True
             elif place - began > 2 * longest + _MUCH:
                 raise DataError(
-                    f"{part.path}: more than {longest:,} bytes of white space lie behind byte "
-                    f"{began:,}: take them out"
+                    f"{part.path} has more than {longest:,} bytes of white space after byte "
+                    f"{began:,}: remove them"
                 )
     else:
         data = None if is_passing else b"".join(pieces)

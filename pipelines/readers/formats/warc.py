@@ -1,9 +1,9 @@
-"""WARC and WET -> documents: a page that a crawler got, or the text that it made of one.
+"""WARC and WET -> documents: pages that a crawler fetched, or text that it extracted.
 
-Each record has its length, and the next record must follow: anything else is damage and an error,
-where other readers go on at the next record that they recognize. Documents are responses with
-status 200 that hold a page or plain text, and conversions. Other responses are counted by reason;
-records of other types are no documents. Places are numbers of records of any type, from 0.
+A record states its length, and the next record must follow; anything else is damage and an error,
+where other readers skip to the next record that they recognize. Documents are responses with status
+200 and a page or plain text, and conversions. Other responses are counted by reason; records of
+other types are ignored. Offsets are numbers of records of any type, from 0.
 """
 
 import zlib
@@ -26,19 +26,19 @@ FIELDS = ("content_type", "date", "id", "text", "title", "url")
 _MARK = b"WARC/"
 _BREAK = b"\r\n"
 _CHUNK_BYTES = 1 << 20  # a few records
-_LONGEST_HEAD = 1 << 16  # bytes of a record's headers, and of a response's
-_STATUS = 64  # bytes that hold the status of a response
-_ZLIB = {"gzip": 31, "x-gzip": 31, "deflate": 47}  # wbits by content encoding
-_ARROW = {"br": "brotli", "zstd": "zstd"}  # codecs
+_LONGEST_HEAD = 1 << 16  # maximum bytes of the headers of a record, and of a response
+_STATUS = 64  # first bytes of a response, with its status
+_ZLIB = {"gzip": 31, "x-gzip": 31, "deflate": 47}  # content encoding -> wbits
+_ARROW = {"br": "brotli", "zstd": "zstd"}  # content encoding -> codec of Arrow
 
-Headers = dict[str, str]  # names in lower case
+Headers = dict[str, str]  # name in lower case -> value
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Refuses roles whose fields no WARC file has.
+    """Checks that the fields of roles are those of WARC files.
 
     Raises:
-      UsageError: names the field and those that are there.
+      UsageError: a field is unknown; names it and the fields that WARC files have.
     """
     check_names(roles, path, FIELDS)
 
@@ -47,7 +47,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     """The documents of a file, in pieces of about `source.block_bytes` of content.
 
     Raises:
-      DataError: the file is damaged, or is no WARC.
+      DataError: the file is damaged, or is no WARC file.
     """
     chunks = Chunks(raw, part, min(source.block_bytes, _CHUNK_BYTES))
     content = _Content(chunks, part.path)
@@ -63,16 +63,16 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
 
 
 class _Content:
-    """The content of a file, from its start on; no more of it is held than was asked for."""
+    """The content of a file, read from the start; holds only what callers request."""
 
     def __init__(self, chunks: Chunks, path: str):
         self._chunks, self.path = iter(chunks), path
         self._data, self._at = b"", 0
-        self.place = 0  # of the next byte
-        self.record = 0  # number of the record that is read
+        self.place = 0  # offset of the next byte
+        self.record = 0  # number of the current record
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, which stay; fewer at the end of the file."""
+        """The next bytes, without consuming them; fewer at the end of the file."""
         pieces, have = [], len(self._data) - self._at
         while have < size and (chunk := next(self._chunks, b"")):
             pieces.append(chunk)
@@ -82,10 +82,10 @@ class _Content:
         return self._data[self._at : self._at + size]
 
     def take(self, size: int) -> bytes:
-        """The next bytes.
+        """Consumes the next bytes.
 
         Raises:
-          DataError: the file ends before.
+          DataError: the file ends too early.
         """
         data = self.peek(size)
         if len(data) < size:
@@ -95,26 +95,26 @@ class _Content:
         return data
 
     def skip(self, size: int) -> None:
-        """Passes over bytes, without holding them."""
+        """Skips bytes without holding them."""
         while size > 0:
             size -= len(self.take(min(size, max(len(self._data) - self._at, 1))))
 
     def skip_breaks(self) -> None:
-        """Passes over ends of lines."""
+        """Skips line ends."""
         while (head := self.peek(64)) and (breaks := len(head) - len(head.lstrip(_BREAK))):
             self.take(breaks)
 
     def damage(self, what: str) -> DataError:
-        """The error of a record."""
+        """The error about the current record."""
         return DataError(
             f"{self.path}: record {self.record:,}, at byte {self.place:,} of the content, {what}: "
-            "the file is damaged or cut, get it again. A run never publishes a part of a file"
+            "the file is damaged or cut off; get it again; nothing was published"
         )
 
 
 @dataclass(frozen=True)
 class _Record:
-    """A record whose content is still to be read."""
+    """A record whose content has not been read."""
 
     number: int
     headers: Headers
@@ -122,7 +122,7 @@ class _Record:
 
 
 def _read_records(content: _Content) -> Iterator[_Record]:
-    """Each record; what of its content is not taken is passed over."""
+    """Yields each record, then skips the content that was not consumed."""
     content.skip_breaks()
     while head := content.peek(len(_MARK)):
         if head != _MARK:
@@ -145,12 +145,12 @@ def _read_records(content: _Content) -> Iterator[_Record]:
 
 
 def _parse_headers(head: bytes) -> Headers:
-    """Names and values behind the first line; of a name that comes twice the first value."""
+    """Names and values after the first line; the first value of a repeated name."""
     headers: Headers = {}
     name = ""
     for line in head.split(b"\n")[1:]:
         text = _decode(line.rstrip(b"\r"))
-        if text[:1] in (" ", "\t"):  # continues the line before
+        if text[:1] in (" ", "\t"):  # continues the previous line
             headers[name] = f"{headers.get(name, '')} {text.strip()}".strip()
         elif ":" in text:
             name, _, value = text.partition(":")
@@ -167,10 +167,10 @@ def _decode(line: bytes) -> str:
 
 
 class _Piece:
-    """The documents of some records, one after another."""
+    """The documents of consecutive records."""
 
     def __init__(self, began: int = 0):
-        self.began = began  # byte of the content
+        self.began = began  # offset in the content
         self.records: list[tuple[int, dict[str, str], Refusal | None]] = []
         self.unusable: list[str] = []
 
@@ -196,15 +196,15 @@ class _Piece:
 
 def _documents(piece: _Piece, content: _Content, chunks: Chunks, source: Source) -> Documents:
     size = content.place - piece.began
-    found = record_documents(piece.records, source.roles, content.path, source_bytes=size)
+    documents = record_documents(piece.records, source.roles, content.path, source_bytes=size)
     unusable = total_counts(*({reason: 1} for reason in piece.unusable))
-    return replace(found, stored_bytes=chunks.new_bytes(), unusable=unusable)
+    return replace(documents, stored_bytes=chunks.new_bytes(), unusable=unusable)
 
 
 def _read_conversion(
     record: _Record, content: _Content, source: Source
 ) -> dict[str, str] | Refusal:
-    """The text that a crawler made of a page."""
+    """The text that a crawler extracted from a page."""
     kind = record.headers.get("content-type", "")
     if not kind.lower().startswith("text/plain"):
         raise UnusablePageError("not_html")
@@ -221,7 +221,7 @@ def _read_response(record: _Record, content: _Content, source: Source) -> dict[s
     """The text of a page.
 
     Raises:
-      UnusablePageError: the server sent none.
+      UnusablePageError: the response is no page.
     """
     head = content.peek(min(record.length, _LONGEST_HEAD))
     size = head.find(2 * _BREAK) + 4
@@ -254,7 +254,7 @@ def _too_long(source: Source) -> Refusal:
 
 
 def _join_chunks(data: bytes) -> bytes:
-    """The body of a chunked response; many crawlers keep it whole, under the same headers."""
+    """The body of a chunked response; crawlers often store it joined, under the same headers."""
     pieces, at = [], 0
     while (end := data.find(b"\n", at, at + 1024)) >= 0:
         try:
@@ -270,9 +270,9 @@ def _join_chunks(data: bytes) -> bytes:
 
 
 def _unpack(data: bytes, coding: str, longest: int) -> bytes:
-    """A body without its content encoding, cut beyond `longest`.
+    """A body without its content encoding, at most `longest + 1` bytes.
 
-    Many crawlers unpack a body and keep the header: what cannot be unpacked is taken as it is.
+    A body that cannot be unpacked is kept as it is: crawlers often unpack it and keep the header.
     """
     try:
         if coding in _ZLIB:

@@ -439,7 +439,7 @@ PACKED = {
         gzip.compress(gzip.compress(lines(*GOOD))),
         "in.txt.gz",
         code=1,
-        said=["in.txt.gz", "gzip", "once more"],
+        said=["in.txt.gz", "gzip", "unpack it once"],
     ),
     "gzip called text": text_case(
         gzip.compress(lines(*GOOD)), code=1, said=["in.txt", "gzip", ".gz"]
@@ -461,7 +461,7 @@ PACKED = {
     ),
     "PDF called text": text_case(b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n", code=1, said=["in.txt", "PDF"]),
     "a Parquet file in gzip": Case(
-        {"in.parquet.gz": gzip.compress(b"PAR1")}, code=2, said=["within itself"]
+        {"in.parquet.gz": gzip.compress(b"PAR1")}, code=2, said=["its own compression"]
     ),
 }
 
@@ -532,16 +532,16 @@ TABLES = {
         said=["in.parquet", "row group 0", "damaged"],
     ),
     "Parquet cut short": parquet_case(
-        change=lambda data: data[:-9], code=1, said=["in.parquet", "no whole Parquet file"]
+        change=lambda data: data[:-9], code=1, said=["in.parquet", "no complete Parquet file"]
     ),
     "Parquet without its end": parquet_case(
-        change=lambda data: data[: len(data) // 2], code=1, said=["no whole Parquet file"]
+        change=lambda data: data[: len(data) // 2], code=1, said=["no complete Parquet file"]
     ),
     "Parquet whose footer is damaged": parquet_case(
         change=lambda data: flip(flip(data, -60), -50), code=1, said=["in.parquet"]
     ),
     "text called Parquet": Case(
-        {"in.parquet": lines(*GOOD)}, code=1, said=["no whole Parquet file", "--input_format"]
+        {"in.parquet": lines(*GOOD)}, code=1, said=["no complete Parquet file", "--input_format"]
     ),
     "an empty file called Parquet": Case(
         {"in.parquet": b"", "in.txt": lines(*GOOD)}, code=1, said=["in.parquet"]
@@ -668,7 +668,7 @@ FLAGS = {
         "--max_document_bytes=9999999999", said=["--max_document_bytes=9999999999"]
     ),
     "the wrong format": flags_case(
-        "--input_format=parquet", said=["no whole Parquet file"], code=1
+        "--input_format=parquet", said=["no complete Parquet file"], code=1
     ),
     "given splits and --input": flags_case(
         "--train_input={d}/in.txt", "--input={d}/in.txt", said=["give the one or the others"]
@@ -1256,14 +1256,14 @@ QUESTIONS = {
         ANSWERED, flags=["--qa_template={{question}}"], code=2, said=["--qa_template"]
     ),
     "SQuAD cut short": squad_case(
-        json.dumps({"data": [{"paragraphs": []}]}).encode()[:-3], "in.json", "whole JSON"
+        json.dumps({"data": [{"paragraphs": []}]}).encode()[:-3], "in.json", "complete JSON"
     ),
     "SQuAD without questions": squad_case(
         {"data": [{"paragraphs": [{"context": "x"}]}]}, "in.json", "'qas'", "data[0].paragraphs[0]"
     ),
     "SQuAD of nothing": squad_case({"data": [{"paragraphs": []}]}, "no document"),
     "SQuAD that nests without end": squad_case(
-        b'{"data": [{"paragraphs": ' + b"[" * 99_999, "in.json", "not whole JSON"
+        b'{"data": [{"paragraphs": ' + b"[" * 99_999, "in.json", "not complete JSON"
     ),
     "lists where SQuAD has objects": squad_case(
         b'{"data": [' + b"[" * 99_999, "no document", "1 broken_json"

@@ -81,16 +81,16 @@ SMALL = [block("small.txt", 16 << 20)] * 64  # 1 GiB
 
 def test_a_compressed_file_that_holds_workers_up_is_said_with_the_remedy():
     assert uneven([*SMALL, block("a b.txt.zst", 2 * GIB)], 4) == (
-        "one of 4 workers reads 67% of the input while the others wait for it: a b.txt.zst "
-        "(2.1 GB) is compressed as a whole; unpack it, or pack it in parts, one for each worker or "
-        "more: zstd -dc 'a b.txt.zst' | split -l 1000000 --filter='zstd > $FILE.txt.zst' - part-"
+        "one of 4 workers reads 67% of the input while the others wait: a b.txt.zst "
+        "(2.1 GB) is compressed as a whole; unpack it, or compress it in parts, at least one per "
+        "worker: zstd -dc 'a b.txt.zst' | split -l 1000000 --filter='zstd > $FILE.txt.zst' - part-"
     )
     said = uneven([*SMALL, block("a.csv.gz", 2 * GIB, format="csv")], 4)
     assert said and said.endswith("is compressed as a whole; unpack it: gzip -dk a.csv.gz")
     said = uneven([*SMALL, block("a.parquet", 2 * GIB, format="parquet")], 4)
-    assert said and said.endswith("has a row group of this size; write it with smaller ones")
+    assert said and said.endswith("has a row group of this size; write it with smaller row groups")
     said = uneven([*SMALL, block("a.json", 2 * GIB, format="squad")], 4)
-    assert said and said.endswith("cannot be cut; give it in several files")
+    assert said and said.endswith("cannot be cut; split it into several files")
 
 
 def test_what_holds_nobody_up_is_not_said():

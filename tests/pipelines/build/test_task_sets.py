@@ -140,7 +140,7 @@ def test_a_text_is_no_label(made, lines, sentinels, tmp_path):
     path = tmp_path / "many.jsonl"
     path.write_text("".join(json.dumps({"text": "a", "label": f"{n}"}) + "\n" for n in range(1001)))
     flags = [f"--input={path}", f"--tokenizer={sentinels}", f"--output={tmp_path / 'set'}"]
-    with pytest.raises(UsageError, match="looks like no label"):
+    with pytest.raises(UsageError, match="is probably no label"):
         main(["--task=classification", *flags])
     assert not (tmp_path / "set").exists()
 

@@ -157,7 +157,7 @@ def test_a_missing_field_names_those_that_are_there(tmp_path, name):
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "hf:x"])
 def test_a_column_of_another_type_is_refused_before_anything_runs(tmp_path, name):
     pattern = write(tmp_path, name, [{"text": "a", "label": 0.5}])
-    with pytest.raises(UsageError, match=r"--label_field=label is of type double, which cannot be"):
+    with pytest.raises(UsageError, match=r"--label_field=label has type double, but must be"):
         plan_blocks(Source((pattern,), roles=ROLES))
 
 

@@ -92,7 +92,7 @@ def test_bad_records_are_refused_by_number_and_the_rest_kept(tmp_path):
         (2, "not_utf8"),
         (4, "ragged_row"),
     ]
-    assert piece.rejects[2].detail == "3 fields where the header has 2: 7,8,9"
+    assert piece.rejects[2].detail == "3 fields, but the header has 2: 7,8,9"
     assert (piece.read, piece.empty) == (6, 1)
 
 
@@ -102,7 +102,7 @@ def test_records_of_another_number_of_fields_may_hold_any_bytes(tmp_path):
     [piece] = read_all(path)
     assert found_in([piece])[0] == [("å", "1")]
     details = [(r.offset, r.reason, r.detail) for r in piece.rejects]
-    assert details[1] == (1, "ragged_row", r"3 fields where the header has 2: \xff,\xe6,")
+    assert details[1] == (1, "ragged_row", r"3 fields, but the header has 2: \xff,\xe6,")
     assert [reason for _, reason, _ in details] == ["not_utf8", "ragged_row", "not_utf8"]
 
 
@@ -122,7 +122,7 @@ def test_headers_that_cannot_serve_are_refused(tmp_path):
         (b"a,b,a\n1,2,3\n", UsageError, "2 columns are 'a'"),
         (b"b,c\n1,2\n", UsageError, "no field 'a', which --text_field names; .*: b, c"),
         (b'"a,b\n1,2\n', DataError, "never closed"),
-        (b"a" * (3 << 20), DataError, "is no header row"),
+        (b"a" * (3 << 20), DataError, "the header row does not end"),
     ):
         path.write_bytes(content)
         with pytest.raises(error, match=message):

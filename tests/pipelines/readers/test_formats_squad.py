@@ -73,7 +73,7 @@ def test_questions_are_documents_and_bad_ones_are_refused_by_number(tmp_path, in
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"data": [', "not whole JSON"),
+        ('{"data": [', "not complete JSON"),
         ('{"data": [{"paragraphs": 3}]}', r"no list 'paragraphs' at data\[0\]"),
         (
             '{"data": [{"paragraphs": [{"qas": [7]}]}]}',

@@ -94,7 +94,7 @@ def test_row_groups_without_rows_and_files_without_any(tmp_path):
             writer.write_table(pa.table({"text": pa.array(texts, pa.string())}))
     assert [row["text"] for row in rows_of(read_all(path))] == ["a", "b", "c"]
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
-    with pytest.raises(DataError, match="hold no rows"):
+    with pytest.raises(DataError, match="have no rows"):
         read_all(path)
 
 
@@ -156,7 +156,9 @@ def test_arrow_files_that_are_cut_or_damaged_are_refused(tmp_path, new):
     spans = block.parts[0].spans
     for stop in (spans[1][1], spans[2][0] + 100, spans[-1][1]):  # between batches too
         path.write_bytes(whole[:stop])
-        with pytest.raises(DataError, match=r"x\.arrow has neither a whole message .* mark"):
+        with pytest.raises(
+            DataError, match=r"x\.arrow has neither a complete Arrow message .* mark"
+        ):
             read_all(path)
     damaged = bytearray(whole)
     damaged[spans[2][0] + 300 : spans[2][0] + 5000] = b"\xff" * 4700  # offsets of strings
@@ -212,11 +214,11 @@ def test_a_split_is_named_where_there_are_several(saved):
         read_all(f"hf:{saved}:dev")
     with pytest.raises(UsageError, match="no config 'plain'"):
         read_all(f"hf:{saved}:plain:train")
-    with pytest.raises(UsageError, match="is read as a whole"):
+    with pytest.raises(UsageError, match="slices of a split cannot be read"):
         read_all(f"hf:{saved}:train[:1]")
     with pytest.raises(UsageError, match="not hf:PATH_OR_NAME"):
         read_all(f"hf:{saved}:a:b:c")
-    with pytest.raises(UsageError, match="holds one dataset and no splits"):
+    with pytest.raises(UsageError, match="holds one dataset without splits"):
         read_all(f"hf:{saved / 'test'}:train")
     assert rows_of(read_all(f"hf:{saved / 'test'}")) == [{"text": "a"}]
     assert rows_of(read_all(f"hf:{saved}::test")) == [{"text": "a"}]
@@ -318,7 +320,9 @@ def test_a_column_outside_of_its_parquet_file(tmp_path):
     stop = start + column.total_compressed_size
     part = Part("a.parquet", stop, 0, stop)
     assert parquet._span(column, part) == (start, stop)
-    with pytest.raises(DataError, match=f"a.parquet is no whole .*from byte {start} to {stop} of"):
+    with pytest.raises(
+        DataError, match=f"a.parquet is no complete .*from byte {start} to {stop} of"
+    ):
         parquet._span(column, Part("a.parquet", stop - 1, 0, stop - 1))
 
 
@@ -353,7 +357,7 @@ def test_flips_in_a_parquet_footer_never_end_the_process():
     run = subprocess.run([sys.executable, "-c", FLIPS], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-500:]
     # Asked of the metadata itself, Arrow ends the process with this.
-    assert "is no whole Parquet file (Definition level histogram size mismatch" in run.stdout
+    assert "is no complete Parquet file (Definition level histogram size mismatch" in run.stdout
 
 
 # VmHWM is of the program alone; ru_maxrss counts what the process held before it began this one.

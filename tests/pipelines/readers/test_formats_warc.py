@@ -360,7 +360,7 @@ def test_damage_is_named_with_its_record(tmp_path, change, message):
 def test_a_text_file_that_holds_records_is_refused(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(b"".join(by_hand(("conversion", "u", "text/plain", b"text"))))
-    with pytest.raises(DataError, match="holds WARC records"):
+    with pytest.raises(DataError, match="is a WARC file, not text"):
         read_all(path, roles=(ROLES[0],))
     path.rename(tmp_path / "y.warc")
     (tmp_path / "z.warc").write_text("no records\n")

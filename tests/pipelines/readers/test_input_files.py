@@ -90,9 +90,11 @@ def test_a_file_is_read_once_however_it_is_named(files, capsys):
     assert found(f"{folder}/loop") == once
     assert found(once[0], once[1]) == once
     assert capsys.readouterr().err == ""
-    note = "note: a file is named more than once, and read once: "
     assert found(once[0], f"{folder}/loop/../loop/a.jsonl", once[0]) == once[:1]
-    assert f"{note}{folder}/loop/../loop/a.jsonl\n" == capsys.readouterr().err
+    note = (
+        f"note: reading {folder}/loop/../loop/a.jsonl once, though --input names it more than once"
+    )
+    assert capsys.readouterr().err == f"{note}\n"
 
 
 def test_one_text_of_two_labels_is_two_documents(files):
@@ -105,8 +107,8 @@ def test_one_text_of_two_labels_is_two_documents(files):
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("{a,b}" * 30, "stands for more than 10,000 patterns"),
-        ("{a,b}/" * 5000, "stands for more than 10,000 patterns"),
+        ("{a,b}" * 30, "expands to more than 10,000 patterns"),
+        ("{a,b}/" * 5000, "expands to more than 10,000 patterns"),
         ("**/a/" * 12 + "*", r"more than 3 \*\*"),
     ],
 )
@@ -121,7 +123,7 @@ def test_stars_after_stars_are_one(files):
 
 def test_a_list_that_is_no_file_is_refused(files):
     os.mkfifo(files() / "list")
-    with pytest.raises(DataError, match="is a FIFO and no file"):
+    with pytest.raises(DataError, match="is a FIFO, not a regular file"):
         plan_blocks(Source((f"@{files() / 'list'}",)))
 
 
@@ -170,7 +172,7 @@ def test_a_text_file_has_no_fields(files):
 
 def test_a_compressed_table_is_refused(files):
     folder = files("a.parquet.gz")
-    with pytest.raises(UsageError, match="compressed within itself"):
+    with pytest.raises(UsageError, match="its own compression"):
         rows_of(Source((str(folder / "a.parquet.gz"),)))
 
 
@@ -203,6 +205,6 @@ def test_a_store_is_read_as_a_disk_is():
         files_of(Source(("memory://b/out",)))
     with pytest.raises(UsageError, match="odd://b/x.*: nothing reads odd://"):
         files_of(Source(("odd://b/x",)))
-    with pytest.raises(UsageError, match=r"memory://b/i\*\*: \*\* stands for whole folders"):
+    with pytest.raises(UsageError, match=r"memory://b/i\*\*: \*\* matches whole folders"):
         files_of(Source(("memory://b/i**",)))
     store.rm("/b", recursive=True)

@@ -40,7 +40,7 @@ def test_labels_are_read_once_and_it_says_so(tmp_path, block_bytes):
     path = write_lines(tmp_path / "a.jsonl", [1, 10, 2, True, 1, 2] * 20)
     said = []
     assert found_in(path, said=said, block_bytes=block_bytes) == ("1", "10", "2", "true")
-    assert said[0].startswith("the classes are not given (--classes=a,b): reading field 'label'")
+    assert said[0].startswith("reading field 'label' of all documents to find the classes")
 
 
 def test_numbers_are_in_the_order_of_their_values():
@@ -70,7 +70,7 @@ def test_parquet_gives_its_labels(tmp_path):
 
 def test_what_looks_like_no_label_is_refused(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", ["x" * 50 + str(n) for n in range(MOST + 1)])
-    message = "--label_field=label looks like no label.*more than 1,000.*'x{40}\\.\\.\\.'"
+    message = "--label_field=label is probably no label.*more than 1,000.*'x{40}\\.\\.\\.'"
     for block_bytes in (200, 16 << 20):
         with pytest.raises(UsageError, match=message):
             found_in(path, block_bytes=block_bytes)

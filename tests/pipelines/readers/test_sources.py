@@ -114,7 +114,7 @@ def test_a_blank_line_without_an_end_is_an_error(tmp_path, monkeypatch, name):
     monkeypatch.setattr(text_runs, "_MUCH", 100)
     path, text = tmp_path / name, b"a\n" + b" " * 1000 + b"\nb\n"
     path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    with pytest.raises(DataError, match=r"more than 9 bytes of white space lie behind byte 0: ta"):
+    with pytest.raises(DataError, match=r"has more than 9 bytes of white space after byte 0"):
         texts(path, document="paragraph", max_document_bytes=9, block_bytes=50)
     assert texts(path, document="paragraph", block_bytes=50) == ["a", "b"]
 

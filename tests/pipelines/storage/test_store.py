@@ -64,7 +64,7 @@ def test_an_upload_that_arrives_changed_is_repeated(store, size, tmp_path, monke
     assert rule.hits == 1 and store.get("d/x") == content
     monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.2)
     store.proxy.corrupt_upload(rule.method, rule.path, at=50_000, times=None)
-    with pytest.raises(DataError, match="d/x cannot be written: it holds other bytes than were"):
+    with pytest.raises(DataError, match="d/x cannot be written: it has other bytes than were"):
         put(store, "d/x", content, tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_shrinks_while_it_is_read(store, monkeypatch):
     with open_file(store.url("x")) as file:
         assert file.read(10) == b"0123456789"
         store.put("x", b"0123456789" + b"abc")
-        with pytest.raises(DataError, match="x gave 3 bytes where it had 10 when it was opened"):
+        with pytest.raises(DataError, match="x returned 3 bytes instead of 10"):
             file.read(10)
 
 
