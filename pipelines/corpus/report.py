@@ -298,7 +298,7 @@ _SECTIONS: Sections = (
     ("", "overview", _overview),
     ("Documents and text", "went", _flows),
     ("Removed by each rule", "removals", _funnel),
-    ("What the rules counted", "observed", _observed),
+    ("Counts by the rules", "observed", _observed),
     ("Corpus", "observed", _figures),
     ("Sample documents", "excerpts", _documents),
     ("Largest clusters of near-duplicates", "excerpts", _clusters),

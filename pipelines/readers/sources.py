@@ -68,8 +68,8 @@ class Source:
     Attributes:
       patterns: files, directories, corpora, globs (`**` matches folders), `@list.txt` with such, or
         `hf:PATH_OR_NAME[:config][:split]`; local or in an object store.
-      document: in text files, a document: a line, a paragraph (blank lines between) or a file.
-        Where a label is asked for it is a file, and the name of its folder is the label.
+      document: unit of a text file that becomes a document: line, paragraph (separated by blank
+        lines) or file. With labels it is the file, and the name of its folder is the label.
       roles: fields to read; the first is a string, which no document lacks.
       input_format: format of all files; auto to decide by their names.
       max_document_bytes: maximum bytes of a document, or of its line; longer ones are rejected.
@@ -118,7 +118,7 @@ class Source:
 
     @property
     def text_document(self) -> str:
-        """What a document is in a text file."""
+        """The unit of a text file that becomes a document."""
         return "file" if self.has_labels else self.document
 
 

@@ -25,9 +25,11 @@ class Decontamination(Family):
         "are common language: see rejects/contamination.jsonl"
     }
 
-    decontaminate: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    decontaminate: Annotated[
+        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="PATH")
+    ] = ()
     """Drop documents that contain text of these files or Textmill datasets. Files are named as for
-    --input; all splits of a dataset but train count. May be given more than once."""
+    --input; all splits of a dataset but train count. Repeatable."""
     decontaminate_fields: str = ""
     """Fields of the files with text, separated by commas: question,answer. Each field is a text of
     its own. Default: question for SQuAD's JSON and for datasets of --task=qa, otherwise text."""

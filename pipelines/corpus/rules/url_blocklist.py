@@ -37,10 +37,11 @@ _ENDS = re.compile(r"[/?#&]|$")
 class UrlBlocklist(Family):
     """Drop documents by their URL, before all other rules."""
 
-    url_blocklist: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Files that list URLs to drop; needs --keep_fields=url. Each line has a domain
-    (example.com), the beginning of a URL (example.com/forum) or a word (casino). May be given more
-    than once."""
+    url_blocklist: Annotated[
+        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")
+    ] = ()
+    """List of URLs to drop; needs --keep_fields=url; repeatable. Each line of the file has a domain
+    (example.com), the beginning of a URL (example.com/forum) or a word (casino)."""
 
     def roles(self) -> dict[str, str]:
         """The field url."""
