@@ -65,10 +65,12 @@ def filter_documents(filters: Filters, documents: Documents) -> Filtered:
     applied = apply_rules(columns, rules_of(filters))
     kept, left, reasons = applied.columns, applied.left, applied.reasons
     if filters.filter:
-        asked = ask_filter(filters.filter, documents.keep(left, kept))
-        reasons |= {int(left[place]): reason for place, reason in asked.items()}
-        left = np.delete(left, list(asked))
-        kept = kept.take(pa.array(np.delete(np.arange(len(kept)), list(asked)))) if asked else kept
+        dropped = ask_filter(filters.filter, documents.keep(left, kept))
+        reasons |= {int(left[place]): reason for place, reason in dropped.items()}
+        left = np.delete(left, list(dropped))
+        kept = (
+            kept.take(pa.array(np.delete(np.arange(len(kept)), list(dropped)))) if dropped else kept
+        )
     reasons = dict(sorted(reasons.items()))
     return Filtered(
         documents.keep(left, kept),

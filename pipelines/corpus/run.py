@@ -61,17 +61,17 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     if options.dry_run:
         _console.print(facts_table(_plan(options, schema, run), title="plan (nothing was written)"))
         return
-    found = find_or_make(
+    finished = find_or_make(
         options.output,
         lambda: _find_finished(options, schema, blocks),
         lambda staging: _build(options, schema, run, staging),
     )
-    if found is not None:
+    if finished is not None:
         _console.print(
             f"{options.output} already holds this corpus (fingerprint "
             f"{schema.fingerprint[:12]}): nothing to do"
         )
-        _print_summary(found)
+        _print_summary(finished)
     else:
         _print_summary(read_corpus(options.output), seconds=time.monotonic() - began)
 

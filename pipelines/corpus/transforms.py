@@ -268,9 +268,9 @@ class BuildCorpus(beam.PTransform):
         reports = wiring.reports
         removed = []
         if job.near:
-            found = cast(dict[str, PCollection], staged | beam.Keys() | FindNear(job.near))
-            reports.append(found["reports"] | "NearCounts" >> beam.Map(_of_near))
-            removed.append(found["removed"])
+            near = cast(dict[str, PCollection], staged | beam.Keys() | FindNear(job.near))
+            reports.append(near["reports"] | "NearCounts" >> beam.Map(_of_near))
+            removed.append(near["removed"])
         if job.is_staged:
             grouped = wiring.group("File", staged, *removed)
             if rule := job.paragraphs:

@@ -147,7 +147,7 @@ def choose_lines(data, bounds, table, limits, pages, lines):
     out = np.empty(data.size + bounds.size, np.uint8)
     spans, offsets = np.empty((2, number), np.int64), np.zeros(bounds.size, np.int64)
     is_dropped = np.zeros(bounds.size - 1, np.bool_)
-    into, found = 0, 0
+    into, count = 0, 0
     for document in range(bounds.size - 1):
         i, stop = bounds[document], bounds[document + 1]
         while i < stop and not is_dropped[document]:
@@ -166,13 +166,13 @@ def choose_lines(data, bounds, table, limits, pages, lines):
                     out, into, written, *lines
                 )
             if not has_line and not is_dropped[document]:
-                is_first = found == offsets[document]  # may have begun with a note and a space
+                is_first = count == offsets[document]  # may have begun with a note and a space
                 begin = _words(out, into, written, table)[0] if is_first else into
-                spans[0, found], spans[1, found] = begin, written
+                spans[0, count], spans[1, count] = begin, written
                 out[written] = 10
-                into, found = written + 1, found + 1
-        offsets[document + 1] = found
-    return out, spans[:, :found], offsets, is_dropped
+                into, count = written + 1, count + 1
+        offsets[document + 1] = count
+    return out, spans[:, :count], offsets, is_dropped
 
 
 @entry()

@@ -166,7 +166,7 @@ def find_runs(data, bounds, least, table, strip):
     number = bounds.size - 1
     for i in range(data.size):
         number += data[i] == 10
-    runs, offsets, found = np.empty((2, number), np.int64), np.zeros(bounds.size, np.int64), 0
+    runs, offsets, count = np.empty((2, number), np.int64), np.zeros(bounds.size, np.int64), 0
     for document in range(bounds.size - 1):
         start, stop = bounds[document], bounds[document + 1]
         if strip:
@@ -181,12 +181,12 @@ def find_runs(data, bounds, least, table, strip):
             while i < stop and data[i] == 10:
                 i += 1
             if i - end >= least:
-                runs[0, found], runs[1, found] = start, end
-                found, start = found + 1, i
-        runs[0, found], runs[1, found] = start, stop
-        found += 1
-        offsets[document + 1] = found
-    return runs[:, :found], offsets
+                runs[0, count], runs[1, count] = start, end
+                count, start = count + 1, i
+        runs[0, count], runs[1, count] = start, stop
+        count += 1
+        offsets[document + 1] = count
+    return runs[:, :count], offsets
 
 
 @entry()
@@ -206,7 +206,7 @@ def measure_lines(data, bounds, table, short):
     number = bounds.size - 1
     for i in range(data.size):
         number += data[i] == 10
-    lines, offsets, found = np.empty((2, number), np.int64), np.zeros(bounds.size, np.int64), 0
+    lines, offsets, count = np.empty((2, number), np.int64), np.zeros(bounds.size, np.int64), 0
     counts = np.zeros((4, bounds.size - 1), np.int64)
     for document in range(bounds.size - 1):
         i, stop = bounds[document], bounds[document + 1]
@@ -220,10 +220,10 @@ def measure_lines(data, bounds, table, short):
             counts[2, document] += i < stop
             counts[3, document] += length
             if not is_blank:
-                lines[0, found], lines[1, found] = start, i
-                found += 1
+                lines[0, count], lines[1, count] = start, i
+                count += 1
                 counts[0, document] += kind & characters.ENDS_LINE != 0
                 counts[1, document] += length <= short
             i += 1
-        offsets[document + 1] = found
-    return lines[:, :found], offsets, counts
+        offsets[document + 1] = count
+    return lines[:, :count], offsets, counts

@@ -124,7 +124,7 @@ def measure_ngrams(data, words, offsets, top, repeated):
         most = max(most, offsets[document + 1] - offsets[document])
     keys = np.empty(_power_of_two(2 * most), np.uint64)
     stamps, counts = np.full(keys.size, -1, np.int64), np.empty(keys.size, np.int64)
-    slots, found = (
+    slots, totals = (
         np.empty(most, np.int64),
         np.zeros((top.size + repeated.size, documents), np.int64),
     )
@@ -148,10 +148,10 @@ def measure_ngrams(data, words, offsets, top, repeated):
             if number < n:
                 break
             if times == 1:  # no shorter n-gram repeats, so none of this size does
-                found[t, document] = lengths[n] + n - 1
+                totals[t, document] = lengths[n] + n - 1
                 continue
             stamp += 1
-            found[t, document], times = _top(
+            totals[t, document], times = _top(
                 hashes, lengths, n, powers, keys, stamps, counts, slots, stamp
             )
         for r in range(repeated.size):
@@ -159,5 +159,5 @@ def measure_ngrams(data, words, offsets, top, repeated):
             characters = _repeated(hashes, lengths, repeated[r], powers, keys, stamps, stamp)
             if not characters:
                 break
-            found[top.size + r, document] = characters
-    return found
+            totals[top.size + r, document] = characters
+    return totals

@@ -221,29 +221,29 @@ def _inside(chunk, low, high, i):
 
 
 @inner
-def _add(words, found, start, stop):
-    words[0, found], words[1, found] = start, stop
-    return found + 1
+def _add(words, count, start, stop):
+    words[0, count], words[1, count] = start, stop
+    return count + 1
 
 
 @inner
-def _add_spelling(words, found, start, stop, value):
+def _add_spelling(words, count, start, stop, value):
     """Adds the words of a spelling by its value; an unknown spelling is one word."""
     cuts = value - 1 if value else value
     first = start
     while cuts:
         cut = start + (cuts & 0xFF)
-        found = _add(words, found, first, cut)
+        count = _add(words, count, first, cut)
         first, cuts = cut, cuts >> 8
-    return _add(words, found, first, stop)
+    return _add(words, count, first, stop)
 
 
 @inner
-def _add_core(data, chunk, low, high, spellings, words, found):
+def _add_core(data, chunk, low, high, spellings, words, count):
     """Adds the words of a chunk without its outer punctuation."""
     value = _spelling(data, chunk[_PLACE, low], chunk[_PLACE, high], 0, spellings)
     if value:
-        return _add_spelling(words, found, chunk[_PLACE, low], chunk[_PLACE, high], value)
+        return _add_spelling(words, count, chunk[_PLACE, low], chunk[_PLACE, high], value)
     begin, i, is_known = low, low, False
     while i < high:
         size = _inside(chunk, low, high, i)
@@ -256,17 +256,17 @@ def _add_core(data, chunk, low, high, spellings, words, found):
                 break
         if i > low:
             if i > begin:
-                found = _add(words, found, chunk[_PLACE, begin], chunk[_PLACE, i])
-            found = _add(words, found, chunk[_PLACE, i], chunk[_PLACE, i + size])
+                count = _add(words, count, chunk[_PLACE, begin], chunk[_PLACE, i])
+            count = _add(words, count, chunk[_PLACE, i], chunk[_PLACE, i + size])
             begin = i + size
         i += size
     if begin < high:
-        found = _add(words, found, chunk[_PLACE, begin], chunk[_PLACE, high])
-    return found
+        count = _add(words, count, chunk[_PLACE, begin], chunk[_PLACE, high])
+    return count
 
 
 @inner
-def _cut_chunk(data, chunk, high, spellings, words, found):
+def _cut_chunk(data, chunk, high, spellings, words, count):
     """Adds the words of a chunk that has characters other than ASCII letters."""
     low, end, last = 0, high, 0
     while low < end:
@@ -275,7 +275,7 @@ def _cut_chunk(data, chunk, high, spellings, words, found):
         size = _beginning(chunk, low, end)
         if size and low + size < end:
             if _spelling(data, chunk[_PLACE, low + size], chunk[_PLACE, end], 0, spellings):
-                found = _add(words, found, chunk[_PLACE, low], chunk[_PLACE, low + size])
+                count = _add(words, count, chunk[_PLACE, low], chunk[_PLACE, low + size])
                 low += size
                 break
         ending = _ending(data, chunk, low + size, end, spellings)
@@ -287,27 +287,27 @@ def _cut_chunk(data, chunk, high, spellings, words, found):
         if not size and not ending:
             break
         if size:
-            found = _add(words, found, chunk[_PLACE, low], chunk[_PLACE, low + size])
+            count = _add(words, count, chunk[_PLACE, low], chunk[_PLACE, low + size])
             low += size
         if ending:
             chunk[_ENDING, last] = end
             last, end = last + 1, end - ending
     if low < end:
-        found = _add_core(data, chunk, low, end, spellings, words, found)
+        count = _add_core(data, chunk, low, end, spellings, words, count)
     while last:
         last -= 1
-        found = _add(words, found, chunk[_PLACE, end], chunk[_PLACE, chunk[_ENDING, last]])
+        count = _add(words, count, chunk[_PLACE, end], chunk[_PLACE, chunk[_ENDING, last]])
         end = chunk[_ENDING, last]
-    return found
+    return count
 
 
 @inner
-def _join(data, first, spellings, words, found):
+def _join(data, first, spellings, words, count):
     """Joins punctuation that spells a word, such as an emoticon: the longest from the left."""
     into = i = first
-    while i < found:
+    while i < count:
         last = i
-        for j in range(min(found - 1, i + 4), i, -1):
+        for j in range(min(count - 1, i + 4), i, -1):
             if _spelling(data, words[0, i], words[1, j], 0, spellings) == 1:
                 last = j
                 break
@@ -355,10 +355,10 @@ def _ends_plainly(data, begin, i, stop, hashed, spellings):
 
 
 @inner
-def _make_room(words, found, more):
+def _make_room(words, count, more):
     """Grows the array by at least `more` words; a call costs as much as a word, so check first."""
     grown = np.empty((2, 2 * words.shape[1] + more), np.int64)
-    grown[:, :found] = words[:, :found]
+    grown[:, :count] = words[:, :count]
     return grown
 
 
@@ -377,7 +377,7 @@ def cut_words(data, pieces, table, spellings, spaces):
       int64[2, W], where words start and stop; int64[P + 1], the first word of each piece.
     """
     words, chunk = np.empty((2, 1024), np.int64), np.empty((4, _MOST + 1), np.int64)
-    offsets, found = np.zeros(pieces.shape[1] + 1, np.int64), np.int64(0)
+    offsets, count = np.zeros(pieces.shape[1] + 1, np.int64), np.int64(0)
     for piece in range(pieces.shape[1]):
         first, stop = pieces[0, piece], pieces[1, piece]
         begin = first
@@ -390,29 +390,29 @@ def cut_words(data, pieces, table, spellings, spaces):
             while i < stop and 0x61 <= data[i] | 0x20 <= 0x7A:
                 hashed = (hashed ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
                 i += 1
-            if found + 4 > words.shape[1]:
-                words = _make_room(words, found, 4)
+            if count + 4 > words.shape[1]:
+                words = _make_room(words, count, 4)
             ends = i == stop or data[i] == 0x20 or data[i] == 0x0A
             if i > begin and (ends or _ends_plainly(data, begin, i, stop, hashed, spellings)):
                 value = _look_up(hashed, spellings) if i - begin <= _LONGEST else np.int64(0)
-                found = _add_spelling(words, found, begin, i, value)
+                count = _add_spelling(words, count, begin, i, value)
                 if not ends:
-                    found = _add(words, found, i, i + 1)
+                    count = _add(words, count, i, i + 1)
                 begin = i + (not ends)
                 continue
             i, length = _read_chunk(data, begin, stop, table, chunk)
             if length:
-                before = found
-                if found + length + 4 > words.shape[1]:
-                    words = _make_room(words, found, length)
-                found = _cut_chunk(data, chunk, length, spellings, words, found)
-                if found > before + 1:
-                    found = _join(data, before, spellings, words, found)
+                before = count
+                if count + length + 4 > words.shape[1]:
+                    words = _make_room(words, count, length)
+                count = _cut_chunk(data, chunk, length, spellings, words, count)
+                if count > before + 1:
+                    count = _join(data, before, spellings, words, count)
             else:
                 i = skip_spaces(data, begin, stop, table)
                 begin += begin > first and data[begin] == 0x20
                 if spaces and begin < i:
-                    found = _add(words, found, begin, i)
+                    count = _add(words, count, begin, i)
             begin = i
-        offsets[piece + 1] = found
-    return words[:, :found], offsets
+        offsets[piece + 1] = count
+    return words[:, :count], offsets
