@@ -146,7 +146,7 @@ def in_order(reasons: Iterable[str]) -> list[str]:
 def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
     """Warnings about rules that remove more than half of their input, each with its likely cause.
 
-    ["gopher:min_words drops 912 of the 1,000 documents that it sees: ..."]
+    ["gopher:min_words drops 912 of the 1,000 documents that reach it: ..."]
 
     Args:
       funnel: documents that went into the rules, and those removed, by reason.
@@ -164,7 +164,7 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         taken = sum(one.text_bytes for one in removed.values())
         taken += sum(edited.get(name, 0) for name in (row, *family.REASONS))
         dropped = [
-            f"{reason} drops {one.documents:,} of the {documents:,} documents that it sees"
+            f"{reason} drops {one.documents:,} of the {documents:,} documents that reach it"
             + _cause(family, reason.removeprefix(f"{row}:"))
             for reason, one in sorted(removed.items())
             if one.documents * 2 > documents >= _FEWEST
@@ -172,7 +172,9 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         warnings += dropped
         if not dropped and "" in family.CAUSES and taken * 2 > text_bytes and documents >= _FEWEST:
             share = f"{taken / text_bytes:.0%}"
-            warnings.append(f"{row} takes {share} of the text that it sees" + _cause(family, ""))
+            warnings.append(
+                f"{row} removes {share} of the text that reaches it" + _cause(family, "")
+            )
         documents -= sum(one.documents for one in removed.values())
         text_bytes -= taken
     return warnings

@@ -90,7 +90,9 @@ def _read_list(path: str) -> list[str]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"the list {path} is not UTF-8 at byte {error.start}") from error
+        raise DataError(
+            f"the list {path} is not UTF-8 at byte {error.start}: convert it"
+        ) from error
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     patterns = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if len(content) > _LIST_BYTES or any("\0" in pattern for pattern in patterns):

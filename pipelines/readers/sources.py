@@ -192,9 +192,9 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
         say(f"note: reading {again} once, though --input names it more than once", sys.stderr)
     if not sum(part.size for part, _ in files.values()):
         raise DataError(
-            f"all {len(files):,} input files are empty; the first is {min(files)}: there is no text"
+            f"all {len(files):,} input files are empty, such as {min(files)}: give files with text"
             if len(files) > 1
-            else f"{min(files)} is empty: there is no text"
+            else f"{min(files)} is empty: give a file with text"
         )
     return [files[path] for path in sorted(files)]
 

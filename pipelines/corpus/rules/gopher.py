@@ -26,7 +26,7 @@ class Gopher(Family):
     """Gopher's rules for English (Rae et al. 2021); --quality=gopher turns all of them on."""
 
     CAUSES = {
-        "min_words": "documents are short; --document=line makes one of each line of a text file",
+        "min_words": "documents are short: with --document=line, each line of a text file is one",
         "min_word_length": "the text may be a list, code, or in a script without spaces",
         "max_word_length": "the text may be in a script without spaces, or have long compounds",
         "min_alphabetic": "the text may be tables, code, or in a script without spaces",

@@ -30,7 +30,7 @@ class Sizes(Family):
 
     REASONS = ("min_chars", "max_chars", "min_words", "max_repetition")
     CAUSES = {
-        "min_chars": "documents are short; --document=line makes one of each line of a text file",
+        "min_chars": "documents are short: with --document=line, each line of a text file is one",
         "min_words": "documents are short, or in a script that has no spaces between words: use "
         "--min_chars there",
     }

@@ -226,7 +226,7 @@ def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
         text = head[skip:end].decode()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{part.path}: the header row is not UTF-8 at byte {error.start}"
+            f"{part.path}: the header row is not UTF-8 at byte {error.start}: convert the file"
         ) from error
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=DELIMITERS[part.format])
     names = next((row for row in rows if row), None)

@@ -83,7 +83,7 @@ def _documents(data: bytes, roles: tuple[Role, ...], path: str) -> Documents:
     try:
         content = json.loads(data)
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 at byte {error.start:,}") from error
+        raise DataError(f"{path} is not UTF-8 at byte {error.start:,}: convert it") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not complete JSON ({error}): get the file again") from error
     records = (

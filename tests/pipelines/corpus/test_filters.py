@@ -247,8 +247,8 @@ def test_a_rule_that_takes_more_than_half_of_what_it_sees_is_warned_of():
     }
     funnel = Funnel(1_000, 109_000, removed=removed)
     first, second = warn_of(funnel, {})
-    assert first.startswith("min_chars drops 900 of the 1,000 documents that it sees: documents")
-    assert second.startswith("gopher:min_stop_words drops 51 of the 100 documents that it sees: ")
+    assert first.startswith("min_chars drops 900 of the 1,000 documents that reach it: documents")
+    assert second.startswith("gopher:min_stop_words drops 51 of the 100 documents that reach it: ")
     assert "may not be English" in second
     assert warn_of(replace(funnel, documents=1_000_000), {}) == []
 
@@ -259,7 +259,7 @@ def test_edits_that_take_more_than_half_of_the_text_are_warned_of():
     assert warn_of(funnel, {"edited_bytes": {"c4": 10_000}}) == []
     [warning] = warn_of(funnel, {"edited_bytes": {"c4": 10_001}})
     assert warning.startswith(
-        "c4 takes 50% of the text that it sees: C4 treats each line as a para"
+        "c4 removes 50% of the text that reaches it: C4 treats each line as a para"
     )
 
 

@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_refused_in_words(tmp_path):
     with pytest.raises(DataError, match="is a folder without files"):
         files_of(Source((str(tmp_path / "d"),)))
     (tmp_path / "e.txt").touch()
-    with pytest.raises(DataError, match="e.txt is empty: there is no text"):
+    with pytest.raises(DataError, match="e.txt is empty: give a file with text"):
         files_of(Source((str(tmp_path / "e.txt"),)))
     with pytest.raises(UsageError, match="--document=word"):
         Source(("x",), document="word")

@@ -57,11 +57,14 @@ def test_a_rule_that_takes_nearly_all_is_warned_of(tmp_path, capsys):
     main([*flags, f"--output={tmp_path}/corpus", "--c4_min_sentences=2"])
     printed = " ".join(capsys.readouterr().out.split())
     assert (
-        "c4:min_sentences drops 39 of the 40 documents that it sees: C4 treats each line" in printed
+        "c4:min_sentences drops 39 of the 40 documents that reach it: C4 treats each line"
+        in printed
     )
     assert "--c4_line_ends=no" in printed
     (tmp_path / "novel.txt").write_text("\n\n".join(paragraphs))
-    with pytest.raises(DataError, match="no document is left.*39 documents that it sees: C4 treat"):
+    with pytest.raises(
+        DataError, match="no document is left.*39 documents that reach it: C4 treat"
+    ):
         main([*flags, f"--output={tmp_path}/none"])
 
 

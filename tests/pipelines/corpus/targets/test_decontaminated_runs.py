@@ -203,7 +203,7 @@ def test_a_set_is_a_target(tokenizer_path, tmp_path):
         (["--decontaminate=Q", "--decontaminate_share=2"], UsageError, "a share from 0 to 1"),
         (["--decontaminate=Q", "--decontaminate_max_documents=-1"], UsageError, "at least 0"),
         (["--decontaminate=SHORT"], UsageError, "none of 2 texts has 5 words"),
-        (["--decontaminate=EMPTY"], DataError, "is empty: there is no text"),
+        (["--decontaminate=EMPTY"], DataError, "is empty: give a file with text"),
         (["--decontaminate=BROKEN"], DataError, "broken_json"),
     ],
 )
