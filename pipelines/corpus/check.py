@@ -85,7 +85,7 @@ def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
             continue
         findings.documents += counts.documents
         if counts != corpus.stats.files[file.path]:
-            yield f"{file.path}: counts are {counts}, not {corpus.stats.files[file.path]}"
+            yield f"{file.path} has {counts}, but stats.json {corpus.stats.files[file.path]}"
     counted = {name: number for name, number in filled.items() if number}
     if not findings.problems and counted != corpus.stats.observed.get(FILLED, {}):
         yield f"stats.json: {FILLED} is not {counted}"

@@ -88,12 +88,12 @@ class CorpusSchema:
         """Rejects impossible values, and a fingerprint that does not match the other fields."""
         check_kinds(vars(self), _KINDS)
         good = self.columns[:2] == ("id", "text") and len({*self.columns}) == len(self.columns)
-        check(good, "columns", self.columns, "id, text and others, each once")
+        check(good, "columns", self.columns, "must begin with id and text, without duplicates")
         values = {name: value for name, value in asdict(self).items() if name != "fingerprint"}
         expected = hash_json(values)
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", expected)
-        remedy = f"{expected}, the hash of the other fields: the file was edited; {REMEDY}"
+        remedy = f"the other fields hash to {expected}, so the file was edited; {REMEDY}"
         check(self.fingerprint == expected, "fingerprint", self.fingerprint, remedy)
 
     @property

@@ -111,7 +111,7 @@ def test_the_remedy_gives_the_same_documents(tmp_path, topics):
     said = uneven([block(str(path), 2 * GIB, format="jsonl")], 4)
     assert said
     (tmp_path / "parts").mkdir()
-    command = said.partition("or more: ")[2].replace("1000000", "500")
+    command = said.partition("per worker: ")[2].replace("1000000", "500")
     subprocess.run(command, shell=True, cwd=tmp_path / "parts", check=True)
     assert len(os.listdir(tmp_path / "parts")) > 2
     read = [

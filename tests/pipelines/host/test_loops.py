@@ -19,7 +19,7 @@ TESTS = [
     "corpus/rules/test_quality.py",
     "corpus/test_repetition.py",
     "encoding/splitting",
-    "encoding/test_engines.py",
+    "encoding/test_backends.py",
     "encoding/test_families.py",
     "encoding/test_normal_text.py",
     "encoding/test_word_pieces.py",

@@ -242,7 +242,7 @@ def test_a_format_can_be_forced(tmp_path):
     path.write_text("text\na\n")
     assert rows_of(read_all(str(path))) == [{"text": "text"}, {"text": "a"}]
     assert rows_of(read_all(str(path), input_format="csv")) == [{"text": "a"}]
-    with pytest.raises(UsageError, match="--input_format=xml: one of auto"):
+    with pytest.raises(UsageError, match="--input_format=xml: give one of auto"):
         Source((str(path),), input_format="xml")  # pyright: ignore
 
 

@@ -269,7 +269,7 @@ def test_values_of_any_shape_are_kept_as_json(tmp_path):
     reasons = [reject.reason for piece in pieces for reject in piece.rejects]
     assert reasons == ["missing_field", "missing_field", "lone_surrogate"]
     pq.write_table(pa.table({"messages": [datetime(2026, 1, 1)]}), tmp_path / "y.parquet")
-    with pytest.raises(UsageError, match="cannot be JSON: text, numbers"):
+    with pytest.raises(UsageError, match="must be JSON: text, numbers"):
         read_all(tmp_path / "y.parquet", roles)
 
 

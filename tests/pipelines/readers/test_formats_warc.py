@@ -190,7 +190,7 @@ def test_an_unknown_field_is_refused_with_the_list(tmp_path):
     path = write(tmp_path / "x.warc.gz", pages(1))
     with pytest.raises(UsageError, match="'body'.*content_type, date, id, text, title, url"):
         read_all(path, roles=(Role("text", "string", "body"),))
-    with pytest.raises(UsageError, match="--html=fast: one of main, all, trafilatura"):
+    with pytest.raises(UsageError, match="--html=fast: give one of main, all, trafilatura"):
         read_all(path, html="fast")
 
 

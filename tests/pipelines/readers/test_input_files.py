@@ -59,7 +59,7 @@ def test_a_directory_gives_its_files_of_known_kinds(files):
     expected = ["d/a.JSONL.gz", "d/b.txt", "d/e/c.csv.zst", "d/e/f/g.parquet"]
     assert names_of(folder, "d") == names_of(folder, "d/") == expected
     files("saved/state.json", "saved/data.arrow", "saved/README.md")
-    with pytest.raises(UsageError, match=r"a saved dataset .*: give --input=hf:.*saved"):
+    with pytest.raises(UsageError, match=r"a saved Hugging Face dataset: give --input=hf:.*saved"):
         names_of(folder, "saved")
     with pytest.raises(DataError, match="matches folders only"):
         names_of(folder, "d/e/*f")
