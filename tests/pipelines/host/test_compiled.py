@@ -88,7 +88,8 @@ THINGS = {"a dictionary": 1}
 
 
 def test_a_loop_that_names_what_has_no_content_is_refused():
-    with pytest.raises(TypeError, match="a compiled loop names {'a dictionary': 1}, a <class 'dict'>"):
+    names = "a compiled loop names {'a dictionary': 1}, a <class 'dict'>"
+    with pytest.raises(TypeError, match=names):
         compiled.entry()(lambda x: x + THINGS["a dictionary"])(1)
 
 
