@@ -22,7 +22,12 @@ from schemas.commands.textmill import COMMANDS as NAMES
 from tests.tools.places import ROOT
 
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    README,
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
+]
 README_BYTES = 8_192
 ENTRIES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

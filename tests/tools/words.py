@@ -35,7 +35,7 @@ RETIRED = {
     r"attack(?:s|ed|ing)?": "fuzz, stress or fault-injection test",
     r"peers?": "baseline, other tool",
     r"houses?|drawers?|floors": "layer, package",
-    r"(?<!expression )(?<!regex )engines?": "runner (Beam), backend (tokenizers)",
+    r"(?<!expression )(?<!regex )(?<!compute )engines?": "runner (Beam), backend (tokenizers)",
     r"faces": "emoticons",
     r"tombstones?": "probe character, deletion mark",
     r"exchanges?": "shuffle",
