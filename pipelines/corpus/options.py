@@ -15,9 +15,9 @@ from pipelines.readers.sources import Source
 from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from schemas.errors import UsageError
 
-PARAGRAPHS = "duplicate_paragraphs"  # the reason of documents that lose all, and of edits
+PARAGRAPHS = "duplicate_paragraphs"  # the reason of edits, and of documents left empty by them
 _MOST_FILES = 65_536
-_FILE_BYTES = 64 << 20  # of input, a file: a step holds the text of one
+_FILE_BYTES = 64 << 20  # bytes of input for each file, whose text a worker holds in memory
 _OWN_COLUMNS = ("id", "text", "file", "record", "digest", "words", "copies")
 
 
@@ -49,11 +49,11 @@ HELP = Help(
 
 @dataclass(frozen=True)
 class ParagraphRule:
-    """Which paragraphs are removed from all documents but the first.
+    """The paragraphs that are removed from all documents but the first.
 
     Attributes:
-      unit: paragraph, between blank lines; or line.
-      most: documents that may have one.
+      unit: paragraph (separated by blank lines) or line.
+      most: number of documents with the same one above which it is removed.
     """
 
     unit: str
@@ -64,15 +64,15 @@ class ParagraphRule:
         """Reads `paragraph:10`.
 
         Raises:
-          UsageError: it is not of this form.
+          UsageError: it has another form.
         """
-        found = re.fullmatch(r"(paragraph|line):([1-9][0-9]{0,8})", flag)
-        if not found:
+        match = re.fullmatch(r"(paragraph|line):([1-9][0-9]{0,8})", flag)
+        if not match:
             raise UsageError(
                 f"--duplicate_paragraphs={flag}: give paragraph:N or line:N, where N is the number "
                 "of documents that may have the same one, such as paragraph:10"
             )
-        return ParagraphRule(found[1], int(found[2]))
+        return ParagraphRule(match[1], int(match[2]))
 
 
 @dataclass(frozen=True)
@@ -127,51 +127,51 @@ class CorpusOptions:
     """Check what could fail on the runner (flags, buckets, packages, memory) and stop."""
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work, before anything is read."""
+        """Rejects impossible values before anything is read."""
         if not self.output:
             raise UsageError("--output is empty: give the directory of the corpus")
         if self.num_files != "auto" and not self.num_files.isdecimal():
-            raise UsageError(f"--num_files={self.num_files}: auto, or a number")
+            raise UsageError(f"--num_files={self.num_files}: give auto, or a number")
         if not 1 <= self.files(0) <= _MOST_FILES:
-            raise UsageError(f"--num_files={self.num_files}: from 1 to {_MOST_FILES:,}")
+            raise UsageError(f"--num_files={self.num_files}: give 1 to {_MOST_FILES:,}")
         self.source()
         self.paragraphs()
         self.filters.check_roles(role.name for role in self.roles())
 
     def paragraphs(self) -> ParagraphRule | None:
-        """--duplicate_paragraphs, parsed; None if paragraphs stay."""
+        """--duplicate_paragraphs, parsed; None if repeated paragraphs are kept."""
         flag = self.duplicate_paragraphs
         return None if flag is None else ParagraphRule.parse(flag)
 
     def roles(self) -> tuple[Role, ...]:
-        """The text, and the fields that are kept.
+        """The text, and the kept fields.
 
         Raises:
-          UsageError: a column has a name that cannot be, or that another has.
+          UsageError: the name of a column is impossible or taken.
         """
         roles = [Role("text", "string", self.text_field)]
         for part in self.keep_fields.split(",") if self.keep_fields else ():
             name, _, field = part.partition(":")
             if not re.fullmatch(r"[A-Za-z_][\w.-]*", name) or ":" in field:
                 raise UsageError(
-                    f"--keep_fields={self.keep_fields}: {part!r} is not FIELD or NAME:FIELD, with "
-                    "commas between several"
+                    f"--keep_fields={self.keep_fields}: {part!r} is not FIELD or NAME:FIELD; "
+                    "separate several by commas"
                 )
             taken = [*_OWN_COLUMNS, *(role.name for role in roles)]
             if name in taken:
                 raise UsageError(
-                    f"--keep_fields={self.keep_fields}: the corpus has a column {name} already; "
-                    f"give another name, as in source_{name}:{field or name}"
+                    f"--keep_fields={self.keep_fields}: the corpus already has a column {name}; "
+                    f"give another name, such as source_{name}:{field or name}"
                 )
             roles.append(Role(name, "field", field or name, optional=True))
         return tuple(roles)
 
     def source(self) -> Source:
-        """What the flags ask to be read."""
+        """The inputs, and how to read them."""
         return replace(self.reading.source(self.roles()), html=self.html)
 
     def files(self, total_bytes: int) -> int:
-        """How many files the corpus has, for inputs of so many bytes."""
+        """Number of files of the corpus, for inputs with this many bytes of text."""
         if self.num_files != "auto":
             return int(self.num_files)
         return min(_MOST_FILES, max(1, -(-total_bytes // _FILE_BYTES)))
@@ -182,7 +182,7 @@ class CorpusOptions:
         return ("id", "text", *kept, *(("file", "record") if self.keep_source else ()))
 
     def parameters(self) -> dict[str, Any]:
-        """What decides the corpus besides the input, by flag."""
+        """Settings that decide the content of the corpus besides the input, by flag."""
         return {
             **self.reading.parameters(),
             "text_field": self.text_field,
@@ -194,7 +194,7 @@ class CorpusOptions:
         }
 
     def schema(self, total_bytes: int) -> CorpusSchema:
-        """The schema of the corpus that these options make of inputs of so many bytes."""
+        """The schema of the corpus, for inputs with this many bytes of text."""
         return CorpusSchema(
             parameters=self.parameters(),
             columns=self.columns(),

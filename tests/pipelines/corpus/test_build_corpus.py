@@ -140,11 +140,11 @@ def test_another_commands_directory_stays(tmp_path):
 @pytest.mark.parametrize(
     "flag, words",
     [
-        ("--keep_fields=text", "has a column text already"),
+        ("--keep_fields=text", "already has a column text"),
         ("--keep_fields=a,id", "source_id:id"),
         ("--keep_fields=a:b:c", "not FIELD or NAME:FIELD"),
-        ("--keep_fields=a,a", "has a column a already"),
-        ("--num_files=0", "from 1 to"),
+        ("--keep_fields=a,a", "already has a column a"),
+        ("--num_files=0", "give 1 to"),
         ("--num_files=x", "auto, or a number"),
         ("--output=", "--output is empty"),
     ],
