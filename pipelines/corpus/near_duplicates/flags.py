@@ -124,8 +124,8 @@ class Rule:
         return {
             "near-duplicates": f"Jaccard similarity of {float(self.threshold):g} or more, of "
             f"shingles of {self.shingle.size} {kind}",
-            "pairs found": f"by {self.bands.bands} bands of {self.bands.rows} hashes; by "
-            f"similarity: {', '.join(recall)}",
+            "pairs found": f"at similarity {', '.join(recall)} ({self.bands.bands} bands of "
+            f"{self.bands.rows} hashes)",
         }
 
 
