@@ -1,6 +1,6 @@
 """WARC and WET -> documents: pages that a crawler fetched, or text that it extracted.
 
-A record states its length, and the next record must follow; anything else is damage and an error,
+A record has its length, and the next record must follow; anything else is damage and an error,
 where other readers skip to the next record that they recognize. Documents are responses with status
 200 and a page or plain text, and conversions. Other responses are counted by reason; records of
 other types are ignored. Offsets are numbers of records of any type, from 0.
