@@ -91,4 +91,6 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
             )
         return f"{mark}[{text}]({posixpath.relpath(path, posixpath.dirname(name) or '.')}{anchor})"
 
+    if name == "index.md":  # images in HTML, whose width Markdown cannot give
+        markdown = re.sub(r'((?:src|srcset|href)="?)docs/', r"\1", markdown)
     return LINK.sub(rewrite, markdown)
