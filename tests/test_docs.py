@@ -41,7 +41,8 @@ OF_JOB_SERVER = {"max_bundle_size"}
 OF_OTHERS = {"worker_pool", "service_port"}
 NO_FLAGS = {"append", "whole_word_masking"}  # why there is none
 CHECKED = re.compile(r"<!-- checked: ([^>]*?) -->\s*")
-DEFAULT = re.compile(r"Default: (\S+)\.$")
+DEFAULT = re.compile(r"Default: ([^.]\S*)\.$")
+DEFAULTS = re.compile(r"^\| flags? \| default \|.*\n\|[-| ]+\n((?:\|.*\n)+)", re.M)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
 COMMAND = re.compile(r"^(?:\$ )?(?:python -m ([\w.]+)|textmill ((?:train )?[a-z][\w-]*))(.*)")
@@ -51,6 +52,7 @@ MADE_BY_READER = {
     "pipelines/readers/formats/endoftext.py",
     "pipelines/corpus/rules/shouting.py",
 }
+TRAINER_PAGES = ("trainers", "flax_", "tf_", "poptorch_")
 FLAGS_BY_READER = {"prefix_share", "max_capitals"}
 
 
@@ -94,15 +96,21 @@ def links(page: Path) -> list[tuple[Path, str]]:
 
 
 @pytest.fixture(scope="module")
-def flags() -> dict[str, set[str]]:
-    """Flags of each entry, as its --help=all has them; of build_shards with those of all tasks."""
-    asked = [(entry, "--help=all") for entry in ENTRIES]
+def helps() -> list[tuple[str, str]]:
+    """(entry, its --help=all); of build_shards for each task."""
+    commands = [(entry, "--help=all") for entry in ENTRIES]
     tasks = ("clm", "chat", "classification", "qa", "span_corruption", "tokens")
-    asked += [("pipelines.build_shards", f"--task={task} --help=all") for task in tasks]
+    commands += [("pipelines.build_shards", f"--task={task} --help=all") for task in tasks]
     with ThreadPoolExecutor(2) as pool:
-        texts = list(pool.map(lambda words: show_help(*words), asked))
+        texts = list(pool.map(lambda words: show_help(*words), commands))
+    return [(entry, text) for (entry, _), text in zip(commands, texts, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def flags(helps) -> dict[str, set[str]]:
+    """Flags of each entry."""
     known: dict[str, set[str]] = {entry: {"config", "help"} for entry in ENTRIES}
-    for (entry, _), text in zip(asked, texts, strict=True):
+    for entry, text in helps:
         known[entry] |= set(FLAG.findall(text))
     known["pipelines.build_shards"] |= FLAGS_BY_READER
     known["pipelines.build_corpus"] |= FLAGS_BY_READER
@@ -112,6 +120,16 @@ def flags() -> dict[str, set[str]]:
 def show_help(entry: str, arguments: str) -> str:
     command = [sys.executable, "-m", entry, *arguments.split()]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def defaults(text: str) -> dict[str, str]:
+    """{flag: default} of a --help."""
+    found = {}
+    for part in re.split(r"^  (?=--)", text, flags=re.M)[1:]:
+        words = " ".join(re.split(r"\n(?=\S)|\n\n", part)[0].split())
+        if match := DEFAULT.search(words):
+            found |= dict.fromkeys(FLAG.findall(words.split(" ")[0]), match[1])
+    return found
 
 
 def flags_of_beam() -> set[str]:
@@ -275,3 +293,33 @@ def test_the_picture_of_a_row_follows_the_format():
     assert [token == "<pad>" for token in tokens] == (segments == 0).tolist()
     ends = np.append(segments[1:], 0) != segments
     assert [token == "</s>" for token in tokens] == (ends & (segments > 0)).tolist()
+
+
+def test_defaults_in_tables_are_those_of_help(helps):
+    known: dict[tuple[str, str], set[str]] = {}
+    for entry, text in helps:
+        for flag, value in defaults(text).items():
+            known.setdefault((entry.split(".")[0], flag), set()).add(value)
+    compared = 0
+    for page in PAGES:
+        package = "trainers" if page.stem.startswith(TRAINER_PAGES) else "pipelines"
+        for table in DEFAULTS.findall(page.read_text(encoding="utf-8")):
+            for row in table.splitlines():
+                named, shown = re.split(r"(?<!\\)\|", row)[1:3]
+                flags = FLAG.findall(named)
+                values = [plain_value(item) for item in shown.strip().split(", ")]
+                for flag, value in zip(flags, values * len(flags), strict=False):
+                    of_help = known.get((package, flag))
+                    if value and of_help:
+                        compared += 1
+                        assert value in of_help, f"{page.name}: --{flag} has {of_help}, not {value}"
+    assert compared > 20
+
+
+def plain_value(shown: str) -> str:
+    """A default as a command takes it: `best_fit` or 1,000 or 128 MiB; "" for words about one."""
+    if match := re.fullmatch(r"([\d,]+) MiB", shown):
+        return str(int(match[1].replace(",", "")) << 20)
+    number = re.fullmatch(r"[\d,]*\.?\d+", shown)
+    code = re.fullmatch(r"`([^`]+)`", shown)
+    return shown.replace(",", "") if number else code[1] if code else ""

@@ -1,12 +1,14 @@
 """What the demo reads and runs. `make demo` itself is run by hand: it trains for two minutes."""
 
 import json
+import re
 import sys
 
 import pytest
 
 from pipelines.demo import main, read_docstrings, run, write_documents
 from schemas.errors import DataError
+from tests.tools.places import ROOT
 
 
 def test_docstrings_are_read_without_importing(tmp_path):
@@ -61,3 +63,9 @@ def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
     assert "loss" in said.split("From text to a training step")[1]
     assert "What to run next" in said
     assert sys.executable not in said
+    # README shows the lines of a longer run: the same commands, and rows of the same names.
+    shown = (ROOT / "README.md").read_text().split("$ make demo")[1].split("```")[0]
+    commands = re.findall(r"^\$ python -m [\w.]+", shown, re.M)
+    assert commands == re.findall(r"^\$ python -m [\w.]+", said, re.M)
+    names = re.findall(r"^│ [\w ]+\b", shown, re.M)
+    assert len(names) > 3 and [name for name in names if f"{name} " not in said] == []
