@@ -199,6 +199,14 @@ def test_rooms_know_those_below(path):
         assert not _packages(path) & HEAVY["beam"]
 
 
+def test_development_md_lists_the_layers():
+    page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    table = page.split("| layer | contents |")[1].split("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines()[2:]]
+    layers = [{name.removesuffix("/") for name in re.findall(r"`([^`]+)`", row)} for row in rows]
+    assert [{name.removesuffix(".py") for name in layer} for layer in layers] == FLOORS
+
+
 @pytest.mark.parametrize("path", OLD_SYNTAX, ids=_name)
 def test_old_pythons_can_read_the_contract(path):
     tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
