@@ -16,28 +16,28 @@ help:
 	@echo "make demo    text -> tokenizer -> shards -> 300 training steps, in a few minutes"
 	@echo "make test    the tests that are not slow"
 	@echo "make test-all      all tests, as in continuous integration"
-	@echo "make flink-test    those on a Flink cluster of two hosts (root, Java, Maven)"
+	@echo "make flink-test    tests on a Flink cluster of two hosts (root, Java, Maven)"
 	@echo "make check   ruff and pyright"
-	@echo "make docs    these pages and an API reference as a website, into site/"
-	@echo "make bench   all measurements, into benchmarks/ (30 minutes; text from ../shared/data)"
+	@echo "make docs    pages and API reference as a website, in site/"
+	@echo "make bench   all benchmarks, into benchmarks/ (30 minutes; text from ../shared/data)"
 	@echo "make prism   Beam's runner in Go, for --runner=PrismRunner, into .venv/bin"
-	@echo "make lock    requirements.lock anew, from setup.py"
-	@echo "make clean   removes .venv, demo/, benchmarks/ and caches"
+	@echo "make lock    update requirements.lock from setup.py"
+	@echo "make clean   remove .venv, demo/, benchmarks/ and caches"
 
 demo: .venv/demo.stamp
 	$(BIN)/python -m pipelines.demo --output=demo
 
-# worksteal keeps tests of a file in one process, where they share what they made.
+# worksteal keeps the tests of a file in one process, where they share fixtures.
 TESTS := $(BIN)/python -m pytest -q -n auto --maxprocesses=4 --dist=worksteal
 
-# Less optimized, programs of JAX compile twice as fast. Tests on Prism say so where there is none.
+# JAX compiles twice as fast without optimizations. Tests on Prism are skipped where there is none.
 test: .venv/all.stamp
 	JAX_DISABLE_MOST_OPTIMIZATIONS=true $(TESTS) -m "not slow"
 
-# Where Prism could not be built, or Flink cannot run, their tests say why they are skipped; in CI
-# they fail. Flink's share one cluster, and so one process; they run whatever became of the others.
+# Tests on Prism and Flink are skipped with the reason where these cannot run; in CI they fail. Flink's
+# tests share one cluster, hence one process, and run even if other tests failed.
 test-all: .venv/all.stamp
-	@$(MAKE) --no-print-directory prism || echo "going on without Prism" >&2
+	@$(MAKE) --no-print-directory prism || echo "continuing without Prism" >&2
 	@failed=0; $(TESTS) -m "not flink" || failed=1; \
 		$(MAKE) --no-print-directory flink-test || failed=1; exit $$failed
 
@@ -75,7 +75,7 @@ $(BIN)/uv:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-# A full installation serves the demo too; the other way round it does not.
+# A full installation includes the demo's.
 .venv/demo.stamp: setup.py requirements.lock schemas/version.py | $(BIN)/uv
 	@echo "installing what the demo needs ..."
 	@test .venv/all.stamp -nt requirements.lock -a .venv/all.stamp -nt setup.py \
@@ -94,7 +94,7 @@ $(BIN)/uv:
 
 # From the module proxy, in the version of the Beam that is installed (900 MB of Go's caches).
 .venv/prism.stamp: .venv/demo.stamp requirements.lock
-	@command -v go >/dev/null || { echo "make prism: there is no Go; install it (https://go.dev)," \
+	@command -v go >/dev/null || { echo "make prism: Go is not installed; install it (https://go.dev)," \
 		"or give --prism_location=PATH of a Prism that you have" >&2; exit 2; }
 	@version=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("apache-beam"))') \
 		&& echo "building Prism $$version ..." && GOBIN="$(CURDIR)/.venv/bin" go install \
