@@ -1,1 +1,1 @@
-"""What every command shares: how it starts, reads flags from files, prints and fails."""
+"""The parts that all commands share: start and end, --help, --config, printing."""

@@ -1,8 +1,8 @@
 """How an entry starts, reports errors and ends. Python 3.8 syntax.
 
-A lack of memory shows in many ways: MemoryError, an import that fails, a thread that cannot start;
-and in some that nobody can catch: C++ aborts the process, or waits for a thread that never came.
-Where `ulimit -v` allows the process few addresses, an entry refuses to start.
+Memory that runs short shows as MemoryError, as an import that fails or as a thread that cannot
+start. It may also do what Python cannot catch: C++ aborts the process, or waits for a thread that
+never started. So an entry refuses to start if `ulimit -v` allows too few addresses.
 """
 
 import atexit
@@ -35,29 +35,29 @@ _SIGNS = re.compile(
     r"|out of memory allocating|global thread pool has not been initialized",
     re.IGNORECASE,
 )
-_LONGEST = 200  # characters of what a library says
+_LONGEST = 200  # characters of a library's message
 _OURS = ("pipelines", "schemas", "tests", "trainers")
 
 
 def _refuse_odd_paths(argument: str) -> None:
-    """Refuses two kinds of argument that no command can use as they are meant.
+    """Refuses two kinds of argument that no command can use as the user means them.
 
-    A path that is not UTF-8 could neither be printed nor written into a report. Shells expand ~ at
-    the start of a word only: `--output=~/run` would be made in a folder of that name.
+    A path that is not UTF-8 can be neither printed nor written into a report. Shells expand ~ only
+    at the start of a word: `--output=~/run` would create a folder named `~`.
     """
     if re.match(r"--\w+=~(/|$)", argument):
         given = argument.replace("~", "$HOME", 1)
-        raise UsageError(f"{argument}: shells leave ~ as it is behind =; write {given}")
+        raise UsageError(f"{argument}: shells do not expand ~ after =; write {given}")
     try:
         argument.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the argument {argument!r} is not UTF-8: rename what it names") from error
+        raise UsageError(f"the argument {argument!r} is not UTF-8: rename the file") from error
 
 
 def _leave_at_once(code: int) -> None:
-    """Ends the process, though threads of the run are still at work.
+    """Ends the process while threads of the run are still at work.
 
-    Taking the interpreter down under a thread that is in compiled code lets it abort (SIGABRT).
+    An interpreter that shuts down under a thread in compiled code may abort (SIGABRT).
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -67,10 +67,10 @@ def _leave_at_once(code: int) -> None:
 
 
 def _end(error: Exception) -> NoReturn:
-    """Says what was wrong and leaves with the exit code.
+    """Reports an error and leaves with its exit code.
 
-    A user's mistake is one paragraph without a traceback, and so is what a disk or memory refuses;
-    any other exception is a defect and keeps its traceback.
+    A user's mistake, a full disk and short memory are one paragraph without a traceback. Any other
+    exception is a defect and keeps its traceback.
     """
     short = shortage_of(error)
     if short is None and isinstance(error, OSError) and error.errno in REMEDIES:
@@ -82,15 +82,15 @@ def _end(error: Exception) -> NoReturn:
     if not isinstance(known, TextmillError):
         say(traceback.format_exc().rstrip("\n"), sys.stderr)
         sys.exit(1)
-    with suppress(OSError):  # of a terminal that is gone
+    with suppress(OSError):  # the terminal is gone
         say(f"error: {known}", sys.stderr)
-    if short or isinstance(error, LeftRunning):  # threads may hang that found no memory
+    if short or isinstance(error, LeftRunning):  # threads without memory may hang
         _leave_at_once(known.exit_code)
     sys.exit(known.exit_code)
 
 
 def _open_streams() -> None:
-    """Opens what the shell closed (`2>&-`): else a file of the run would get its number."""
+    """Opens streams that the shell closed (`2>&-`), before a file of the run gets their number."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -107,9 +107,9 @@ def _is_unread(number: int) -> bool:
 
 
 def _prepare_end() -> None:
-    """Makes the end of the interpreter quick, and quiet: there Ctrl-C would show a traceback."""
-    if "triton" not in sys.modules:  # PyTorch's, which prints thirty lines of what is not collected
-        gc.freeze()  # looking for garbage in all modules takes 0.3 s
+    """Makes the interpreter end fast, and without a traceback after Ctrl-C."""
+    if "triton" not in sys.modules:  # PyTorch prints thirty lines about uncollected objects
+        gc.freeze()  # collecting garbage in all modules takes 0.3 s
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -117,8 +117,8 @@ def _prepare_end() -> None:
 def run_entry(main: Callable[[List[str]], None]) -> None:
     """Runs `main(argv)` and leaves the process with its exit code.
 
-    0 done, 1 data or run failed, 2 wrong usage, 130 interrupted. What is printed of files shows
-    its control characters.
+    0: done. 1: the data or the run failed. 2: wrong usage. 130: interrupted. Control characters
+    from files are printed as escapes.
     """
     _open_streams()
     try:
@@ -128,14 +128,14 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
     except KeyboardInterrupt as stop:
         say(": ".join(["interrupted", *map(str, stop.args)]), sys.stderr)
         _leave_at_once(INTERRUPTED)
-    except SystemExit as stop:  # a run that has saved what it did before it leaves
+    except SystemExit as stop:  # raised by a run after it saved its work
         if stop.code in (INTERRUPTED, TERMINATED):
             _leave_at_once(stop.code)
         raise
     except BrokenPipeError as error:
         if not _is_unread(1):
-            _end(DataError(f"what this process wrote to has gone ({error}): run again"))
-        # The reader of our output (head, less) has gone: nothing more to say, and nothing failed.
+            _end(DataError(f"a process that this one wrote to has ended ({error}): run again"))
+        # The reader of our output (head, less) has ended: that is no failure.
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
@@ -145,7 +145,7 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
 
 
 def import_later(name: str) -> Callable[..., Any]:
-    """A function whose module is imported by its first call: --help and refusals pay no framework.
+    """A function whose first call imports its module, so that --help loads no framework.
 
     import_later("trainers.on_tf.tf_encoder:make_program")(plan, task) imports TensorFlow.
     """
@@ -154,12 +154,12 @@ def import_later(name: str) -> Callable[..., Any]:
 
 
 def want_addresses(gigabytes: float, what: str) -> None:
-    """Refuses to start where the process may not have as many addresses as it takes.
+    """Refuses to start if the process may not have as many addresses as it needs.
 
     Args:
-      gigabytes: (1e9 bytes) that the smallest run takes: most are for code and for threads, and
-        never become memory.
-      what: starts.
+      gigabytes: (1e9 bytes) that the smallest run needs. Most of these addresses are for code and
+        threads, and never become memory.
+      what: the command or framework that starts.
 
     Raises:
       DataError: `ulimit -v` allows fewer.
@@ -167,13 +167,13 @@ def want_addresses(gigabytes: float, what: str) -> None:
     limit = _limit()
     if limit is not None and limit < gigabytes * 1e9:
         raise DataError(
-            f"{what} takes at least {gigabytes:g} GB of addresses, and `ulimit -v` allows "
-            f"{limit / 1e9:.2f} GB: allow more (`ulimit -v unlimited`) and run again"
+            f"{what} needs at least {gigabytes:g} GB of addresses, and `ulimit -v` allows "
+            f"{limit / 1e9:.2f} GB: raise the limit (`ulimit -v unlimited`) and run again"
         )
 
 
 def shortage_of(error: Optional[BaseException]) -> Optional[DataError]:
-    """What is said of an exception that arose because memory is short; None of any other."""
+    """The error to report if memory ran short; None if the exception has another cause."""
     seen: Set[int] = set()
     while error is not None and id(error) not in seen:  # one may be raised from itself
         seen.add(id(error))
@@ -186,7 +186,7 @@ def shortage_of(error: Optional[BaseException]) -> Optional[DataError]:
 
 
 def _find_shortage(text: str) -> Optional[DataError]:
-    """The same of the text of a traceback, which is all that comes from a worker."""
+    """The same for the text of a traceback, which is all that a worker sends."""
     signs = (line.strip(" :") for line in reversed(text.splitlines()) if _SIGNS.search(line))
     told = next(signs, None)
     if told is None:
@@ -194,13 +194,13 @@ def _find_shortage(text: str) -> Optional[DataError]:
     limit = _limit()
     allowed = "" if limit is None else f", of which `ulimit -v` allows {limit / 1e9:.2f} GB"
     return DataError(
-        f"memory is short{allowed} ({told[:_LONGEST]}): give the process more, or less to do: "
-        "fewer workers, smaller batches or shards; then run the same command again"
+        f"memory is short{allowed} ({told[:_LONGEST]}): give the process more memory, or use "
+        "fewer workers, smaller batches or smaller shards; then run the same command again"
     )
 
 
 def _limit() -> Optional[int]:
-    """Bytes of addresses that this process may have."""
+    """Bytes of addresses that this process may have; None for no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -216,7 +216,7 @@ def name_missing_packages() -> None:
 
 
 def describe_missing(error: BaseException) -> Optional[str]:
-    """What to install, if a package is missing that is not ours; else None."""
+    """The line that names the extra to install if a package is missing; else None."""
     name = getattr(error, "name", None) or ""
     package = name.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or not package:

@@ -1,11 +1,11 @@
-"""Files that hold flags (`--config=FILE.yaml`): their values become arguments of the command line.
+"""Files of flags (`--config=FILE.yaml`): their values become arguments of the command line.
 
-Ready ones are in `pipelines/configs/` and are found by their bare names.
+Textmill's own files are in `pipelines/configs/`; users give their bare names (--config=fineweb).
 
-A file is a mapping of flags to values, or has one such mapping for each command, by its name, so
-that one file holds a whole job. Flags of the command line win, whatever their place.
+A file is a mapping of flags to values. A file for a whole job holds one such mapping for each
+command, by the command's name. Flags of the command line win, wherever they stand.
 
-PyYAML is imported with the first file, and only here.
+Only this module imports PyYAML, when it reads the first file.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from schemas.errors import UsageError, one_line
 
 FLAG, CONFIG = "--config", "config.yaml"
 CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
-# Where things are put and how this machine went about it: another run has its own.
+# Flags that say where one run writes and how it runs; config.yaml leaves them to the next run.
 _OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "shuffle_by"}
 _OF_THIS_RUN |= {"index"}
 _SCALARS = (str, int, float)
 _MOST_BYTES = 1 << 18  # far above any file of flags, and read in 2 s
-_MOST_ALIASES = 20  # which multiply values by 1,000 at most, where they stand in one another
+_MOST_ALIASES = 20  # nested in one another, they multiply values by 1,000 at most
 _MOST_DIGITS = 400
 
 
@@ -36,21 +36,22 @@ def with_config(
     *,
     folder: Path = CONFIGS,
 ) -> List[str]:
-    """The arguments with those of `--config=FILE` put before them.
+    """The arguments, preceded by those of `--config=FILE`.
 
     ["--config=job.yaml", "--seed=3"], with `seed: 1` and `max_length: 64` in the file, gives
     ["--max_length=64", "--seed=3"].
 
     Args:
       argv: as typed.
-      command: whose part of the file is taken, if it has parts: build_shards.
-      options: gives the dataclasses of the command's flags; called if there is a file.
-      check_unknown: of flags that are not known, raises UsageError for those that nobody knows;
-        None if nobody else knows any.
-      folder: where `--config=NAME` finds NAME.yaml.
+      command: name of the part to read, if the file has parts: build_shards.
+      options: returns the dataclasses of the command's flags; called only if there is a file.
+      check_unknown: receives flags that the command does not have, and raises UsageError if Beam
+        does not have them either. None: the command accepts no other flags.
+      folder: holds NAME.yaml of `--config=NAME`.
 
     Raises:
-      UsageError: no such file, or not as described; names the file, the key, the nearest flag.
+      UsageError: there is no such file, or it has another form. Names the file, the key and the
+        nearest flag.
     """
     files, rest = _split(argv)
     if not files:
@@ -75,7 +76,7 @@ def with_config(
 
 
 def kinds_of(*options: type) -> Dict[str, str]:
-    """The flags of dataclasses, and of those in them: name to bool, list (repeatable) or value."""
+    """The flags of dataclasses, nested ones too: name to bool, list (repeatable) or value."""
     kinds: Dict[str, str] = {}
     for field in (field for cls in options for field in dataclasses.fields(cls)):
         kind = getattr(field.type, "__origin__", field.type)  # of Annotated[kind, ...]
@@ -88,11 +89,11 @@ def kinds_of(*options: type) -> Dict[str, str]:
 
 
 def config_bytes(module: str, options: Any) -> bytes:
-    """The file that repeats a run: all its flags, defaults too, but those of this run alone.
+    """The file that repeats a run: all its flags and defaults, except those of this run alone.
 
     Args:
       module: of the command: pipelines.build_shards.
-      options: its flags, a dataclass; one among its fields stands for flags of its own.
+      options: the dataclass of its flags; dataclasses in it hold more.
     """
     plain = {name: value for name, value in _flags(options) if name not in _OF_THIS_RUN}
     text = _import_yaml().safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
@@ -101,9 +102,9 @@ def config_bytes(module: str, options: Any) -> bytes:
 
 
 def _flags(options: Any) -> "Iterator[Tuple[str, Any]]":
-    """Names and values as YAML has them; without those that are None by default, or empty.
+    """Names and values for YAML, without those that are empty or None by default.
 
-    A value that is a choice of words to the command line (None, True or False) is one here.
+    A value that a user types as a word (None, True or False) is a string.
     """
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
@@ -116,7 +117,7 @@ def _flags(options: Any) -> "Iterator[Tuple[str, Any]]":
 
 
 def is_word(field: dataclasses.Field, value: Any) -> bool:
-    """Whether a flag is told this value as a word: None where that is not what it is by default."""
+    """Whether a user types this value as a word, such as None where it is not the default."""
     if value is None:
         return field.default not in (None, dataclasses.MISSING)
     return isinstance(value, bool) and not isinstance(field.default, bool)
@@ -138,7 +139,7 @@ def _split(argv: List[str]) -> "Tuple[List[str], List[str]]":
 
 
 def _find(name: str, folder: Path) -> str:
-    """The file that is meant: a path, or a ready one by its bare name."""
+    """The path of a file: as given, or of one of `folder` by its bare name."""
     ready = sorted(path.stem for path in folder.glob("*.yaml"))
     if os.path.isfile(name):
         return name
@@ -147,13 +148,13 @@ def _find(name: str, folder: Path) -> str:
     near = difflib.get_close_matches(name, ready, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise UsageError(
-        f"{FLAG}={name}: there is no such file, and the ready ones are "
+        f"{FLAG}={name}: there is no such file; Textmill's own are "
         f"{', '.join(ready) or 'not installed here'}{hint}"
     )
 
 
 def _import_yaml() -> Any:
-    # A command line without a file starts the quicker, and a trainer may have no PyYAML.
+    # Commands without --config start faster, and a trainer's host may have no PyYAML.
     import yaml
 
     return yaml
@@ -166,8 +167,8 @@ def _load(path: str) -> Dict[str, Any]:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise UsageError(
-                f"{FLAG}={path} is larger than {_MOST_BYTES:,} bytes, and no file of flags; a long "
-                "list of inputs goes into one of its own: --input=@LIST.txt"
+                f"{FLAG}={path} is larger than {_MOST_BYTES:,} bytes, too large for flags; put a "
+                "long list of inputs into its own file: --input=@LIST.txt"
             )
         values = _loader(yaml, path)(content.decode("utf-8")).get_single_data()
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -176,16 +177,16 @@ def _load(path: str) -> Dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(
             f"{path} holds {'nothing' if values is None else type(values).__name__}, and must be a "
-            "mapping of flags to values, as in `max_length: 128`"
+            "mapping of flags to values, such as `max_length: 128`"
         )
     return values
 
 
 def _loader(yaml: Any, path: str) -> Any:
-    """YAML's own safe loader, which refuses besides what that takes without a word.
+    """YAML's safe loader, which in addition refuses what that loader accepts silently.
 
-    Aliases let a few lines stand for 10**12 values, and 100 kB of digits for one number; of two
-    equal keys the last counts.
+    A few lines of aliases can stand for 10**12 values, a number can have 100 kB of digits, and the
+    last of two equal keys would win.
     """
 
     class Loader(yaml.SafeLoader):
@@ -195,8 +196,7 @@ def _loader(yaml: Any, path: str) -> Any:
             self.aliases += self.check_event(yaml.AliasEvent)
             if self.aliases > _MOST_ALIASES:
                 raise UsageError(
-                    f"{path} has more than {_MOST_ALIASES} aliases (*name): write out the flags "
-                    "that are meant"
+                    f"{path} has more than {_MOST_ALIASES} aliases (*name): write the values out"
                 )
             return super().compose_node(parent, index)
 
@@ -214,7 +214,7 @@ def _loader(yaml: Any, path: str) -> Any:
             for key, _ in node.value:
                 if str(key.value) in names:
                     line = key.start_mark.line + 1
-                    raise UsageError(f"{path}, line {line}: {key.value} stands there twice")
+                    raise UsageError(f"{path}, line {line}: {key.value} is given twice")
                 names.add(str(key.value))
             return node
 
@@ -224,13 +224,13 @@ def _loader(yaml: Any, path: str) -> Any:
 def _part(
     values: Dict[str, Any], command: str, known: Mapping[str, str], path: str
 ) -> Dict[str, Any]:
-    """The command's own part of a file that has parts; any other file is one."""
+    """The command's part of a file that has parts; else the whole file."""
     if command in values and command not in known:
         values = values[command] or {}
         if not isinstance(values, dict):
             raise UsageError(f"{path}: {command} must be a mapping of flags to values")
     elif values and all(isinstance(v, dict) and k not in known for k, v in values.items()):
-        raise UsageError(f"{path} has no part {command}: it has {', '.join(map(str, values))}")
+        raise UsageError(f"{path} has no part {command}; its parts: {', '.join(map(str, values))}")
     return {str(name).lstrip("-").replace("-", "_"): value for name, value in values.items()}
 
 
@@ -250,14 +250,14 @@ def _arguments(values: Mapping[str, Any], known: Mapping[str, str], path: str) -
     arguments = []
     for name, value in values.items():
         kind = known.get(name)
-        if value is None:  # an empty value: as if it did not stand there
+        if value is None:  # an empty value, as if the key were missing
             continue
         if isinstance(value, bool) and kind != "value" and kind != "list":
             arguments.append(f"--{name}" if value else f"--no_{name}")
             continue
         if kind == "bool" or isinstance(value, bool):
             wanted = "true or false" if kind == "bool" else "a value; YAML reads a bare yes, no, on"
-            wanted += "" if kind == "bool" else " and off as true and false: put it in quotes"
+            wanted += "" if kind == "bool" else " and off as true and false: put them in quotes"
             raise UsageError(f"{path}: {name} is {reprlib.repr(value)}, and must be {wanted}")
         items = value if isinstance(value, list) else [value]
         if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""A template with places for fields, as `Question: {question} answer: {answer}`. Pure.
+"""Templates with named fields, such as `Question: {question} answer: {answer}`. Pure.
 
-Pipelines fill it with documents, trainers with a question that is asked. Python 3.8 syntax.
+Pipelines fill them with documents, trainers with a user's question. Python 3.8 syntax.
 """
 
 import string
@@ -12,12 +12,12 @@ from schemas.errors import UsageError
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for a field, and what stands before it.
+    """A field and the text before it.
 
     Attributes:
-      literal: text since the slot before, without the white space at its end.
-      space: that white space. It goes with the field, as byte-level BPE has it: " Paris" is a
-        token, so that encoding part by part gives what encoding the whole text gives.
+      literal: text since the previous slot, without the white space at its end.
+      space: that white space. It is encoded with the field: in byte-level BPE " Paris" is a token,
+        so encoding part by part gives the same ids as encoding the whole text.
       field: its name.
     """
 
@@ -30,18 +30,18 @@ def parse_template(template: str, fields: Tuple[str, ...], flag: str) -> Tuple[S
     """`Question: {question} answer: {answer}` -> ("Question:", " ", question), (" answer:", ...).
 
     Args:
-      template: `{{` stands for a brace.
-      fields: those that must be there, each once, the last at the end.
-      flag: to name in errors.
+      template: with `{{` for a brace.
+      fields: all that the template must name, each once, the last one at its end.
+      flag: named in errors.
 
     Raises:
-      UsageError: it is not so.
+      UsageError: the template is malformed, or a field is missing, repeated or unknown.
     """
     where = f"{flag}={template!r}"
     try:
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise UsageError(f"{where}: {error}; write {{{{ for a brace that is text") from error
+        raise UsageError(f"{where}: {error}; write {{{{ for a literal brace") from error
     slots = []
     literal = ""
     for text, field, form, conversion in parsed:
@@ -57,7 +57,7 @@ def parse_template(template: str, fields: Tuple[str, ...], flag: str) -> Tuple[S
     found = [slot.field for slot in slots]
     for name in fields:
         if found.count(name) != 1:
-            raise UsageError(f"{where}: {{{name}}} is there {found.count(name)} times, not once")
+            raise UsageError(f"{where}: {{{name}}} occurs {found.count(name)} times, not once")
     if found[-1] != fields[-1] or literal:
         raise UsageError(f"{where}: it must end with {{{fields[-1]}}}")
     return tuple(slots)

@@ -1,7 +1,7 @@
-"""Text for a terminal: what comes from a file can command nothing there. Python 3.8 syntax.
+"""Text for a terminal, in which control characters from files are escaped. Python 3.8 syntax.
 
-Names of files and splits, tokens, keys and paths may hold control characters; whatever is printed
-goes through here (on the side of the pipelines through `pipelines.runners.console`).
+Names of files and splits, tokens, keys and paths may hold control characters. All output goes
+through this module (in the pipelines through `pipelines.runners.console`).
 """
 
 import threading
@@ -14,11 +14,11 @@ _JOINERS = "\u200c\u200d"  # without which some scripts and emoji cannot be writ
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Text that can command neither a terminal nor a page: "a\nb\x1b" -> "a↵b\x1b".
+    r"""Text without control characters for a terminal or a page: "a\nb\x1b" -> "a↵b\x1b".
 
     Args:
-      text: any, halves of characters too.
-      keep: characters that are left as they are: line ends that are meant.
+      text: any; lone surrogates too.
+      keep: control characters to keep, such as line ends of the message itself.
     """
     if text.isprintable():
         return text
@@ -28,8 +28,8 @@ def visible(text: str, keep: str = "") -> str:
 def _visible(character: str) -> str:
     if character == "\n":
         return "↵"
-    # Cc: terminal controls. Cf, such as U+202E, turns the writing direction; joiners are text.
-    # Cs: half a character, which no encoding writes.
+    # Cc: terminal controls. Cf, such as U+202E, changes the writing direction; joiners are text.
+    # Cs: a lone surrogate, which no encoding writes.
     hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs")
     if hidden and character not in _JOINERS:
         return character.encode("unicode_escape").decode()
@@ -37,23 +37,23 @@ def _visible(character: str) -> str:
 
 
 def say(text: str, file: Optional[TextIO] = None) -> None:
-    """Prints text, its line ends and tabs as they are, other control characters visibly.
+    """Prints text; control characters except line ends and tabs are escaped.
 
     Args:
-      text: without the last line end.
+      text: without the final line end.
       file: standard output by default.
     """
     print(visible(text, keep="\n\t"), file=file)
 
 
 def number_of(count: int, one: str, many: str = "") -> str:
-    """Counts things in words: 1 file, 2 files."""
+    """A count with its noun: 1 file, 2 files."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 @contextmanager
 def call_if_slow(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
-    """Calls a function, in a thread of its own, if the block takes longer than some seconds."""
+    """Calls a function in its own thread if the block takes longer than some seconds."""
     timer = threading.Timer(seconds, tell)
     timer.daemon = True
     timer.start()
@@ -64,11 +64,11 @@ def call_if_slow(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
 
 
 def in_time(seconds: float, work: Callable[[], Any]) -> Any:
-    """What a function returns; its thread is left behind if that takes longer than some seconds.
+    """Returns what a function returns within some seconds; abandons its thread after them.
 
     Raises:
-      TimeoutError: it did.
-      Exception: of the function.
+      TimeoutError: the function took longer.
+      Exception: raised by the function.
     """
     answer: Any = Future()
 

@@ -51,8 +51,8 @@ def _run(body: str, *argv: str) -> subprocess.CompletedProcess:
             "raise MemoryError('Unable to allocate 74.5 GiB')",
             1,
             "error: memory is short (MemoryError: Unable to allocate 74.5 GiB): give the process "
-            "more, or less to do: fewer workers, smaller batches or shards; then run the same "
-            "command again\n",
+            "more memory, or use fewer workers, smaller batches or smaller shards; then run the "
+            "same command again\n",
         ),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_tilde_that_no_shell_expands_is_refused(argument):
     done = _run("print('reached')", argument)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"error: {argument}: shells leave ~ as it is behind =; write "
+        f"error: {argument}: shells do not expand ~ after =; write "
         f"{argument.replace('~', '$HOME')}\n"
     )
     assert _run("print(argv)", "--input=~a.txt", "~/x").stdout == "['--input=~a.txt', '~/x']\n"

@@ -695,7 +695,7 @@ CONFIGS = {
         ("no YAML", b"a: [", ["YAML"]),
         ("a list", b"- a", ["mapping"]),
         ("nothing", b"", ["nothing"]),
-        ("a flag twice", b"seed: 1\nseed: 2", ["seed stands there twice"]),
+        ("a flag twice", b"seed: 1\nseed: 2", ["seed is given twice"]),
         ("no mapping but a word", b"seed", ["mapping"]),
         ("a key of keys", b"? {a: 1}\n: 2", ["YAML"]),
         ("an endless alias", b"seed: &a {b: *a}", ["seed is", "must be a value"]),

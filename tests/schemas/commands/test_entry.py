@@ -41,7 +41,7 @@ def start(code, redirection=""):
 def test_a_pipe_of_the_run_that_breaks_is_a_failure():
     found = start(_BROKEN)
     assert found.returncode == 1
-    assert found.stderr.startswith("error: what this process wrote to has gone")
+    assert found.stderr.startswith("error: a process that this one wrote to has ended")
     assert "Traceback" not in found.stderr
 
 

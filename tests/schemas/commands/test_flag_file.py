@@ -148,9 +148,9 @@ def _doubled(times, first, then):
 WRONG = {
     "unknown": ("max_lenght: 3\n", ["no flag 'max_lenght'", "did you mean max_length?"]),
     "nothing like it": ("xyz: 3\n", ["no flag 'xyz'", "there are input, max_length"]),
-    "twice": ("rate: 1\nrate: 2\n", ["line 2", "rate stands there twice"]),
+    "twice": ("rate: 1\nrate: 2\n", ["line 2", "rate is given twice"]),
     "twice in a part": ("mill:\n  rate: 1\n  rate: 2\n", ["line 3", "twice"]),
-    "twice in a list": ("input:\n  - {a: 1, a: 2}\n", ["line 2", "a stands there twice"]),
+    "twice in a list": ("input:\n  - {a: 1, a: 2}\n", ["line 2", "a is given twice"]),
     "other parts only": ("other: {a: 1}\nthird: {a: 1}\n", ["no part mill", "other, third"]),
     "a part that is none": ("mill: 3\n", ["mill must be a mapping"]),
     "empty": ("", ["holds nothing"]),

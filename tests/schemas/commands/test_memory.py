@@ -89,11 +89,11 @@ THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
 @pytest.mark.parametrize(
     ("megabytes", "command", "said"),
     [
-        (600, BUILD, "build_shards takes at least 2.4 GB of addresses, and `ulimit -v` allows 0.6"),
-        (600, [*BUILD, *THREADS], "build_shards takes at least 2.4 GB"),
-        (2800, [*BUILD, *THREADS], "a run in threads or processes takes at least 3.2 GB"),
-        (1800, [*TRAIN, *THREADS], "train_tokenizer takes at least 2 GB"),
-        (1000, ["trainers.flax_mlm", "--shards={d}/set"], "JAX takes at least 3.2 GB"),
+        (600, BUILD, "build_shards needs at least 2.4 GB of addresses, and `ulimit -v` allows 0.6"),
+        (600, [*BUILD, *THREADS], "build_shards needs at least 2.4 GB"),
+        (2800, [*BUILD, *THREADS], "a run in threads or processes needs at least 3.2 GB"),
+        (1800, [*TRAIN, *THREADS], "train_tokenizer needs at least 2 GB"),
+        (1000, ["trainers.flax_mlm", "--shards={d}/set"], "JAX needs at least 3.2 GB"),
     ],
 )
 def test_too_few_addresses_are_seen_beforehand(megabytes, command, said, tokenizer_path, tmp_path):

@@ -33,15 +33,15 @@ def test_any_order_no_words_and_braces_that_are_text():
     [
         ("{question} {context} {answer}.", "it must end with {answer}"),
         ("{answer} {question} {context}", "it must end with {answer}"),
-        ("{question} {answer}", "{context} is there 0 times, not once"),
-        ("{question} {question} {context} {answer}", "{question} is there 2 times, not once"),
+        ("{question} {answer}", "{context} occurs 0 times, not once"),
+        ("{question} {question} {context} {answer}", "{question} occurs 2 times, not once"),
         ("{title} {question} {context} {answer}", "there is no {title}, only {question}, {conte"),
         ("{} {question} {context} {answer}", "there is no {}, only"),
         ("{question:>5} {context} {answer}", "there is no {question}"),
         ("{question!r} {context} {answer}", "there is no {question}"),
-        ("{question", "write {{ for a brace that is text"),
-        ("question}", "write {{ for a brace that is text"),
-        ("", "{question} is there 0 times"),
+        ("{question", "write {{ for a literal brace"),
+        ("question}", "write {{ for a literal brace"),
+        ("", "{question} occurs 0 times"),
     ],
 )
 def test_what_cannot_work_is_said(template, said):
