@@ -1,4 +1,4 @@
-"""Text -> tokenized, packed, masked shards: `python -m pipelines.build_shards --help`."""
+"""Text -> a dataset of tokenized, packed rows: `python -m pipelines.build_shards --help`."""
 
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.host.unused import leave_out_pandas
@@ -11,7 +11,7 @@ from schemas.features import TASKS
 
 
 def main(argv: list[str]) -> None:
-    """Parses the command line and builds the set, or finds it built."""
+    """Parses the command line and builds the dataset, or finds it built."""
     argv = with_config(argv, "build_shards", _all_flags, check_unknown=_refuse_unknown)
     options, beam_arguments = parse_options(argv)
     want_addresses(2.4, "build_shards")
@@ -19,7 +19,7 @@ def main(argv: list[str]) -> None:
     _refuse_unknown(beam_arguments, *own, runner=not options.run.preflight)
     s3_flags.take(beam_arguments)
     leave_out_pandas()
-    # --help and a wrong flag are answered without what these import.
+    # Slow imports, which --help and a wrong flag do not need.
     if options.run.preflight:
         with_beam()
         from pipelines.runners.preflight.command import preflight_shards as command
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> None:
 
 def _refuse_unknown(arguments: list[str], *own: type, runner: bool = False) -> None:
     if arguments:
-        # Loads the flags of all rules, and most commands have none that is not known.
+        # Loads the flags of all rules, which most commands do not need.
         from pipelines.corpus.cleaning_flags import refuse_cleaning
 
         refuse_cleaning(arguments, "build_shards")

@@ -1,7 +1,7 @@
-"""The whole way: text -> corpus -> tokenizer -> shards -> training. `make demo` runs it.
+"""All steps: text -> corpus -> tokenizer -> dataset -> training. `make demo` runs them.
 
-The text comes with every Python: the docstrings of the standard library and the manual's topics.
-Each step is a command of its own, printed before it runs, so that a user can run it again.
+The text comes with Python: docstrings of the standard library and topics of the manual. The demo
+prints each command before it runs it, so that a user can run it again.
 """
 
 import ast
@@ -140,7 +140,7 @@ def _commands(options: DemoOptions, raw: str) -> list[list[str]]:
 
 
 def _show_results(options: DemoOptions, seconds: float) -> None:
-    """The last screen: the directories, and commands to copy, which are never wrapped."""
+    """The last screen: the directories, and commands to copy, which are not wrapped."""
     out = Path(options.output)
     results = Table.grid(padding=(0, 3))
     results.add_row("corpus", str(out / "corpus"), _documents(out / "corpus" / "stats.json"))
@@ -151,9 +151,9 @@ def _show_results(options: DemoOptions, seconds: float) -> None:
     _console.print()
     _console.rule(Text(f"From text to a training step in {seconds:.0f} s", "bold"))
     _console.print(results)
-    _console.print("\nWhat to run next, after `source .venv/bin/activate`:", style="bold")
+    _console.print("\nRun next, after `source .venv/bin/activate`:", style="bold")
     for what, command in (
-        ("look at a row", f"python -m pipelines.inspect_shards {shards} --row=0"),
+        ("show a row", f"python -m pipelines.inspect_shards {shards} --row=0"),
         ("train longer", f"python -m trainers.flax_mlm --shards={shards} --model=small"),
         ("your own text", "python -m pipelines.build_corpus --help"),
         ("run the tests", "make test"),

@@ -1,7 +1,7 @@
-"""Shard sets as Parquet, JSON Lines or Arrow, for tools that read no tf.train.Example.
+"""Converts a dataset to Parquet, JSON Lines, Arrow or MDS: `python -m pipelines.export DATASET`.
 
-`python -m pipelines.export DIR --to=parquet --output=DIR`; see --help. A file a shard, of the same
-name and the same order of rows; export.json is written last and tells what was exported.
+Each shard becomes one file of the same name, with its rows in the same order. export.json, written
+last, describes the export.
 """
 
 import tyro
@@ -16,7 +16,7 @@ export_set = import_later("pipelines.inspection.export_set:export_set")
 
 
 def main(argv: list[str]) -> None:
-    """Exports what a command line asks for, or finds it exported."""
+    """Exports the dataset of a command line, or finds it exported."""
     show_help(argv, EXPORT_HELP, ExportOptions)
     options = tyro.cli(
         ExportOptions, prog=command_name(EXPORT_HELP.module), args=argv, use_underscores=True

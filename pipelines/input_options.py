@@ -20,7 +20,7 @@ _FORMATS = "|".join((AUTO, *FORMATS))
 
 @dataclass(frozen=True)
 class InputFlags:
-    """What is read."""
+    """The documents that a command reads."""
 
     input: Annotated[
         tuple[str, ...],
@@ -41,14 +41,14 @@ class InputFlags:
     listed in rejects/ with its file and position."""
 
     def source(self, roles: tuple[Role, ...], patterns: tuple[str, ...] | None = None) -> Source:
-        """What to read.
+        """The source of documents that these flags name.
 
         Args:
-          roles: what to take of each document.
-          patterns: of a flag that stands for --input.
+          roles: what to read of each document.
+          patterns: values of another flag that replaces --input, such as --train_input.
 
         Raises:
-          UsageError: it cannot be read so.
+          UsageError: the flags do not fit together.
         """
         return Source(
             self.input if patterns is None else patterns,
@@ -59,7 +59,7 @@ class InputFlags:
         )
 
     def parameters(self) -> dict[str, Any]:
-        """What decides about the documents that are read, by flag."""
+        """The flags that decide which documents are read."""
         names = ("document", "input_format", "max_document_bytes")
         return {name: getattr(self, name) for name in names}
 

@@ -1,7 +1,4 @@
-"""Shows a row of a shard set as text, its counts, rows that hold a text.
-
-`python -m pipelines.inspect_shards DIR`; see --help.
-"""
+"""Shows rows of a dataset as text, or its counts: `python -m pipelines.inspect_shards DATASET`."""
 
 import sys
 
@@ -17,7 +14,7 @@ show_sets = import_later("pipelines.inspection.show_sets:show_sets")
 
 
 def main(argv: list[str]) -> None:
-    """Shows what a command line asks for."""
+    """Shows the rows or counts that a command line names."""
     show_help(argv, INSPECT_HELP, InspectOptions)
     options = tyro.cli(
         InspectOptions, prog=command_name(INSPECT_HELP.module), args=argv, use_underscores=True

@@ -28,7 +28,7 @@ def main(argv: list[str]) -> None:
     _refuse_unknown(beam_arguments, runner=not options.preflight)
     s3_flags.take(beam_arguments)
     leave_out_pandas()
-    # --help and a wrong flag are answered without what these import.
+    # Slow imports, which --help and a wrong flag do not need.
     if options.preflight:
         with_beam()
         from pipelines.runners.preflight.command import preflight_tokenizer as command
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
 
 def _refuse_unknown(arguments: list[str], *, runner: bool = False) -> None:
     if arguments:
-        # Loads the flags of all rules, and most commands have none that is not known.
+        # Loads the flags of all rules, which most commands do not need.
         from pipelines.corpus.cleaning_flags import refuse_cleaning
 
         refuse_cleaning(arguments, "train_tokenizer")

@@ -1,7 +1,7 @@
-"""The user's own filter (`--filter=package.module:function`): loaded, asked, and checked.
+"""The user's own filter (`--filter=package.module:function`): loads, calls and checks it.
 
-The function gets a document as a dict of its roles ({"text": "..."}), and returns the reason for
-which the document is dropped, or None to keep it. Reasons are counted as `filter:REASON`.
+The function receives a document as a dict of its roles ({"text": "..."}), and returns the reason to
+drop the document, or None to keep it. Reasons are counted as `filter:REASON`.
 """
 
 import functools
@@ -23,7 +23,7 @@ from schemas.drops import total_counts
 from schemas.errors import DataError, UsageError
 
 _LONGEST_REASON = 60
-_MOST_REASONS = 100  # of one block: more are no reasons but remarks
+_MOST_REASONS = 100  # of one block: a function with more returns remarks, not reasons
 
 FilterFlag = Annotated[
     str,
@@ -37,32 +37,32 @@ FilterFlag = Annotated[
 
 
 def check_name(name: str) -> None:
-    """Refuses a value of --filter that names no function of a module; "" names none and passes.
+    """Refuses a value of --filter that does not name a function of a module; "" passes.
 
     Raises:
-      UsageError: shows the form.
+      UsageError: shows the right form.
     """
     if name and (not re.fullmatch(r"[\w.]+:\w+", name) or ".py:" in name):
         raise UsageError(
-            f"--filter={name}: not package.module:function, as in my_filters:is_spam; "
-            "the module's name as Python imports it, without folders and .py"
+            f"--filter={name}: not package.module:function, such as my_filters:is_spam; give the "
+            "module's name as Python imports it, without folders and .py"
         )
 
 
 @functools.cache
 def load_filter(name: str) -> Callable[[dict[str, Any]], object]:
-    """Imports `package.module:function`, once a process.
+    """Imports `package.module:function`, once per process.
 
     Raises:
-      UsageError: it cannot be imported, or is no function; says why.
+      UsageError: the import failed, or the name is not a function; gives the cause.
     """
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f"--filter={name}: {module_name} cannot be imported ({_in_a_line(error)}); it must lie "
-            "where you run the command, or on PYTHONPATH, on every worker"
+            f"--filter={name}: {module_name} cannot be imported ({_in_a_line(error)}); modules "
+            "must be where you run the command, or on PYTHONPATH, on every worker"
         ) from error
     function = getattr(module, attribute, None)
     if not callable(function):
@@ -75,9 +75,9 @@ def load_filter(name: str) -> Callable[[dict[str, Any]], object]:
 
 
 def filter_parameters(name: str) -> dict[str, str]:
-    """What decides, for the fingerprint: the name, and `filter_sha256` of the function's file.
+    """The filter's part of the fingerprint: the name, and `filter_sha256` of the function's file.
 
-    Nothing where no function is given.
+    Empty without --filter.
 
     Raises:
       UsageError: see `load_filter`.
@@ -86,7 +86,7 @@ def filter_parameters(name: str) -> dict[str, str]:
         return {}
     load_filter(name)
     path = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
-    if not path:  # a module that is built in
+    if not path:  # a built-in module
         return {"filter": name, "filter_sha256": ""}
     with open(path, "rb") as file:
         return {"filter": name, "filter_sha256": hashlib.sha256(file.read()).hexdigest()}
@@ -94,11 +94,11 @@ def filter_parameters(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is kept of some documents.
+    """The documents that a filter keeps.
 
     Attributes:
       documents: those that are kept.
-      dropped: reason to number of the others, with those that were refused when they were read.
+      dropped: reason to number of the others, including those rejected when they were read.
     """
 
     documents: Documents
@@ -106,12 +106,12 @@ class Chosen:
 
     @property
     def read(self) -> int:
-        """Documents found, kept or not."""
+        """Number of documents, kept or not."""
         return len(self.documents.text) + sum(self.dropped.values())
 
 
 def choose_documents(name: str, documents: Documents) -> Chosen:
-    """Drops the documents for which the function of --filter returns a reason; "" drops none.
+    """Drops the documents for which the user's function returns a reason; "" drops none.
 
     Raises:
       UsageError, DataError: see `ask_filter`.
@@ -125,14 +125,15 @@ def choose_documents(name: str, documents: Documents) -> Chosen:
 
 
 def ask_filter(name: str, documents: Documents) -> dict[int, str]:
-    """Asks the function about every document.
+    """Calls the user's function with every document.
 
     Returns:
       position to `filter:REASON` of the documents to drop, ascending.
 
     Raises:
       UsageError: see `load_filter`.
-      DataError: the function failed or returned no reason; names it and the document.
+      DataError: the function failed, or what it returned is not a reason; names the function and
+        the document.
     """
     function = load_filter(name)
     reasons: dict[int, str] = {}
@@ -142,7 +143,7 @@ def ask_filter(name: str, documents: Documents) -> dict[int, str]:
         except (Exception, SystemExit) as error:
             raise DataError(
                 f"--filter={name} failed with {_in_a_line(error)} on a document of "
-                f"{_show(documents, place, document)}: mend the function; it is given a dict of "
+                f"{_show(documents, place, document)}: fix the function; it receives a dict of "
                 "the document's roles"
             ) from error
         if not reason and not isinstance(reason, bool):
@@ -156,9 +157,9 @@ def ask_filter(name: str, documents: Documents) -> dict[int, str]:
         reasons[place] = f"filter:{reason}"
     if len(set(reasons.values())) > _MOST_REASONS:
         raise DataError(
-            f"--filter={name} gave {len(set(reasons.values())):,} different reasons for "
+            f"--filter={name} returned {len(set(reasons.values())):,} different reasons for "
             f"{len(documents.text):,} documents, such as {min(reasons.values())!r}: reasons are "
-            f"counted, so let there be at most {_MOST_REASONS}"
+            f"counted, so return at most {_MOST_REASONS} different ones"
         )
     return reasons
 
@@ -168,7 +169,7 @@ def _in_a_line(error: BaseException) -> str:
 
 
 def _show(documents: Documents, place: int, document: dict[str, Any]) -> str:
-    """Where a document is, its id, if it has one, and how it begins."""
+    """Where a document is, its id if it has one, and its first characters."""
     named = f"with id {document['id']!r}, " if document.get("id") else ""
     begins = next(value for key, value in document.items() if key != "id")
     return f"{documents.reject(place, '', '').place}, {named}which begins {str(begins)[:60]!r}"

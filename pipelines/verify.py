@@ -1,6 +1,6 @@
-"""Re-reads finished shard sets and corpora, all of them: `python -m pipelines.verify DIR ...`.
+"""Checks datasets and corpora against their metadata: `python -m pipelines.verify DATASET ...`.
 
-Exit 0 and one line if everything is as published; else exit 1 and what is wrong, where.
+Exit code 0 and one line if everything is as published; else 1, and what is wrong where.
 """
 
 import sys
@@ -21,13 +21,13 @@ is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
 
 
 def main(argv: list[str]) -> None:
-    """Verifies the sets of a command line."""
+    """Verifies the datasets and corpora of a command line."""
     show_help(argv, VERIFY_HELP, VerifyOptions)
     options = tyro.cli(
         VerifyOptions, prog=command_name(VERIFY_HELP.module), args=argv, use_underscores=True
     )
     leave_out_pandas()
-    # Imports numba and tokenizers, 1 s that --help spares.
+    # Imports numba and tokenizers, which takes 1 s and which --help does not need.
     from pipelines.inspection.checks.set_check import Findings, verify_set
 
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The command line of build_shards -> frozen configuration that refuses."""
+"""The command line of build_shards -> frozen configuration that refuses bad values."""
 
 import argparse
 import re
@@ -24,11 +24,13 @@ from schemas.records import DOCUMENT_FORMATS, FORMATS
 from schemas.version import VERSION
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import LoadedTokenizer  # loads much, and --help needs none
+    from pipelines.encoding.tokenizer import (
+        LoadedTokenizer,
+    )  # a slow import that --help does not need
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
-_SHARD_BYTES = 32 << 20  # of input, a shard: a second of work; some for every core of a laptop
+_SHARD_BYTES = 32 << 20  # of input for each shard: a second of work
 _FORMATS_HELP = (
     "File format of the shards: array_record (random access), tfrecord (tf.data) or both. For "
     f"--task=tokens one or more of {', '.join(DOCUMENT_FORMATS)}, separated by commas."
@@ -60,7 +62,7 @@ HELP = Help(
 
 @dataclass(frozen=True)
 class SplitFlags:
-    """Which documents go to which split, and a split's shards."""
+    """Which documents each split gets, and its number of shards."""
 
     splits: Annotated[str, tyro.conf.arg(metavar="NAME:SHARE,...")] = "train:0.98,validation:0.02"
     """Names of the splits and their shares. The hash of a document's text decides its split, so
@@ -83,28 +85,28 @@ class SplitFlags:
         return {split: patterns for split, patterns in given.items() if patterns}
 
     def shares(self) -> dict[str, float]:
-        """--splits, parsed: {"train": 0.98, "validation": 0.02}; of given splits all are 0."""
+        """--splits, parsed: {"train": 0.98, "validation": 0.02}; 0 if splits have own inputs."""
         flag = self.splits
         if given := self.given():
             return dict.fromkeys(given, 0.0)
         shares = _numbers(float, "--splits", flag)
         for name, share in shares.items():
             if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-                raise UsageError(f"--splits={flag}: the name {name!r} is not like train_2")
+                raise UsageError(f"--splits={flag}: the name {name!r} must look like train_2")
             if not share > 0:  # nan is not
-                raise UsageError(f"--splits={flag}: the share of {name} is not above 0")
+                raise UsageError(f"--splits={flag}: the share of {name} must be above 0")
         if not abs(sum(shares.values()) - 1) < 1e-9:
             raise UsageError(
                 f"--splits={flag}: the shares add up to {sum(shares.values()):g}, not to 1"
             )
-        return dict(sorted(shares.items()))  # the order of the flag means nothing
+        return dict(sorted(shares.items()))  # the order in the flag has no effect
 
     def shards(self, bytes_of: dict[str, int]) -> dict[str, int]:
         """Number of shards of each split.
 
         Args:
-          bytes_of: of the inputs, by split ("" where documents go by their hash); with
-            --num_shards=auto they decide.
+          bytes_of: bytes of the inputs, by split ("" if hashes assign documents to splits). They
+            decide --num_shards=auto.
         """
         shares, flag = self.shares(), self.num_shards
         total_bytes = max(bytes_of.values(), default=0)
@@ -112,7 +114,7 @@ class SplitFlags:
             counts = _numbers(int, "--num_shards", flag)
             if set(counts) != set(shares):
                 raise UsageError(
-                    f"--num_shards={flag} names {', '.join(counts)}, where the splits "
+                    f"--num_shards={flag} names {', '.join(counts)}, but the splits "
                     f"are {', '.join(shares)}"
                 )
         else:
@@ -181,15 +183,15 @@ class BuildOptions(Generic[T]):
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
         if not self.output:
-            raise UsageError("--output is empty: give the directory of the shard set")
+            raise UsageError("--output is empty: give the directory of the dataset")
         if not 1 <= self.max_length < MAX_TOKENS:
             raise UsageError(f"--max_length={self.max_length}: from 1 to {MAX_TOKENS - 1}")
         if not 0 <= self.seed < 1 << 64:
             raise UsageError(f"--seed={self.seed}: from 0 to 2**64 - 1")
         if self.splitting.given() and self.reading.input:
             raise UsageError(
-                "--input is cut into splits by hash, and --train_input and its like are splits as "
-                "they stand: give the one or the others"
+                "--input is divided into splits by hash, and --train_input, --validation_input and "
+                "--test_input are splits already: give --input or these"
             )
         check_name(self.filter)
         self.sources()
@@ -197,18 +199,18 @@ class BuildOptions(Generic[T]):
         self.formats()
 
     def sources(self) -> dict[str, Source]:
-        """What to read, by split; {"": source} where documents go by their hash."""
+        """The input of each split; {"": source} if hashes assign documents to splits."""
         patterns = self.splitting.given() or {"": self.reading.input}
         roles = self.settings.roles()
         return {split: self.reading.source(roles, some) for split, some in patterns.items()}
 
     @property
     def source(self) -> Source:
-        """How inputs are read, those of any split; its patterns are of one."""
+        """How the inputs of all splits are read; its patterns are those of one split."""
         return next(iter(self.sources().values()))
 
     def _corpora(self) -> dict[str, Any]:
-        """What decides of the corpora among the inputs."""
+        """The fingerprints of the corpora among the inputs."""
         patterns = (pattern for source in self.sources().values() for pattern in source.patterns)
         return corpus_parameters(expand_lists(tuple(patterns)))
 
@@ -234,15 +236,16 @@ class BuildOptions(Generic[T]):
         if not set(names) <= set(known) or len(set(names)) < len(names):
             raise UsageError(
                 f"--file_format={self.file_format}: one or more of {', '.join(known)} for "
-                f"--task={self.task}, each once, with commas between them"
+                f"--task={self.task}, each once, separated by commas"
             )
         return tuple(sorted(names))
 
     def schema(self, tokenizer: "LoadedTokenizer", bytes_of: dict[str, int]) -> Schema:
-        """The contract of the set that these options make.
+        """The schema of the dataset that these options make.
 
         Raises:
-          UsageError: the tokenizer does not fit the task, or a row does not hold its specials.
+          UsageError: the tokenizer does not fit the task, or a row is too short for the special
+            tokens.
         """
         contract = self.settings.contract(tokenizer, self.max_length)
         roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
@@ -287,10 +290,10 @@ class BuildOptions(Generic[T]):
 
 
 def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
-    """The command line, and what of it is Beam's.
+    """The options of a command line, and the arguments that are Beam's.
 
     Raises:
-      UsageError: a value cannot work, or a flag is of another task.
+      UsageError: a value cannot work, or a flag belongs to another task.
     """
     names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     names.add_argument("--task", default="mlm")
@@ -313,7 +316,7 @@ def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
 
 
 def _auto_shards(total_bytes: int) -> int:
-    """A power of two: it does not waver when inputs gain or lose a line end."""
+    """A power of two, which stays the same if inputs gain or lose a line end."""
     wanted = max(0, total_bytes - 1) // _SHARD_BYTES
     return 1 << min(wanted.bit_length(), _MOST_SHARDS_BITS)
 
@@ -324,9 +327,9 @@ def _numbers(kind: Callable[[str], N], flag: str, text: str) -> dict[str, N]:
     for item in text.split(","):
         name, _, value = item.strip().partition(":")
         if not name or not value:
-            raise UsageError(f"{flag}={text}: {item!r} is not name:number, as in train:0.98")
+            raise UsageError(f"{flag}={text}: {item!r} is not name:number, such as train:0.98")
         if name in numbers:
-            raise UsageError(f"{flag}={text}: {name} is there twice")
+            raise UsageError(f"{flag}={text}: {name} is given twice")
         numbers[name] = _number(kind, flag, text, value)
     return numbers
 

@@ -1,4 +1,4 @@
-"""The command line of train_tokenizer -> frozen configuration that refuses."""
+"""The command line of train_tokenizer -> frozen configuration that refuses bad values."""
 
 import re
 from dataclasses import dataclass, fields
@@ -19,7 +19,7 @@ from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from schemas.errors import UsageError
 
 MAX_VOCABULARY = 1 << 24
-_NAME = re.compile(r"[\w:-]*")  # a pattern's, as it may be misspelt
+_NAME = re.compile(r"[\w:-]*")  # the name of a pattern, perhaps misspelt
 _NORMALIZERS = (NO_NORMALIZER, *NORMALIZERS)
 _PATTERN_HELP = (
     "How text is cut into words, which no token crosses. Names are those of the models that "
@@ -85,7 +85,7 @@ class WordpieceFlags:
 
 @dataclass(frozen=True)
 class TextFlags(InputFlags):
-    """What is read."""
+    """The documents that train_tokenizer reads."""
 
     text_field: str = "text"
     """Field that holds the text; a.b is field b inside field a. Text files have no fields."""
@@ -95,9 +95,9 @@ class TextFlags(InputFlags):
     filter: FilterFlag = ""
 
     def parameters(self) -> dict[str, Any]:
-        """What decides about the words, by flag.
+        """The flags that decide which words are counted.
 
-        --group_field decides too: a document whose group is no name is refused.
+        --group_field is one of them: a document whose group is not a name is rejected.
         """
         own = {"text_field": self.text_field, "group_field": self.group_field}
         corpora = corpus_parameters(expand_lists(self.input))
@@ -150,10 +150,10 @@ class TokenizerOptions:
             if not token.strip() or token != token.strip():
                 raise UsageError(
                     f"--special_tokens={self.special_tokens}: {token!r} is empty or has white "
-                    "space around it; separate them by commas alone"
+                    "space around it; separate tokens by commas alone"
                 )
             if specials.count(token) > 1:
-                raise UsageError(f"--special_tokens={self.special_tokens}: {token} stands twice")
+                raise UsageError(f"--special_tokens={self.special_tokens}: {token} is given twice")
         kind = self.model_kind()
         for token in kind.needed:
             if token not in specials:
@@ -163,8 +163,8 @@ class TokenizerOptions:
         least = len(kind.first_tokens(specials))
         if not least <= self.vocab_size <= MAX_VOCABULARY:
             raise UsageError(
-                f"--vocab_size={self.vocab_size}: at least {least}, for {kind.first_are} come "
-                f"before any merge, and at most {MAX_VOCABULARY}"
+                f"--vocab_size={self.vocab_size}: at least {least}, because {kind.first_are} "
+                f"come before any merge, and at most {MAX_VOCABULARY}"
             )
         for name, value, lowest in (
             ("min_frequency", self.min_frequency, 0),
@@ -178,16 +178,16 @@ class TokenizerOptions:
         if self.from_histogram is None:
             self.source()
         elif self.reading.input:
-            raise UsageError("--input and --from_histogram: give one of them")
+            raise UsageError("--input and --from_histogram exclude each other: give one of them")
         elif self.reading.group_field:
             raise UsageError(
-                "--group_field names a field of documents, and --from_histogram has words alone: "
-                "give --input for the figures of groups"
+                "--group_field needs documents, and --from_histogram holds only words: give "
+                "--input to compare groups"
             )
         elif self.reading.filter:
             raise UsageError(
-                "--from_histogram holds counted words, and --filter drops documents before they "
-                "are counted: leave it out, or give --input"
+                "--filter needs documents, and --from_histogram holds only words: leave --filter "
+                "out, or give --input"
             )
 
     def _refuse_other_models_flags(self) -> None:
@@ -196,22 +196,22 @@ class TokenizerOptions:
             for field in fields(own) if model != self.model else ():
                 if getattr(own, field.name) != field.default:
                     raise UsageError(
-                        f"--{field.name} says nothing to --model={self.model}, only to "
+                        f"--{field.name} has no effect on --model={self.model}, only on "
                         f"--model={model}: leave it out"
                     )
 
     def model_kind(self) -> ModelKind:
-        """What the table of models says of --model."""
+        """The row of --model in the table of models."""
         return MODELS[self.model]
 
     def specials(self) -> tuple[str, ...]:
-        """The tokens of --special_tokens, or those of the model, in their order."""
+        """The tokens of --special_tokens, or the model's own, in their order."""
         given = self.special_tokens
         tokens = self.model_kind().special_tokens if given is None else given
         return tuple(tokens.split(",")) if tokens else ()
 
     def limits(self) -> dict[str, Any]:
-        """How far words are merged: arguments of `merge_words`."""
+        """The limits of merging: arguments of `merge_words`."""
         return {
             "vocab_size": self.vocab_size,
             "min_frequency": self.min_frequency,
@@ -220,18 +220,18 @@ class TokenizerOptions:
         }
 
     def cutting(self) -> Cutting:
-        """How documents become words, if it does not follow from a histogram."""
+        """How documents are cut into words, where no histogram decides it."""
         own = self.bpe
         pattern = pattern_of(own.pattern) if own.pattern else self.model_kind().pattern
         return Cutting(pattern, own.normalizer or NO_NORMALIZER, own.add_prefix_space)
 
     def _check_cutting(self) -> None:
-        """Refuses what is no pattern, as far as that is seen without `tokenizers`."""
+        """Refuses unknown names of patterns and normalizers, without loading `tokenizers`."""
         pattern, normalizer = self.bpe.pattern, self.bpe.normalizer
         if pattern is not None and pattern_of(pattern) == pattern and _NAME.fullmatch(pattern):
             raise UsageError(
                 f"--pattern={pattern}: no pattern has this name; give one of {', '.join(NAMES)} "
-                "(N is 1 to 9), or a regular expression, which has more than letters and digits"
+                "(N is 1 to 9), or a regular expression, which holds more than letters and digits"
             )
         for name in normalizer.split(",") if normalizer is not None else ():
             if name not in NORMALIZERS and normalizer != NO_NORMALIZER:
@@ -240,14 +240,14 @@ class TokenizerOptions:
                 )
 
     def source(self) -> Source:
-        """What the flags ask to be read."""
+        """The source of the documents."""
         roles = (Role("text", "string", self.reading.text_field),)
-        if self.reading.group_field:  # an id is no part of the content
+        if self.reading.group_field:  # an id is not part of the content
             roles += (Role("group", "id", self.reading.group_field, optional=True),)
         return self.reading.source(roles)
 
     def parameters(self) -> dict[str, Any]:
-        """What decides the tokenizer besides the text, for report.json."""
+        """The flags that decide the tokenizer, for report.json."""
         return {
             **{name: getattr(self, name) for name in _OF_WORDS},
             **vars(self.bpe),

@@ -61,7 +61,7 @@ def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
     said = capfd.readouterr().out
     assert said.count("$ python -m ") == 5
     assert "loss" in said.split("From text to a training step")[1]
-    assert "What to run next" in said
+    assert "Run next" in said
     assert sys.executable not in said
     # README shows the lines of a longer run: the same commands, and rows of the same names.
     shown = (ROOT / "README.md").read_text().split("$ make demo")[1].split("```")[0]

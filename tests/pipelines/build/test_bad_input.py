@@ -671,7 +671,7 @@ FLAGS = {
         "--input_format=parquet", said=["no complete Parquet file"], code=1
     ),
     "given splits and --input": flags_case(
-        "--train_input={d}/in.txt", "--input={d}/in.txt", said=["give the one or the others"]
+        "--train_input={d}/in.txt", "--input={d}/in.txt", said=["give --input or these"]
     ),
     "an unknown runner": flags_case("--runner=NoSuchRunner", said=["NoSuchRunner"]),
     "a configuration that is not there": flags_case(
@@ -964,7 +964,7 @@ TRAIN = {
         "--vocab_size=1000000000", said=["--vocab_size=1000000000"], command="train_tokenizer"
     ),
     "a special token twice": flags_case(
-        "--special_tokens=<s>,<s>", said=["<s> stands twice"], command="train_tokenizer"
+        "--special_tokens=<s>,<s>", said=["<s> is given twice"], command="train_tokenizer"
     ),
     "a histogram that is not there": Case(
         flags=["--from_histogram={d}/h.parquet"],

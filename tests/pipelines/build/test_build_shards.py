@@ -258,7 +258,7 @@ MISTAKES = {
     "too short": (["--max_length=2"], 2, "--max_length=2 has no place for text"),
     "splits": (["--splits=train:0.9,test:0.2"], 2, "add up to 1.1, not to 1"),
     "split names": (["--splits=Train:1"], 2, "'Train'"),
-    "shards": (["--num_shards=train:2"], 2, "names train, where the splits are"),
+    "shards": (["--num_shards=train:2"], 2, "names train, but the splits are"),
     "unknown flag": (["--max_lenght=3"], 2, "did you mean --max_length?"),
     "bad choice": (["--packing=tight"], 2, "packing"),
     "mask rate": (["--mask_rate=1.5"], 2, "--mask_rate=1.5"),

@@ -81,5 +81,5 @@ def test_shards_go_by_the_size_of_each_input(documents, tokenizer_path, tmp_path
 
 
 def test_given_and_cut_splits_do_not_mix(documents, tokenizer_path, tmp_path):
-    with pytest.raises(UsageError, match="--input is cut into splits by hash"):
+    with pytest.raises(UsageError, match="--input is divided into splits by hash"):
         build(documents, tokenizer_path, tmp_path, f"--input={tmp_path}/train.jsonl")

@@ -202,8 +202,8 @@ def test_a_filter_of_which_the_package_lacks_a_part(
     flags = [*remote, f"--tokenizer={tokenizer_path}", "--filter=chooser_by_words:choose"]
     assert failures(capsys, build_shards, *flags) == {
         "unpickling": "--filter=chooser_by_words:choose: chooser_by_words cannot be imported "
-        "(ModuleNotFoundError: No module named 'words_of_mine'); it must lie where you run the "
-        "command, or on PYTHONPATH, on every worker"
+        "(ModuleNotFoundError: No module named 'words_of_mine'); modules must be where "
+        "you run the command, or on PYTHONPATH, on every worker"
     }
 
 

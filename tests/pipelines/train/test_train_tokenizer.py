@@ -756,11 +756,11 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_said(tmp_path, text, capsys):
 @pytest.mark.parametrize(
     ("flags", "error", "says"),
     [
-        (["--vocab_size=260"], UsageError, "--vocab_size=260: at least 261, for the 256 bytes"),
+        (["--vocab_size=260"], UsageError, "--vocab_size=260: at least 261, because the 256 bytes"),
         (["--vocab_size=300", "--min_frequency=-1"], UsageError, "--min_frequency=-1: at least 0"),
         (["--vocab_size=300", "--special_tokens=<s>,,<x>"], UsageError, "'' is empty"),
         (["--vocab_size=300", "--special_tokens=<s>, <x>"], UsageError, "' <x>' is empty or has w"),
-        (["--vocab_size=300", "--special_tokens=a,b,a"], UsageError, "a stands twice"),
+        (["--vocab_size=300", "--special_tokens=a,b,a"], UsageError, "a is given twice"),
         (["--vocab_size=300", "--from_histogram=h"], UsageError, "give one of them"),
         (
             ["--vocab_size=300", "--pattern=gpt3"],

@@ -138,13 +138,13 @@ def test_limits_of_the_alphabet_and_of_tokens(tmp_path, text):
 @pytest.mark.parametrize(
     ("flags", "error", "says"),
     [
-        (["--vocab_size=4"], UsageError, "--vocab_size=4: at least 5, for the special tokens"),
+        (["--vocab_size=4"], UsageError, "--vocab_size=4: at least 5, because the special tokens"),
         (["--vocab_size=50"], UsageError, "before any merge; give at least as many, or keep"),
         (["--special_tokens=[CLS]"], UsageError, "--model=wordpiece needs [UNK]"),
-        (["--pattern=gpt2"], UsageError, "--pattern says nothing to --model=wordpiece"),
-        (["--add_prefix_space"], UsageError, "--add_prefix_space says nothing to"),
-        (["--model=bpe", "--limit_alphabet=9"], UsageError, "--limit_alphabet says nothing to"),
-        (["--model=bpe", "--no_lowercase"], UsageError, "--lowercase says nothing to --model=bpe"),
+        (["--pattern=gpt2"], UsageError, "--pattern has no effect on --model=wordpiece"),
+        (["--add_prefix_space"], UsageError, "--add_prefix_space has no effect on"),
+        (["--model=bpe", "--limit_alphabet=9"], UsageError, "--limit_alphabet has no effect on"),
+        (["--model=bpe", "--no_lowercase"], UsageError, "--lowercase has no effect on --model=bpe"),
         (["--model=unigram"], UsageError, "--model=unigram: give one of bpe, wordpiece"),
         (["--max_token_length=0"], UsageError, "--max_token_length=0: at least 1"),
         (["--limit_alphabet=0"], UsageError, "--limit_alphabet=0: at least 1"),
