@@ -163,7 +163,7 @@ class BuildOptions(Generic[T]):
     output: str
     """Directory or URL of the dataset."""
     task: Annotated[str, tyro.conf.arg(metavar="|".join(TASKS))] = "mlm"
-    """What a model learns from the rows. Each task has flags of its own: --task=clm --help."""
+    """Training task that the rows are for. Each task has flags of its own: --task=clm --help."""
     max_length: int = 128
     """Tokens of a row, at most 65,535. The cost of attention grows with its square, but longer rows
     cut fewer documents."""

@@ -28,7 +28,7 @@ HELP = Help(
     example="--input='crawl/*.warc.gz' --output=corpus --keep_fields=url,date "
     "--language=en:0.65 --quality=gopher,c4 --near_duplicates=jaccard:0.8",
     page="docs/build_corpus.md",
-    common="document text_field keep_fields normalize quality language pii "
+    common="document text_field keep_fields normalize quality language min_words filter pii "
     "near_duplicates decontaminate overwrite dry_run",
     groups={
         "Input: documents and their fields": "reading text_field keep_fields html",

@@ -85,7 +85,7 @@ class InspectOptions:
     dataset."""
 
     def __post_init__(self) -> None:
-        """Refuses what asks for two things, or for nothing."""
+        """Refuses flags that exclude each other, and an empty search."""
         if self.stats and self.search is not None:
             raise UsageError("--stats, --search: give one of them")
         if self.search == "":

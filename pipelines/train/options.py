@@ -26,7 +26,7 @@ _PATTERN_HELP = (
     f"introduced a pattern: {', '.join(NAMES)}. Default: gpt2."
 )
 _NORMALIZER_HELP = (
-    f"What the tokenizer does to text first: {', '.join(NORMALIZERS)}, or several in their order. "
+    f"Normal form that the tokenizer gives text: {', '.join(NORMALIZERS)}, or several in order. "
     "A normalizer loses what it changes, but gives equivalent spellings the same tokens. "
     f"Default: {NO_NORMALIZER}."
 )

@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 import textwrap
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, TypeVar, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, TypeVar
 
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
@@ -68,7 +68,7 @@ class Flag(NamedTuple):
 
     Attributes:
       name: mask_rate.
-      typed: how a user types it: --mask_rate=X.
+      typed: the flag as a user types it: --mask_rate=X.
       sentences: what it does, and its default at the end.
       path: the fields that lead to it: ("settings", "mask_rate").
       group: title of the group that its dataclass is.
@@ -82,7 +82,7 @@ class Flag(NamedTuple):
 
 
 def command_name(module: str) -> str:
-    """What a user types: `python -m trainers.flax_clm`, or `textmill train flax-clm`."""
+    """The command as a user types it: `python -m trainers.flax_clm`, `textmill train flax-clm`."""
     return sys.argv[0] if sys.argv[0].startswith("textmill ") else f"python -m {module}"
 
 

@@ -1149,7 +1149,7 @@ SETS |= {
         said=["trian", "train", "validation"],
         command="inspect_shards",
     ),
-    "verify: nothing given": Case(code=2, said=["DIR"], command="verify"),
+    "verify: nothing given": Case(code=2, said=["verify DATASET"], command="verify"),
     "verify: a file": Case({"in.txt": b"x"}, ["{d}/in.txt"], 1, ["in.txt"], command="verify"),
     "export: over a file": Case(
         {"export": b"x"},

@@ -490,7 +490,7 @@ def test_from_histogram(tmp_path, text, trained):
     assert sha256(tmp_path / "again" / "histogram.parquet") == sha256(trained / "histogram.parquet")
     assert report["text"]["documents"] == 12
     assert report["fertility"] == []
-    with pytest.raises(UsageError, match="--group_field names a field of documents"):
+    with pytest.raises(UsageError, match="--group_field needs documents"):
         train(tmp_path / "again", given, "--vocab_size=300", "--group_field=lang")
     train(tmp_path / "again", given, "--vocab_size=300")  # found
     with pytest.raises(UsageError, match="there is no such file"):
