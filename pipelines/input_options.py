@@ -27,9 +27,9 @@ class InputFlags:
         tyro.conf.UseAppendAction,
         tyro.conf.arg(help=_INPUT_HELP, metavar="PATH"),
     ] = ()
-    document: Literal["line", "paragraph", "file"] = "line"
-    """The unit of a text file that becomes one document. Use file for prose, whose lines are not
-    documents of their own; paragraphs end at blank lines."""
+    document: Literal["file", "paragraph", "line"] = "file"
+    """The unit of a text file that becomes one document. Use line where each line is a document of
+    its own; paragraphs end at blank lines."""
     input_format: Annotated[str, tyro.conf.arg(metavar=_FORMATS)] = AUTO
     """Format of all input files. auto recognizes each file by its name; name a format when the
     names mislead."""

@@ -98,7 +98,12 @@ def test_inputs_tokenizers_and_outputs_of_another_user(place, tokenizer_path, mo
     text.write_text("a document\n" * 9)
     shutil.copy(tokenizer_path, tokenizer)
     mine.mkdir(mode=0o755)
-    flags = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={mine}/set"]
+    flags = [
+        "--document=line",
+        f"--input={text}",
+        f"--tokenizer={tokenizer}",
+        f"--output={mine}/set",
+    ]
     build_shards.main([*flags[:2], f"--output={place}/other"])  # nobody may not import all
     train_tokenizer.main([flags[0], f"--output={place}/another", "--vocab_size=300"])
     code, said = said_by(build_shards.main, flags, monkeypatch, capfd)
@@ -113,7 +118,7 @@ def test_inputs_tokenizers_and_outputs_of_another_user(place, tokenizer_path, mo
         assert str(refused) in said and "Permission denied" in said
     code, said = said_by(
         train_tokenizer.main,
-        [f"--input={text}", f"--output={mine}/new", "--vocab_size=300"],
+        ["--document=line", f"--input={text}", f"--output={mine}/new", "--vocab_size=300"],
         monkeypatch,
         capfd,
     )

@@ -26,7 +26,14 @@ from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.sources import CLUSTER_WORKERS, Block, Source, read_block, uneven
+from pipelines.readers.sources import (
+    CLUSTER_WORKERS,
+    Block,
+    Source,
+    describe_documents,
+    read_block,
+    uneven,
+)
 from pipelines.readers.stored import is_compressed
 from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
@@ -45,6 +52,7 @@ _PLACE_BYTES = 256 << 10
 _PLACES = 24
 _WHOLE_BYTES = 8 << 20  # inputs up to this are read whole
 _PATIENCE = 4.0  # seconds of reading, after which no new place is looked at
+_MOST_BYTES = 32 << 20  # of text, after which none is: a place of large documents may hold much
 # Measured: Beam in memory, and what a worker holds of a block (text, ids, example batches) and of a
 # shard (example batches, segments, a chunk of rows), in times of its bytes of text.
 _BEAM_BYTES = 100_000_000
@@ -178,7 +186,7 @@ def _sample(source: Source, blocks: list[Block]) -> _Sample:
     sample = _Sample()
     began = time.perf_counter()
     for place in places:
-        if sample.pieces and sample.seconds > _PATIENCE:
+        if sample.pieces and (sample.seconds > _PATIENCE or sample.taken > _MOST_BYTES):
             break
         _take(sample, place, source, wanted)
         sample.seconds = time.perf_counter() - began
@@ -394,11 +402,12 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         rows += f"; {length} tokens each, {density:.1%} filled, {schema.codec().stride} bytes"
     scratch = f" and {decimal(int(estimate.scratch_bytes))} of scratch" * (on.shuffle_by == "files")
     took = f"{_duration(estimate.seconds)} of one core of this machine"
+    documents = describe_documents(on.blocks, on.source)
     return {
         "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
         f"{number_of(len(on.blocks), 'block')}; {sample}",
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
-        "documents": about + number(estimate.documents),
+        "documents": "; ".join(filter(None, (about + number(estimate.documents), documents))),
         **describe_dropped(estimate.dropped, ("duplicates",), write),
         "tokens": f"{about}{number(estimate.tokens)} + {number(estimate.specials)} special",
         "rows": rows,

@@ -12,7 +12,7 @@ from pipelines.build.plan import Plan, Run, estimate
 from pipelines.build.summary import print_plan, print_summary
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.label_values import find_labels
-from pipelines.readers.sources import Block, has_blocks
+from pipelines.readers.sources import Block, describe_documents, has_blocks
 from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
 from pipelines.storage.store import is_url, write_file
@@ -70,7 +70,8 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
         )
     seconds = None if found else time.monotonic() - began
     info = found or set_of(options.output)
-    print_summary(info, tokenizer, _console, seconds=seconds)
+    documents = describe_documents(blocks, run.on.source)
+    print_summary(info, tokenizer, _console, documents=documents, seconds=seconds)
 
 
 def _find_finished(run: Run) -> SetInfo | None:

@@ -35,13 +35,23 @@ def print_plan(plan: Plan, console: Console) -> None:
 
 
 def print_summary(
-    info: SetInfo, tokenizer: LoadedTokenizer, console: Console, *, seconds: float | None = None
+    info: SetInfo,
+    tokenizer: LoadedTokenizer,
+    console: Console,
+    *,
+    documents: str = "",
+    seconds: float | None = None,
 ) -> None:
     """Prints what a finished dataset holds, what to know of it, and the commands that follow.
 
-    `seconds` is how long the run took; None for a dataset that was found.
+    Args:
+      info: the dataset.
+      tokenizer: its tokenizer.
+      console: where to print.
+      documents: what a document was, as `describe_documents` says it.
+      seconds: how long the run took; None for a dataset that was found.
     """
-    console.print(facts_table(_facts(info, seconds)))
+    console.print(facts_table(_facts(info, documents, seconds)))
     if info.stats.total().labels:
         console.print("", labels_table(info.stats), "")
     for warning in set_warnings(info, tokenizer):
@@ -52,7 +62,7 @@ def print_summary(
         console.print(f"train on it: python -m trainers.{trainer} --shards={directory}")
 
 
-def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
+def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, str]:
     """The lines of the summary, by their heads."""
     statistics, total = info.stats, info.stats.total()
     moved = "".join(
@@ -66,8 +76,9 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
     )
     length, splits = info.schema.row_tokens, sorted(info.schema.splits)
     holder = "documents" if info.schema.holds_documents else "rows"
+    counts = f"{statistics.documents_read:,} read, {total.documents:,} kept"
     facts = {
-        "documents": f"{statistics.documents_read:,} read, {total.documents:,} kept",
+        "documents": "; ".join(filter(None, (counts, documents))),
         **describe_dropped(info.stats.all_dropped(), ("duplicates", REFUSED)),
         "tokens": f"{total.tokens:,} {moved}= all in {holder}"
         + f", {total.trained:,} trained on" * (total.trained > 0),
@@ -85,7 +96,7 @@ def _facts(info: SetInfo, seconds: float | None) -> dict[str, str]:
 
 
 def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
-    """Line ends of Windows, paragraphs that are books, and a filter that drops much.
+    """Line ends of Windows, paragraphs that are books, empty splits, a filter that drops much.
 
     Raises:
       DataError: a file of the set cannot be read.
@@ -110,7 +121,19 @@ def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
             f"{'has' if books == 1 else 'have'} {tokens / total.tokens:.0%} of all tokens: text "
             "without blank lines is one paragraph. Give such files with --document=line or file"
         )
+    yield from _empty_splits(info)
     yield from _hungry_filter(info)
+
+
+def _empty_splits(info: SetInfo) -> Iterator[str]:
+    total = info.stats.total().documents
+    for split, share in info.schema.splits.items():
+        if share and not info.stats.split(split).rows:
+            yield (
+                f"the split {split} is empty: a hash of its text puts a document into a split, and "
+                f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; give "
+                "--document=paragraph, or the files of each split (--train_input, ...)"
+            )
 
 
 def _hungry_filter(info: SetInfo) -> Iterator[str]:

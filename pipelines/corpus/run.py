@@ -17,7 +17,7 @@ from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.report import funnel_table
 from pipelines.corpus.targets.prepare import prepare_filters
 from pipelines.host.tables import facts_table
-from pipelines.readers.sources import Block, has_blocks, plan_blocks
+from pipelines.readers.sources import Block, describe_documents, has_blocks, plan_blocks
 from pipelines.readers.stored import is_compressed
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import Console
@@ -61,6 +61,7 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     if options.dry_run:
         _console.print(facts_table(_plan(options, schema, run), title="plan (nothing was written)"))
         return
+    documents = describe_documents(blocks, run.source)
     finished = find_or_make(
         options.output,
         lambda: _find_finished(options, schema, blocks),
@@ -71,9 +72,9 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
             f"{options.output} already holds this corpus (fingerprint "
             f"{schema.fingerprint[:12]}): nothing to do"
         )
-        _print_summary(finished)
+        _print_summary(finished, documents)
     else:
-        _print_summary(read_corpus(options.output), seconds=time.monotonic() - began)
+        _print_summary(read_corpus(options.output), documents, seconds=time.monotonic() - began)
 
 
 def count_text_bytes(blocks: Iterable[Block]) -> int:
@@ -175,10 +176,11 @@ def _find_job(job: "CorpusJob", rule: Rule) -> FindJob:
 def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[str, str]:
     """The lines that --dry_run prints."""
     files = {part.path: part.size for block in run.blocks for part in block.parts}
-    rule = options.near.rule()
+    rule, documents = options.near.rule(), describe_documents(run.blocks, run.source)
     return {
         "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
         f"{number_of(len(run.blocks), 'block')}",
+        **({"documents": documents} if documents else {}),
         **(rule.facts() if rule else {}),
         "files": f"{schema.files:,} ({schema.file_format})",
         "columns": ", ".join(schema.columns),
@@ -190,14 +192,15 @@ def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[s
     }
 
 
-def _print_summary(corpus: Corpus, *, seconds: float | None = None) -> None:
-    """Prints warnings, the counts of a corpus, and the next commands."""
+def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = None) -> None:
+    """Prints warnings, the counts of a corpus, what a document was, and the next commands."""
     stats, total = corpus.stats, corpus.stats.total()
     size = sum(file.bytes for file in corpus.documents)
     # Filtered and deduplicated documents are in the table below.
     bad = {n: count for n, count in stats.dropped.items() if n not in stats.funnel.removed}
+    counts = f"{stats.documents_read:,} read, {total.documents:,} kept"
     facts = {
-        "documents": f"{stats.documents_read:,} read, {total.documents:,} kept",
+        "documents": "; ".join(filter(None, (counts, documents))),
         **describe_dropped(bad, (REFUSED,)),
         "text": f"{decimal(total.text_bytes)} in {total.words:,} words, {decimal(size)} in "
         f"{number_of(len(corpus.documents), 'file')}",

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+from rich.filesize import decimal
 
 from schemas.drops import total_counts
+from schemas.errors import DataError
 
 _BLANK = rb"[ \t\r\v\f]*"
 # Pattern that ends a document, by kind; a cut after a match never splits a document.
@@ -142,6 +144,15 @@ def too_long(path: str, offset: int, longest: int) -> Reject:
     """The reject of a document, or of its line, that is too long."""
     detail = f"longer than {longest:,} bytes: split it, or raise --max_document_bytes"
     return Reject(path, offset, "too_long", detail)
+
+
+def too_large(path: str, size: int, longest: int) -> DataError:
+    """A text file of `size` stored bytes that cannot be one document."""
+    return DataError(
+        f"{path} ({decimal(size)}) is too large to be one document (--document=file), which has at "
+        f"most {longest:,} bytes: give --document=line to make each line a document, or "
+        "--document=paragraph, or raise --max_document_bytes"
+    )
 
 
 @dataclass(frozen=True)

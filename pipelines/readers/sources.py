@@ -17,11 +17,13 @@ from rich.filesize import decimal
 
 from pipelines.readers.corpus_files import find_corpus, refuse_changed
 from pipelines.readers.documents import (
+    BOM,
     MAX_DOCUMENT_BYTES,
     TEXT_ROLES,
     Documents,
     Role,
     join_documents,
+    too_large,
 )
 from pipelines.readers.files import (
     HUGGING_FACE,
@@ -50,7 +52,12 @@ from schemas.errors import DataError, UsageError
 from schemas.metadata import Inputs
 
 BLOCK_BYTES = 16 << 20
-DOCUMENTS = ("line", "paragraph", "file")
+# What --document makes of a text file.
+DOCUMENTS = {
+    "file": "each text file is one document",
+    "paragraph": "each paragraph of a text file is one document",
+    "line": "each line of a text file is one document",
+}
 AUTO = "auto"
 _MOST_DOCUMENT_BYTES = (1 << 31) - (1 << 25)  # Arrow's parsers count in 32 bits
 _AT_ONCE = 32  # files opened at once for planning
@@ -68,8 +75,8 @@ class Source:
     Attributes:
       patterns: files, directories, corpora, globs (`**` matches folders), `@list.txt` with such, or
         `hf:PATH_OR_NAME[:config][:split]`; local or in an object store.
-      document: unit of a text file that becomes a document: line, paragraph (separated by blank
-        lines) or file. With labels it is the file, and the name of its folder is the label.
+      document: unit of a text file that becomes a document: file, paragraph (separated by blank
+        lines) or line. With labels it is the file, and the name of its folder is the label.
       roles: fields to read; the first is a string, which no document lacks.
       input_format: format of all files; auto to decide by their names.
       max_document_bytes: maximum bytes of a document, or of its line; longer ones are rejected.
@@ -79,7 +86,7 @@ class Source:
     """
 
     patterns: tuple[str, ...]
-    document: str = "line"
+    document: str = "file"
     roles: tuple[Role, ...] = TEXT_ROLES
     input_format: str = AUTO
     max_document_bytes: int = MAX_DOCUMENT_BYTES
@@ -251,13 +258,25 @@ def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None
             return row.module.plan(raw, part, source, split.classes if split else None)
     row.module.check_roles(source.roles, part.path)
     one_document = row.name == "text" and source.text_document == "file"
-    if row.cuts == "nowhere" or is_compressed(part.path) or one_document:
+    if row.cuts == "nowhere" or is_compressed(part.path):
+        return [part]
+    if one_document:
+        if not source.has_labels and part.size > source.max_document_bytes + len(BOM):
+            raise too_large(part.path, part.size, source.max_document_bytes)
         return [part]
     step = source.block_bytes
     return (
         replace(part, start=start, stop=min(start + step, part.size))
         for start in range(0, part.size, step)
     )
+
+
+def describe_documents(blocks: Iterable[Block], source: Source) -> str:
+    """What is a document in the text files among the inputs, in words; "" if there are none."""
+    if not any(part.format == "text" for block in blocks for part in block.parts):
+        return ""
+    how = "its folder is the label" if source.has_labels else f"--document={source.document}"
+    return f"{DOCUMENTS[source.text_document]} ({how})"
 
 
 def read_block(block: Block, source: Source) -> Iterator[Documents]:

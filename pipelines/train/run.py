@@ -18,7 +18,7 @@ from pipelines.encoding.splitting.automaton import UnsupportedPattern, compile_p
 from pipelines.encoding.splitting.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
 from pipelines.host.arrow import pc
-from pipelines.readers.sources import Block, hash_inputs, plan_blocks
+from pipelines.readers.sources import Block, describe_documents, hash_inputs, plan_blocks
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
@@ -57,6 +57,7 @@ from pipelines.train.word_counter import fault_of
 from pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
+from schemas.commands.terminal import number_of
 from schemas.drops import REFUSED, describe_dropped
 from schemas.errors import UsageError
 from schemas.typed_json import from_json, to_json
@@ -90,7 +91,8 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
 
     if finished := find_or_make(options.output, lambda: _find_finished(options, blocks), train):
         _say(f"{options.output} holds this very tokenizer already: nothing to do")
-    _print_summary(options, finished or reports[0], time.monotonic() - began)
+    documents = describe_documents(blocks, options.source()) if blocks else ""
+    _print_summary(options, finished or reports[0], documents, time.monotonic() - began)
 
 
 def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:
@@ -294,10 +296,13 @@ def _merge(options: TokenizerOptions, words: Histogram) -> Trained:
         return training.result()
 
 
-def _print_summary(options: TokenizerOptions, report: Report, seconds: float) -> None:
+def _print_summary(
+    options: TokenizerOptions, report: Report, documents: str, seconds: float
+) -> None:
     text = report.text
+    counts = f"{number_of(text.documents, 'document')}, {text.bytes / 1e6:,.1f} MB"
     rows = {
-        "text": f"{text.documents:,} documents, {text.bytes / 1e6:,.1f} MB",
+        "text": "; ".join(filter(None, (counts, documents))),
         **describe_dropped(text.refused, (REFUSED,)),
         "words": f"{report.words:,}, {report.distinct_words:,} distinct",
         "vocabulary": f"{report.vocab_size:,} tokens, {report.merges:,} merges",

@@ -67,7 +67,7 @@ class Maker:
     def batches(self, path: Path) -> dict[int, list[bytes]]:
         """The first half: a file of a document a line, read, tokenized and routed."""
         (source,) = self._options.sources().values()
-        source = type(source)((str(path),), roles=source.roles)
+        source = type(source)((str(path),), "line", roles=source.roles)
         by_route: dict[int, list[bytes]] = defaultdict(list)
         for block in plan_blocks(source):
             held = Outbox("runner", "")

@@ -48,7 +48,12 @@ def measure(options: Bench) -> Iterator[Record]:
     with tempfile.TemporaryDirectory() as folder:
         text, tokenizer = Path(folder, "text.txt"), write_tokenizer(Path(folder, "tokenizer.json"))
         size = write_corpus(text, options.megabytes)
-        flags = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={folder}/set"]
+        flags = [
+            f"--input={text}",
+            "--document=line",
+            f"--tokenizer={tokenizer}",
+            f"--output={folder}/set",
+        ]
         seconds_of("pipelines.build_shards", *flags)
 
         def inside() -> Seconds:

@@ -45,7 +45,12 @@ def measure(options: Bench) -> Iterator[Record]:
 
         def peak(megabytes: float) -> float:
             write_corpus(text, megabytes)
-            flags = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={scratch / 'set'}"]
+            flags = [
+                f"--input={text}",
+                "--document=line",
+                f"--tokenizer={tokenizer}",
+                f"--output={scratch / 'set'}",
+            ]
             flags += [*options.flags.split(), "--overwrite"]
             return peak_memory([sys.executable, "-m", "pipelines.build_shards", *flags])
 

@@ -71,6 +71,7 @@ def _make(options: Bench, scratch: Path) -> dict[str, str]:
     build_shards.main(
         [
             f"--input={text}",
+            "--document=line",
             f"--tokenizer={write_tokenizer(scratch / 'tokenizer.json')}",
             f"--output={made['set']}",
             "--file_format=both",

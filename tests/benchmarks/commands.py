@@ -23,13 +23,15 @@ def build_set(
 def build_command(output: Path, text: Path, tokenizer: Path, *flags: str) -> list[str]:
     """build_shards on one input, into a directory that is removed first."""
     shutil.rmtree(output, ignore_errors=True)
-    given = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={output}"]
+    given = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={output}", "--document=line"]
     return [sys.executable, "-m", "pipelines.build_shards", *given, *flags]
 
 
 def train(output: Path, *flags: str) -> Seconds:
     """train_tokenizer, again even if it is there."""
-    return seconds_of("pipelines.train_tokenizer", *flags, f"--output={output}", "--overwrite")
+    return seconds_of(
+        "pipelines.train_tokenizer", *flags, f"--output={output}", "--document=line", "--overwrite"
+    )
 
 
 def workers(text: Path) -> str:

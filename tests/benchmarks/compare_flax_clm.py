@@ -73,6 +73,7 @@ def make_shards(options: Comparison) -> None:
         [
             f"--input={files['train']}",
             "--input_format=text",
+            "--document=line",
             f"--vocab_size={options.vocab_size}",
             f"--output={tokenizer}",
         ]
@@ -84,6 +85,7 @@ def make_shards(options: Comparison) -> None:
             f"--validation_input={files['valid']}",
             f"--test_input={files['test']}",
             "--input_format=text",
+            "--document=line",
             f"--tokenizer={tokenizer}",
             "--bos",
             "--max_length=128",

@@ -61,6 +61,7 @@ def main(options: Options) -> None:
     run(
         "pipelines.train_tokenizer",
         f"--input={folder / 'contexts.txt'}",
+        "--document=line",
         f"--vocab_size={options.vocab_size}",
         f"--output={paths['tokenizer']}",
     )

@@ -116,9 +116,14 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="textmill-flink-") as made:
         folder = Path(made)
         size = write_corpus(folder / "text.txt", options.megabytes)
-        count = ["pipelines.train_tokenizer", f"--input={folder / 'text.txt'}"]
+        count = ["pipelines.train_tokenizer", f"--input={folder / 'text.txt'}", "--document=line"]
         count += ["--vocab_size=16000"]
-        build = ["pipelines.build_shards", "--task=mlm", f"--input={folder / 'text.txt'}"]
+        build = [
+            "pipelines.build_shards",
+            "--task=mlm",
+            f"--input={folder / 'text.txt'}",
+            "--document=line",
+        ]
         build += [f"--tokenizer={folder / 'local_0'}", f"--num_shards={options.num_shards}"]
         build += ["--max_length=128"]
 

@@ -67,7 +67,13 @@ def main() -> None:
 def _measure(path: Path, output: Path, flags: tuple[str, ...]) -> tuple[float, float, float]:
     """Seconds, seconds of processors and the peak of memory of one run."""
     began = time.monotonic()
-    flags = (f"--input={path}", f"--output={output}", "--near_duplicates=jaccard:0.8", *flags)
+    flags = (
+        f"--input={path}",
+        "--document=line",
+        f"--output={output}",
+        "--near_duplicates=jaccard:0.8",
+        *flags,
+    )
     line = [sys.executable, "-m", "pipelines.build_corpus", *flags]
     run = subprocess.Popen(line, cwd=ROOT, stdout=sys.stderr)
     _, code, used = os.wait4(run.pid, 0)

@@ -153,7 +153,14 @@ class Work:
         elif name in SETS:
             inputs = self.folder / ("chats" if name == "chat" else "text")
             given = [f"--tokenizer={tokenizer}", "--num_shards=8", *SETS[name]]
-        return [*line, f"--input={inputs}", "--filter=slow_filter:slowly", *given, *flags]
+        return [
+            *line,
+            f"--input={inputs}",
+            "--document=line",
+            "--filter=slow_filter:slowly",
+            *given,
+            *flags,
+        ]
 
     def start(self, name: str, output: Path, flags: Sequence[str], log: Path) -> subprocess.Popen:
         """A run of its own, whose words go to a file."""

@@ -111,7 +111,7 @@ def _run(
     first: str,
 ) -> None:
     own = {  # one tokenizer for all sets: they note where it lay
-        "train_tokenizer": [f"--vocab_size={options.vocab_size}"],
+        "train_tokenizer": ["--document=line", f"--vocab_size={options.vocab_size}"],
         "build_corpus": ["--document=paragraph", *options.corpus.split()],
         "build_shards": [f"--tokenizer={first}/bpe", "--num_shards=4", *options.build.split()],
     }[command]

@@ -84,7 +84,7 @@ def _file_texts(path: str, fields: tuple[str, ...]) -> Texts:
 
 
 def _plan(path: str, field: str, kind: str) -> tuple[list[Block], Source]:
-    source = Source((path,), roles=(Role("decontaminate", kind, field, optional=True),))
+    source = Source((path,), "line", roles=(Role("decontaminate", kind, field, optional=True),))
     return plan_blocks(source), source
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from pipelines.readers.documents import Documents, Role, text_documents
+from pipelines.readers.documents import Documents, Role, text_documents, too_large
 from pipelines.readers.formats.text_runs import ENDS, read_runs
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part
@@ -27,7 +27,11 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
-    """The documents that start in a part."""
+    """The documents that start in a part.
+
+    Raises:
+      DataError: the file is to be one document, and is too large for one.
+    """
     kind, label = source.text_document, folder_label(part.path)
     roles, longest = source.roles, source.max_document_bytes
     for run in read_runs(raw, part, source, ENDS[kind]()):
@@ -37,6 +41,8 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
             documents = text_documents(
                 run.data, kind, part.path, run.offset, roles=roles, label=label, longest=longest
             )
+        if kind == "file" and not source.has_labels and "too_long" in documents.dropped:
+            raise too_large(part.path, part.size, longest)
         yield run.account(documents)
 
 

@@ -152,7 +152,8 @@ TEXT = {
     "a file beyond the limit": Case(
         {"in1.txt": b"x" * 51, **{f"in2{i}.txt": t.encode() for i, t in enumerate(GOOD)}},
         flags=["--max_document_bytes=50", "--document=file"],
-        refused={"too_long": 1},
+        code=1,
+        said=["in1.txt (51 bytes) is too large to be one document", "--document=line"],
     ),
 }
 JSON = {
@@ -1364,6 +1365,8 @@ def command_line(case: Case, directory: Path, tokenizer_path: str) -> list[str]:
         usual = {"vocab_size": "300", "output": f"{directory}/out"}
     if usual and not given & {"--input", "--train_input", "--from_histogram"}:
         usual["input"] = f"{directory}/in*"
+    if usual:
+        usual["document"] = "line"
     if "--train_input" in given:
         del usual["splits"]
     flags += [f"--{name}={value}" for name, value in usual.items() if f"--{name}" not in given]
@@ -1465,6 +1468,7 @@ def test_a_gigabyte_takes_at_most_512_mb_more_than_the_usual(tmp_path, tokenizer
             f"--input={tmp_path}/{name}",
             output,
             f"--tokenizer={tokenizer_path}",
+            "--document=line",
             "--runner=FnApiRunner",
         ]
         build_shards.main([*flags, "--no_static_masking", "--num_shards=1", "--splits=train:1"])

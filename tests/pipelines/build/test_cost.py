@@ -204,7 +204,12 @@ def flags_of(name: str, count: int, topics: list[str], tokenizer: str, folder: P
     path = folder / str(count) / CASES[name].name
     path.parent.mkdir()
     path.write_text(CASES[name].write(texts(topics, count)))
-    places = [f"--input={path}", f"--tokenizer={tokenizer}", f"--output={path.parent / 'set'}"]
+    places = [
+        "--document=line",
+        f"--input={path}",
+        f"--tokenizer={tokenizer}",
+        f"--output={path.parent / 'set'}",
+    ]
     return [*places, *SHARDS, *CASES[name].flags]
 
 

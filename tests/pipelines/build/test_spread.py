@@ -23,7 +23,7 @@ def test_a_file_of_2_gib_is_128_blocks(tmp_path, name):
     path = tmp_path / name
     path.touch()
     os.truncate(path, 2 * GIB)  # a hole: takes no place
-    blocks = plan_blocks(Source((str(path),)))
+    blocks = plan_blocks(Source((str(path),), "line"))
     assert [block.bytes for block in blocks] == [16 << 20] * 128
     assert [part.start for block in blocks for part in block.parts] == [
         number * (16 << 20) for number in range(128)

@@ -11,7 +11,13 @@ def warnings_of(capsys, tokenizer_path, tmp_path, content: str, *flags: str) -> 
     path = tmp_path / "text.txt"
     path.write_bytes(content.encode())
     main(
-        ["--task=clm", f"--tokenizer={tokenizer_path}", "--max_length=32", f"--input={path}"]
+        [
+            "--task=clm",
+            "--document=line",
+            f"--tokenizer={tokenizer_path}",
+            "--max_length=32",
+            f"--input={path}",
+        ]
         + [f"--output={tmp_path / 'set'}", "--splits=train:1", "--num_shards=train:1", *flags]
     )
     shown = " ".join(capsys.readouterr().out.split())
@@ -36,6 +42,34 @@ def test_a_book_that_is_one_paragraph(capsys, tokenizer_path, tmp_path):
     [warning] = warnings_of(capsys, tokenizer_path, tmp_path, text, "--document=paragraph")
     assert warning.startswith("1 document of 32,768 tokens and more has ")
     assert "--document=line or file" in warning
+
+
+def test_one_file_leaves_a_split_empty(capsys, tokenizer_path, tmp_path):
+    flags = ("--document=file", "--splits=train:0.98,validation:0.02", "--num_shards=1")
+    [warning] = warnings_of(capsys, tokenizer_path, tmp_path, "One.\nTwo.\nOne.\n", *flags)
+    assert (
+        warning.startswith("the split validation is empty: ") and "1 document was kept" in warning
+    )
+
+
+def test_plan_and_summary_report_what_a_document_was(capsys, tokenizer_path, tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n* * *\n")
+    flags = [f"--input={tmp_path}/*.txt", f"--tokenizer={tokenizer_path}"]
+    flags += [f"--output={tmp_path / 'set'}", "--splits=train:1"]
+    note = "each text file is one document (--document=file)"
+    main([*flags, "--dry_run"])
+    assert f"documents │ 2; {note}" in words_of(capsys)
+    main(flags)
+    assert f"documents │ 2 read, 2 kept; {note}" in words_of(capsys)
+    main([*flags, "--document=line", "--overwrite"])
+    said = words_of(capsys)
+    assert "4 read, 3 kept; each line of a text file is one document (--document=line)" in said
+
+
+def words_of(capsys) -> str:
+    """What was printed, without the frame and line breaks of a table."""
+    return " ".join(capsys.readouterr().out.replace("│\n│            │", "").split())
 
 
 def few_words(document):

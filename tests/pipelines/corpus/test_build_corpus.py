@@ -18,7 +18,7 @@ from tests.tools.places import ROOT
 
 
 def build(source, output, *flags):
-    main([f"--input={source}", f"--output={output}", *flags])
+    main([f"--input={source}", f"--output={output}", "--document=line", *flags])
     return read_corpus(str(output))
 
 

@@ -45,7 +45,7 @@ def sets(topics, tokenizer_path, tmp_path_factory):
     (folder / "in.txt").write_text("\n".join(" ".join(text.split()) for text in texts))
     for name in (*DOCUMENT_FORMATS, "all"):
         formats = ",".join(DOCUMENT_FORMATS) if name == "all" else name
-        flags = [f"--input={folder / 'in.txt'}", f"--tokenizer={tokenizer_path}"]
+        flags = [f"--input={folder / 'in.txt'}", "--document=line", f"--tokenizer={tokenizer_path}"]
         flags += [f"--output={folder / name}", f"--file_format={formats}", "--max_length=50"]
         main(["--task=tokens", "--num_shards=2", *flags])
     return folder

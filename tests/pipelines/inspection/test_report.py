@@ -134,6 +134,7 @@ def hostile(folder) -> Path:
     main(
         [
             f"--input={folder}/hostile.txt",
+            "--document=line",
             *flags,
             "--splits=train:1",
             "--max_length=384",

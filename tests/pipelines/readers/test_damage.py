@@ -76,7 +76,7 @@ def members(form, pack):
 
 def read(path):
     """The documents and the number of those that were rejected, or the error's kind."""
-    source = Source((str(path),))
+    source = Source((str(path),), "line")
     try:
         docs = [docs for block in plan_blocks(source) for docs in read_block(block, source)]
     except (DataError, UsageError) as error:
@@ -127,7 +127,7 @@ def test_damage_in_the_middle_of_a_later_member_is_an_error(tmp_path, pack, size
     lines = [b"".join(b"%d %d\n" % (n, i * i) for i in range(size)) for n in range(5)]
     parts = [PACK[pack](line) for line in lines]
     path = tmp_path / f"x.txt{pack}"
-    source = Source((str(path),))
+    source = Source((str(path),), "line")
     for which in range(1, 5):
         begin = sum(map(len, parts[:which]))
         for at in (begin, begin + 2, begin + 9, begin + len(parts[which]) // 2):

@@ -240,7 +240,7 @@ def test_what_is_not_of_the_format_is_said_by_name(tmp_path, name):
 def test_a_format_can_be_forced(tmp_path):
     path = tmp_path / "table.txt"
     path.write_text("text\na\n")
-    assert rows_of(read_all(str(path))) == [{"text": "text"}, {"text": "a"}]
+    assert rows_of(read_all(str(path), document="line")) == [{"text": "text"}, {"text": "a"}]
     assert rows_of(read_all(str(path), input_format="csv")) == [{"text": "a"}]
     with pytest.raises(UsageError, match="--input_format=xml: give one of auto"):
         Source((str(path),), input_format="xml")  # pyright: ignore

@@ -189,7 +189,7 @@ def test_a_store_is_read_as_a_disk_is():
             "/b/in/x.py": b"no",
         }
     )
-    source = Source(("memory://b/in/",), block_bytes=20)
+    source = Source(("memory://b/in/",), "line", block_bytes=20)
     texts = [row["text"] for row in rows_of(source)]
     assert texts == ["a", "b", *"c text".split() * 8, "c", "d", "e"]
     assert len(hash_inputs(plan_blocks(source)).files) == 3

@@ -4,16 +4,19 @@ import bz2
 import csv
 import gzip
 import lzma
+from dataclasses import replace
 
 import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.readers.documents import TEXT_ROLES, Role
 from pipelines.readers.formats import text_runs
 from pipelines.readers.sources import (
     Part,
     Source,
+    describe_documents,
     file_digests,
     hash_inputs,
     plan_blocks,
@@ -36,7 +39,7 @@ def files_of(source):
 
 
 def read_all(path, **settings):
-    source = Source((str(path),), **settings)
+    source = Source((str(path),), **{"document": "line", **settings})
     return [docs for block in plan_blocks(source) for docs in read_block(block, source)]
 
 
@@ -122,7 +125,7 @@ def test_a_blank_line_without_an_end_is_an_error(tmp_path, monkeypatch, name):
 def test_small_files_share_blocks_and_large_ones_are_cut(tmp_path):
     for name, size in {"a.txt": 3, "b.txt": 4, "c.txt": 25, "empty.txt": 0}.items():
         (tmp_path / name).write_bytes(b"x" * size)
-    blocks = plan_blocks(Source((str(tmp_path / "*.txt"),), block_bytes=10))
+    blocks = plan_blocks(Source((str(tmp_path / "*.txt"),), "line", block_bytes=10))
     cuts = [[(p.path[-5:], p.start, p.stop) for p in block.parts] for block in blocks]
     assert cuts == [
         [("a.txt", 0, 3), ("b.txt", 0, 4)],
@@ -154,6 +157,29 @@ def test_a_file_named_twice_is_read_once(tmp_path):
     assert len(files_of(source)) == 1
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_text_file_is_one_document_unless_it_is_too_large(tmp_path, name):
+    path, text = tmp_path / name, "One.\n\n* * *\nTwo.\n"
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    source = Source((str(path),))
+    [block] = plan_blocks(source)
+    [documents] = read_block(block, source)
+    assert documents.text.to_pylist() == [text]
+    assert describe_documents([block], source) == (
+        "each text file is one document (--document=file)"
+    )
+    size = path.stat().st_size
+    words = rf"{name} \({size} bytes\) is too large to be one document .*: give --document=line"
+    with pytest.raises(DataError, match=words):
+        texts(path, document="file", max_document_bytes=len(text) - 4)
+    labelled = replace(source, roles=(*TEXT_ROLES, Role("label", "label", "label")))
+    assert describe_documents([block], labelled) == (
+        "each text file is one document (its folder is the label)"
+    )
+    [documents] = read_block(block, replace(labelled, max_document_bytes=9))
+    assert [reject.reason for reject in documents.rejects] == ["too_long"]
+
+
 def test_what_cannot_be_read_is_refused_in_words(tmp_path):
     with pytest.raises(DataError, match=r"no file matches --input=.*nothing"):
         files_of(Source((str(tmp_path / "nothing*"),)))
@@ -182,7 +208,7 @@ def test_the_digest_of_a_run_is_that_of_the_files(tmp_path):
 def test_a_file_that_shrinks_during_the_run_is_noticed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"line\n" * 100)
-    source = Source((str(path),), block_bytes=100)
+    source = Source((str(path),), "line", block_bytes=100)
     blocks = plan_blocks(source)
     path.write_bytes(b"line\n")
     with pytest.raises(DataError, match="had 500 bytes when the run began and has 5 now"):
@@ -201,7 +227,7 @@ def test_no_cut_into_blocks_shows_in_what_is_too_long(tmp_path, parts, block_byt
     packed.write_bytes(gzip.compress(text.encode()))
     plain.write_bytes(text.encode())
     limits = {"block_bytes": block_bytes, "max_document_bytes": longest}
-    whole = {"line": text.split("\n"), "paragraph": paragraphs(text), "file": [text]}
+    whole = {"line": text.split("\n"), "paragraph": paragraphs(text)}
     for document, expected in whole.items():
         expected = [found for found in expected if found]
         small = [found for found in expected if len(found.encode()) <= longest]

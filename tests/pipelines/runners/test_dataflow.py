@@ -196,7 +196,12 @@ def test_files_do_not_swell_the_job(gs_store, tokenizer_path, tmp_path):
         made = count
         for name in gs_store.names():
             gs_store.delete(name)
-        flags = [f"--input={folder}", f"--tokenizer={tokenizer_path}", "--num_shards=16"]
+        flags = [
+            "--document=line",
+            f"--input={folder}",
+            f"--tokenizer={tokenizer_path}",
+            "--num_shards=16",
+        ]
         job = staged(gs_store, build_shards.main, *flags)
         steps = len(job.proto.components.transforms)
         sizes[count] = steps, job.proto.ByteSize(), len(job.json)

@@ -43,6 +43,7 @@ def remote(gs_store, topics):
         *DATAFLOW,
         f"--temp_location={gs_store.url('tmp')}",
         f"--input={gs_store.url('in/*.txt')}",
+        "--document=line",
         f"--output={gs_store.url('out')}",
     ]
 
@@ -217,7 +218,7 @@ def test_keys_that_are_too_large(tokenizer_path, topics, capsys, tmp_path):
     for number in range(1, 211):
         (folder / f"{number}.txt").hardlink_to(folder / "0.txt")
     flags = ["--runner=PortableRunner", "--environment_type=EXTERNAL"]
-    flags += ["--environment_config=localhost:50000", f"--input={folder}"]
+    flags += ["--environment_config=localhost:50000", f"--input={folder}", "--document=line"]
     flags += [f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out", "--num_shards=1"]
     job_server = grpc.server(ThreadPoolExecutor(1))
     flags.append(f"--job_endpoint=127.0.0.1:{job_server.add_insecure_port('127.0.0.1:0')}")

@@ -143,7 +143,7 @@ def test_formats_that_cannot_be(corpus, tokenizer_path, tmp_path, flags, told):
 
 def test_shards_without_documents_are_files(tokenizer_path, tmp_path):
     (tmp_path / "few.txt").write_text("one\ntwo\nthree\n")
-    flags = [f"--file_format={ALL}", "--num_shards=train:9,validation:1"]
+    flags = ["--document=line", f"--file_format={ALL}", "--num_shards=train:9,validation:1"]
     info = build(tmp_path / "few.txt", tokenizer_path, tmp_path / "set", *flags)
     for name in DOCUMENT_FORMATS:
         assert sum(map(len, documents(info, name))) == 3
@@ -156,7 +156,7 @@ def test_given_splits_keep_their_documents(tokenizer_path, tmp_path):
         (tmp_path / f"{split}.txt").write_text(text)
     given = [f"--{split}_input={tmp_path / split}.txt" for split in texts]
     output = f"--output={tmp_path / 'set'}"
-    flags = [f"--tokenizer={tokenizer_path}", output, "--file_format=megatron"]
+    flags = [f"--tokenizer={tokenizer_path}", output, "--document=line", "--file_format=megatron"]
     main(["--task=tokens", *given, *flags])
     info = read_set(str(tmp_path / "set"))
     assert {split: counts.rows for split, counts in info.stats.splits().items()} == {

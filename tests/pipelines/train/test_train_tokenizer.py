@@ -59,8 +59,9 @@ TEXT = (
 
 
 def train(output: Path, *flags: str) -> dict:
-    """Runs the command in this process; returns the report."""
-    train_tokenizer.main([f"--output={output}", IN_PROCESS, *flags])
+    """Runs the command in this process, a document a line; returns the report."""
+    usual = [] if flags[0].startswith("--config=") else ["--document=line"]
+    train_tokenizer.main([f"--output={output}", IN_PROCESS, *usual, *flags])
     return json.loads((output / "report.json").read_text())
 
 
@@ -319,7 +320,8 @@ def test_any_layout_block_size_and_runner_gives_the_same_bytes(tmp_path, monkeyp
     ]:
         output = tmp_path / name
         inputs = [f"--input={tmp_path}/{pattern}" for pattern in patterns]
-        train_tokenizer.main([f"--output={output}", "--vocab_size=400", *runner, *inputs])
+        flags = ["--vocab_size=400", "--document=line", *runner, *inputs]
+        train_tokenizer.main([f"--output={output}", *flags])
         named = {"report.json", "config.yaml"}  # these name the inputs
         found = [sha256(output / file) for file in FILES if file not in named]
         assert expected is None or found == expected
@@ -931,7 +933,7 @@ def test_what_travels_between_workers(tmp_path):
     words = np.random.default_rng(0).integers(0, 5000, (20_000, 12))
     path = tmp_path / "text.txt"
     path.write_text("".join(" ".join(f"w{word}" for word in row) + "\n" for row in words))
-    source = Source((str(path),), block_bytes=1 << 16)
+    source = Source((str(path),), "line", block_bytes=1 << 16)
     blocks = plan_blocks(source)
     assert len(blocks) > 20
     run, at = BlockRun("count", source, blocks, []), str(tmp_path)

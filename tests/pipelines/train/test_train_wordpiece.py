@@ -25,7 +25,9 @@ LINES = [
 
 def train(output: Path, *flags: str) -> dict:
     """Runs the command in this process; returns the report."""
-    train_tokenizer.main([f"--output={output}", IN_PROCESS, "--model=wordpiece", *flags])
+    train_tokenizer.main(
+        [f"--output={output}", IN_PROCESS, "--model=wordpiece", "--document=line", *flags]
+    )
     return json.loads((output / "report.json").read_text())
 
 
@@ -114,7 +116,9 @@ def test_one_histogram_gives_an_uncased_and_a_cased_vocabulary(tmp_path, text):
     two, three = (config_of(tmp_path / name) for name in ("two", "three"))
     assert two == three
     assert two["normalizer"]["lowercase"] is False and "Café" in two["model"]["vocab"]
-    train_tokenizer.main([f"--input={text}", f"--output={tmp_path}/gpt2", "--vocab_size=300"])
+    train_tokenizer.main(
+        ["--document=line", f"--input={text}", f"--output={tmp_path}/gpt2", "--vocab_size=300"]
+    )
     other = f"--from_histogram={tmp_path}/gpt2/histogram.parquet"
     with pytest.raises(UsageError, match="was counted with --pattern=gpt2, and this command wants"):
         train(tmp_path / "four", other, *flags)
@@ -170,7 +174,7 @@ def test_shards_with_whole_words_masked(tmp_path, text):
     text.write_text("".join(f"{line} {n}\n" for n in range(60) for line in LINES[:3]), "utf-8")
     flags = [f"--tokenizer={tmp_path}/tokenizer", f"--output={tmp_path}/shards", IN_PROCESS]
     flags += ["--task=mlm", "--mask_unit=word", "--max_length=32", "--splits=train:1"]
-    build_shards.main([f"--input={text}", *flags])
+    build_shards.main(["--document=line", f"--input={text}", *flags])
     tokens = {i: token for token, i in config_of(tmp_path / "tokenizer")["model"]["vocab"].items()}
     shards = ShardSet(str(tmp_path / "shards"))
     batch = shards.read("train", np.arange(shards.rows("train")))

@@ -81,8 +81,20 @@ def test_masked_copies_that_no_memory_holds_are_refused(copies):
         Mlm(mask_copies=copies)
 
 
-BUILD = ["pipelines.build_shards", "--input={d}/in.txt", "--tokenizer={t}", "--output={d}/out"]
-TRAIN = ["pipelines.train_tokenizer", "--input={d}/in.txt", "--vocab_size=300", "--output={d}/out"]
+BUILD = [
+    "pipelines.build_shards",
+    "--input={d}/in.txt",
+    "--document=line",
+    "--tokenizer={t}",
+    "--output={d}/out",
+]
+TRAIN = [
+    "pipelines.train_tokenizer",
+    "--input={d}/in.txt",
+    "--document=line",
+    "--vocab_size=300",
+    "--output={d}/out",
+]
 THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
 
 

@@ -143,7 +143,11 @@ def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatc
     monkeypatch.setenv("COLUMNS", "1000")  # so that no path is cut into lines
     (tmp_path / EVIL).mkdir()
     (tmp_path / EVIL / "in.txt").write_text("a document\nanother\n" * 9)
-    flags = [f"--input={tmp_path}/{EVIL}/in.txt", f"--output={tmp_path}/{EVIL}/set"]
+    flags = [
+        "--document=line",
+        f"--input={tmp_path}/{EVIL}/in.txt",
+        f"--output={tmp_path}/{EVIL}/set",
+    ]
     flags += [f"--tokenizer={tokenizer_path}"]
     said = run(build_shards.main, [*flags, "--dry_run"], monkeypatch, capfd)
     said += run(build_shards.main, flags, monkeypatch, capfd)
