@@ -9,7 +9,8 @@ _README = _ROOT / "README.md"
 
 # A Beam worker never installs JAX, and a trainer's host never installs Beam. The exact versions
 # that were tested together are in requirements.lock: `pip install -c requirements.lock -e .[all]`.
-_SHARED = ["filelock>=3.16", "pyyaml>=6", "tyro>=1.0,<2"]
+# tokenizers brings huggingface_hub, too, and decides how new it may be.
+_SHARED = ["filelock>=3.16", "huggingface-hub>=1.0", "pyyaml>=6", "tyro>=1.0,<2"]
 _PIPELINES = [
     *_SHARED,
     "apache-beam>=2.77,<2.78",  # its worker threads and displays are reached into: see launch.py

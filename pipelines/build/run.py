@@ -47,6 +47,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     options = complete(options, blocks, _console.print)
     tokenizer = load_tokenizer(options.tokenizer)
+    options = replace(options, tokenizer=tokenizer.recorded)  # with the commit of a Hub's name
     beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
     run = Run.of(options, tokenizer, blocks, beam_arguments, how)
     if options.run.dry_run:

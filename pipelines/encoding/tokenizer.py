@@ -32,6 +32,7 @@ from pipelines.encoding.tokenizer_files import (
 )
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
+from schemas.hub import find_on_hub
 from schemas.typed_json import pause_collector
 from schemas.untrusted.tokenizer_bounds import resolve_ids
 
@@ -56,9 +57,11 @@ class LoadedTokenizer:
       suffix_ids: what goes after it: (2,) for RoBERTa.
       golden: fixed strings and their ids, without prefix and suffix.
       chat_templates: that lay beside its file, by name, for who builds a set; none in workers.
+      recorded: the path it was loaded from, or NAME@COMMIT of the Hub; "" in workers.
     """
 
     chat_templates: Mapping[str, str] = MappingProxyType({})
+    recorded: str = ""
 
     @pause_collector()
     def __init__(
@@ -282,17 +285,19 @@ def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
     """Loads a tokenizer.json, or a directory that holds one, or vocab.json + merges.txt.
 
     Args:
-      path: what the user gave as --tokenizer.
+      path: what the user gave as --tokenizer; a name on the Hugging Face Hub, too.
 
     Raises:
       UsageError: nothing there that could be read.
       DataError: what is there is broken, or cannot be used.
     """
-    files = read_tokenizer_files(os.fspath(path))
+    found = find_on_hub(os.fspath(path), flag="tokenizer")
+    files = read_tokenizer_files(found.path)
     tokenizer = LoadedTokenizer(
         files.tokenizer, files.named, config=files.config, place=files.place
     )
     tokenizer.chat_templates = files.chat_templates
+    tokenizer.recorded = found.recorded
     return tokenizer
 
 

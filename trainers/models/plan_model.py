@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, get_args, get_type_hints
 
 from schemas.errors import UsageError
+from schemas.hub import find_on_hub
 from schemas.metadata import Schema
 from trainers.flags.run_flags import ModelFlags, RunFlags
 from trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weights
@@ -58,7 +59,8 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
         config.check_fits(schema, where=f"--max_positions={config.max_positions}", shards=shards)
         return PlannedModel(config, None, None)
     where = f"--init_from={init_from}"
-    content, tensors = read_directory(init_from, model_types=families_of(asked))
+    directory = find_on_hub(init_from, flag="init_from").path
+    content, tensors = read_directory(directory, model_types=families_of(asked))
     config = ModelConfig.from_json(content, classes=classes, where=where)
     norm = "pre" if config.norm_first else "post"
     _must_agree("norm", getattr(asked, "norm", None), norm, where)

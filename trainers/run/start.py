@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
+from schemas.hub import find_on_hub
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import absolute_shards
 from trainers.flags.command_line import command, flag_values, parse_flags
@@ -57,7 +58,8 @@ def train(flags: RunFlags, trainer: Trainer) -> None:
     flags.task.check_rows(schema, flags.data.shards)
     model = plan_model(flags, schema)
     if init_from is not None:
-        for note in check_same_tokens(set_file(shards, TOKENIZER), init_from):
+        directory = find_on_hub(init_from, flag="init_from").path
+        for note in check_same_tokens(set_file(shards, TOKENIZER), directory):
             line.say(f"note: {note}")
     steps = flags.plan_steps(shards)
     task = trainer.make_task(flags, schema, shards)
@@ -88,7 +90,10 @@ def train(flags: RunFlags, trainer: Trainer) -> None:
 def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints:
     flags = plan.flags
     values = flag_values(flags)
-    weights = flags.files.init_from and os.path.abspath(flags.files.init_from)
+    weights = flags.files.init_from
+    if weights is not None:
+        found = find_on_hub(weights, flag="init_from")
+        weights = os.path.abspath(weights) if found.path == weights else found.recorded
     values.update(shards=absolute_shards(flags.data.shards), init_from=weights)
     settings = {
         "trainer": flags.entry,

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import clm_schema
+from tests.tools.hub_cache import cached
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema
 from trainers.flags.command_line import make_flags
@@ -678,6 +679,16 @@ def test_published_models(tmp_path):
     ):
         with pytest.raises(UsageError, match=f"{said}.*leave the flag out"):
             plan_model(change_flags(decoders, **more), clm_schema())
+
+
+def test_weights_of_a_name_on_the_hub(tmp_path, monkeypatch):
+    saved(tmp_path / "in", BERT, "MaskedLM")
+    files = {file.name: file.read_bytes() for file in (tmp_path / "in").iterdir()}
+    cached(tmp_path / "hf", "google-bert/bert-tiny", files)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    here = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
+    there = change_flags(here, init_from="google-bert/bert-tiny")
+    assert plan_model(there, mlm_schema()).config == plan_model(here, mlm_schema()).config
 
 
 def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):

@@ -1,0 +1,122 @@
+"""A name on the Hugging Face Hub, such as `gpt2`, as a flag's value -> a directory of this machine.
+
+A path that exists always wins. Files come from huggingface_hub's cache, or are downloaded into it.
+"""
+
+import os
+import re
+import sys
+import threading
+from typing import Dict, List, NamedTuple, Tuple
+
+from schemas.commands.terminal import say
+from schemas.errors import UsageError
+
+_NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(?P<revision>\w[\w./-]*))?")
+_PATIENCE = 8.0  # seconds until the Hub counts as not reachable
+
+
+class _Wanted(NamedTuple):
+    patterns: Tuple[str, ...]  # of the files to download
+    either: Tuple[str, ...]  # one of these makes a cached folder complete
+
+
+_TOKENIZER = (
+    *("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt"),
+    *("tokenizer_config.json", "special_tokens_map.json"),
+    *("chat_template.jinja", "additional_chat_templates/*.jinja"),
+)
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_WANTED: Dict[str, _Wanted] = {
+    "tokenizer": _Wanted(_TOKENIZER, ("tokenizer.json", "vocab.json")),
+    "init_from": _Wanted(
+        ("config.json", *_WEIGHTS, "model-*.safetensors", *_TOKENIZER[:4]), _WEIGHTS
+    ),
+}
+
+
+class Found(NamedTuple):
+    """Where the files are, and what to record: `gpt2@607a30d783df...`, or a path as it was."""
+
+    path: str
+    recorded: str
+
+
+def find_on_hub(value: str, *, flag: str) -> Found:
+    """Finds the files of `NAME` or `NAME@REVISION` where `value` is no path of this machine.
+
+    Looks in huggingface_hub's cache first; else asks the Hub for at most 8 s, and downloads.
+
+    Args:
+      value: as the user gave it; what cannot be a name comes back as it is.
+      flag: tokenizer or init_from, which decides the files.
+
+    Raises:
+      UsageError: neither the cache nor the Hub has them; names the command that fetches them.
+    """
+    match = _NAME.fullmatch(value)
+    if not match or os.path.lexists(value) or value.endswith((".json", ".txt")):
+        return Found(value, value)
+    # A second to import, which no local path needs.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    name, revision, wanted = match["name"], match["revision"], _WANTED[flag]
+    try:
+        folder = snapshot_download(
+            name, revision=revision, allow_patterns=[*wanted.patterns], local_files_only=True
+        )
+        if any(os.path.exists(os.path.join(folder, file)) for file in wanted.either):
+            return _found(name, folder)
+    except (LocalEntryNotFoundError, ValueError):  # ValueError: no name of the Hub
+        pass
+    commit = _ask_hub(value, name, revision, flag)
+    say(f"note: downloading {name} at commit {commit} from the Hugging Face Hub", sys.stderr)
+    try:
+        folder = snapshot_download(name, revision=commit, allow_patterns=[*wanted.patterns])
+    except Exception as error:  # whatever its transports raise
+        raise _unavailable(value, name, flag, f"its download failed ({error})") from error
+    return _found(name, folder)
+
+
+def _found(name: str, folder: str) -> Found:
+    return Found(folder, f"{name}@{os.path.basename(folder)}")  # snapshots/COMMIT
+
+
+def _ask_hub(value: str, name: str, revision: "str | None", flag: str) -> str:
+    """The commit of a revision."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    answers: List[object] = []
+
+    def ask() -> None:
+        try:
+            info = HfApi().model_info(name, revision=revision, timeout=_PATIENCE)
+            answers.append(info.sha)
+        except Exception as error:  # of the thread's caller
+            answers.append(error)
+
+    # The time limit of a request does not include the look-up of the host's address.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    answer = answers[0] if answers else TimeoutError()
+    if isinstance(answer, str):
+        return answer
+    cause = answer if isinstance(answer, Exception) else None
+    if isinstance(answer, (HfHubHTTPError, ValueError)):
+        raise UsageError(
+            f"--{flag}={value}: no directory {value}, and the Hugging Face Hub has no model of "
+            "this name that you may read: give a directory or another name (gated ones need "
+            "`hf auth login`)"
+        ) from cause
+    raise _unavailable(value, name, flag, "the Hugging Face Hub is not reachable") from cause
+
+
+def _unavailable(value: str, name: str, flag: str, why: str) -> UsageError:
+    folder = name.rpartition("/")[2]
+    return UsageError(
+        f"--{flag}={value}: no directory {value}, and {why}: run `hf download {name} --local-dir "
+        f"{folder}` and give --{flag}={folder}"
+    )
