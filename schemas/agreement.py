@@ -12,6 +12,7 @@ from schemas.features import is_training
 from schemas.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
 from schemas.records import framed_bytes, largest_file
 from schemas.statistics import ShardStatistics, Statistics
+from schemas.tokenizer_config import TOKENIZER_CONFIG
 
 if TYPE_CHECKING:
     from schemas.metadata import Schema
@@ -30,7 +31,7 @@ DUE = (
     TOKENIZER,
 )
 OF_ROWS = ("dataset_info.json", "features.json")  # which TensorFlow Datasets reads
-METADATA = (*DUE, EVALUATION)  # files that a set may have, beside its rejects
+METADATA = (*DUE, EVALUATION, TOKENIZER_CONFIG)  # files that a set may have, beside its rejects
 _NPY_HEAD = 128  # bytes before the counts
 _SHOWN = 3  # names in an error
 _MOST_NAMES = 1_000_000  # of shards that are looked for one by one
@@ -134,7 +135,7 @@ def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
         due.add(EVALUATION)
     for path in sorted(due - others.keys()):
         yield f"MANIFEST.json does not list {path}, which every such set has"
-    for path in sorted(others.keys() - due - {REJECTS}):
+    for path in sorted(others.keys() - due - {REJECTS, TOKENIZER_CONFIG}):
         yield f"MANIFEST.json lists {path!r}, which such a set does not have"
 
 

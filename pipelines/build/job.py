@@ -28,6 +28,7 @@ class Job(BlockJob):
     output: str  # the dataset's directory, which holds the staging folder
     max_rejects: int  # a run with more fails; below 0 for no limit
     config: bytes  # the file that repeats the run
+    tokenizer_config: bytes
     resume: bool = False  # whether finished shards are noted, and taken from an earlier run
 
     def locate(self, name: str) -> str:

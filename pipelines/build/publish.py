@@ -16,6 +16,7 @@ from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError
 from schemas.manifest import Manifest
 from schemas.metadata import Inputs
+from schemas.tokenizer_config import TOKENIZER_CONFIG
 from schemas.typed_json import to_json
 
 
@@ -50,6 +51,7 @@ def _metadata(report: SetReport, job: Job) -> dict[str, bytes]:
         TOKEN_COUNTS: counts_bytes(report.token_counts),
         **report_file(lambda: report_html(_content(report, job, inputs))),
         CONFIG: job.config,
+        TOKENIZER_CONFIG: job.tokenizer_config,
     }
 
 

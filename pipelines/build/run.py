@@ -4,13 +4,14 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.build.job import Job, share_tokenizer
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan, Run, estimate
 from pipelines.build.summary import print_plan, print_summary
 from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.encoding.tokenizer_files import DEFAULT
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, describe_documents, has_blocks
 from pipelines.runners.console import Console
@@ -27,6 +28,8 @@ from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
 from schemas.manifest import MANIFEST
 from schemas.metadata import SetInfo
+from schemas.tokenizer_config import tokenizer_settings
+from schemas.typed_json import to_json
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -133,8 +136,26 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             filter=options.filter,
             max_rejects=options.reading.max_rejects,
             config=config_bytes("pipelines.build_shards", options),
+            tokenizer_config=to_json(_tokenizer_config(run)),
             resume=options.run.resume,
         )
         _ = pipeline | BuildShards(job)
 
     return build
+
+
+def _tokenizer_config(run: Run) -> dict[str, Any]:
+    """The content of tokenizer_config.json: of the tokenizer's own, with what rows have."""
+    tokenizer, schema = run.tokenizer, run.schema
+    others = dict(tokenizer.settings)
+    if schema.row_tokens:
+        others["model_max_length"] = schema.max_length
+    templates = dict(tokenizer.chat_templates)
+    if used := schema.parameters.get("chat_template"):
+        templates = {DEFAULT: used}
+    if templates.keys() == {DEFAULT}:
+        others["chat_template"] = templates[DEFAULT]
+    elif templates:
+        named = ({"name": name, "template": text} for name, text in sorted(templates.items()))
+        others["chat_template"] = list(named)
+    return tokenizer_settings(tokenizer.json, schema.special_ids, **others)

@@ -57,10 +57,12 @@ class LoadedTokenizer:
       suffix_ids: what goes after it: (2,) for RoBERTa.
       golden: fixed strings and their ids, without prefix and suffix.
       chat_templates: that lay beside its file, by name, for who builds a set; none in workers.
+      settings: of its tokenizer_config.json, in the same way.
       recorded: the path it was loaded from, or NAME@COMMIT of the Hub; "" in workers.
     """
 
     chat_templates: Mapping[str, str] = MappingProxyType({})
+    settings: Mapping[str, Any] = MappingProxyType({})
     recorded: str = ""
 
     @pause_collector()
@@ -296,7 +298,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
     tokenizer = LoadedTokenizer(
         files.tokenizer, files.named, config=files.config, place=files.place
     )
-    tokenizer.chat_templates = files.chat_templates
+    tokenizer.chat_templates, tokenizer.settings = files.chat_templates, files.settings
     tokenizer.recorded = found.recorded
     return tokenizer
 

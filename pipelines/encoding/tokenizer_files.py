@@ -17,6 +17,7 @@ from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.storage import store
 from pipelines.storage.store import is_url
 from schemas.errors import DataError, TextmillError, UsageError
+from schemas.tokenizer_config import TOKENIZER_CONFIG
 from schemas.untrusted.tokenizer_bounds import (
     check_size,
     check_vocabulary,
@@ -40,7 +41,11 @@ COMMON_SPECIALS = {
     "unk": ("<unk>", "[UNK]"),
 }
 _WHOLE, _PARTS = "tokenizer.json", ("vocab.json", "merges.txt")
-_BESIDE = ("tokenizer_config.json", "special_tokens_map.json")  # the latter goes before
+_BESIDE = (TOKENIZER_CONFIG, "special_tokens_map.json")  # the latter goes before
+_KEPT = (
+    *("clean_up_tokenization_spaces", "model_input_names", "model_max_length"),
+    *("padding_side", "truncation_side"),
+)
 _CHAT_TEMPLATE, _JINJA = "chat_template.jinja", ".jinja"
 _MORE_TEMPLATES = "additional_chat_templates"  # a folder of them
 DEFAULT = "default"  # the chat template that is meant where none is named
@@ -61,6 +66,7 @@ class TokenizerFiles:
       named: role to token, as special_tokens_map.json and tokenizer_config.json give it.
       place: the file to name in errors.
       chat_templates: that lie beside it, by their names; one that has none is "default".
+      settings: what tokenizer_config.json says of its use, which a dataset's says again.
     """
 
     tokenizer: Tokenizer
@@ -68,6 +74,7 @@ class TokenizerFiles:
     named: dict[str, str]
     place: str
     chat_templates: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_tokenizer_files(path: str) -> TokenizerFiles:
@@ -83,17 +90,17 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
         parsed, folder = parse_tokenizer(_read(path), path), os.path.dirname(path)
         if not path.endswith(_WHOLE):
             return TokenizerFiles(*parsed, {}, path)
-        return TokenizerFiles(*parsed, _named_roles(folder), path, _chat_templates(folder))
+        return TokenizerFiles(*parsed, place=path, **_read_beside(folder))
     if not os.path.isdir(path):
         raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_REMEDY}")
     whole = os.path.join(path, _WHOLE)
     if os.path.isfile(whole):
         parsed = parse_tokenizer(_read(whole), whole)
-        return TokenizerFiles(*parsed, _named_roles(path), whole, _chat_templates(path))
+        return TokenizerFiles(*parsed, place=whole, **_read_beside(path))
     vocab, merges = (os.path.join(path, name) for name in _PARTS)
     if os.path.isfile(vocab) and os.path.isfile(merges):
         tokenizer = _from_vocab_and_merges(vocab, merges)
-        return TokenizerFiles(tokenizer, None, _named_roles(path), vocab, _chat_templates(path))
+        return TokenizerFiles(tokenizer, None, place=vocab, **_read_beside(path))
     names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
     raise UsageError(
         f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
@@ -184,6 +191,17 @@ def _read_object(path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{path} holds a JSON {type(value).__name__}, not an object; mend it")
     return value
+
+
+def _read_beside(directory: str) -> dict[str, Any]:
+    """What other files of the directory say of its tokenizer, by field of TokenizerFiles."""
+    path = os.path.join(directory, TOKENIZER_CONFIG)
+    config = _read_object(path) if os.path.isfile(path) else {}
+    return {
+        "named": _named_roles(directory),
+        "chat_templates": _chat_templates(directory),
+        "settings": {name: config[name] for name in _KEPT if name in config},
+    }
 
 
 def _named_roles(directory: str) -> dict[str, str]:

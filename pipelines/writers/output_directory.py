@@ -13,13 +13,14 @@ from schemas.manifest import MANIFEST
 from schemas.metadata import Inputs, Schema, SetInfo, read_set
 from schemas.stores import store as stores
 from schemas.stores.set_files import Cache
+from schemas.tokenizer_config import TOKENIZER_CONFIG
 
 TOKENIZER_REPORT = "report.json"
 # A file that tells what a directory holds; the first that is there decides.
 _KINDS = {
     MANIFEST: "a shard set",  # or a corpus: see `is_corpus`
     TOKENIZER_REPORT: "a tokenizer",
-    "tokenizer_config.json": "a tokenizer",
+    TOKENIZER_CONFIG: "a tokenizer",
     "config.json": "a model or a run of a trainer",
 }
 
@@ -34,8 +35,10 @@ def refuse_others(output: str, own: str) -> None:
     Raises:
       UsageError: `output` holds something else.
     """
-    there = (name for name in _KINDS if store.exists(os.path.join(output, name)))
-    name = next(there, own)
+    there = [name for name in (*_KINDS, "schema.json") if store.exists(os.path.join(output, name))]
+    if "schema.json" in there:  # of a dataset whose publication was interrupted
+        there = [name for name in there if name not in ("schema.json", TOKENIZER_CONFIG)]
+    name = next(iter(there), own)
     kinds = {**_KINDS, CORPUS: "a corpus"}
     found = CORPUS if name == MANIFEST and is_corpus(output) else name
     if found != own and kinds[found] != kinds.get(own):

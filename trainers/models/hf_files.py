@@ -31,7 +31,6 @@ from safetensors.numpy import save_file
 
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import load_json, quote, to_json
-from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, token_ids
 from trainers.flags.run_flags import refuse_existing
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -223,19 +222,3 @@ def write_directory(
         raise DataError(
             f"--export={path} cannot be written: {error}; free some space, or give another place"
         ) from error
-
-
-def tokenizer_settings(
-    tokenizer_json: bytes, special_ids: Mapping[str, int], *, max_length: int
-) -> Dict[str, Any]:
-    """tokenizer_config.json for a set's tokenizer: which token has which part.
-
-    {"bos": 0, "mask": 4, ...} of a contract -> {"bos_token": "<s>", "mask_token": "<mask>", ...}.
-    """
-    ids = token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
-    tokens = {number: token for token, number in ids.items()}
-    parts = {f"{role}_token": tokens[number] for role, number in special_ids.items()}
-    if "mask" in special_ids:  # an encoder's first and last token go by these names too
-        named = {"cls_token": parts.get("bos_token"), "sep_token": parts.get("eos_token")}
-        parts.update({name: token for name, token in named.items() if token is not None})
-    return {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **parts}

@@ -11,13 +11,14 @@ from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from schemas.hub import find_on_hub
+from schemas.tokenizer_config import tokenizer_settings
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import absolute_shards
 from trainers.flags.command_line import command, flag_values, parse_flags
 from trainers.flags.run_flags import RunFlags
 from trainers.metrics.plots import draw_curve
 from trainers.models.families import Weights
-from trainers.models.hf_files import tokenizer_settings, write_directory
+from trainers.models.hf_files import write_directory
 from trainers.models.plan_model import plan_model
 from trainers.models.set_tokenizer import (
     TOKENIZER,
@@ -153,7 +154,7 @@ def export_weights(
             model.to_json(ids, schema.parameters.get("prefix_ids", ())),
             to_published(read(), model),
             tokenizer_json,
-            tokenizer_settings(tokenizer_json, ids, max_length=model.max_positions),
+            tokenizer_settings(tokenizer_json, ids, model_max_length=model.max_positions),
         )
         line.say(f"weights for transformers: {directory}")
         for note in task.export_notes():

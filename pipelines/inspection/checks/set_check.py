@@ -30,6 +30,7 @@ from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
 from schemas.stores.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
 from schemas.stores.store import is_url
+from schemas.tokenizer_config import TOKENIZER_CONFIG, odd_settings
 from schemas.typed_json import load_json, quote, read_bounded
 
 SHOWN = 20  # problems of a dataset that are printed
@@ -274,6 +275,7 @@ class _SetCheck:
                 raise DataError(
                     f"{path} has the {name} {quote(found)}, but schema.json has {quote(due)}"
                 )
+        self._check_tokenizer_config(schema, tokenizer)
         if schema.golden != tokenizer.golden:
             pairs = zip_longest(tokenizer.golden, schema.golden)
             [found, due] = next((now, stated) for now, stated in pairs if now != stated)
@@ -287,6 +289,19 @@ class _SetCheck:
         if task.wraps_segments and due != found:
             raise DataError(f"{path} puts {found} around a text, but schema.json has {due}")
         return found
+
+    def _check_tokenizer_config(self, schema: Schema, tokenizer: LoadedTokenizer) -> None:
+        """Notes roles that transformers would find and that are not the schema's."""
+        if TOKENIZER_CONFIG not in self._listed or not self._is_whole(TOKENIZER_CONFIG):
+            return
+        path = self._files.fetch(TOKENIZER_CONFIG)
+        settings = load_json(path)
+        if not isinstance(settings, dict):
+            self.problems.append(f"{path} holds a {type(settings).__name__}, not an object")
+            return
+        for name in odd_settings(settings, tokenizer.json, schema.special_ids):
+            given = quote(settings.get(name))
+            self.problems.append(f"{path}: {name} is {given}, schema.json has another")
 
 
 def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from schemas.errors import DataError, UsageError
+from schemas.tokenizer_config import tokenizer_settings
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import SPECIAL_IDS, tokenizer_json
 from trainers.models.hf_files import (
     read_directory,
     refuse_existing,
-    tokenizer_settings,
     write_directory,
 )
 
@@ -173,9 +173,9 @@ def test_a_full_disk_ends_in_words(tmp_path):
 
 def test_transformers_opens_the_tokenizer(tmp_path):
     content = tokenizer_json(50)
-    settings = tokenizer_settings(content, SPECIAL_IDS, max_length=16)
+    settings = tokenizer_settings(content, SPECIAL_IDS, model_max_length=16)
     assert settings["mask_token"] == "<mask>" and settings["cls_token"] == "<s>"
-    assert "cls_token" not in tokenizer_settings(content, {"eos": 2}, max_length=16)
+    assert "cls_token" not in tokenizer_settings(content, {"eos": 2})
     write_directory(str(tmp_path / "out"), {"model_type": "roberta"}, TENSORS, content, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
