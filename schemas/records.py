@@ -49,7 +49,7 @@ class DocumentFormat(NamedTuple):
 DOCUMENT_FORMATS: Dict[str, DocumentFormat] = {
     "megatron": DocumentFormat(("megatron.bin", "megatron.idx"), "megatron-core's IndexedDataset"),
     "array_record": DocumentFormat(("array_record",), "grain"),
-    "npy": DocumentFormat(("npy",), "numpy.memmap and ai2-olmo-core"),
+    "npy": DocumentFormat(("ids.bin",), "numpy.memmap and ai2-olmo-core"),
     "llmc": DocumentFormat(("llmc.bin",), "llm.c and what reads its files"),
 }
 

@@ -58,7 +58,7 @@ def of_megatron(directory: Path) -> list[np.ndarray]:
 
 def of_numpy(directory: Path) -> np.ndarray:
     """The stream of the npy files, mapped as nanoGPT does."""
-    paths = sorted(glob.glob(str(directory / "train-*.npy")))
+    paths = sorted(glob.glob(str(directory / "train-*.ids.bin")))
     return np.concatenate([np.memmap(path, np.uint16, "r") for path in paths])
 
 
@@ -123,7 +123,7 @@ def of_olmo_core(directory: Path, vocab_size: int, eos: int) -> tuple[np.ndarray
         TokenizerConfig,
     )
 
-    paths = sorted(glob.glob(str(directory / "train-*.npy")))
+    paths = sorted(glob.glob(str(directory / "train-*.ids.bin")))
     with tempfile.TemporaryDirectory() as work:
         dataset = NumpyFSLDatasetConfig(
             tokenizer=TokenizerConfig(vocab_size=vocab_size, eos_token_id=eos, pad_token_id=eos),

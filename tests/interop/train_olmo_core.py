@@ -73,7 +73,7 @@ def train(directory: Path, work: str) -> None:
     """Trains, and prints what was found."""
     schema = json.loads((directory / "schema.json").read_text())
     eos = schema["special_ids"]["eos"]
-    paths = sorted(glob.glob(str(directory / "train-*.npy")))
+    paths = sorted(glob.glob(str(directory / "train-*.ids.bin")))
     tokenizer = TokenizerConfig(vocab_size=schema["vocab_size"], eos_token_id=eos, pad_token_id=eos)
     dataset = NumpyFSLDatasetConfig(
         tokenizer=tokenizer,

@@ -1,4 +1,4 @@
-"""Ids alone, which numpy.memmap and ai2-olmo-core map; they have no head as numpy.save writes."""
+"""Ids without a header, for numpy.memmap and ai2-olmo-core; numpy.load cannot open such files."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,10 +20,10 @@ def refuse(schema: Schema) -> None:
 def encode(documents: Ragged, schema: Schema) -> Mapping[str, Iterator[np.ndarray | bytes]]:
     """The ids, little-endian."""
     dtype = np.dtype(token_dtype(schema.vocab_size)).newbyteorder("<")
-    return {"npy": iter((documents.values.astype(dtype, copy=False),))}
+    return {"ids.bin": iter((documents.values.astype(dtype, copy=False),))}
 
 
 def decode(paths: Mapping[str, str], schema: Schema) -> Ragged:
     """The ids between the edges of documents."""
     dtype = np.dtype(token_dtype(schema.vocab_size)).newbyteorder("<").str
-    return map_documents(paths["npy"], dtype, schema)
+    return map_documents(paths["ids.bin"], dtype, schema)

@@ -153,11 +153,11 @@ def test_damage_is_written_as_the_format_has_it(sets, tmp_path, name):
 
 def test_what_has_another_size_is_not_read(sets, tmp_path, monkeypatch):
     """It may be of any size: a file that grew to gigabytes is hashed, and not looked into."""
-    directory = damaged(sets / "npy", tmp_path, f"{SHARD}.npy", "append", "as is")
+    directory = damaged(sets / "npy", tmp_path, f"{SHARD}.ids.bin", "append", "as is")
     monkeypatch.setattr(npy, "decode", read := Reads(npy.decode))
-    assert f"{SHARD}.npy has " in problems_of(directory)
+    assert f"{SHARD}.ids.bin has " in problems_of(directory)
     names = {os.path.basename(path) for path in read.paths}
-    assert f"{SHARD}.npy" not in names and "train-00001-of-00002.npy" in names
+    assert f"{SHARD}.ids.bin" not in names and "train-00001-of-00002.ids.bin" in names
 
 
 class Reads:

@@ -197,10 +197,10 @@ def _swap_first_two(content):
 @pytest.mark.parametrize(
     ("ending", "change", "told"),
     [
-        ("npy", lambda content: content[:-2], "as npy has .* tokens, not the .* of stats.json"),
-        ("npy", lambda content: b"\xff\xff" + content[2:], "has an id 65535, not below"),
-        ("npy", _swap_first_two, "as npy: token 0 differs from .* as array_record"),
-        ("npy", lambda content: content[:-2] + b"\x09\0", "ends with id 9, not 2"),
+        ("ids.bin", lambda content: content[:-2], "as npy has .* tokens, not the .* of stats.json"),
+        ("ids.bin", lambda content: b"\xff\xff" + content[2:], "has an id 65535, not below"),
+        ("ids.bin", _swap_first_two, "as npy: token 0 differs from .* as array_record"),
+        ("ids.bin", lambda content: content[:-2] + b"\x09\0", "ends with id 9, not 2"),
         ("megatron.idx", lambda content: content[:-1], "is no index of"),
         ("megatron.idx", lambda content: content[:34] + b"\1" + content[35:], "as Textmill writes"),
         ("megatron.bin", lambda content: content[:-2], "has not the .* ids of its index"),

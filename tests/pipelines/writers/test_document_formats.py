@@ -104,7 +104,7 @@ def test_the_head_of_llmc_by_hand(tmp_path):
 
 def test_npy_is_ids_and_nothing_else(tmp_path):
     paths = written(tmp_path, ragged([[5, END], [7, END]]), contract(formats=["npy"]))
-    assert np.memmap(paths["npy"], np.uint16).tolist() == [5, END, 7, END]
+    assert np.memmap(paths["ids.bin"], np.uint16).tolist() == [5, END, 7, END]
 
 
 @pytest.mark.slow
