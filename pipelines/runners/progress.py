@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 
 from rich.filesize import decimal
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from pipelines.runners.console import Console
 from schemas.errors import DataError
 
+_RATE_SECONDS = 10.0  # of which the rate is
 _PLAIN_SECONDS, _WAIT_SECONDS, _ASK_SECONDS = 5.0, 10.0, 30.0
 # A cluster whose workers cannot start may wait for them for ever, and log so in its own log only.
 _PATIENT_SECONDS = 120.0
@@ -59,6 +61,7 @@ class Display:
         self._read_to = self._bytes = self._rows = self._finished = 0
         self._warned = False
         self._began = self._printed = self._counted = time.monotonic()
+        self._reports = deque([(self._began, 0)])  # when workers reported, and bytes read by then
         self._console = console or Console(file=sys.stderr)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -116,6 +119,21 @@ class Display:
                     bytes_read, rows = map(int, line.split())
                     self._bytes += bytes_read
                     self._rows += rows
+        if self._done > self._reports[-1][1]:
+            self._reports.append((time.monotonic(), self._done))
+
+    def _rate(self) -> float:
+        """Bytes a second of the last 10 s; the mean when all is read.
+
+        Without a report in these, since the last but one: the rate of silent workers falls.
+        """
+        if self._done == self._total:
+            return self._done / max(self._reports[-1][0] - self._began, 1e-9)
+        now = time.monotonic()
+        while self._reports[1][0] <= now - _RATE_SECONDS and self._reports[1][1] < self._done:
+            self._reports.popleft()
+        then, before = self._reports[0]
+        return (self._done - before) / max(now - then, 1e-9)
 
     def _count(self) -> None:
         now = time.monotonic()
@@ -139,15 +157,19 @@ class Display:
             )
 
     def state(self) -> str:
-        """`12 MB of 34 MB read, 5.6 MB/s, 1,234 rows written, 4 s of reading left`."""
+        """`12 MB of 34 MB read, 5.6 MB/s, 1,234 rows written, 4 s of reading left`.
+
+        The rate is of the last 10 s, and when all is read `5.6 MB/s on average`.
+        """
         done, elapsed = self._done, max(time.monotonic() - self._began, 1e-9)
         if not done:
             return (
                 f"nothing of {decimal(self._total)} read yet in {elapsed:.0f} s: workers load what "
                 "they need, and compile their loops where none are kept"
             )
-        rate, left = done / elapsed, self._total - done
-        parts = [f"{decimal(done)} of {decimal(self._total)} read", f"{rate / 1e6:.1f} MB/s"]
+        rate, left = self._rate(), self._total - done
+        mean = " on average" * (not left)
+        parts = [f"{decimal(done)} of {decimal(self._total)} read", f"{rate / 1e6:.1f} MB/s{mean}"]
         parts += [f"{self._rows:,} rows written"] * bool(self._rows)
         parts += [f"{left / rate:.0f} s of reading left"] * bool(left)
         return ", ".join(parts)

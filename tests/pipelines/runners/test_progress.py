@@ -32,6 +32,20 @@ def test_torn_lines_are_passed_over(tmp_path):
     assert ", 3 rows written" in display.state()
 
 
+def test_the_rate_is_of_the_last_seconds(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    journal = Journal(str(tmp_path))
+    display = Display(str(tmp_path), 200_000_000, "x", Console(file=io.StringIO()))
+    read = {60: 6, 61: 10, 66: 10, 71: 10, 76: 10, 100: 0, 110: 154}  # seconds: megabytes
+    due = {60: 0.1, 61: 16 / 61, 66: 26 / 66, 71: 2.0, 76: 2.0, 100: 10 / 29, 110: 200 / 110}
+    for now[0], megabytes in read.items():
+        journal.add(bytes_read=megabytes * 1_000_000)
+        display.update()
+        assert f" read, {due[now[0]]:.1f} MB/s" in display.state(), now[0]
+    assert display.state() == "200.0 MB of 200.0 MB read, 1.8 MB/s on average"
+
+
 def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
