@@ -399,7 +399,8 @@ def plan_facts(plan: Plan) -> dict[str, str]:
     else:
         length = schema.row_tokens
         density = estimate.tokens_in_rows / max(sum(estimate.rows.values()) * length, 1)
-        rows += f"; {length} tokens each, {density:.1%} filled, {schema.codec().stride} bytes"
+        rows += f"; {length} tokens each, packing efficiency {density:.1%}"
+        rows += f", {schema.codec().stride} bytes"
     scratch = f" and {decimal(int(estimate.scratch_bytes))} of scratch" * (on.shuffle_by == "files")
     took = f"{_duration(estimate.seconds)} of one core of this machine"
     documents = describe_documents(on.blocks, on.source)

@@ -24,6 +24,7 @@ from schemas.drops import FILTERED, REFUSED, describe_dropped, drop_of
 from schemas.metadata import SetInfo
 
 _RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of a set's tokens or text that are much
+_MUCH_TEXT = 1_000_000  # bytes; of less, the time is that of starting
 _LONG_BIN = 16  # of the histogram of lengths: documents of 32,768 tokens and more
 
 
@@ -87,12 +88,20 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
         ),
     }
     if length:
-        facts["density"] = f"{total.density(length):.2%} of the places in rows of {length}"
+        facts["packing efficiency"] = (
+            f"{total.density(length):.2%} of positions in rows of {length}"
+        )
+    shards = [file.bytes for file in info.manifest.files if file.split]
+    others = sum(file.bytes for file in info.manifest.files if not file.split)
+    facts["size"] = (
+        f"{decimal(sum(shards))} in {number_of(len(shards), 'shard file')}, {decimal(others)} of "
+        "metadata files"
+    )
     if seconds is not None:
-        rate = statistics.source_bytes / seconds / 1e6
-        facts["took"] = f"{seconds:.1f} s, {rate:.1f} MB of text a second"
-    size = decimal(sum(file.bytes for file in info.manifest.files))
-    return facts | {"lies in": f"{info.directory} ({size})"}
+        text = statistics.source_bytes
+        rate = f", {text / seconds / 1e6:.1f} MB of text per second" * (text >= _MUCH_TEXT)
+        facts["time"] = f"{seconds:.1f} s{rate}"
+    return facts | {"output": info.directory}
 
 
 def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:

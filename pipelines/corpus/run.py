@@ -202,11 +202,11 @@ def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = No
     facts = {
         "documents": "; ".join(filter(None, (counts, documents))),
         **describe_dropped(bad, (REFUSED,)),
-        "text": f"{decimal(total.text_bytes)} in {total.words:,} words, {decimal(size)} in "
-        f"{number_of(len(corpus.documents), 'file')}",
+        "text": f"{decimal(total.text_bytes)}, {total.words:,} words",
+        "size": f"{decimal(size)} in {number_of(len(corpus.documents), 'file')} of documents",
     }
     if seconds is not None:
-        facts["took"] = f"{seconds:.1f} s"
+        facts["time"] = f"{seconds:.1f} s"
     for warning in _warnings(corpus):
         _console.print(f"warning: {warning}", style="yellow")
     directory = shlex.quote(corpus.directory)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from rich.filesize import decimal
+
 from pipelines.readers.documents import Documents, Reject
 from pipelines.readers.sources import (
     CLUSTER_WORKERS,
@@ -143,7 +145,7 @@ class BlockRun:
     def facts(self) -> str:
         """Size and runner, in words."""
         blocks = number_of(len(self.blocks), "block")
-        return f"{self.total_bytes / 1e6:,.1f} MB in {blocks}, {self.how}"
+        return f"{decimal(self.total_bytes)} in {blocks}, {self.how}"
 
     def job(self, kind: Callable[..., J], staging: Staging, **own: Any) -> J:
         """What workers need to know: what every command's do, and a command's `own`."""

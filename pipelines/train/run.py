@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.filesize import decimal
 from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
@@ -300,7 +301,7 @@ def _print_summary(
     options: TokenizerOptions, report: Report, documents: str, seconds: float
 ) -> None:
     text = report.text
-    counts = f"{number_of(text.documents, 'document')}, {text.bytes / 1e6:,.1f} MB"
+    counts = f"{number_of(text.documents, 'document')}, {decimal(text.bytes)}"
     rows = {
         "text": "; ".join(filter(None, (counts, documents))),
         **describe_dropped(text.refused, (REFUSED,)),

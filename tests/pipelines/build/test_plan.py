@@ -67,7 +67,7 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
         "about 1,230 min_chars",
         "at least 21",
         "about 28,800,000 + 535,000 special",
-        "train about 1,840,000, validation about 4,590; 16 tokens each, 99.8% filled",
+        "train about 1,840,000, validation about 4,590; 16 tokens each, packing efficiency 99.8%",
         "about 152.4 MB of shards and 60.1 MB of scratch",
         "about 24 s, in this process",
         "nothing: the set is made",

@@ -1,8 +1,12 @@
 """What a finished run warns of, on small corpora that deserve it and on one that does not."""
 
 import json
+import re
+
+from rich.filesize import decimal
 
 from pipelines.build_shards import main
+from schemas.metadata import read_set
 
 WORDS = "one two three four five six seven eight nine ten"
 
@@ -61,7 +65,12 @@ def test_plan_and_summary_report_what_a_document_was(capsys, tokenizer_path, tmp
     main([*flags, "--dry_run"])
     assert f"documents │ 2; {note}" in words_of(capsys)
     main(flags)
-    assert f"documents │ 2 read, 2 kept; {note}" in words_of(capsys)
+    said = words_of(capsys)
+    assert f"documents │ 2 read, 2 kept; {note}" in said
+    assert "text per second" not in said  # of 14 bytes
+    info = read_set(str(tmp_path / "set"))
+    size = decimal(sum(file.bytes for file in info.manifest.files if file.split))
+    assert f"size │ {size} in 1 shard file, " in said
     main([*flags, "--document=line", "--overwrite"])
     said = words_of(capsys)
     assert "4 read, 3 kept; each line of a text file is one document (--document=line)" in said
@@ -69,7 +78,7 @@ def test_plan_and_summary_report_what_a_document_was(capsys, tokenizer_path, tmp
 
 def words_of(capsys) -> str:
     """What was printed, without the frame and line breaks of a table."""
-    return " ".join(capsys.readouterr().out.replace("│\n│            │", "").split())
+    return " ".join(re.sub(r"│\n│ +│", "", capsys.readouterr().out).split())
 
 
 def few_words(document):
