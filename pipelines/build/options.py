@@ -42,7 +42,7 @@ HELP = Help(
     module="pipelines.build_shards",
     about="Tokenizes documents and packs them into rows of a fixed length, as a dataset for "
     "trainers.",
-    usage="--input=PATH --tokenizer=PATH --output=DIR",
+    usage="--input=PATH --tokenizer=PATH|NAME --output=DIR",
     example="--task=clm --input=corpus --tokenizer=tokenizer --output=shards --max_length=1024",
     page="docs/build_shards.md",
     common="document task max_length splits num_shards overwrite resume dry_run "
@@ -157,9 +157,9 @@ class RunFlags:
 class BuildOptions(Generic[T]):
     """The flags of build_shards: T is the class of the task's own."""
 
-    tokenizer: Annotated[str, tyro.conf.arg(metavar="PATH")]
-    """A tokenizer.json, or a directory that holds one, or vocab.json and merges.txt. It may come
-    from train_tokenizer, a published model or another dataset."""
+    tokenizer: Annotated[str, tyro.conf.arg(metavar="PATH|NAME")]
+    """A directory of a tokenizer (tokenizer.json, or vocab.json and merges.txt), or a name on the
+    Hugging Face Hub, such as gpt2. A dataset is such a directory; NAME@REVISION pins a version."""
     output: str
     """Directory or URL of the dataset."""
     task: Annotated[str, tyro.conf.arg(metavar="|".join(TASKS))] = "mlm"
