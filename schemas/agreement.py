@@ -1,9 +1,9 @@
 """Checks that the metadata files, each valid by itself, describe one and the same dataset.
 
-Checked whenever a set is opened, so nothing more is read for it: names, splits, rows and bytes of
-MANIFEST.json against schema.json and stats.json, the equations of stats.json, and which files there
-must be. What takes reading (rows, tokenizer.json, config.yaml, the files for TensorFlow Datasets)
-is for `pipelines.verify`. Python 3.8 syntax.
+The checks run whenever a dataset is opened, and read no other files: names, splits, rows and bytes
+of MANIFEST.json are compared with schema.json and stats.json, the equations of stats.json are
+checked, and the list of files. `pipelines.verify` checks what must be read for it (rows,
+tokenizer.json, config.yaml, the files for TensorFlow Datasets). Python 3.8 syntax.
 """
 
 from typing import TYPE_CHECKING, Dict, Iterator, Optional, Set
@@ -17,7 +17,7 @@ from schemas.tokenizer_config import TOKENIZER_CONFIG
 if TYPE_CHECKING:
     from schemas.metadata import Schema
 
-# From version 2 on, every set has these, may have those, and has no others but its shards.
+# A dataset has all files of DUE, its shards, and no others than EVALUATION and REJECTS.
 TOKEN_COUNTS, TOKENIZER = "token_counts.npy", "tokenizer.json"
 DUE = (
     "config.yaml",
@@ -30,15 +30,15 @@ DUE = (
     TOKEN_COUNTS,
     TOKENIZER,
 )
-OF_ROWS = ("dataset_info.json", "features.json")  # which TensorFlow Datasets reads
-METADATA = (*DUE, EVALUATION, TOKENIZER_CONFIG)  # files that a set may have, beside its rejects
+OF_ROWS = ("dataset_info.json", "features.json")  # for TensorFlow Datasets, if there are rows
+METADATA = (*DUE, EVALUATION, TOKENIZER_CONFIG)
 _NPY_HEAD = 128  # bytes before the counts
 _SHOWN = 3  # names in an error
-_MOST_NAMES = 1_000_000  # of shards that are looked for one by one
+_MOST_NAMES = 1_000_000  # the most shards whose names are compared
 
 
 def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
-    """Where the metadata files are not of one set, each a sentence."""
+    """Yields each contradiction between the metadata files, a sentence."""
     if manifest.fingerprint != schema.fingerprint:
         yield (
             f"MANIFEST.json: fingerprint is {manifest.fingerprint!r}, not schema.json's "
@@ -54,20 +54,20 @@ def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> It
 
 
 def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
-    """All three name the same shards, and the manifest each in its split."""
+    """Checks that all three list the same shards, and the manifest each in its split."""
     listed = {file.path: file.split for file in manifest.files if file.split is not None}
     endings = [ending for name in schema.file_formats for ending in schema.endings(name)]
     count = sum(schema.shards.values()) * len(endings)
     if count != len(listed) and count > _MOST_NAMES:
-        yield f"MANIFEST.json lists {len(listed):,} shards, where schema.json says {count:,}"
+        yield f"MANIFEST.json lists {len(listed):,} shards, but schema.json {count:,}"
         return
     split_of = {name: split for split in schema.splits for name in schema.shard_names(split)}
-    due = {f"{name}.{ending}": split for name, split in split_of.items() for ending in endings}
+    expected = {f"{name}.{ending}": split for name, split in split_of.items() for ending in endings}
     if stats.shards.keys() != split_of.keys():
         odd = sorted(stats.shards.keys() ^ split_of.keys())
         yield f"stats.json and schema.json differ in the shards {odd[:_SHOWN]}"
-    if listed != due:
-        odd = sorted(p for p in {**listed, **due} if listed.get(p) != due.get(p))
+    if listed != expected:
+        odd = sorted(p for p in {**listed, **expected} if listed.get(p) != expected.get(p))
         names = f"{odd[:_SHOWN]}, or in their splits"
         yield f"MANIFEST.json and schema.json differ in the shards {names}"
 
@@ -81,47 +81,50 @@ def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
         name, file_format = file.path.split(".", 1)
         rows = stats.shards[name].rows
         if file.rows != rows:
-            yield f"{file.path} has {file.rows:,} rows, where stats.json says {rows:,}"
+            yield f"{file.path} has {file.rows:,} rows, but stats.json {rows:,}"
         if schema.holds_documents:
             continue
         most = file.rows * framed
         if file_format == "array_record":
             most = largest_file(file.rows, stride)
         if file.bytes > most or (file.bytes < most and file_format == "tfrecord"):
-            yield (f"{file.path} has {file.bytes:,} bytes, where {file.rows:,} rows take {most:,}")
+            yield f"{file.path} has {file.bytes:,} bytes, but {file.rows:,} rows take {most:,}"
 
 
 def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
     classes = set(schema.parameters.get("classes", ()))
-    places, slots, one_a_row = schema.row_tokens, schema.max_masked, schema.packing == "none"
+    positions, slots = schema.row_tokens, schema.max_masked
     for name, shard in stats.shards.items():
-        most = shard.rows * places if places else shard.tokens_in_rows
+        most = shard.rows * positions if positions else shard.tokens_in_rows
         if not shard.rows <= shard.segments <= shard.tokens_in_rows <= most:
-            what = "rows <= segments <= tokens in rows <= places in rows"
-        elif one_a_row and shard.rows != shard.segments:
-            what = "rows = segments, since packing is none"
+            rule = "rows <= segments <= tokens in rows <= positions in rows"
+        elif schema.packing == "none" and shard.rows != shard.segments:
+            rule = "rows = segments, since packing is none"
         elif shard.masked > shard.rows * slots:
-            what = f"masked <= rows x {slots}"
+            rule = f"masked <= rows x {slots}"
         elif not shard.labels.keys() <= classes or (
             classes and sum(shard.labels.values()) != shard.documents
         ):
-            what = "labels are the classes, and add up to the documents"
-        elif _specials_due(schema, shard) not in (None, shard.specials_added * schema.mask_copies):
-            what = "specials added are those that parameters name"
+            rule = "labels are the classes, and add up to the documents"
+        elif _count_specials(schema, shard) not in (
+            None,
+            shard.specials_added * schema.mask_copies,
+        ):
+            rule = "specials added are those of parameters"
         else:
             continue
-        yield f"stats.json: {name}: the counts contradict each other: {what}"
+        yield f"stats.json: {name}: the counts violate the rule: {rule}"
 
 
-def _specials_due(schema: "Schema", shard: ShardStatistics) -> Optional[int]:
-    """How many special tokens a shard has, in all masked copies; None where no rule is known."""
-    given = schema.parameters
+def _count_specials(schema: "Schema", shard: ShardStatistics) -> Optional[int]:
+    """The special tokens that a shard must have, in all masked copies; None if no rule is known."""
+    parameters = schema.parameters
     if schema.task == "qa":
-        return shard.segments * (1 + given["bos"])  # and eos
-    if "prefix_ids" not in given:
+        return shard.segments * (1 + parameters["bos"])  # and eos
+    if "prefix_ids" not in parameters:
         return None
-    around = sum(len(given.get(f"{name}_ids", ())) for name in ("prefix", "middle", "suffix"))
-    if schema.task == "mlm" and schema.packing != "concat":  # which cuts what documents have become
+    around = sum(len(parameters.get(f"{name}_ids", ())) for name in ("prefix", "middle", "suffix"))
+    if schema.task == "mlm" and schema.packing != "concat":  # concat cuts after they are added
         return shard.segments * around
     return shard.documents * around * schema.mask_copies
 
@@ -129,19 +132,20 @@ def _specials_due(schema: "Schema", shard: ShardStatistics) -> Optional[int]:
 def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
     others = {file.path: file for file in manifest.files if file.split is None}
     yield from _odd_bytes(schema, others)
-    due: Set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}
+    needed: Set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
-        due.add(EVALUATION)
-    for path in sorted(due - others.keys()):
-        yield f"MANIFEST.json does not list {path}, which every such set has"
-    for path in sorted(others.keys() - due - {REJECTS, TOKENIZER_CONFIG}):
-        yield f"MANIFEST.json lists {path!r}, which such a set does not have"
+        needed.add(EVALUATION)
+    for path in sorted(needed - others.keys()):
+        yield f"MANIFEST.json does not list {path}, which every such dataset has"
+    for path in sorted(others.keys() - needed - {REJECTS, TOKENIZER_CONFIG}):
+        yield f"MANIFEST.json lists {path!r}, which such a dataset does not have"
 
 
 def _odd_bytes(schema: "Schema", others: Dict[str, ManifestFile]) -> Iterator[str]:
     tokenizer, counts = others.get(TOKENIZER), others.get(TOKEN_COUNTS)
     if tokenizer is not None and tokenizer.sha256 != schema.tokenizer_sha256:
-        yield f"{TOKENIZER} is not the tokenizer of schema.json: its sha256 is another"
-    if counts is not None and counts.bytes != _NPY_HEAD + 8 * schema.vocab_size:
-        yield f"{TOKEN_COUNTS} has {counts.bytes:,} bytes, not those of {schema.vocab_size:,} ids"
+        yield f"{TOKENIZER} is not the tokenizer of schema.json: its sha256 differs"
+    expected = _NPY_HEAD + 8 * schema.vocab_size
+    if counts is not None and counts.bytes != expected:
+        yield f"{TOKEN_COUNTS} has {counts.bytes:,} bytes, but its ids take {expected:,}"

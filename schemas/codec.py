@@ -1,15 +1,15 @@
-"""Rows as numpy columns <-> `tf.train.Example` bytes of one fixed length.
+"""Encodes rows, given as numpy columns, to `tf.train.Example` bytes of one fixed length, and back.
 
 A `tf.train.Example` (tensorflow/core/example/example.proto) is a map from names to value lists.
-Each feature of ours has a fixed size, so every row of a set has the same bytes but for the values
-themselves: a constant template with holes. Encoding fills the holes of a [B, stride] matrix,
-decoding reads them, and neither looks at rows one by one.
+Each feature has a fixed size, so all rows of a dataset have the same bytes except for the values:
+a constant template with holes. Encoding fills the holes of a [B, stride] matrix, decoding reads
+them; neither handles rows one by one.
 
-Two encodings of a value list:
+There are two encodings of a value list:
   bytes       one `bytes_list` entry: the values, little-endian (TFDS: `encoding: bytes`).
   int64_list  a packed `int64_list`. Its varints are padded to one width (high bits set on leading
-              bytes), which the wire format allows and every protobuf parser reads, so that this
-              form has a fixed length too. `positions` is stored as well, for readers that want it.
+              bytes), which the wire format allows and every protobuf parser reads, so this form has
+              a fixed length, too. It also stores `positions`.
 """
 
 from typing import Dict, List, Sequence, Tuple
@@ -33,7 +33,7 @@ def _bits(dtype: str) -> np.uint64:
 
 
 def _as_stored(values: np.ndarray, feature: Feature) -> np.ndarray:
-    """Values as the feature's dtype, little-endian and contiguous; refuses what it cannot hold."""
+    """Converts values to the feature's dtype, little-endian; ValueError if they do not fit."""
     dtype = np.dtype(feature.dtype)
     if values.size and not np.can_cast(values.dtype, dtype, "safe"):
         low, high, limit = values.min(), values.max(), np.iinfo(dtype).max
@@ -46,18 +46,18 @@ def _as_stored(values: np.ndarray, feature: Feature) -> np.ndarray:
 
 
 class RowCodec:
-    """Encodes and decodes rows of one set of features.
+    """Encodes and decodes rows with the same features.
 
     Attributes:
-      features: what is stored, sorted by name; with int64_list, `positions` is added.
+      features: the stored features, sorted by name; with int64_list, `positions` is added.
       stride: bytes of one encoded row.
     """
 
     def __init__(self, features: Sequence[Feature], encoding: str = "bytes"):
-        """Lays out the template of a row.
+        """Makes the template of a row.
 
         Args:
-          features: as `schemas.features.task_features` gives them.
+          features: the result of `schemas.features.task_features`.
           encoding: "bytes" or "int64_list".
         """
         if encoding not in ENCODINGS:
@@ -77,12 +77,12 @@ class RowCodec:
         constant = np.ones(self.stride, dtype=bool)
         for _, start, stop in self._holes:
             constant[start:stop] = False
-        # Runs of constant bytes: decoding compares each as one slice, not byte by byte.
+        # Runs of constant bytes, which decoding compares as slices instead of byte by byte.
         edges = np.flatnonzero(np.diff(np.concatenate(([0], constant.astype(np.int8), [0]))))
         self._constant_runs = list(zip(edges[::2].tolist(), edges[1::2].tolist()))
 
     def _entry(self, feature: Feature) -> Tuple[bytes, int]:
-        """The constant head of one map entry, and the bytes of values that follow it."""
+        """The constant head of one map entry, and the number of bytes of values after it."""
         name = feature.name.encode()
         if self.encoding == "bytes":
             holes, kind = feature.bytes, _BYTES_LIST
@@ -100,17 +100,16 @@ class RowCodec:
         return -(-int(_bits(feature.dtype)) // 7)
 
     def encode(self, columns: Dict[str, np.ndarray]) -> np.ndarray:
-        """Columns to rows.
+        """Encodes columns to rows.
 
         Args:
-          columns: for every feature integers [B, *shape] that its dtype holds; `positions` is
-            derived, not taken.
+          columns: for each feature integers [B, *shape] that fit its dtype; `positions` is derived.
 
         Returns:
           uint8 [B, stride].
 
         Raises:
-          ValueError: a column has another shape, or a value that the dtype does not hold.
+          ValueError: a column has another shape, or a value that does not fit the dtype.
         """
         if self.encoding == "int64_list" and "segment_ids" in columns:
             columns = dict(columns, positions=positions_from_segments(columns["segment_ids"]))
@@ -131,21 +130,21 @@ class RowCodec:
         return rows
 
     def decode(self, rows: np.ndarray, *, first_row: int = 0) -> Dict[str, np.ndarray]:
-        """Rows to columns; refuses a row whose constant bytes are not the template's.
+        """Decodes rows to columns.
 
         Args:
           rows: uint8 [B, stride].
-          first_row: what errors call the first row of the matrix.
+          first_row: the number of the first row in errors.
 
         Returns:
-          For every feature an array [B, *shape] of its dtype.
+          For each feature an array [B, *shape] of its dtype.
 
         Raises:
-          DataError: a row is not of this layout; names the first such row.
+          DataError: a row does not match the template; the message has the first such row.
         """
         if rows.ndim != 2 or rows.shape[1] != self.stride:
             raise DataError(
-                f"rows of shape {rows.shape} are not of this schema, whose rows have {self.stride} "
+                f"rows of shape {rows.shape} do not match this schema: its rows have {self.stride} "
                 "bytes"
             )
         for start, stop in self._constant_runs:
@@ -153,8 +152,8 @@ class RowCodec:
             if bad.any():
                 row = first_row + int(bad.argmax())
                 raise DataError(
-                    f"row {row} is not of this schema: its bytes {start} to {stop} name other "
-                    "features or lengths"
+                    f"row {row} does not match this schema: its bytes {start} to {stop} are of "
+                    "other features or lengths"
                 )
         return {
             feature.name: self._read(rows[:, start:stop], feature, first_row)
@@ -164,12 +163,12 @@ class RowCodec:
     def _read(self, hole: np.ndarray, feature: Feature, first_row: int) -> np.ndarray:
         shape = (len(hole),) + feature.shape
         if self.encoding == "bytes":
-            # A copy even of one row, so that no column is a view of a file that is mapped.
+            # A copy even for one row, so that no column is a view of a memory-mapped file.
             little = hole.copy().view(np.dtype(feature.dtype).newbyteorder("<"))
             return little.astype(feature.dtype, copy=False).reshape(shape)
         width = self._varint_width(feature)
         groups = hole.reshape(len(hole), feature.size, width)
-        more = groups >= 0x80  # set on every byte of a padded varint but its last
+        more = groups >= 0x80  # set on all bytes of a padded varint except its last
         values = np.zeros(groups.shape[:2], np.uint64)
         for byte in range(width):
             values |= (groups[:, :, byte] & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
@@ -177,8 +176,8 @@ class RowCodec:
         if bad.any():
             row = first_row + int(bad.any(axis=1).argmax())
             raise DataError(
-                f"row {row} is not of this schema: a value of "
-                f"{feature.name} is no {feature.dtype} of {width} bytes"
+                f"row {row} does not match this schema: a value of "
+                f"{feature.name} is not {feature.dtype} in {width} bytes"
             )
         return values.astype(feature.dtype).reshape(shape)
 
@@ -193,7 +192,7 @@ def _stored_features(features: Sequence[Feature], encoding: str) -> Tuple[Featur
 
 
 def _padded_varints(flat: np.ndarray, width: int) -> np.ndarray:
-    """Values [B, n] to varints of `width` bytes each: uint8 [B, n * width]."""
+    """Encodes values [B, n] as varints of `width` bytes each: uint8 [B, n * width]."""
     values = flat.astype(np.uint32)
     out = np.empty(values.shape + (width,), np.uint8)
     for byte in range(width):

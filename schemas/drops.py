@@ -1,17 +1,17 @@
-"""Why documents are left out, and what they had in them: reasons, counts, sizes and samples.
+"""Dropped documents: reasons, counts, sizes and samples.
 
-Counts are `dropped: {reason: number}` everywhere. A reason without a row is that of a reader or a
-task which refused a document, such as not_utf8; or of a rule, FAMILY:RULE: `gopher:min_words`,
-`filter:spam` of the user's function. Documents read = kept + all that were
-dropped. What filters count besides is `observed`.
+Counts are `dropped: {reason: number}` everywhere, and documents read = kept + all dropped. A reason
+that is not in DROPS is that of a reader or a task, which rejected a document (not_utf8), or of a
+rule, GROUP:RULE (`gopher:min_words`, or `filter:spam` of the user's function). Other counts of
+filters are `observed`.
 
-A corpus' funnel has sizes by reason. A document is *given* once it could be read; refused ones are
-in rejects/. Each given document is kept, or removed for one reason:
+A corpus has a funnel, with sizes by reason. A document is *given* if it could be read; rejected
+ones are in rejects/. Each given document is kept, or removed for one reason:
 
     text_bytes given = text_bytes of the kept + of all removed + what edits took from the kept
     words given = words of the kept + of all removed
 
-Samples are the documents with the smallest hashes: the same ones for any way to run. Python 3.8
+Samples are the documents with the smallest hashes, so they do not depend on the run. Python 3.8
 syntax.
 """
 
@@ -23,25 +23,25 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, 
 from schemas.errors import DataError
 from schemas.typed_json import quote
 
-FILTERED, REFUSED = "filtered", "refused"
+FILTERED, REJECTED = "filtered", "rejected"
 Observed = Dict[str, Dict[str, int]]  # section to key to number: {"language": {"nb": 3}}
-MOST = 1 << 53  # of a count: what other languages' numbers hold
-SAMPLES = 20  # of a reason
-SAMPLED_REASONS = 100  # a user's function may give any number of them
+MOST = 1 << 53  # counts are below it: numbers of other languages are exact up to here
+SAMPLES = 20  # the most samples of a reason
+SAMPLED_REASONS = 100  # the most reasons with samples; a user's function may return any number
 LONGEST = 300  # characters of an excerpt
 
 
 @dataclass(frozen=True)
 class Drop:
-    """A reason for which documents are left out.
+    """A reason why documents are dropped.
 
     Attributes:
-      name: in counts, {"held_out": 30}, and in stats.json.
-      title: of the line where people read the number; reasons of one title share a line.
-      by_shard: whether it is counted shard by shard, in a field of its own in stats.json. Others
-        are counted where documents are read, in documents_rejected.
-      words: that follow the number; "" for the reason's name.
-      color: in the report's flow of documents.
+      name: the key in counts and in stats.json: {"held_out": 30}.
+      title: the title of its line in summaries; reasons with one title share a line.
+      by_shard: whether it is counted by shard, in a separate field of stats.json. Others are
+        counted when documents are read, in documents_rejected.
+      words: text after the number; "" for the reason's name.
+      color: color in the report's flow of documents.
     """
 
     name: str
@@ -69,17 +69,17 @@ BY_SHARD = tuple(drop for drop in DROPS.values() if drop.by_shard)
 
 
 def mark_of(reason: str) -> int:
-    """The number of a reason that has a row, from 1 on."""
+    """The number of a reason of DROPS, from 1 on."""
     return list(DROPS).index(reason) + 1
 
 
 def drop_of(reason: str) -> Drop:
-    """The row of a reason; of one that has none, what can be said of it."""
-    return DROPS.get(reason) or Drop(reason, FILTERED if ":" in reason else REFUSED)
+    """The entry of a reason in DROPS, or a new one for another reason."""
+    return DROPS.get(reason) or Drop(reason, FILTERED if ":" in reason else REJECTED)
 
 
 def total_counts(*parts: Mapping[str, int]) -> Dict[str, int]:
-    """Adds counts by name, without those of 0."""
+    """Adds counts by name; omits zeros."""
     total: Counter[str] = Counter()
     for part in parts:
         total.update(part)
@@ -87,7 +87,7 @@ def total_counts(*parts: Mapping[str, int]) -> Dict[str, int]:
 
 
 def add_observed(total: Observed, more: Mapping[str, Mapping[str, int]]) -> None:
-    """Adds counts by section and name, in place; those of 0 are left out."""
+    """Adds counts by section and name, in place; omits zeros."""
     for section, counts in more.items():
         total[section] = total_counts(total.get(section, {}), counts)
 
@@ -101,7 +101,7 @@ def total_observed(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Observed
 
 
 def check_counts(counts: Mapping[str, int]) -> None:
-    """Refuses numbers that are no counts; names the first."""
+    """Raises DataError for the first number that is not from 0 to 2**53 - 1."""
     if counts and (min(counts.values()) < 0 or max(counts.values()) >= MOST):
         name = next(name for name, count in counts.items() if not 0 <= count < MOST)
         raise DataError(f"{name} is {quote(counts[name])}: a count is at least 0, and below 2**53")
@@ -112,44 +112,46 @@ def describe_dropped(
     always: Sequence[str] = (),
     write: Callable[[Drop, float], str] = lambda drop, number: f"{number:,}",
 ) -> Dict[str, str]:
-    """What became of documents that were left out, a line a title.
+    """Describes dropped documents, one line per title.
 
         {"duplicates": 7, "too_long": 2, "empty": 1} ->
-        {"duplicates": "7 dropped", "refused": "1 empty, 2 too_long"}
+        {"duplicates": "7 dropped", "rejected": "1 empty, 2 too_long"}
 
     Args:
       dropped: reason to number.
-      always: titles that have a line even where there is nothing to say.
-      write: puts the number of a reason into words.
+      always: titles that have a line even without documents.
+      write: formats the number of a reason.
     """
-    order = list(dict.fromkeys(drop.title for drop in DROPS.values())) + [REFUSED]
+    order = list(dict.fromkeys(drop.title for drop in DROPS.values())) + [REJECTED]
     lines: Dict[str, List[str]] = {title: [] for title in order}
     for reason, number in sorted(dropped.items()):
         drop = drop_of(reason)
         if number:
             lines[drop.title].append(f"{write(drop, number)} {drop.words or reason}")
     return {
-        title: ", ".join(told) or "none" for title, told in lines.items() if told or title in always
+        title: ", ".join(parts) or "none"
+        for title, parts in lines.items()
+        if parts or title in always
     }
 
 
-# The funnel: what the documents that were left out had in them
+# The funnel: sizes of dropped documents
 
 
 def shorten(text: str) -> str:
-    """The beginning of a text, with an ellipsis where there was more."""
+    """The first LONGEST characters of a text, with an ellipsis if it is longer."""
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
 @dataclass(frozen=True, order=True)
 class Sample:
-    """A document that was left out.
+    """A dropped document.
 
     Attributes:
       document: its hash, 32 hexadecimal digits.
-      excerpt: how it begins.
-      detail: what more is known of the reason; of near-duplicates, what they are near:
-        "similarity 0.871 to 04d2ddc2..."; "" of others.
+      excerpt: its beginning.
+      detail: details of the reason, such as the nearest document of a near-duplicate:
+        "similarity 0.871 to 04d2ddc2..."; "" if there are none.
     """
 
     document: str
@@ -157,25 +159,25 @@ class Sample:
     detail: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses what is no hash, and texts that are no excerpts."""
+        """Rejects an invalid hash, and texts that are too long."""
         if not re.fullmatch("[0-9a-f]{32}", self.document):
             raise DataError(f"document is {quote(self.document)}, not 32 hexadecimal digits")
         for name in ("excerpt", "detail"):
             if len(getattr(self, name)) > LONGEST + 1:
                 raise DataError(
-                    f"{name} has {len(getattr(self, name)):,} characters: at most {LONGEST + 1}"
+                    f"{name} has {len(getattr(self, name)):,} characters, at most {LONGEST + 1}"
                 )
 
 
 @dataclass(frozen=True)
 class Removed:
-    """The documents that were left out for one reason.
+    """The documents that were dropped for one reason.
 
     Attributes:
-      documents: how many.
-      text_bytes: UTF-8 bytes of them.
-      words: of them, between white space.
-      samples: those with the smallest hashes, each once, by hash.
+      documents: their number.
+      text_bytes: their UTF-8 bytes.
+      words: their words between white space.
+      samples: the documents with the smallest hashes, sorted by hash, each once.
     """
 
     documents: int = 0
@@ -184,13 +186,13 @@ class Removed:
     samples: Tuple[Sample, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses counts below zero, and samples that are too many or in another order."""
+        """Rejects negative counts, and samples that are too many or not sorted."""
         check_counts(sizes(self))
         names = [sample.document for sample in self.samples]
         if len(names) > min(SAMPLES, self.documents) or sorted({*names}) != names:
             raise DataError(
-                f"{len(names)} samples of {self.documents:,} documents: at most {SAMPLES}, each "
-                "of another document, in the order of their hashes"
+                f"{len(names)} samples of {self.documents:,} documents: must be at most {SAMPLES} "
+                "different documents, sorted by hash"
             )
 
 
@@ -198,21 +200,21 @@ SIZES = ("documents", "text_bytes", "words")
 
 
 def sizes(counted: "Removed | Funnel") -> Dict[str, int]:
-    """Its documents, text_bytes and words."""
+    """The documents, text_bytes and words of a funnel or of removed documents."""
     return {name: getattr(counted, name) for name in SIZES}
 
 
 @dataclass(frozen=True)
 class Funnel:
-    """What was given, and what of it was removed, by reason; funnels add up.
+    """The given documents, and those removed by reason; funnels add up.
 
     Attributes:
-      documents: given.
-      text_bytes: UTF-8 bytes of them, normalized.
-      words: of them, between white space; of edited documents, after the edits.
-      edited_bytes: that edits took from the documents which were kept; below 0 if they added some.
-      removed: reason to what was left out for it.
-      edited_words: that edits took from the documents which were kept.
+      documents: number of given documents.
+      text_bytes: their UTF-8 bytes, normalized.
+      words: their words between white space; for edited documents, those after the edits.
+      edited_bytes: bytes that edits removed from kept documents; below 0 if they added some.
+      removed: reason to the documents that were dropped for it.
+      edited_words: words that edits removed from kept documents.
     """
 
     documents: int = 0
@@ -223,12 +225,12 @@ class Funnel:
     edited_words: int = 0
 
     def __post_init__(self) -> None:
-        """Refuses counts below zero."""
+        """Rejects negative counts."""
         check_counts({**sizes(self), "edits": abs(self.edited_bytes) + abs(self.edited_words)})
 
     @staticmethod
     def sum(parts: "Iterable[Funnel]") -> "Funnel":
-        """All of them as one; the result does not depend on their order."""
+        """Adds up funnels; the result does not depend on their order."""
         parts = tuple(parts)
         of_reason: Dict[str, List[Removed]] = {}
         for part in parts:
@@ -250,11 +252,11 @@ class Funnel:
     def broken_equations(
         self, kept: Mapping[str, int], dropped: Mapping[str, int]
     ) -> Iterator[str]:
-        """What does not add up, each a sentence.
+        """Yields each equation that does not hold, a sentence.
 
         Args:
           kept: documents, text_bytes and words of the corpus.
-          dropped: reason to number of all documents that were left out.
+          dropped: reason to number of all dropped documents.
         """
         for name, given in sizes(self).items():
             removed = sum(getattr(one, name) for one in self.removed.values())
@@ -264,13 +266,13 @@ class Funnel:
                     f"funnel: {name} given {given:,} != kept {kept[name]:,} + removed {removed:,}"
                     + f" + edited {edited:,}" * bool(edited)
                 )
-        due = {reason: n for reason, n in dropped.items() if drop_of(reason).title != REFUSED}
-        told = {reason: removed.documents for reason, removed in self.removed.items()}
-        for reason in sorted({**due, **told}):
-            if due.get(reason) != told.get(reason):
+        counted = {reason: n for reason, n in dropped.items() if drop_of(reason).title != REJECTED}
+        own = {reason: removed.documents for reason, removed in self.removed.items()}
+        for reason in sorted({**counted, **own}):
+            if counted.get(reason) != own.get(reason):
                 yield (
-                    f"funnel: {reason}: documents removed {told.get(reason, 0):,} != counted "
-                    f"{due.get(reason, 0):,}"
+                    f"funnel: {reason}: documents removed {own.get(reason, 0):,} != counted "
+                    f"{counted.get(reason, 0):,}"
                 )
 
 
@@ -280,10 +282,10 @@ def _add_sizes(parts: "Iterable[Removed | Funnel]") -> Dict[str, int]:
 
 
 def _fewest(parts: Iterable[Removed]) -> Tuple[Sample, ...]:
-    """The samples with the smallest hashes; of one document the first."""
-    found: Dict[str, Sample] = {}
+    """The SAMPLES samples with the smallest hashes, the first of each document."""
+    samples: Dict[str, Sample] = {}
     for sample in sorted(sample for part in parts for sample in part.samples):
-        found.setdefault(sample.document, sample)
-        if len(found) == SAMPLES:
+        samples.setdefault(sample.document, sample)
+        if len(samples) == SAMPLES:
             break
-    return tuple(found.values())
+    return tuple(samples.values())

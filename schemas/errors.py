@@ -1,10 +1,10 @@
-"""Errors that are a user's to mend."""
+"""Errors that users can correct."""
 
 import errno
 
 
 class TextmillError(Exception):
-    """One paragraph that names the value, the place, the cause and the remedy."""
+    """The message is one paragraph with the value, its location, the cause and the remedy."""
 
     exit_code = 1
 
@@ -14,7 +14,7 @@ class DataError(TextmillError):
 
 
 class LeftRunning(DataError):
-    """The run failed while threads of it are still at work: the process ends without them."""
+    """The run failed while some of its threads still work; the process ends without them."""
 
 
 class UsageError(TextmillError):
@@ -23,31 +23,31 @@ class UsageError(TextmillError):
     exit_code = 2
 
 
-_ACCESS = "it is another user's: ask for leave (chmod -R a+rX), or run as who has it"
-# Of what the system refuses and a user can mend.
+_ACCESS = "ask its owner for permission (chmod -R a+rX), or run as its owner"
+# Errors of the system that a user can correct.
 REMEDIES = {
     errno.EACCES: _ACCESS,
     errno.EPERM: _ACCESS,
-    errno.EROFS: "the disk takes nothing: give another place",
-    errno.ENOSPC: "free some space, or give another place",
-    errno.EDQUOT: "free some space, or give another place",
-    errno.EIO: "the disk, or the network to it, fails: copy it elsewhere",
+    errno.EROFS: "the disk is read-only: use another directory",
+    errno.ENOSPC: "free some space, or use another directory",
+    errno.EDQUOT: "free some space, or use another directory",
+    errno.EIO: "the disk, or the network to it, fails: copy the file elsewhere",
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENFILE: "too many files are open on this machine",
 }
 
 
 def one_line(error: BaseException) -> str:
-    """What a library says in several lines."""
+    """The message of an exception in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def describe_refusal(path: str, error: OSError) -> DataError:
-    """What is said where the system does not give a file, or takes none.
+    """The error for a file that the system cannot open, read or write.
 
     Args:
-      path: what was opened, read or written.
-      error: what the system said.
+      path: the file.
+      error: the error of the system.
     """
-    remedy = REMEDIES.get(error.errno or 0, "look at what is there")
+    remedy = REMEDIES.get(error.errno or 0, "check this path")
     return DataError(f"{path}: {error.strerror or error}; {remedy}")

@@ -1,6 +1,6 @@
-"""Every task: the features of its rows, and the parameters that readers of the rows rely on.
+"""The features of each task's rows, and the parameters that readers of the rows need.
 
-Legend: B rows, L tokens a row, K slots for masked tokens. Python 3.8 syntax.
+Legend: B rows, L tokens of a row, K slots for masked tokens. Python 3.8 syntax.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from schemas.errors import DataError
 from schemas.typed_json import Kind, check, number, one_of
 
 MAX_TOKENS = 1 << 16  # the longest row: a position must fit in uint16
-MAX_VOCABULARY = 1 << 24  # ids; the largest that was published has a million
+MAX_VOCABULARY = 1 << 24  # ids; the largest published vocabulary has a million
 
 
 def is_training(split: str) -> bool:
-    """Whether a split is trained on (`train`, `train_2`); all others are evaluated."""
+    """Whether a split is for training (`train`, `train_2`); all others are for evaluation."""
     return split.startswith("train")
 
 
@@ -26,10 +26,10 @@ class Feature:
     """One column of a row.
 
     Attributes:
-      name: as it is stored, and as trainers read it.
-      dtype: numpy's name of it; stored little-endian.
-      shape: of one row; () is a scalar, (-1,) as many values as the document has tokens.
-      meaning: one sentence.
+      name: its name in files and for trainers.
+      dtype: numpy's name of its dtype; values are stored little-endian.
+      shape: shape in one row; () is a scalar, (-1,) has as many values as the document has tokens.
+      meaning: a description in one sentence.
     """
 
     name: str
@@ -44,13 +44,13 @@ class Feature:
 
     @property
     def bytes(self) -> int:
-        """Bytes that one row's values take."""
+        """The bytes of the values in one row."""
         return self.size * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the features of a task depend on; attributes as the arguments of `task_features`."""
+    """The sizes that decide the features of a task: the arguments of `task_features`."""
 
     max_length: int
     vocab_size: int
@@ -59,7 +59,7 @@ class Sizes:
 
 
 def smallest_unsigned(largest: int) -> str:
-    """The narrowest unsigned dtype that holds `largest`: 255 -> uint8, 256 -> uint16."""
+    """The smallest unsigned dtype that holds `largest`: 255 -> uint8, 256 -> uint16."""
     for name in ("uint8", "uint16", "uint32"):
         if largest <= np.iinfo(name).max:
             return name
@@ -67,17 +67,17 @@ def smallest_unsigned(largest: int) -> str:
 
 
 def token_dtype(vocab_size: int) -> str:
-    """uint16 if every id fits, else uint32 (never uint8: readers know two widths)."""
+    """uint16 if every id fits, else uint32; never uint8, so that there are only two widths."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
 def segment_name(name: str) -> str:
-    """The feature that tells the segments of another: target_ids -> target_segment_ids."""
+    """The feature with the segments of another: target_ids -> target_segment_ids."""
     return name[: -len("ids")] + "segment_ids"
 
 
 def _tokens(name: str, length: int, vocab_size: int, meaning: str) -> Tuple[Feature, ...]:
-    """A feature of token ids, and the one that tells its segments."""
+    """A feature of token ids, and the feature with its segments."""
     return (
         Feature(name, token_dtype(vocab_size), (length,), meaning),
         Feature(
@@ -169,7 +169,7 @@ _TASKS = {
     "tokens": _whole_documents,
 }
 TASKS = tuple(sorted(_TASKS))
-ROWS_OF = {"chat": "clm"}  # tasks whose rows are those of another
+ROWS_OF = {"chat": "clm"}  # tasks with the rows of another task
 
 
 def task_features(
@@ -184,10 +184,10 @@ def task_features(
 
     Args:
       task: one of TASKS.
-      max_length: L, tokens a row.
-      vocab_size: ids are below it.
-      max_masked: K, slots for statically masked tokens; 0 stores no masks.
-      parameters: the task's own settings, as in Schema.
+      max_length: L, tokens of a row.
+      vocab_size: all ids are below it.
+      max_masked: K, slots for statically masked tokens; 0 for no masks.
+      parameters: settings of the task, as in Schema.
     """
     if task not in _TASKS:
         raise ValueError("unknown task {!r}: one of {}".format(task, ", ".join(TASKS)))
@@ -206,8 +206,8 @@ _CLASSES = Kind(
     ),
     "a list of two or more names, each once",
 )
-# Of the parameters in schema.json those that readers of rows use; others are for people. One that
-# ends in _field is the name of a field, one that ends in _ids a list of token ids.
+# The parameters of schema.json that readers of rows use; others are for information. A parameter
+# that ends in _field is the name of a field, one that ends in _ids a list of token ids.
 PARAMETERS: Mapping[str, Kind] = {
     "bos": Kind(lambda v: type(v) is bool, "true or false"),
     "chat_template": _TEXT,
@@ -222,7 +222,7 @@ PARAMETERS: Mapping[str, Kind] = {
     "train_on": one_of("assistant", "last", "all"),
     "truncation": one_of("head", "tail", "head_tail"),
 }
-# Those that a task must have; a task that is not named here may have any.
+# The parameters that a task must have; tasks that are not listed need none.
 _NEEDS: Mapping[str, Tuple[str, ...]] = {
     "chat": ("chat_template", "end_of_turn", "prefix_ids", "suffix_ids", "train_on"),
     "classification": ("classes", "truncation", "prefix_ids", "suffix_ids"),
@@ -231,30 +231,30 @@ _NEEDS: Mapping[str, Tuple[str, ...]] = {
     "tokens": ("prefix_ids", "suffix_ids"),
     "span_corruption": ("max_target_length", "sentinel_ids"),
 }
-_BY_ROLE = ("chat", "clm", "tokens")  # documents begin with bos and end with eos, or with nothing
+_BY_ROLE = ("chat", "clm", "tokens")  # prefix is bos or nothing, suffix eos or nothing
 _END_IN_EOS = ("qa", "span_corruption")
 
 
 def check_parameters(
     task: str, parameters: Mapping[str, Any], *, vocab_size: int, special_ids: Mapping[str, int]
 ) -> None:
-    """Refuses parameters that readers of the rows could not use.
+    """Checks the parameters that readers of the rows use.
 
     Args:
-      task: such as "clm".
-      parameters: of the schema, from JSON or as they were made.
-      vocab_size: ids are below it.
-      special_ids: of the schema.
+      task: one of TASKS.
+      parameters: parameters of the schema.
+      vocab_size: all ids are below it.
+      special_ids: special ids of the schema.
 
     Raises:
-      DataError: a parameter is missing or of another kind; names it and what belongs there.
+      DataError: a parameter is missing or invalid; the message describes valid values.
     """
     needs = _NEEDS.get(task, ())
     if task == "classification" and "text_pair_field" in parameters:
         needs += ("middle_ids",)
     for name in needs:
         if name not in parameters:
-            raise DataError(f"parameters has no {name}, which {task} needs: build the set anew")
+            raise DataError(f"parameters lacks {name}, which {task} needs: build the dataset again")
     ids = Kind(
         lambda v: (
             isinstance(v, (list, tuple)) and all(type(i) is int and 0 <= i < vocab_size for i in v)
@@ -268,7 +268,7 @@ def check_parameters(
             check(kind.is_good(value), f"parameters.{name}", value, kind.remedy)
     sentinels = parameters.get("sentinel_ids", ())
     distinct = len(set(sentinels)) == len(sentinels)
-    check(distinct, "parameters.sentinel_ids", sentinels, "an id is there twice")
+    check(distinct, "parameters.sentinel_ids", sentinels, "an id occurs twice")
     if task in _END_IN_EOS:
         check("eos" in special_ids, "special_ids", special_ids, f"{task} needs eos")
     if task == "qa" and parameters["bos"]:
@@ -281,7 +281,7 @@ def check_parameters(
 
 
 def max_masked_slots(max_length: int, mask_rate: float) -> int:
-    """K: the most tokens of a row that static masking picks, `round(rate * L)`, at least 1."""
+    """K, the most tokens of a row that static masking picks: `round(rate * L)`, at least 1."""
     return max(1, int(round(mask_rate * max_length)))
 
 
@@ -289,7 +289,7 @@ def positions_from_segments(segment_ids_BxL: np.ndarray) -> np.ndarray:
     """Positions that restart at 0 in each segment: [[1, 1, 1, 2, 2, 0]] -> [[0, 1, 2, 0, 1, 0]].
 
     Args:
-      segment_ids_BxL: integers, as the feature `segment_ids`.
+      segment_ids_BxL: integers, the feature `segment_ids`.
 
     Returns:
       int32 [B, L]; 0 at padding.
@@ -309,12 +309,12 @@ def unmask(row: Dict[str, np.ndarray]) -> np.ndarray:
       row: decoded columns of B rows.
 
     Returns:
-      A copy of `input_ids` [B, L] with every masked token put back.
+      A copy of `input_ids` [B, L] with all masked tokens restored.
     """
     input_ids = row["input_ids"].copy()
     if "masked_positions" in row:
-        used = np.flatnonzero(row["masked_weights"])  # in one dimension: three times as quick
-        places = used // row["masked_weights"].shape[1] * input_ids.shape[1]
-        places += row["masked_positions"].reshape(-1)[used]
-        input_ids.reshape(-1)[places] = row["masked_ids"].reshape(-1)[used]
+        used = np.flatnonzero(row["masked_weights"])  # flat indices are three times as fast
+        indices = used // row["masked_weights"].shape[1] * input_ids.shape[1]
+        indices += row["masked_positions"].reshape(-1)[used]
+        input_ids.reshape(-1)[indices] = row["masked_ids"].reshape(-1)[used]
     return input_ids

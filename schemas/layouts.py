@@ -1,26 +1,24 @@
-"""Rows in the layouts of other trainers, which exports write and adapters hand over.
+"""Column layouts of other trainers, for exports of the pipelines and adapters of the trainers.
 
-They stand in the contract since both pipelines and trainers read them; numpy only.
-
-    check_layout("huggingface", schema)                 # refuses what the layout cannot say
-    LAYOUTS["huggingface"](batch)                       # the columns of B rows, anew
+    check_layout("huggingface", schema)                 # raises if the layout cannot hold the rows
+    LAYOUTS["huggingface"](batch)                       # new columns of B rows
 
 huggingface, for models of `transformers`, which shift the labels of decoders themselves:
 
     input_ids     [5, 6, 2, 8, 2, 0]          int32
-    labels        [-100, 6, 2, -100, 2, -100] int64; -100 where no loss is taken
-    position_ids  [0, 1, 2, 0, 1, 0]          int32; of decoders, whose documents they keep apart
+    labels        [-100, 6, 2, -100, 2, -100] int64; -100 for no loss
+    position_ids  [0, 1, 2, 0, 1, 0]          int32; for decoders, to separate documents
 
-maxtext, for its `loss_fn`, which shifts nothing:
+maxtext, for its `loss_fn`, which does not shift:
 
-    inputs                [5, 6, 2, 8, 2, 0]  int32, as all others
+    inputs                [5, 6, 2, 8, 2, 0]  int32, like all others
     inputs_position       [0, 1, 2, 0, 1, 0]
     inputs_segmentation   [1, 1, 1, 2, 2, 0]  0 is padding
     targets               [6, 2, 0, 2, 0, 0]  the next token of the same document, or 0
-    targets_position      [0, 1, 2, 0, 1, 0]  those of the inputs, which MaxText shifts neither
-    targets_segmentation  [1, 1, 0, 2, 0, 0]  0 where no loss is taken
+    targets_position      [0, 1, 2, 0, 1, 0]  equal to inputs_position: MaxText does not shift it
+    targets_segmentation  [1, 1, 0, 2, 0, 0]  0 for no loss
 
-Legend: B rows, L tokens a row.
+Legend: B rows, L tokens of a row.
 """
 
 from types import MappingProxyType
@@ -33,30 +31,31 @@ from schemas.features import positions_from_segments
 from schemas.metadata import Schema
 
 Batch = Dict[str, np.ndarray]
-NO_LOSS = -100  # PyTorch's cross_entropy leaves such labels out
+NO_LOSS = -100  # PyTorch's cross_entropy ignores such labels
 
 
 def huggingface(batch: Batch) -> Batch:
-    """What a model of `transformers` takes as keyword arguments, for rows of any task.
+    """Keyword arguments for a model of `transformers`, from rows of any task.
 
-    Of decoders (rows with `loss_weights`): `input_ids`, `labels`, `position_ids`. There is no
-    `attention_mask`, since only without one, and with use_cache=False, do the models read from the
-    positions which tokens are of one document. Padding is at position 0 each, a document a token,
-    without a label.
+    For decoders (rows with `loss_weights`): `input_ids`, `labels`, `position_ids`. There is no
+    `attention_mask`: only without one, and with use_cache=False, do the models separate documents
+    by their positions. Each padding token has position 0, as a document of one token without a
+    label.
 
-    Of encoders, whose rows hold one document: `input_ids`, `attention_mask` [B, L] uint8, 1 for
-    tokens and 0 for padding, `token_type_ids` of a pair of texts, and `labels`: the class, int64
-    [B], or the ids that were masked, if they were; no positions, since models differ in the first.
+    For encoders, whose rows hold one document: `input_ids`, `attention_mask` [B, L] uint8, 1 for
+    tokens and 0 for padding, `token_type_ids` for pairs of texts, and `labels`: the class, int64
+    [B], or the masked ids, if there are any. There are no positions, since models differ in the
+    first position.
 
-    Of encoders with decoders: the same, with the labels of `target_ids`.
+    For encoder-decoders: the same, with `labels` from `target_ids`.
 
     Args:
-      batch: columns of B rows, decoded; `check_layout` tells whether the layout suits them.
+      batch: decoded columns of B rows for which `check_layout` passes.
     """
     input_ids, segment_ids = batch["input_ids"].astype(np.int32), batch["segment_ids"]
     if "loss_weights" in batch:
         positions = positions_from_segments(segment_ids)
-        # Models shift rows whole: a first token would be predicted from the document before it.
+        # Models shift whole rows, so the document before it would predict a first token.
         counts = (batch["loss_weights"] > 0) & (positions > 0)
         labels = _labels(batch["input_ids"], counts)
         return {"input_ids": input_ids, "labels": labels, "position_ids": positions}
@@ -73,20 +72,20 @@ def huggingface(batch: Batch) -> Batch:
 
 
 def maxtext(batch: Batch) -> Batch:
-    """What MaxText's loss takes, for rows of decoders: six columns int32 [B, L].
+    """The columns for MaxText's loss, from rows of decoders: six of int32 [B, L].
 
-    MaxText's own pipeline shifts packed rows whole, and so trains the last token of a document to
-    predict the first of the next; here, a target is of the same document as its input.
+    MaxText's own pipeline shifts whole packed rows, and so trains the last token of a document to
+    predict the first of the next. Here, a target is in the same document as its input.
 
     Args:
-      batch: columns of B rows, decoded; `check_layout` tells whether the layout suits them.
+      batch: decoded columns of B rows for which `check_layout` passes.
     """
     segments = batch["segment_ids"].astype(np.int32)
     positions = positions_from_segments(segments)
     targets, targets_segments = np.zeros_like(segments), np.zeros_like(segments)
-    goes_on = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
-    targets[:, :-1] = np.where(goes_on, batch["input_ids"][:, 1:], 0)
-    counts = goes_on & (batch["loss_weights"][:, 1:] > 0)
+    continues = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    targets[:, :-1] = np.where(continues, batch["input_ids"][:, 1:], 0)
+    counts = continues & (batch["loss_weights"][:, 1:] > 0)
     targets_segments[:, :-1] = np.where(counts, segments[:, 1:], 0)
     return {
         "inputs": batch["input_ids"].astype(np.int32),
@@ -104,27 +103,26 @@ LAYOUTS: Mapping[str, Callable[[Batch], Batch]] = MappingProxyType(
 
 
 def check_layout(layout: str, schema: Schema) -> None:
-    """Refuses rows that a layout could not say all of.
+    """Checks that a layout can hold rows without loss.
 
     Raises:
-      UsageError: names the layout, what it lacks and what to do instead.
+      UsageError: it cannot; the message has the reason and a remedy.
     """
     names = {feature.name for feature in schema.features}
     problem = ""
     if "prefix_mask" in names:
         problem = (
-            "has no place for prefix_mask, and a prompt that is to be read both ways would be read "
-            "one way: build the set with --qa_form=causal"
+            "has no prefix_mask, so attention on the prompt would not be bidirectional: build the "
+            "dataset with --qa_form=causal"
         )
     elif "loss_weights" in names:
         return
     elif layout == "maxtext":
-        problem = f"is of decoders, whose rows have loss_weights; these are of {schema.task}"
+        problem = f"needs rows of decoders, with loss_weights; these are of {schema.task}"
     elif schema.packing != "none":
         problem = (
-            f"cannot keep documents of one row apart in rows of {schema.task}: models of "
-            "transformers read that from positions in decoders only. Build the set with "
-            "--packing=none"
+            f"cannot separate the documents of a row of {schema.task}: only decoders of "
+            "transformers do so by positions; build the dataset with --packing=none"
         )
     if problem:
         raise UsageError(f"layout {layout} {problem}")

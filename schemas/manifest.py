@@ -1,8 +1,8 @@
-"""MANIFEST.json: every file of a shard set with size, rows and sha256, written last.
+"""MANIFEST.json: all files of a dataset with size, rows and sha256, written last.
 
-A directory without it is not a shard set. Its `digest` is of its own content, so that no entry
-changes or goes by mistake; `schemas.agreement` compares it with the other metadata
-files. Python 3.8 syntax.
+A directory without it is not a dataset. Its `digest` is a hash of its own content, which detects
+changed or missing entries; `schemas.agreement` compares it with the other metadata files. Python
+3.8 syntax.
 """
 
 import hashlib
@@ -28,26 +28,26 @@ from schemas.typed_json import (
 FORMAT_VERSION = 2  # of rows and metadata files
 MANIFEST = "MANIFEST.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-# What may be as large as the documents; others are read whole, and are bounded.
+# Files that may be as large as the documents; others are read at once, and have a limit.
 EVALUATION = "evaluation.jsonl"
 REJECTS = "rejects/rejects.jsonl"
 REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", REJECTS)
-DECONTAMINATION = "decontamination.json"  # of a corpus
+DECONTAMINATION = "decontamination.json"  # in a corpus
 
 
 def check_version(version: int) -> None:
-    """Raises DataError for a format that is not read here."""
+    """Raises DataError for a version of the format that this Textmill does not read."""
     check(
         version == FORMAT_VERSION,
         "format_version",
         version,
-        f"this Textmill reads version {FORMAT_VERSION}; build the set anew or install the Textmill "
-        "that wrote it",
+        f"this Textmill reads version {FORMAT_VERSION}; build the dataset again, or install the "
+        "Textmill that wrote it",
     )
 
 
 def _is_inside(path: str) -> bool:
-    """Whether a path stays inside the set's directory, and can be printed."""
+    """Whether a path stays inside the dataset's directory, and is printable."""
     if _PLAIN_NAME.fullmatch(path):
         return True
     parts = path.replace("\\", "/").split("/")
@@ -55,7 +55,7 @@ def _is_inside(path: str) -> bool:
 
 
 _KINDS = {
-    "path": Kind(_is_inside, "a relative path inside the set's directory"),
+    "path": Kind(_is_inside, "a relative path inside the dataset's directory"),
     "bytes": number(0, (1 << 60) - 1),
     "sha256": SHA256,
 }
@@ -63,14 +63,14 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ManifestFile:
-    """One file of a set; `split` and `rows` are None for what is not a shard.
+    """A file of a dataset; `split` and `rows` are None unless it is a shard.
 
     Attributes:
-      path: relative to the set's directory, with "/".
+      path: path relative to the dataset's directory, with "/".
       bytes: its size.
-      sha256: of its bytes, hexadecimal.
-      split: whose shard it is.
-      rows: in the shard.
+      sha256: sha256 of its bytes, hexadecimal.
+      split: the split of the shard.
+      rows: number of rows in the shard.
     """
 
     path: str
@@ -80,25 +80,25 @@ class ManifestFile:
     rows: Optional[int] = None
 
     def __post_init__(self) -> None:
-        """Refuses paths that lead outside the set, and what is no size or no hash."""
+        """Rejects paths that lead out of the dataset, invalid sizes and invalid hashes."""
         check_kinds(vars(self), _KINDS)
         check(
             (self.split is None) == (self.rows is None) and 0 <= (self.rows or 0) <= self.bytes,
             "rows",
             self.rows,
-            "a number for a shard, with its split, not above its bytes; null for another file",
+            "for a shard, a number that is not above its bytes, and a split; null for other files",
         )
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Every file of a set but itself (MANIFEST.json), sorted by path.
+    """All files of a dataset except MANIFEST.json itself.
 
     Attributes:
-      format_version: of the set.
-      fingerprint: that of schema.json.
-      files: all but this one.
-      digest: sha256 of all other fields; computed where it is not given.
+      format_version: version of the dataset's format.
+      fingerprint: the fingerprint of schema.json.
+      files: the files, sorted by path.
+      digest: sha256 of all other fields; computed if it is "".
     """
 
     format_version: int
@@ -107,36 +107,36 @@ class Manifest:
     digest: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses another format, and a list that is not sorted or names a file twice."""
+        """Rejects another format, and files that are not sorted, not unique or too large."""
         check_version(self.format_version)
         paths = [file.path for file in self.files]
-        check(paths == sorted(set(paths)), "files", paths, "sorted by path, each once")
+        check(paths == sorted(set(paths)), "files", paths, "must be sorted by path, each once")
         for file in self.files:
             if file.bytes > MAX_BYTES and file.split is None:
                 good, most = file.path in (EVALUATION, *REJECTED), f"{MAX_BYTES:,}"
-                check(good, f"bytes of {file.path}", file.bytes, f"such a file has up to {most}")
+                check(good, f"bytes of {file.path}", file.bytes, f"must be at most {most}")
         expected = self.compute_digest()
         if not self.digest:
             object.__setattr__(self, "digest", expected)
-        remedy = f"the other fields give {expected}: the file was edited; copy the set again or "
-        check(self.digest == expected, "digest", self.digest, remedy + "build it anew")
+        remedy = f"the other fields give {expected}: the file was edited; copy or build the "
+        check(self.digest == expected, "digest", self.digest, remedy + "dataset again")
 
     def compute_digest(self) -> str:
-        """The sha256 of every field but `digest`, as canonical JSON."""
+        """The sha256 of all fields except `digest`, as canonical JSON."""
         values = {name: value for name, value in vars(self).items() if name != "digest"}
         return hash_json(dict(values, files=[vars(file) for file in self.files]))
 
     def identify_rows(self) -> str:
-        """The sha256 of what decides a set's rows: its schema's fingerprint and all its shards.
+        """Identifies the rows of a dataset: sha256 of the schema's fingerprint and all shards.
 
-        Two sets of one schema have different ones if their rows differ; one set has the same
-        wherever it lies, whatever is changed in its other files.
+        Datasets with one schema but different rows have different ids. A copy of a dataset has the
+        same id, even if its other files are changed.
         """
         shards = [(f.split, f.path, f.rows, f.sha256) for f in self.files if f.split is not None]
         return hashlib.sha256(json.dumps([self.fingerprint, shards]).encode()).hexdigest()
 
     def shards(self, split: str, file_format: str) -> List[ManifestFile]:
-        """A split's shards in one format, in order."""
+        """The shards of a split in one format, in order."""
         suffix = "." + file_format
         return [f for f in self.files if f.split == split and f.path.endswith(suffix)]
 
@@ -146,27 +146,29 @@ class Manifest:
 
     @staticmethod
     def from_dict(values: Any, source: str) -> "Manifest":
-        """From parsed JSON; `source` names the file in errors."""
+        """Converts parsed JSON; `source` is the name of the file in errors."""
         if isinstance(values, dict) and values.get("digest") == "":
-            raise DataError(f"{source}: digest is empty: the file was edited; build the set anew")
+            raise DataError(
+                f"{source}: digest is empty: the file was edited; build the dataset again"
+            )
         return from_json(Manifest, values, source)
 
 
 def parse_manifest(content: bytes, place: str) -> Manifest:
-    """The manifest of these bytes; `place` names it in errors.
+    """Parses the content of a MANIFEST.json; `place` is its name in errors.
 
     Raises:
-      DataError: it is not as Textmill writes it.
+      DataError: it is not a valid manifest.
     """
     return Manifest.from_dict(parse_json(content, place), place)
 
 
 def file_sha256(path: str) -> str:
-    """sha256 of a file's bytes, as hexadecimal.
+    """The sha256 of a file's bytes, in hexadecimal digits.
 
     Raises:
-      FileNotFoundError: there is none.
-      DataError: it may not be read.
+      FileNotFoundError: there is no such file.
+      DataError: it cannot be read.
     """
     digest = hashlib.sha256()
     try:
@@ -181,13 +183,13 @@ def file_sha256(path: str) -> str:
 
 
 def check_unchanged(path: str, file: ManifestFile) -> None:
-    """Refuses a file that is not the one of the manifest.
+    """Compares the sha256 of a file with the manifest.
 
     Raises:
-      DataError: its sha256 is another, or it may not be read.
+      DataError: they differ, or the file cannot be read.
     """
     if file_sha256(path) != file.sha256:
         raise DataError(
-            f"{path} was changed after the set was published: its sha256 is not the one in "
-            f"{MANIFEST}. Copy the set again or build it anew"
+            f"{path} was changed after the dataset was published: its sha256 differs from "
+            f"{MANIFEST}; copy or build the dataset again"
         )

@@ -1,7 +1,7 @@
-"""The metadata files of a shard set: schema.json, inputs.json, and all of them read together.
+"""The metadata files of a dataset: schema.json, inputs.json, and reading all of them together.
 
-Each is a frozen dataclass that refuses values which cannot be right, and is written with sorted
-keys and without times, so that the same work gives the same bytes.
+Each is a frozen dataclass that rejects invalid values. Keys are sorted and there are no times, so
+the same work gives the same bytes.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ from schemas.typed_json import (
 METADATA_FILES = ("schema.json", "stats.json", "inputs.json")
 PACKINGS = ("best_fit", "concat", "none")
 MASK_UNITS = ("token", "word", "span")
-MAX_COPIES = 1 << 16  # each is a copy of the whole set
+MAX_COPIES = 1 << 16  # of each row
 MAX_SHARDS = 99_999  # of a split: five digits in a file's name
 ROLES = ("bos", "eos", "pad", "mask", "unk")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -64,37 +64,39 @@ _KINDS = {
     "encoding": one_of(*ENCODINGS),
 }
 
-_Rule = Tuple[str, bool, str]  # a field, whether it is good, and what belongs there
+_Rule = Tuple[str, bool, str]  # a field, whether it is good, and a description of valid values
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What a trainer may rely on (schema.json).
+    """The content of schema.json: all that a trainer must know about the rows.
 
     Attributes:
-      format_version: of the rows and metadata files; readers refuse another.
+      format_version: version of rows and metadata files; readers reject others.
       task: one of `schemas.features.TASKS`.
-      parameters: the task's and the source's own settings, by flag name.
-      max_length: L, tokens a row; of whole documents the most that a record of array_record has.
-      vocab_size: every id is below it.
-      special_ids: role (bos, eos, pad, mask, unk) to id; absent roles are absent.
+      parameters: settings of the task and of the source, by flag name.
+      max_length: L, tokens of a row; for tokenized documents, the most tokens of a record of
+        array_record.
+      vocab_size: all ids are below it.
+      special_ids: role (bos, eos, pad, mask, unk) to id; roles without a token are absent.
       all_special_ids: every id that stands for no text, ascending.
-      tokenizer_sha256: of tokenizer.json in the set's directory.
-      golden: fixed strings and their ids, for trainers that carry their own tokenizer.
+      tokenizer_sha256: sha256 of tokenizer.json in the dataset's directory.
+      golden: fixed strings and their ids, for trainers that have their own tokenizer.
       packing: best_fit, concat or none.
-      static_masking: whether rows carry masks.
+      static_masking: whether rows contain masks.
       mask_rate: share of a row's tokens that static masking picks.
-      mask_unit: what static masking masks or leaves: token, word, or span of words.
+      mask_unit: the unit that static masking masks as a whole: token, word, or span of words.
       mask_copies: differently masked copies of each row.
       max_masked: K; 0 without static masking.
-      splits: name to share of the documents; adds up to 1, or all are 0: each had its own input.
+      splits: name to share of the documents; the sum is 1, or all are 0 if each had its own input.
       shards: split to number of shards.
-      seed: of every random choice.
+      seed: seed of all random choices.
       encoding: bytes or int64_list.
-      file_formats: array_record, tfrecord or both; of whole documents some of DOCUMENT_FORMATS.
-      features: of a row, sorted by name.
-      code_version: of Textmill, which wrote the set.
-      fingerprint: sha256 of all other fields.
+      file_formats: array_record, tfrecord or both; for tokenized documents some of
+        DOCUMENT_FORMATS.
+      features: features of a row, sorted by name.
+      code_version: version of Textmill that wrote the dataset.
+      fingerprint: sha256 of all other fields; computed if it is "".
     """
 
     format_version: int
@@ -122,7 +124,7 @@ class Schema:
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses what no trainer could use."""
+        """Rejects values that no trainer could use."""
         check_version(self.format_version)
         check_kinds(vars(self), _KINDS)
         check_parameters(
@@ -134,8 +136,8 @@ class Schema:
         expected = self.compute_fingerprint()
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", expected)
-        good, remedy = self.fingerprint == expected, "the file was edited; build the set anew"
-        check(good, "fingerprint", self.fingerprint, f"the other fields give {expected}: {remedy}")
+        remedy = f"the other fields give {expected}: the file was edited; build the dataset again"
+        check(self.fingerprint == expected, "fingerprint", self.fingerprint, remedy)
 
     def _rules_of_ids(self) -> "Iterator[_Rule]":
         yield "special_ids", set(self.special_ids) <= set(ROLES), "roles are " + ", ".join(ROLES)
@@ -151,18 +153,17 @@ class Schema:
 
     def _rules_of_masks(self) -> "Iterator[_Rule]":
         maskable = any(feature.name == "masked_ids" for feature in self._task_features(1))
-        yield "mask_rate", maskable or not self.mask_rate, "0 in rows that are not masked"
+        yield "mask_rate", maskable or not self.mask_rate, "must be 0 in rows that are not masked"
         if not self.static_masking:
-            remedy = "rows without masks have none of one kind, no copies and no slots"
-            yield "mask_unit", self.mask_unit == "token", remedy
-            yield "mask_copies", self.mask_copies == 1, remedy
-            yield "max_masked", self.max_masked == 0, "0 without static masking"
+            yield "mask_unit", self.mask_unit == "token", "must be token without static masking"
+            yield "mask_copies", self.mask_copies == 1, "must be 1 without static masking"
+            yield "max_masked", self.max_masked == 0, "must be 0 without static masking"
             return
         good = list(self.special_ids.values()).count(self.special_ids.get("mask", -1)) == 1
-        yield "special_ids", good, "rows with masks have a mask token, which is no other"
+        yield "special_ids", good, "static masking needs a mask token with its own id"
         slots = max_masked_slots(self.max_length, self.mask_rate)
         good = 0 < self.max_masked <= self.max_length and self.max_masked == slots
-        yield "max_masked", good, "as many slots as mask_rate picks of max_length, 1 to max_length"
+        yield "max_masked", good, f"must be mask_rate x max_length, rounded, at least 1: {slots}"
 
     def _rules_of_files(self) -> "Iterator[_Rule]":
         shares = self.splits.values()
@@ -180,12 +181,12 @@ class Schema:
         formats = sorted(set(self.file_formats) & set(known))
         good = bool(formats) and list(self.file_formats) == formats
         yield "file_formats", good, "some of " + ", ".join(known)
-        here, due = (
+        own, expected = (
             [(f.name, f.dtype, f.shape) for f in features]
             for features in (self.features, self._task_features(self.max_masked))
         )
-        listed = ", ".join(f"{name} {dtype}{list(shape)}" for name, dtype, shape in due)
-        yield "features", here == due, f"those of the task are {listed}"
+        listed = ", ".join(f"{name} {dtype}{list(shape)}" for name, dtype, shape in expected)
+        yield "features", own == expected, f"those of the task are {listed}"
 
     def _task_features(self, max_masked: int) -> Tuple[Feature, ...]:
         return task_features(
@@ -197,75 +198,76 @@ class Schema:
         )
 
     def compute_fingerprint(self) -> str:
-        """The sha256 of every field but `fingerprint`, as canonical JSON."""
+        """The sha256 of all fields except `fingerprint`, as canonical JSON."""
         values = asdict(self)
         del values["fingerprint"]
         return hash_json(values)
 
     @property
     def splits_given(self) -> bool:
-        """Whether each split was made of its own input, not of a share of the documents."""
+        """Whether each split has its own input instead of a share of the documents."""
         return not any(self.splits.values())
 
     @property
     def holds_documents(self) -> bool:
-        """Whether the set holds documents whole, each a row of its own length, in DOCUMENT_FORMATS.
+        """Whether the dataset has tokenized documents in DOCUMENT_FORMATS, not rows of one length.
 
-        Such rows have no codec.
+        They have no codec.
         """
         return any(-1 in feature.shape for feature in self.features)
 
     def endings(self, file_format: str) -> Tuple[str, ...]:
-        """Of the files that a shard has in a format: ("array_record",)."""
+        """The endings of a shard's files in a format: ("array_record",)."""
         return DOCUMENT_FORMATS[file_format].endings if self.holds_documents else (file_format,)
 
     @property
     def read_ending(self) -> str:
-        """Of the one file of each shard that stands for it where any of its formats will do."""
+        """The ending of the file that is read if a shard has several formats."""
         order = list(DOCUMENT_FORMATS) if self.holds_documents else sorted(self.file_formats)
         return self.endings(min(self.file_formats, key=order.index))[0]
 
     @property
     def row_tokens(self) -> int:
-        """Places for tokens in a row: L, and those of a second stream; 0 for whole documents."""
+        """Token positions of a row: L, plus those of a second stream; 0 for tokenized documents."""
         return sum(f.size for f in self.features if f.name in ("input_ids", "target_ids"))
 
     def describe_files(self) -> str:
-        """The formats of the files, and how rows are encoded in them."""
+        """The formats of the files, and the encoding of rows in them."""
         formats = ", ".join(self.file_formats)
         return formats if self.holds_documents else f"{formats}; values as {self.encoding}"
 
     def feature(self, name: str) -> Feature:
-        """The feature of a name, which must be there."""
+        """The feature with this name, which must exist."""
         return {feature.name: feature for feature in self.features}[name]
 
-    def codec(self, place: str = "the set") -> RowCodec:
-        """The codec that these rows are encoded with; `place` names the set in errors.
+    def codec(self, place: str = "the dataset") -> RowCodec:
+        """The codec of these rows; `place` is the name of the dataset in errors.
 
         Raises:
-          UsageError: the set has no rows, but documents whole.
+          UsageError: the dataset has tokenized documents instead of rows.
         """
         if self.holds_documents:
             readers = (f"{name} by {DOCUMENT_FORMATS[name].reader}" for name in self.file_formats)
             raise UsageError(
-                f"{place} holds documents whole, not rows, and is read by others: "
-                f"{', '.join(readers)}. For rows build a set with another task than {self.task}"
+                f"{place} has tokenized documents, not rows; others read them: "
+                f"{', '.join(readers)}. For rows, build a dataset with another task than "
+                f"{self.task}"
             )
         return RowCodec(self.features, self.encoding)
 
     def shard_names(self, split: str) -> List[str]:
-        """["train-00000-of-00002", "train-00001-of-00002"]."""
+        """The names of a split's shards: ["train-00000-of-00002", "train-00001-of-00002"]."""
         count = self.shards[split]
         return [shard_name(split, index, count) for index in range(count)]
 
     @staticmethod
     def from_dict(values: Any, source: str) -> "Schema":
-        """From parsed JSON; `source` names the file in errors."""
+        """Converts parsed JSON; `source` is the name of the file in errors."""
         return from_json(Schema, values, source)
 
     def differences(self, other: "Schema") -> List[str]:
-        """What differs, a line a field: `max_length: 128 here, 512 there`."""
-        # As JSON, since a list that was read may have been a tuple when it was written.
+        """The fields that differ: `max_length: 128 here, 512 there`."""
+        # As JSON, which has lists instead of tuples.
         here, there = (json.loads(json.dumps(asdict(schema))) for schema in (self, other))
         return [
             f"{name}: {here[name]!r} here, {there[name]!r} there"
@@ -275,17 +277,17 @@ class Schema:
 
 
 def shard_name(split: str, index: int, count: int) -> str:
-    """A shard's name without extension: `train-00003-of-00016`."""
+    """The name of a shard without extension: `train-00003-of-00016`."""
     return f"{split}-{index:05d}-of-{count:05d}"
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """One input.
+    """An input file.
 
     Attributes:
-      path: as it was given.
-      bytes: on disk.
+      path: its path or URL.
+      bytes: its stored size.
       digest: xxh3_128 of its content in ranges, hexadecimal.
     """
 
@@ -294,38 +296,38 @@ class InputFile:
     digest: str
 
     def __post_init__(self) -> None:
-        """Refuses what is no size or no hash."""
-        check(self.bytes >= 0, "bytes", self.bytes, "at least 0")
+        """Rejects an invalid size or digest."""
+        check(self.bytes >= 0, "bytes", self.bytes, "must be at least 0")
         check_kinds(vars(self), {"digest": _DIGEST})
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a set was made from (inputs.json)."""
+    """The input files of a dataset (inputs.json)."""
 
     files: Tuple[InputFile, ...]
 
     def content(self) -> List[Tuple[int, str]]:
-        """Sizes and digests, sorted: two sets of files with equal content hold the same bytes."""
+        """Sizes and digests, sorted; they are equal for the same bytes under other names."""
         return sorted((file.bytes, file.digest) for file in self.files)
 
     @staticmethod
     def from_dict(values: Any, source: str) -> "Inputs":
-        """From parsed JSON; `source` names the file in errors."""
+        """Converts parsed JSON; `source` is the name of the file in errors."""
         return from_json(Inputs, values, source)
 
 
 @dataclass(frozen=True)
 class SetInfo:
-    """A finished set: where it lies and its metadata files.
+    """A finished dataset and its metadata files.
 
     Attributes:
-      directory: or URL.
+      directory: its directory or URL.
       schema: schema.json.
       stats: stats.json.
       inputs: inputs.json.
       manifest: MANIFEST.json.
-      files: what brings its files here.
+      files: access to its files.
     """
 
     directory: str
@@ -336,15 +338,15 @@ class SetInfo:
     files: SetFiles = field(compare=False, repr=False)
 
     def locate(self, path: str) -> str:
-        """Where a file of the set lies on this machine; from a store it is fetched first.
+        """The local path of a file of the dataset; downloads it from an object store.
 
         Raises:
-          DataError: the store does not give it.
+          DataError: the object store does not return the file.
         """
         return self.files.fetch(path)
 
     def borrow(self, path: str) -> ContextManager[str]:
-        """The same for one pass: what is fetched for it is not kept."""
+        """Like `locate` for one pass: a downloaded file is not kept."""
         return self.files.borrow(path)
 
 
@@ -355,21 +357,21 @@ def read_set(
     verify: bool = True,
     follow_links: bool = False,
 ) -> SetInfo:
-    """Reads the metadata files of a finished set and checks them against the manifest.
+    """Reads the metadata files of a finished dataset and compares them with the manifest.
 
     Checks the sizes of all files and the sha256 of the metadata files; `pipelines.verify` checks
     all. In an object store, only the metadata files are downloaded; `SetInfo.locate` downloads
     others when they are needed.
 
     Args:
-      directory: where MANIFEST.json lies; or a URL: gs://bucket/set.
-      cache: for what comes from a store; by default `schemas.stores.set_files.Cache()`.
-      verify: whether the sha256 of files that are in the cache already is compared, too.
+      directory: the directory with MANIFEST.json, or its URL: gs://bucket/set.
+      cache: the cache for files from an object store; default `schemas.stores.set_files.Cache()`.
+      verify: whether to also compare the sha256 of files that are in the cache already.
       follow_links: see `schemas.stores.set_files.LocalFiles`.
 
     Raises:
-      DataError: not a shard set, or not as it was published; names the file.
-      UsageError: no package for this kind of store, or the cache cannot be written to.
+      DataError: it is not a dataset, or was changed; the message has the file.
+      UsageError: no package reads this object store, or the cache cannot be written.
     """
     with pause_collector():
         files = open_files(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
@@ -379,35 +381,35 @@ def read_set(
 
 
 def read_metadata(files: SetFiles) -> SetInfo:
-    """Reads the metadata files and checks that they and the manifest are of one set.
+    """Reads the metadata files and checks that they agree with each other and the manifest.
 
     Raises:
-      DataError: a metadata file is missing, changed, or at odds with another; names the file.
+      DataError: a metadata file is missing, changed, or contradicts another.
     """
     info = load_metadata(files)
     for problem in disagreements(info.schema, info.stats, info.manifest):
-        raise DataError(f"{files.directory}: {problem}; copy the set again or build it anew")
+        raise DataError(f"{files.directory}: {problem}; copy or build the dataset again")
     return info
 
 
 def load_metadata(files: SetFiles) -> SetInfo:
-    """Reads the metadata files, each of which is right by itself, and as it was published.
+    """Reads the metadata files, and checks each by itself and its sha256.
 
     Raises:
-      DataError: a metadata file is missing or changed; names the file.
+      DataError: a metadata file is missing, changed or invalid.
     """
     sha256_of = {file.path: file.sha256 for file in files.manifest.files}
     loaded = {}
     for name in METADATA_FILES:
         if name not in sha256_of:
             place = os.path.join(files.directory, MANIFEST)
-            raise DataError(f"{place} does not list {name}: build the set anew")
+            raise DataError(f"{place} does not list {name}: build the dataset again")
         path = files.fetch(name)
         content = read_bounded(path)
         if hashlib.sha256(content).hexdigest() != sha256_of[name]:
             raise DataError(
-                f"{path} was changed after the set was published: its sha256 is not the "
-                "manifest's; copy the set again or build it anew"
+                f"{path} was changed after the dataset was published: its sha256 differs from "
+                f"{MANIFEST}; copy or build the dataset again"
             )
         loaded[name] = parse_json(content, path), path
     schema = Schema.from_dict(*loaded["schema.json"])

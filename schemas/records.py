@@ -1,20 +1,20 @@
-"""Files of rows: TFRecord and ArrayRecord, read with numpy alone; and the formats of shards.
+"""Reads rows from TFRecord and ArrayRecord files with numpy alone; lists the formats of shards.
 
-All rows of a dataset have one length, so both are read as matrices.
+All rows of a dataset have one length, so both formats are read as matrices.
 
 TFRecord (tensorflow/core/lib/io/record_writer.h): uint64 length, masked CRC32C of the length, the
 data, masked CRC32C of the data; all little-endian. Row i starts at byte i * (stride + 16).
 
 ArrayRecord (github.com/google/array_record) is a Riegeli file (github.com/google/riegeli,
 doc/riegeli_records_file_format.md) with an index at its end. With `group_size:1,uncompressed` and
-rows of one length everything but the rows themselves is known beforehand:
+rows of one length, everything except the rows is known beforehand:
 
-    signature | row 0 | row 1 | ... | footer: the place of each row | postscript: of the footer
+    signature | row 0 | row 1 | ... | footer: offset of each row | postscript: offset of the footer
 
-Each of these is a chunk: a header of 40 bytes with two hashes (one of the data, one of the header),
-then the data. The chunks of rows are all as long, so row i lies at a place that can be computed.
-This stream of chunks is then cut every 65,512 bytes to make room for a block header of 24 bytes,
-wherever that falls: places before that cut are called `stream`, places in the file `file` here.
+Each of these is a chunk: a header of 40 bytes with two hashes (of the data and of the header), then
+the data. All chunks of rows have the same size, so the offset of row i can be computed. A block
+header of 24 bytes is then inserted every 65,512 bytes of this stream of chunks. Offsets without
+block headers are called `stream` here, those with them `file`.
 
 Legend: B rows, W bytes of a chunk of one row.
 """
@@ -32,20 +32,20 @@ FORMATS = ("array_record", "tfrecord")
 
 
 class DocumentFormat(NamedTuple):
-    """A format of tokenized documents (`--task=tokens`), which other projects' trainers read.
+    """A format of tokenized documents (`--task=tokens`) for trainers of other projects.
 
-    What it looks like is in its file in `pipelines/writers/document_formats/`.
+    Its file in `pipelines/writers/document_formats/` describes it.
 
     Attributes:
-      endings: of the files that a shard has in it, the one that names it first.
-      reader: what reads it.
+      endings: endings of the files of a shard, the main one first.
+      reader: the projects that read it.
     """
 
     endings: Tuple[str, ...]
     reader: str
 
 
-# In the order in which our own readers prefer them: those that keep documents apart come first.
+# In the order in which Textmill's readers prefer them: formats that separate documents come first.
 DOCUMENT_FORMATS: Dict[str, DocumentFormat] = {
     "megatron": DocumentFormat(("megatron.bin", "megatron.idx"), "megatron-core's IndexedDataset"),
     "array_record": DocumentFormat(("array_record",), "grain"),
@@ -55,10 +55,10 @@ DOCUMENT_FORMATS: Dict[str, DocumentFormat] = {
 
 _HEAD, _TAIL = 12, 4  # bytes around the data of a TFRecord: length and its CRC; CRC of the data
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, reflected (RFC 3720, section 12.1)
-_MASK_DELTA = 0xA282EAD8  # record_writer.h: CRCs stored beside what they guard are masked
-_CHUNK_ROWS = 4096  # rows whose CRC state stays in the cache while their bytes are walked
+_MASK_DELTA = 0xA282EAD8  # record_writer.h masks CRCs that are stored with their data
+_CHUNK_ROWS = 4096  # rows whose CRC state stays in the cache while their bytes are read
 BLOCK, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
-IN_BLOCK = BLOCK - BLOCK_HEADER  # bytes of the stream that a block holds
+IN_BLOCK = BLOCK - BLOCK_HEADER  # bytes of the stream in a block
 MAGIC = 0x71930E704FDAE05E  # of the postscript
 
 _Indices = Union[Sequence[int], np.ndarray]
@@ -100,7 +100,7 @@ def crc32c(rows: np.ndarray) -> np.ndarray:
 
 def _crc32c_chunk(rows: np.ndarray) -> np.ndarray:
     whole = rows.shape[1] // 4 * 4
-    # Words first, rows second: each step then walks contiguous memory.
+    # Transposed, so that each step reads contiguous memory.
     words = np.ascontiguousarray(np.ascontiguousarray(rows[:, :whole]).view("<u4").T)
     crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     for word in words:
@@ -150,7 +150,7 @@ class TFRecordReader:
         """Maps the file.
 
         Raises:
-          DataError: the file's size is no whole number of such records.
+          DataError: the size of the file is not a multiple of the size of such records.
         """
         self.path = path
         self._stride = stride
@@ -158,8 +158,8 @@ class TFRecordReader:
         size = os.path.getsize(path)
         if size % framed:
             raise DataError(
-                f"{path} has {size:,} bytes, which is no whole number of records of {framed} "
-                "bytes: it was cut or is of another set"
+                f"{path} has {size:,} bytes, which is not a multiple of records of {framed} bytes: "
+                "it was cut, or belongs to another dataset"
             )
         self._framed = np.zeros((0, framed), np.uint8)
         if size:  # an empty file cannot be mapped
@@ -170,14 +170,14 @@ class TFRecordReader:
         return len(self._framed)
 
     def read(self, indices: _Indices) -> np.ndarray:
-        """The rows of these indices, in their order: uint8 [n, stride]. CRCs are not checked."""
+        """The rows with these indices, in order: uint8 [n, stride]. CRCs are not checked."""
         return self._framed[np.asarray(indices, np.int64)][:, _HEAD:-_TAIL]
 
     def read_range(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, with lengths and CRCs checked: uint8 [stop - start, stride].
 
         Raises:
-          DataError: a length or a CRC is not as written; names the record.
+          DataError: a length or a CRC is wrong; the message has the record.
         """
         framed = np.asarray(self._framed[start:stop])
         rows = framed[:, _HEAD:-_TAIL]
@@ -193,7 +193,7 @@ class TFRecordReader:
         return rows
 
     def close(self) -> None:
-        """Closes the file: what it maps or holds open is given back."""
+        """Unmaps the file."""
         self._framed = self._framed[:0]
 
 
@@ -208,7 +208,7 @@ def varint(value: int) -> bytes:
 
 
 def chunk(data_size: int, kind: bytes, records: int, decoded_size: int) -> bytes:
-    """The header of a chunk, with zeros for both hashes (bytes 0 to 8 and 16 to 24)."""
+    """The header of a chunk, with zeros instead of both hashes (bytes 0 to 8 and 16 to 24)."""
     return (
         struct.pack("<QQQ", 0, data_size, 0)
         + kind
@@ -218,33 +218,33 @@ def chunk(data_size: int, kind: bytes, records: int, decoded_size: int) -> bytes
 
 
 def row_head(stride: int) -> bytes:
-    """All of a row's chunk but the row: its header without hashes, no compression, its length."""
+    """A row's chunk without the row: header without hashes, compression type, length."""
     length = varint(stride)
     sizes = b"\0" + varint(len(length)) + length
     return chunk(len(sizes) + stride, b"r", 1, stride) + sizes
 
 
 def postscript(footer: int) -> bytes:
-    """The data of the last chunk: the footer's place in the file, three times over."""
+    """The data of the last chunk: the footer's offset in the file, three times."""
     record = b"\x08" + varint(footer) + b"\x10" + varint(MAGIC)
     return b"\0\3" + varint(len(record)) * 3 + record * 3
 
 
 def footer_head(count: int) -> bytes:
-    """How the record begins that stands first in the footer: version 1, and as many rows."""
+    """The beginning of the footer's first record: version 1, and the number of rows."""
     return b"\x08\x01\x10" + varint(count) + b"\x18" + varint(count)
 
 
 def begin_in_file(stream: np.ndarray) -> np.ndarray:
-    """Where a chunk lies in the file that begins (or ends) here in the stream: int64.
+    """Converts offsets of chunks' beginnings or ends from the stream to the file: int64.
 
-    At a cut it begins before the block header.
+    At a block boundary, a chunk begins before the block header.
     """
     return stream + BLOCK_HEADER * -(-stream // IN_BLOCK)
 
 
 def largest_file(rows: int, stride: int) -> int:
-    """Bytes that no file of so many rows exceeds: a chunk and an index entry each, in blocks."""
+    """An upper bound of a file's bytes: a chunk and an index entry per row, in whole blocks."""
     stream = 4 * CHUNK_HEADER + 512 + rows * (stride + len(row_head(stride)) + 32)
     return (stream // IN_BLOCK + 4) * BLOCK
 
@@ -253,18 +253,18 @@ class ArrayRecordReader:
     """Random access to an ArrayRecord file of rows of one length."""
 
     def __init__(self, path: str, stride: int, hash_rows: Optional[HashRows] = None):
-        """Maps the file; its footer says how many rows there are.
+        """Maps the file, and gets the number of rows from its footer.
 
-        Read are the postscript, and what is around the first and the last row: a file that passes
-        has this many rows of this length, each in its position.
+        The postscript and the heads of the first and the last row are checked: a file that passes
+        has this many rows of this length.
 
         Args:
-          path: of a file as this module describes it.
+          path: a file as this module describes it.
           stride: bytes of a row.
-          hash_rows: computes the hashes, which are then checked with ranges of rows.
+          hash_rows: computes hashes, so that `read_range` checks them; None to skip the check.
 
         Raises:
-          DataError: the file is of another layout, of other rows, or damaged.
+          DataError: the file has another layout or other rows, or is damaged.
         """
         self.path = path
         self._stride, self._hash_rows = stride, hash_rows
@@ -272,17 +272,17 @@ class ArrayRecordReader:
         self._file, self._count = np.zeros(0, np.uint8), -1
         size = os.path.getsize(path)
         if size >= 2 * BLOCK and size % BLOCK == 0:
-            # A plain array: a slice of it costs less than one of a memmap.
+            # A plain array, since slicing it is faster than slicing a memmap.
             self._file = np.memmap(path, np.uint8, "r").view(np.ndarray)
             self._count = self._count_rows()
         if self._count < 0:
             raise DataError(
-                f"{path} is no whole ArrayRecord file of uncompressed rows of {stride} bytes: copy "
-                "the set again or build it anew"
+                f"{path} is not a complete ArrayRecord file of uncompressed rows of {stride} "
+                "bytes: copy or build the dataset again"
             )
 
     def _count_rows(self) -> int:
-        """Rows of the file; -1 if it is not as described."""
+        """The number of rows in the file; -1 if it is not as described."""
         last_block = len(self._file) // BLOCK * IN_BLOCK - IN_BLOCK
         data = self._stream(last_block + CHUNK_HEADER, 128).tobytes()
         footer, shift = 0, 0
@@ -307,7 +307,7 @@ class ArrayRecordReader:
 
     @cached_property
     def _windows(self) -> np.ndarray:
-        """A window of a row at every byte of the file: picking some of them is a memcpy each."""
+        """A window of a row's size at every byte of the file; selecting one is a memcpy."""
         return np.lib.stride_tricks.sliding_window_view(self._file, self._stride)
 
     def __len__(self) -> int:
@@ -315,10 +315,10 @@ class ArrayRecordReader:
         return self._count
 
     def read(self, indices: _Indices) -> np.ndarray:
-        """The rows of these indices, in their order: uint8 [n, stride]. Hashes are not checked.
+        """The rows with these indices, in order: uint8 [n, stride]. Hashes are not checked.
 
         Raises:
-          IndexError: a row that the file does not have.
+          IndexError: the file does not have a row.
         """
         indices = np.asarray(indices, np.int64)
         if not indices.size:
@@ -328,7 +328,7 @@ class ArrayRecordReader:
         starts = CHUNK_HEADER + indices * (len(self._head) + self._stride) + len(self._head)
         in_file = starts + BLOCK_HEADER * (starts // IN_BLOCK + 1)
         cut = starts % IN_BLOCK + self._stride > IN_BLOCK
-        # Rows that are cut are picked too, wherever they end, and then put right.
+        # Rows that are cut by a block header are also selected, and corrected afterwards.
         rows = self._windows[np.minimum(in_file, len(self._windows) - 1)]
         for i in np.flatnonzero(cut).tolist():
             rows[i] = self._stream(int(starts[i]), self._stride)
@@ -337,10 +337,10 @@ class ArrayRecordReader:
     def read_range(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, with their headers checked: uint8 [stop - start, stride].
 
-        Hashes are checked where the file was opened with what computes them.
+        Hashes are checked if the file was opened with `hash_rows`.
 
         Raises:
-          DataError: a header or a hash is not as written; names the record.
+          DataError: a header or a hash is wrong; the message has the record.
         """
         head = len(self._head)
         width = head + self._stride
@@ -361,14 +361,15 @@ class ArrayRecordReader:
         return chunks[:, head:]
 
     def _stream(self, start: int, length: int) -> np.ndarray:
-        """Bytes of the stream, block headers left out: uint8 [length]."""
+        """Bytes of the stream, without block headers: uint8 [length]."""
         first, last = start // IN_BLOCK, -(-(start + length) // IN_BLOCK)
         blocks = self._file[first * BLOCK : last * BLOCK].reshape(-1, BLOCK)[:, BLOCK_HEADER:]
         offset = start - first * IN_BLOCK
         return blocks.reshape(-1)[offset : offset + length]
 
     def close(self) -> None:
-        """Lets go of the file that is mapped into memory."""
+        """Unmaps the file."""
+        # `_windows` is a view of it.
         self.__dict__.pop("_windows", None)
         self._file, self._count = self._file[:0], 0
 
@@ -382,10 +383,10 @@ def open_rows(path: str, stride: int, hash_rows: Optional[HashRows] = None) -> R
     Args:
       path: a local file, `*.array_record` or `*.tfrecord`.
       stride: bytes of a row, `RowCodec.stride`.
-      hash_rows: computes the hashes of ArrayRecord, which are then checked with ranges of rows.
+      hash_rows: see `ArrayRecordReader`.
 
     Raises:
-      DataError: the file is missing, may not be read, or is cut or of another kind.
+      DataError: the file is missing, cannot be read, is cut, or is of another format.
     """
     extension = path.rsplit(".", 1)[-1]
     try:
@@ -397,4 +398,4 @@ def open_rows(path: str, stride: int, hash_rows: Optional[HashRows] = None) -> R
         raise DataError(f"{path} is missing, although the manifest lists it") from error
     except OSError as error:
         raise describe_refusal(path, error) from error
-    raise DataError(f"{path}: a shard is *.array_record or *.tfrecord")
+    raise DataError(f"{path}: a shard must be *.array_record or *.tfrecord")

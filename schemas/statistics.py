@@ -1,6 +1,6 @@
-"""Counts of a shard set (stats.json), and the equations that they obey.
+"""The counts of a dataset (stats.json), and the equations that they satisfy.
 
-Counts are kept per shard and only ever added up, so that workers combine them in any order.
+Counts are kept per shard and only added up, so workers may combine them in any order.
 """
 
 from collections import Counter
@@ -22,21 +22,21 @@ from schemas.errors import DataError
 from schemas.features import MAX_TOKENS
 from schemas.typed_json import from_json, quote
 
-HISTOGRAM_BINS = 33  # bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 is empty ones
+HISTOGRAM_BINS = 33  # bin b: documents with 2**(b-1) <= tokens < 2**b; bin 0: without tokens
 Bins = Tuple[int, ...]
 
 
 def by_length(lengths: np.ndarray) -> Dict[str, Any]:
-    """Counts documents, and their tokens, by the bit length of their number of tokens.
+    """Counts documents, and their tokens, by the bit length of the number of tokens.
 
     Args:
       lengths: non-negative integers, tokens of each document: [0, 1, 2, 3, 4].
 
     Returns:
-      HISTOGRAM_BINS counts each: length_histogram (1, 1, 2, 1, 0, ...), length_tokens
+      Two tuples of HISTOGRAM_BINS counts: length_histogram (1, 1, 2, 1, 0, ...), length_tokens
       (0, 1, 5, 4, 0, ...).
     """
-    # frexp(n) = (m, e) with n = m * 2**e and 0.5 <= m < 1, so e is n's bit length.
+    # frexp(n) = (m, e) with n = m * 2**e and 0.5 <= m < 1, so e is the bit length of n.
     bits = np.frexp(np.asarray(lengths, np.float64))[1]
     tokens = np.zeros(HISTOGRAM_BINS, np.int64)
     np.add.at(tokens, bits, lengths)
@@ -46,25 +46,26 @@ def by_length(lengths: np.ndarray) -> Dict[str, Any]:
 
 @dataclass(frozen=True)
 class ShardStatistics:
-    """Counts of one shard or, added up, of a split.
+    """The counts of one shard or, added up, of a split.
 
     Attributes:
-      documents: kept.
-      dropped: reason to number, of those that are counted by shard; none is 0. See `schemas.drops`.
+      documents: kept documents.
+      dropped: reason to number, for reasons that are counted by shard, without zeros; see
+        `schemas.drops`.
       text_bytes: UTF-8 bytes of the kept documents.
-      words: of them, between white space; 0 where the task counts none.
-      tokens: that the tokenizer made of the kept documents.
-      specials_added: such as bos and eos around each segment.
-      tokens_truncated: left out because the user asked for truncation.
-      tokens_repeated: there once more, because windows overlap.
-      rows: all of them, masked copies included.
-      tokens_in_rows: not padding; copies included.
-      segments: copies included.
-      masked: slots in use.
-      trained: tokens with a loss weight, where the task chooses them.
-      length_histogram: bin b counts documents of 2**(b-1) <= tokens < 2**b; bin 0 of none.
-      length_tokens: tokens of these, by the same bins.
-      labels: class to number of documents, where the task has classes.
+      words: words between white space in the kept documents; 0 if the task counts none.
+      tokens: tokens of the kept documents, before special tokens are added.
+      specials_added: special tokens that were added, such as bos and eos.
+      tokens_truncated: tokens that truncation removed.
+      tokens_repeated: tokens that occur again in overlapping windows.
+      rows: rows, masked copies included.
+      tokens_in_rows: tokens in rows without padding, masked copies included.
+      segments: segments, masked copies included.
+      masked: masked tokens.
+      trained: tokens with a loss weight, if the task chooses them; else 0.
+      length_histogram: bin b counts documents with 2**(b-1) <= tokens < 2**b; bin 0 those without.
+      length_tokens: tokens of the documents in each bin.
+      labels: class to number of documents, if the task has classes.
     """
 
     documents: int = 0
@@ -85,7 +86,7 @@ class ShardStatistics:
     labels: Dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses counts below zero and histograms of other bins."""
+        """Rejects negative counts, and histograms with other bins."""
         for name in HISTOGRAMS:
             bins = getattr(self, name)
             if len(bins) != HISTOGRAM_BINS:
@@ -100,17 +101,17 @@ class ShardStatistics:
         """Adds the counts of two shards."""
         return _sum((self, other))
 
-    def density(self, row_tokens: int) -> float:
-        """Share of the rows' places that hold a token; 0 where rows have any length."""
-        places = self.rows * row_tokens
-        return self.tokens_in_rows / places if places else 0.0
+    def packing_efficiency(self, row_tokens: int) -> float:
+        """Share of the positions in rows that are not padding; 0 if rows have no fixed length."""
+        positions = self.rows * row_tokens
+        return self.tokens_in_rows / positions if positions else 0.0
 
 
 HISTOGRAMS = ("length_histogram", "length_tokens")
 COUNTS = tuple(f.name for f in fields(ShardStatistics) if f.type in (int, "int"))
 _counts_of = attrgetter(*COUNTS)
-DERIVED = ("row_tokens", "splits", "total")  # in stats.json beside the fields of Statistics
-_REJECTED = "documents_rejected"  # what stats.json calls Statistics.dropped
+DERIVED = ("row_tokens", "splits", "total")  # in stats.json, in addition to Statistics' fields
+_REJECTED = "documents_rejected"  # the key of Statistics.dropped in stats.json
 
 
 def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
@@ -122,15 +123,15 @@ def _sum(shards: Iterable[ShardStatistics]) -> ShardStatistics:
         counts[name] = tuple(map(sum, zip(*(getattr(shard, name) for shard in shards))))
     labels: Counter[str] = Counter()
     for shard in shards:
-        labels.update(shard.labels)  # a class that no document has stays, with 0
+        labels.update(shard.labels)  # keeps classes without documents, with 0
     dropped = total_counts(*(shard.dropped for shard in shards))
     return ShardStatistics(labels=dict(labels), dropped=dropped, **counts)
 
 
 def _plain(counts: ShardStatistics) -> Dict[str, Any]:
-    """As stats.json has it, where each reason of a shard's is a field."""
+    """The JSON of a shard, in which each reason of `dropped` is a field."""
     values: Dict[str, Any] = {name: getattr(counts, name) for name in COUNTS}
-    if not counts.trained:  # so that sets of other tasks are as they were
+    if not counts.trained:
         del values["trained"]
     for drop in BY_SHARD:
         values[drop.name] = counts.dropped.get(drop.name, 0)
@@ -139,32 +140,34 @@ def _plain(counts: ShardStatistics) -> Dict[str, Any]:
 
 
 def _gather_dropped(shard: Any, place: str) -> Any:
-    """A shard's counts as stats.json has them -> its reasons in one `dropped`."""
+    """The JSON of a shard with its reasons moved into one field `dropped`."""
     if not isinstance(shard, dict):
-        return shard  # which is refused with its type
-    gathered = {"trained": 0, **shard}
-    missing = [drop.name for drop in BY_SHARD if drop.name not in gathered]
+        return shard  # from_json rejects it with its type
+    values = {"trained": 0, **shard}
+    missing = [drop.name for drop in BY_SHARD if drop.name not in values]
     if missing or "dropped" in shard:
         fault = f"{missing[0]!r} is missing" if missing else "the field 'dropped' is unknown"
-        raise DataError(f"{place}: {fault}: build the set anew")
-    dropped = {drop.name: gathered.pop(drop.name) for drop in BY_SHARD}
-    return dict(gathered, dropped={name: n for name, n in dropped.items() if n != 0})
+        raise DataError(f"{place}: {fault}: build the dataset again")
+    dropped = {drop.name: values.pop(drop.name) for drop in BY_SHARD}
+    return dict(values, dropped={name: n for name, n in dropped.items() if n != 0})
 
 
-def _dense(counts: ShardStatistics, row_tokens: int) -> Dict[str, Any]:
-    return dict(_plain(counts), density=round(counts.density(row_tokens), 6))
+def _with_efficiency(counts: ShardStatistics, row_tokens: int) -> Dict[str, Any]:
+    efficiency = round(counts.packing_efficiency(row_tokens), 6)
+    return dict(_plain(counts), packing_efficiency=efficiency)
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of a whole set (stats.json).
+    """The counts of a dataset (stats.json).
 
     Attributes:
-      documents_read: found in the inputs.
-      dropped: reason to number, of those that are counted where documents are read: in stats.json
-        documents_rejected. Refused documents are in rejects/.
-      source_bytes: read from the inputs, after decompression.
-      documents_guarded: encoded by the reference tokenizer, because the fast engine might differ.
+      documents_read: documents in the inputs.
+      dropped: reason to number, for reasons that are counted when documents are read; the key in
+        stats.json is documents_rejected. Rejected documents are in rejects/.
+      source_bytes: bytes read from the inputs, after decompression.
+      documents_guarded: documents that the reference backend encoded because the fast one might
+        differ.
       shards: name ("train-00000-of-00004") to its counts.
     """
 
@@ -175,22 +178,21 @@ class Statistics:
     shards: Dict[str, ShardStatistics] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses counts that are below zero."""
+        """Rejects negative counts."""
         check_counts(self.dropped)
         for name in ("documents_read", "source_bytes", "documents_guarded"):
             check_counts({name: getattr(self, name)})
 
     @staticmethod
     def sum(parts: Iterable["Statistics"]) -> "Statistics":
-        """The counts of all; a shard may be counted once only."""
+        """Adds up counts; each shard may occur only once."""
         parts = tuple(parts)
         shards: Dict[str, ShardStatistics] = {}
         for part in parts:
             shards.update(part.shards)
         if len(shards) < sum(len(part.shards) for part in parts):
             raise DataError(
-                "a shard was counted twice, since the runner delivered a report twice: run the "
-                "same command again"
+                "the runner delivered a shard's report twice: run the same command again"
             )
         return Statistics(
             documents_read=sum(part.documents_read for part in parts),
@@ -220,14 +222,13 @@ class Statistics:
         return _sum(self._of_splits.values())
 
     def all_dropped(self) -> Dict[str, int]:
-        """Reason to number of all documents that were left out."""
+        """Reason to number of all dropped documents."""
         return total_counts(self.total().dropped, self.dropped)
 
     def to_dict(self, row_tokens: int) -> Dict[str, Any]:
-        """What stats.json holds: the fields, and sums with densities for people to read.
+        """The content of stats.json: the fields, and sums with packing efficiencies for users.
 
-        `row_tokens` (of Schema), `splits` and `total` stand beside the fields. They follow from
-        them, and are checked when read.
+        `row_tokens` (of Schema), `splits` and `total` are derived, and are checked when read.
         """
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         own[_REJECTED] = own.pop("dropped")
@@ -235,30 +236,30 @@ class Statistics:
         return dict(own, **self.derive(row_tokens))
 
     def derive(self, row_tokens: int) -> Dict[str, Any]:
-        """What stands in stats.json and follows from the other fields."""
+        """The fields of stats.json that follow from others."""
         splits = self.splits().items()
         return {
             "row_tokens": row_tokens,
-            "splits": {name: _dense(counts, row_tokens) for name, counts in splits},
-            "total": _dense(self.total(), row_tokens),
+            "splits": {name: _with_efficiency(counts, row_tokens) for name, counts in splits},
+            "total": _with_efficiency(self.total(), row_tokens),
         }
 
     @staticmethod
     def from_dict(values: Any, source: str) -> "Statistics":
-        """From parsed JSON as `to_dict` gives it; `source` names the file in errors.
+        """Converts parsed JSON of `to_dict`; `source` is the name of the file in errors.
 
         Raises:
-          DataError: a field is missing, unknown or of another type, or a sum is not the shards'.
+          DataError: a field is missing, unknown or of another type, or a sum is wrong.
         """
         row_tokens = values.get("row_tokens") if isinstance(values, dict) else None
         if type(row_tokens) is not int or not 0 <= row_tokens < 2 * MAX_TOKENS:
             raise DataError(
                 f"{source}: row_tokens is {quote(row_tokens)}, not from 0 to {2 * MAX_TOKENS - 1}; "
-                "build the set anew"
+                "build the dataset again"
             )
         own = {name: value for name, value in values.items() if name not in DERIVED}
         if "dropped" in own:
-            raise DataError(f"{source}: the field 'dropped' is unknown: build the set anew")
+            raise DataError(f"{source}: the field 'dropped' is unknown: build the dataset again")
         own["dropped"] = own.pop(_REJECTED, None)
         if isinstance(own.get("shards"), dict):
             own["shards"] = {
@@ -266,30 +267,30 @@ class Statistics:
                 for name, shard in own["shards"].items()
             }
         stats = from_json(Statistics, own, source)
-        due = stats.derive(row_tokens)
+        derived = stats.derive(row_tokens)
         for name in DERIVED:
-            if values.get(name) != due[name]:
+            if values.get(name) != derived[name]:
                 raise DataError(
                     f"{source}: {name} does not follow from the counts of the shards: the file was "
-                    "edited; build the set anew"
+                    "edited; build the dataset again"
                 )
         return stats
 
     def broken_equations(self, mask_copies: int = 1) -> List[str]:
-        """The conservation equations that do not hold, each as a sentence; [] if all is well."""
+        """The conservation equations that do not hold, each as a sentence; [] if all hold."""
         broken = []
         total = self.total()
         dropped = self.all_dropped()
         if self.documents_read != total.documents + sum(dropped.values()):
-            left_out = "; ".join(f"{t}: {said}" for t, said in describe_dropped(dropped).items())
+            parts = "; ".join(f"{title}: {n}" for title, n in describe_dropped(dropped).items())
             broken.append(
-                f"documents read {self.documents_read:,} != kept {total.documents:,} + left out "
-                f"{sum(dropped.values()):,} ({left_out or 'none'})"
+                f"documents read {self.documents_read:,} != kept {total.documents:,} + dropped "
+                f"{sum(dropped.values()):,} ({parts or 'none'})"
             )
         for name, shard in sorted(self.shards.items()):
-            due = shard.tokens + shard.tokens_repeated + shard.specials_added
-            due -= shard.tokens_truncated
-            if due * mask_copies != shard.tokens_in_rows:
+            tokens = shard.tokens + shard.tokens_repeated + shard.specials_added
+            tokens -= shard.tokens_truncated
+            if tokens * mask_copies != shard.tokens_in_rows:
                 broken.append(
                     f"{name}: (tokens {shard.tokens:,} + repeated {shard.tokens_repeated:,} + "
                     f"specials {shard.specials_added:,} - truncated {shard.tokens_truncated:,}) "

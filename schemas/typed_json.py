@@ -1,9 +1,8 @@
-"""Dataclasses to JSON and back: every type checked on the way in, every error placed.
+"""Writes dataclasses as JSON, and reads them with type checks and errors that name the field.
 
-What is written is a function of the values alone: sorted keys, no times. A list of plain values
-stands on one line, so that a shape or a histogram is read at a glance. What is read may come from
-an untrusted source: no key stands twice, numbers are finite and texts are Unicode. Python 3.8
-syntax.
+The written bytes depend only on the values: keys are sorted, there are no times, and a list of
+plain values is one line, to be readable. JSON that is read may come from an untrusted source: keys
+must be unique, numbers finite and texts valid Unicode. Python 3.8 syntax.
 """
 
 import contextlib
@@ -38,9 +37,9 @@ from typing import (
 from schemas.errors import DataError, describe_refusal
 
 T = TypeVar("T")
-MAX_BYTES = 256 << 20  # of a JSON file: stats.json of 300,000 shards
-_DEEPEST = 8  # lists and objects in one another, where any value may stand
-_MOST = 1 << 64  # of a number without a name: a seed is below it
+MAX_BYTES = 256 << 20  # of a JSON file: enough for the stats.json of 300,000 shards
+_DEEPEST = 8  # nested lists and objects in values of any type
+_MOST = 1 << 64  # numbers in values of any type are below it, as seeds are
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 200
@@ -49,13 +48,13 @@ _short.maxlong = 40
 
 
 def quote(value: Any) -> str:
-    """A value in an error: whole where it is short."""
+    """A value for an error message, abbreviated if it is long."""
     return _short.repr(value)
 
 
 @contextlib.contextmanager
 def pause_collector() -> Iterator[None]:
-    """No search for cycles while hundreds of thousands of objects are made, none of them garbage.
+    """Disables garbage collection while many objects are created, none of them garbage.
 
     Loading a vocabulary of 200,000 takes a fifth less time, reading 65,536 shards 1 s less.
     """
@@ -69,14 +68,14 @@ def pause_collector() -> Iterator[None]:
 
 
 def to_json(values: Any) -> bytes:
-    """A dataclass, or what JSON can hold, as UTF-8 with sorted keys and a final newline."""
+    """A dataclass or JSON value as UTF-8, with sorted keys and a final newline."""
     if dataclasses.is_dataclass(values) and not isinstance(values, type):
         values = dataclasses.asdict(values)
     return (_render(values, "\n") + "\n").encode()
 
 
 def _render(value: Any, newline: str) -> str:
-    """JSON of `value`; `newline` carries the indent of the line it begins on."""
+    """JSON of `value`; `newline` includes the indentation of its first line."""
     deeper = newline + "  "
     if isinstance(value, dict) and value:
         items = (
@@ -100,26 +99,24 @@ def load_json(path: str) -> Any:
     """The parsed content of a JSON file.
 
     Raises:
-      DataError: the file is missing, may not be read, is too large, or is not UTF-8 JSON.
+      DataError: the file is missing, cannot be read, is too large, or is not UTF-8 JSON.
     """
     return parse_json(read_bounded(path), path)
 
 
 def read_bounded(path: str, most: int = MAX_BYTES) -> bytes:
-    """All bytes of a file that is not larger than such files are.
+    """Reads a file of at most `most` bytes.
 
     Raises:
-      DataError: it is missing, cannot be read, is larger, or ends in a hole of NUL bytes.
+      DataError: it is missing, cannot be read, is larger, or ends in NUL bytes.
     """
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size:  # read the end first: a hole may have made it gigabytes long
+            if size:  # check the end first: a sparse file may be gigabytes long
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) == b"\0":
-                    raise DataError(
-                        f"{path} ends in NUL bytes: copy the set again or build it anew"
-                    )
+                    raise DataError(f"{path} ends in NUL bytes: copy or build the dataset again")
                 file.seek(0)
             content = file.read(most + 1) if size <= most else b""
     except FileNotFoundError as error:
@@ -129,18 +126,17 @@ def read_bounded(path: str, most: int = MAX_BYTES) -> bytes:
     size = max(size, len(content))
     if size > most:
         raise DataError(
-            f"{path} has {size:,} bytes, more than the {most:,} that such a file may have: it is "
-            "no part of a shard set"
+            f"{path} has {size:,} bytes, but such a file of a dataset has at most {most:,}"
         )
     return content
 
 
 def parse_json(content: bytes, place: str) -> Any:
-    """Parsed JSON; `place` names it in errors.
+    """Parses JSON; `place` is its name in errors.
 
     Raises:
-      DataError: it is not UTF-8 JSON, or has a key twice, NaN, an infinite number, or half a
-        character.
+      DataError: it is not UTF-8 JSON, or has a duplicate key, NaN, an infinite number, or a lone
+        surrogate.
     """
     try:
         value = json.loads(
@@ -149,7 +145,7 @@ def parse_json(content: bytes, place: str) -> Any:
             parse_constant=_refuse_constant,
             parse_float=_finite,
         )
-        if b"\\u" in content:  # only so could half a character (a lone surrogate) be written
+        if b"\\u" in content:  # the only way to write a lone surrogate, which encode() rejects
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except (ValueError, RecursionError) as error:
@@ -161,40 +157,40 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {quote(twice)} is there twice")
+        raise ValueError(f"the key {quote(twice)} occurs twice")
     return fields
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"{text:.40} is no number that a computer has")
+        raise ValueError(f"{text:.40} is too large for a number")
     return value
 
 
 class _Misfit(Exception):
-    """A value that is not of its type: where it is inside of the whole, and what is wrong."""
+    """A value of a wrong type: its path in the whole value, and a description."""
 
     def __init__(self, what: str):
         self.path, self.what = "", what
 
 
 def from_json(cls: Type[T], value: Any, place: str) -> T:
-    """Parsed JSON as a dataclass whose fields it names, all of them and no others.
+    """Converts parsed JSON to a dataclass; it must have exactly the fields of the class.
 
     Args:
-      cls: a dataclass of int, float, str, bool, Any, Optional, Dict[str, ...], Tuple and further
-        such dataclasses.
+      cls: a dataclass with fields of int, float, str, bool, Any, Optional, Dict[str, ...], Tuple
+        and such dataclasses.
       value: parsed JSON.
-      place: names the value in errors: "/data/set/schema.json".
+      place: the name of the value in errors: "/data/set/schema.json".
 
     Raises:
       DataError: a field is missing, unknown, of another type (`schema.json: features[2].dtype is
-        5, not a str`), or refused by the dataclass itself.
+        5, not of type str`), or rejected by the dataclass itself.
     """
     try:
         return _decoder(cls)(value)
@@ -205,11 +201,11 @@ def from_json(cls: Type[T], value: Any, place: str) -> T:
 
 @functools.lru_cache(maxsize=None)
 def _decoder(kind: Any) -> Callable[[Any], Any]:
-    """What turns parsed JSON into values of a kind. Cached: 65,536 shards have 2 million values."""
+    """The decoder of values of a type. Cached, since 65,536 shards have 2 million values."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return _decode_any
-    if origin is Union:  # Optional[X] is all that metadata files use
+    if origin is Union:  # metadata files use Optional[X] only
         decode = _decoder(arguments[0])
         return lambda value: None if value is None else decode(value)
     if origin is dict:
@@ -223,7 +219,7 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
 
 
 def _decode_parts(decoders: Iterable[Any], values: Iterable[Any], keys: Iterable[Any]) -> List[Any]:
-    """The parts of a value; an error says in which part it arose."""
+    """Decodes the parts of a value; an error gets the key of its part."""
     decoded: List[Any] = []
     try:
         for decode, value in zip(decoders, values):
@@ -246,7 +242,7 @@ def _decode_object(cls: Any, fields: Dict[str, Callable[[Any], Any]], value: Any
         missing, unknown = sorted(fields.keys() - values), sorted(values.keys() - fields)
         raise _Misfit(
             f": missing fields {quote(missing)}, unknown fields {quote(unknown)}: it was written "
-            "by another version of Textmill or edited; build the set anew"
+            "by another version of Textmill, or edited; build the dataset again"
         )
     decoded = _decode_parts(fields.values(), map(values.__getitem__, fields), fields)
     try:
@@ -258,7 +254,7 @@ def _decode_object(cls: Any, fields: Dict[str, Callable[[Any], Any]], value: Any
 def _decode_tuple(kinds: Tuple[Any, ...], value: Any) -> Tuple[Any, ...]:
     items = _expect(list, value)
     if kinds[1:] == (Ellipsis,):
-        if kinds[0] is int and set(map(type, items)) <= {int}:  # a histogram at once
+        if kinds[0] is int and set(map(type, items)) <= {int}:  # fast path for histograms
             return tuple(items)
         kinds = kinds[:1] * len(items)
     if len(items) != len(kinds):
@@ -267,7 +263,7 @@ def _decode_tuple(kinds: Tuple[Any, ...], value: Any) -> Tuple[Any, ...]:
 
 
 def _expect(kind: type, value: Any) -> Any:
-    # JSON has one kind of number: 1 may stand for 1.0. A bool is no number, although Python's is.
+    # JSON has one type of number: 1 may be 1.0. A bool is no number, although it is one in Python.
     is_float = kind is float and type(value) in (int, float) and abs(value) <= 1e300
     if not is_float and (type(value) is not kind or kind is float):
         raise _Misfit(f" is {quote(value)}, not of type {kind.__name__}")
@@ -275,36 +271,36 @@ def _expect(kind: type, value: Any) -> Any:
 
 
 def _decode_any(value: Any, deeper: int = _DEEPEST) -> Any:
-    """A value of any type, if it is neither nested without end nor a number without end."""
+    """A value of any type with limited nesting and limited numbers."""
     if isinstance(value, (dict, list)):
         if not deeper:
             raise _Misfit(f" is nested in more than {_DEEPEST} lists or objects")
         for part in value.values() if isinstance(value, dict) else value:
             _decode_any(part, deeper - 1)
     if isinstance(value, (int, float)) and abs(value) >= _MOST:
-        raise _Misfit(f" holds {quote(value)}: below 2**64")
+        raise _Misfit(f" has {quote(value)}: must be below 2**64")
     return value
 
 
 class Kind(NamedTuple):
-    """A test of a value, and what belongs there, for errors."""
+    """A test of a value, and a description of valid values for errors."""
 
     is_good: Callable[[Any], bool]
     remedy: str
 
 
 def number(low: int, high: int) -> Kind:
-    """Whole numbers, both ends included."""
+    """Integers from `low` to `high`, both included."""
     return Kind(lambda v: type(v) is int and low <= v <= high, f"a number from {low} to {high}")
 
 
 def one_of(*names: str) -> Kind:
-    """One of the given texts, and no other."""
+    """One of some texts."""
     return Kind(lambda v: type(v) is str and v in names, "one of " + ", ".join(names))
 
 
 def text_like(pattern: str, remedy: str) -> Kind:
-    """Texts that a regular expression matches from end to end."""
+    """Texts that a regular expression matches completely."""
     match = re.compile(pattern).fullmatch
     return Kind(lambda v: type(v) is str and match(v) is not None, remedy)
 
@@ -313,12 +309,12 @@ SHA256 = text_like("[0-9a-f]{64}", "64 hex digits")
 
 
 def check(good: bool, name: str, value: Any, remedy: str) -> None:
-    """Raises DataError for a value that is not good, with what to do."""
+    """Raises DataError with a remedy for a value that is not good."""
     if not good:
         raise DataError(f"{name} is {quote(value)}: {remedy}")
 
 
 def check_kinds(values: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
-    """Raises DataError for the first of these kinds whose value is not of it."""
+    """Raises DataError for the first value that is not of its kind."""
     for name, kind in kinds.items():
         check(kind.is_good(values[name]), name, values[name], kind.remedy)

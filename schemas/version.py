@@ -1,3 +1,3 @@
-"""The version of Textmill, written into every schema and read by setup.py."""
+"""The version of Textmill, which every schema.json records and setup.py reads."""
 
 VERSION = "0.1.0"

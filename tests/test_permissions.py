@@ -19,7 +19,7 @@ from trainers import flax_mlm
 from trainers.reader import ShardSet
 
 NOBODY = 65534
-LEAVE = "Permission denied; it is another user's: ask for leave (chmod -R a+rX), or run as who has"
+LEAVE = "Permission denied; ask its owner for permission (chmod -R a+rX), or run as its owner"
 
 
 @pytest.fixture

@@ -247,7 +247,7 @@ class BuildOptions(Generic[T]):
           UsageError: the tokenizer does not fit the task, or a row is too short for the special
             tokens.
         """
-        contract = self.settings.contract(tokenizer, self.max_length)
+        fields = self.settings.schema_fields(tokenizer, self.max_length)
         roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
         default = InputFlags().parameters()
         reading = self.reading.parameters().items()
@@ -257,7 +257,7 @@ class BuildOptions(Generic[T]):
             **roles,
             **self._corpora(),
             **filter_parameters(self.filter),
-            **contract.pop("parameters"),
+            **fields.pop("parameters"),
         }
         schema = Schema(
             format_version=FORMAT_VERSION,
@@ -278,11 +278,11 @@ class BuildOptions(Generic[T]):
                 self.task,
                 max_length=self.max_length,
                 vocab_size=tokenizer.vocab_size,
-                max_masked=contract["max_masked"],
+                max_masked=fields["max_masked"],
                 parameters=parameters,
             ),
             code_version=VERSION,
-            **contract,
+            **fields,
         )
         if schema.holds_documents:
             refuse_formats(schema)

@@ -89,7 +89,7 @@ def check_complete(report: SetReport, job: Job) -> None:
     lost = sorted({*names} - {*report.statistics.shards})
     if lost:
         raise DataError(
-            f"the runner lost what its workers said of the shard {lost[0]}"
+            f"the runner lost its workers' report on the shard {lost[0]}"
             f"{and_more(lost, 'shards')}: {AGAIN}"
         )
 

@@ -20,7 +20,7 @@ from pipelines.storage import store
 from pipelines.tasks.task import task_class
 from pipelines.writers.token_counts import TOKEN_COUNTS
 from schemas.commands.terminal import number_of
-from schemas.drops import FILTERED, REFUSED, describe_dropped, drop_of
+from schemas.drops import FILTERED, REJECTED, describe_dropped, drop_of
 from schemas.metadata import SetInfo
 
 _RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of a set's tokens or text that are much
@@ -80,7 +80,7 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
     counts = f"{statistics.documents_read:,} read, {total.documents:,} kept"
     facts = {
         "documents": "; ".join(filter(None, (counts, documents))),
-        **describe_dropped(info.stats.all_dropped(), ("duplicates", REFUSED)),
+        **describe_dropped(info.stats.all_dropped(), ("duplicates", REJECTED)),
         "tokens": f"{total.tokens:,} {moved}= all in {holder}"
         + f", {total.trained:,} trained on" * (total.trained > 0),
         "splits" if info.schema.holds_documents else "rows": ", ".join(
@@ -89,7 +89,7 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
     }
     if length:
         facts["packing efficiency"] = (
-            f"{total.density(length):.2%} of positions in rows of {length}"
+            f"{total.packing_efficiency(length):.2%} of positions in rows of {length}"
         )
     shards = [file.bytes for file in info.manifest.files if file.split]
     others = sum(file.bytes for file in info.manifest.files if not file.split)

@@ -33,7 +33,7 @@ from pipelines.writers.output_directory import (
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
 from schemas.commands.terminal import number_of
-from schemas.drops import REFUSED, describe_dropped
+from schemas.drops import REJECTED, describe_dropped
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -201,7 +201,7 @@ def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = No
     counts = f"{stats.documents_read:,} read, {total.documents:,} kept"
     facts = {
         "documents": "; ".join(filter(None, (counts, documents))),
-        **describe_dropped(bad, (REFUSED,)),
+        **describe_dropped(bad, (REJECTED,)),
         "text": f"{decimal(total.text_bytes)}, {total.words:,} words",
         "size": f"{decimal(size)} in {number_of(len(corpus.documents), 'file')} of documents",
     }

@@ -1,1 +1,1 @@
-"""Text -> token ids of documents, pairs of texts, questions."""
+"""Text to token ids, by `tokenizers` or by a faster backend that gives the same ids."""

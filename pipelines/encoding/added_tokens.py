@@ -1,7 +1,7 @@
-"""Finds added tokens in text as `tokenizers` does, so that what lies between them can be encoded.
+"""Finds added tokens in text as `tokenizers` does, so that the text between them can be encoded.
 
-The leftmost is taken, of those that begin there the longest, and then the next after its end; one
-with `lstrip` or `rstrip` takes the white space beside it along.
+The leftmost match wins, the longest if several begin there; the search continues after its end. A
+token with `lstrip` or `rstrip` includes the white space on that side.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +17,17 @@ from pipelines.rows.text_bytes import overlapping_eights
 Encode = Callable[[np.ndarray, np.ndarray, np.ndarray], Ragged]
 _START, _STOP, _TOKEN = range(3)  # found[3, _ROOM]
 _ID, _LSTRIP, _RSTRIP = range(3)  # flags[T, 3]
-_DOCUMENT, _PLACE, _LEAST = range(3)  # at[3]: how far the loop has come
-_ROOM = 1 << 12  # tokens that are found at once
-_FEW = 4  # first bytes of tokens that are looked for in eight bytes at once
+_DOCUMENT, _PLACE, _LEAST = range(3)  # at[3]: the progress of the loop
+_ROOM = 1 << 12  # tokens found in one call
+_FEW = 4  # most first bytes of tokens for which eight bytes are checked at once
 _ONES, _TOPS = np.int64(0x0101_0101_0101_0101), np.int64(-0x7F7F_7F7F_7F7F_7F80)
 
 
 class AddedTokens:
-    """Some added tokens of a tokenizer, none of which is a `single_word`."""
+    """Added tokens of a tokenizer; none may be a `single_word`."""
 
     def __init__(self, tokens: Sequence[Mapping[str, Any]]):
-        """From entries of a tokenizer.json."""
+        """Takes entries of `added_tokens` in a tokenizer.json."""
         by_pair = sorted(((t["content"].encode(), t) for t in tokens), key=_by_pair_and_length)
         contents = [content for content, _ in by_pair]
         rows = [[t["id"], t["lstrip"], t["rstrip"]] for _, t in by_pair]
@@ -44,19 +44,19 @@ class AddedTokens:
         self._of_pair = np.cumsum(self._of_pair)
         self._begins = (np.diff(self._of_pair) > 0) | np.repeat(self._of_byte >= 0, 256)
         firsts = np.flatnonzero(self._begins.reshape(256, 256).any(axis=1))
-        # Where tokens begin with many bytes, eight bytes in a row without any are seldom.
+        # With more first bytes, eight bytes in a row without any of them are rare.
         self._firsts = (firsts if len(firsts) <= _FEW else firsts[:0]) * _ONES
 
     def encode_around(
         self, data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray, encode: Encode
     ) -> Ragged:
-        """Encodes what lies between added tokens, and puts their ids there.
+        """Encodes the text between added tokens and inserts the ids of the tokens.
 
         Args:
           data: UTF-8, uint8[bytes].
           offsets: int64[n + 1]; a text is data[offsets[i] : offsets[i + 1]].
-          firsts: int64, which texts begin documents.
-          encode: the same three of pieces of text -> their ids.
+          firsts: int64, the texts that begin documents.
+          encode: takes the same three arguments for the text between, and returns its ids.
         """
         found = self._find(data, offsets)
         if not found.shape[1]:
@@ -74,7 +74,7 @@ class AddedTokens:
         return Ragged(values, ids.offsets[pieces.of_texts] + before)
 
     def _find(self, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """int64[3, found]: where they begin and end, and which they are."""
+        """Start, end and number of each added token in the text: int64[3, tokens found]."""
         parts = [np.empty((3, 0), np.int64)]
         at = np.zeros(3, np.int64)
         eights = overlapping_eights(data)
@@ -97,9 +97,9 @@ class _Pieces(NamedTuple):
     """Text without its added tokens.
 
     Attributes:
-      offsets: int64[pieces + 1], in what is left of the text.
+      offsets: int64[pieces + 1], where pieces begin in the remaining text.
       of_texts: int64[n + 1], the first piece of each text.
-      after_tokens: int64[found], the piece that follows each token.
+      after_tokens: int64[tokens found], the piece that follows each token.
     """
 
     offsets: np.ndarray
@@ -110,7 +110,7 @@ class _Pieces(NamedTuple):
 def _pieces(offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> _Pieces:
     number = len(starts)
     gone = np.append(0, np.cumsum(stops - starts))
-    # A token that begins where a text does is of that text.
+    # A token that begins where a text begins belongs to that text.
     after_tokens = np.searchsorted(offsets, starts, side="right") + np.arange(number)
     of_texts = np.arange(len(offsets)) + np.searchsorted(starts, offsets, side="left")
     where = np.empty(len(offsets) + number, np.int64)
@@ -124,7 +124,7 @@ def _pieces(offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> _Piec
 
 @inner
 def _space_size(data, i, stop):
-    """How many bytes the white space at byte i takes, as Rust has it; 0 if there is none."""
+    """The size in bytes of the white space (as Rust defines it) at byte i; 0 if there is none."""
     first = data[i]
     if first == 32 or 9 <= first <= 13:
         return 1
@@ -142,7 +142,7 @@ def _space_size(data, i, stop):
 
 @inner
 def _strip_left(data, start, least):
-    """Where the white space before byte `start` begins, but not before `least`."""
+    """Where the white space before byte `start` begins, at `least` or later."""
     while start > least:
         size = 0
         for back in range(1, 4):
@@ -157,7 +157,7 @@ def _strip_left(data, start, least):
 
 @inner
 def _longest(data, i, stop, tokens):
-    """The longest of the tokens that stand at byte i; -1 if none does."""
+    """The longest token that begins at byte i; -1 if none does."""
     _, letters, starts, of_pair, of_byte = tokens
     if i + 1 < stop:
         pair = np.int64(data[i]) << 8 | np.int64(data[i + 1])
@@ -189,10 +189,10 @@ _EIGHTS = types.Array(types.int64, 1, "A", readonly=True, aligned=False)
     )
 )
 def _match_tokens(data, ahead, offsets, tokens, flags, at, found):
-    """Notes the tokens from where `at` says on, as many as there is room for; returns how many.
+    """Writes tokens to `found`, from the position in `at` until `found` is full; returns how many.
 
-    `ahead`: the eight bytes from each byte on; the first bytes of tokens, each eight times, or none
-    where these are many. Of eight bytes, one is the byte `b` where (Warren, Hacker's Delight, 6-1)
+    `ahead`: the eight bytes from each byte on; and the first bytes of tokens, each repeated eight
+    times (empty if there are many). Eight bytes contain `b` if (Warren, Hacker's Delight, 6-1)
 
         x = eight ^ bbbbbbbb;  (x - 01..01) & ~x & 80..80 != 0
     """

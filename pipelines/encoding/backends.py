@@ -1,8 +1,8 @@
-"""Engines that turn documents into token ids, and which of them a tokenizer gets.
+"""Backends that turn documents into token ids, and the choice of one for a tokenizer.
 
-`tokenizers` owns the truth and takes every tokenizer. gigatoken is some thirty times as fast and
-encodes for GPT-2's family; the word table is nearly as fast and encodes for those of `families.py`.
-Each is used after it gave the ids of `tokenizers` for hard strings at load. Pure: numpy, pyarrow.
+`tokenizers` is the reference and takes every tokenizer. gigatoken is about thirty times as fast and
+takes tokenizers like GPT-2's; the word table is nearly as fast and takes those of `families.py`.
+A fast backend is used only if it gives the ids of `tokenizers` for hard strings when it loads.
 """
 
 import logging
@@ -25,13 +25,13 @@ from pipelines.rows.text_bytes import slices, utf8_bytes
 from schemas.commands.entry import import_later
 from schemas.errors import DataError, TextmillError
 
-# They load numba, which who only looks at a tokenizer does without.
+# They import numba, which a process that only inspects a tokenizer does not need.
 _find_characters = import_later("pipelines.encoding.splitting.splitter:find_characters")
 _make_backend = import_later("pipelines.encoding.families:make_backend")
 
 _log = logging.getLogger(__name__)
-_log.setLevel(logging.WARNING)  # its own: the root's is set above warnings while Beam runs
-# Every set records them, and `verify` refuses one with others: these never change.
+_log.setLevel(logging.WARNING)  # the root level is above warnings while Beam runs
+# These never change: every dataset records their ids, and `verify` rejects one with other texts.
 GOLDEN_TEXTS = (
     "Hello, world! It's 2024, isn't it?",
     "  two  spaces,\n\na tab\tand 3.14",
@@ -48,12 +48,12 @@ _HARD_TEXTS = (
     "a\0b _x__ --...!? 1a2b3c " + "x" * 300 + " " * 70 + "'s" * 40,
     "<s> <mask></s><unk>  <pad>\n<mask> [MASK] <|endoftext|>",
 )
-_REFERENCE_BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes a byte of text
-_FAST_BATCH_BYTES = 16 << 20  # between looks at the memory of gigatoken
+_REFERENCE_BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes per byte of text
+_FAST_BATCH_BYTES = 16 << 20  # gigatoken's memory is checked after each batch
 _FAST_CACHE_BYTES = 512 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# GPT-2's pattern splits text by letters, numbers, white space and the rest. gigatoken's Unicode is
-# newer than that of `tokenizers`: these 4,657 code points it classes differently.
+# GPT-2's pattern splits text by letters, numbers, white space and the rest. gigatoken has a newer
+# Unicode than `tokenizers` and classifies these 4,657 code points differently.
 COMPARED = {"gigatoken": "0.10.0", "tokenizers": "0.23.3"}
 DISPUTED_RANGES = (
     (0x88F, 0x88F),
@@ -87,9 +87,10 @@ DISPUTED_RANGES = (
 
 @contextmanager
 def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
-    """Any failure of a library becomes a DataError, `what: its first line; remedy`.
+    """Turns any failure of a library into a DataError, `what: its first line; remedy`.
 
-    A panic in Rust too, which is no Exception: broken vocabularies and runaway patterns end so.
+    That includes Rust panics, which are no Exceptions: broken vocabularies and catastrophic
+    backtracking cause them.
     """
     try:
         yield
@@ -104,12 +105,12 @@ def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
 
 
 class Backend(Protocol):
-    """Turns text into ids as `tokenizers.Tokenizer.encode(text, add_special_tokens=False)`."""
+    """Turns text into ids as `tokenizers.Tokenizer.encode(text, add_special_tokens=False)` does."""
 
     name: str
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
-        """Ids, and how many documents went to the reference backend because of the guard."""
+        """The ids, and the number of documents that were left to the reference backend."""
         ...
 
 
@@ -122,7 +123,7 @@ class ReferenceBackend:
     name = "tokenizers"
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
-        """Encodes with `tokenizer` as it is, one document at a time."""
+        """Encodes with `tokenizer` as it is."""
         self._tokenizer = tokenizer
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
@@ -141,23 +142,22 @@ class ReferenceBackend:
 
 
 class FastBackend:
-    """gigatoken, and `tokenizers` for documents with a character that the two class differently.
+    """gigatoken, and `tokenizers` for documents with a character that the two classify differently.
 
-    Its speed comes from a cache of every word met, which never shrinks (random words: 80 bytes
-    each, gigabytes in the end). When the process has grown by 512 MiB the backend is made anew,
-    which takes 0.1 s.
+    gigatoken caches every word it has met, 80 bytes for a random one, and never shrinks the cache.
+    When the process has grown by 512 MiB, gigatoken is loaded again, which takes 0.1 s.
     """
 
     name = "gigatoken"
 
     def __init__(self, json: bytes, reference: ReferenceBackend):
-        """Loads gigatoken and awkward, the form in which it takes and gives arrays (0.2 s).
+        """Loads gigatoken and awkward, whose arrays it takes and returns (0.2 s).
 
         Args:
-          json: of the tokenizer.
-          reference: encodes the documents with other characters.
+          json: the bytes of tokenizer.json.
+          reference: encodes the documents with disputed characters.
         """
-        # Where one is missing, `tokenizers` serves; who only looks at a tokenizer needs none.
+        # Imported here: `tokenizers` replaces missing ones; inspecting a tokenizer needs none.
         import awkward
         import gigatoken
 
@@ -183,7 +183,7 @@ class FastBackend:
         return Ragged.joined(parts), guarded
 
     def encode_unguarded(self, text: pa.LargeStringArray) -> Ragged:
-        """The ids by gigatoken, right or wrong. Arrow's memory is handed over, not copied."""
+        """Encodes with gigatoken alone, right or wrong, without copying Arrow's memory."""
         contents, index = self._awkward.contents, self._awkward.index
         data, offsets = utf8_bytes(text)
         characters = contents.NumpyArray(data, parameters={"__array__": "char"})
@@ -210,19 +210,18 @@ class FastBackend:
 
 @cache
 def disputed_characters() -> np.ndarray:
-    """Those that gigatoken and `tokenizers` class differently: bool[code points]."""
-    found = np.zeros(CODE_POINTS, bool)
+    """The characters that gigatoken and `tokenizers` classify differently: bool[code points]."""
+    disputed = np.zeros(CODE_POINTS, bool)
     for first, last in DISPUTED_RANGES:
-        found[first : last + 1] = True
-    return found
+        disputed[first : last + 1] = True
+    return disputed
 
 
 def why_not_gigatoken(config: Mapping[str, Any]) -> str | None:
     """Why gigatoken may not be used for a tokenizer.json, or None if it may.
 
-    `config` must be as `tokenizers` writes it (ids of added tokens resolved, merges distinct). Each
-    condition was found by fuzzing or by reading, and most of them with a counterexample: see
-    tests/pipelines/encoding/test_engines.py.
+    `config` must be as `tokenizers` writes it (ids of added tokens resolved, merges distinct). Most
+    conditions have a counterexample in tests/pipelines/encoding/test_backends.py.
     """
     model, splitter = config["model"], config["pre_tokenizer"] or {}
     if model["type"] != "BPE":
@@ -251,7 +250,8 @@ def _odd_added_tokens(added_tokens: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
-    # A token with other characters stands for itself; it must not meet one that is written in them.
+    # A token with characters outside the byte alphabet stands for itself, and must not equal the
+    # bytes of another token.
     spelt = set(spelt_bytes(vocab))
     if not vocab.keys() >= set(byte_characters()):
         return "its vocabulary lacks single bytes"
@@ -263,15 +263,15 @@ def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
 def choose_backend(
     tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any], place: str
 ) -> tuple[Backend, str]:
-    """A fast one, if the tokenizer is of a family and both give the same ids at load.
+    """Chooses a fast backend if one takes the tokenizer and gives the ids of `tokenizers` at load.
 
     Args:
-      tokenizer: without truncation and padding.
+      tokenizer: a tokenizer without truncation and padding.
       config: its tokenizer.json, as `tokenizers` writes it.
-      place: names it in the warning that they do not.
+      place: the name of the tokenizer in the warning that ids differ.
 
     Returns:
-      The backend, and why it is not a faster one: nothing if it is one.
+      The backend, and why it is `tokenizers` ("" for a fast backend).
     """
     reference = ReferenceBackend(tokenizer)
     try:
@@ -285,8 +285,8 @@ def choose_backend(
     except DataError as error:
         wrong = str(error)
     _log.warning(
-        "The fast backend is not used for %s: %s. Ids stay exact, by `tokenizers`, some thirty "
-        "times slower; please report it.",
+        "The fast backend is not used for %s: %s. `tokenizers` encodes instead: ids are exact, at "
+        "about a thirtieth of the speed. Please report it.",
         place,
         wrong,
     )
@@ -303,12 +303,12 @@ def _make_fast(
 
 
 def _find_difference(fast: Backend, tokenizer: tokenizers.Tokenizer) -> str | None:
-    """Both backends on hard strings, also with this tokenizer's added tokens written in them."""
+    """The first hard string for which the backends differ; some contain the added tokens."""
     texts = [*GOLDEN_TEXTS, *_HARD_TEXTS, *_texts_with_added_tokens(tokenizer)]
-    found, _ = fast.encode(pa.array(texts, pa.large_string()))
+    actual, _ = fast.encode(pa.array(texts, pa.large_string()))
     for text, ids, expected in zip(
         texts,
-        np.split(found.values, found.offsets[1:-1]),
+        np.split(actual.values, actual.offsets[1:-1]),
         encode_each(tokenizer, texts),
         strict=True,
     ):
@@ -329,20 +329,20 @@ def encode_each(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[
     """Ids by `tokenizers`, without the special tokens that its post-processor adds.
 
     Raises:
-      DataError: it failed. A runaway pattern in a tokenizer.json ends here: the regular expression
-        backend gives up after ten million steps, with a Rust panic.
+      DataError: it failed, for example because a pattern backtracks catastrophically: the regular
+        expression library gives up after ten million steps, with a Rust panic.
     """
     with failures_as_data_errors(
         f"the tokenizer failed on one of {len(texts)} documents, from {texts[:1]!r:.60} on",
-        "its tokenizer.json holds a pattern or a vocabulary that cannot encode this text: use "
-        "another tokenizer, or leave the text out",
+        "its tokenizer.json has a pattern or a vocabulary that cannot encode this text: use "
+        "another tokenizer, or remove the document",
     ):
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     return [encoding.ids for encoding in encodings]
 
 
 def _resident_bytes() -> int:
-    """Memory of this process now; where that cannot be had cheaply, the most it ever was."""
+    """The memory of this process; its peak where the system does not provide the current value."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES

@@ -1,7 +1,7 @@
-r"""Families of tokenizers whose words can be cut by us, and how: a row each in `FAMILIES`.
+r"""The tokenizer types that the word table encodes, and how each cuts words: `FAMILIES`.
 
-A word may be cut off where the tokenizer cuts too, or where nothing that it does reaches across. So
-words are not those of a language: ` dog`, `ing`, or a whole line, as the family has it.
+Text may be cut where the tokenizer cuts it, or where none of its steps reaches across. A word is
+therefore not always a word of a language: it may be ` dog`, `ing`, or a whole line.
 """
 
 import re
@@ -24,7 +24,7 @@ from pipelines.encoding.word_table import Plan, Prefix, WordEncoder, WordTableBa
 
 Config = Mapping[str, Any]
 _SPACE = "▁"
-# What puts a space before a text, where a Split comes before ByteLevel: as train_tokenizer does.
+# How train_tokenizer puts a space before a text if a Split comes before ByteLevel.
 _SPACE_FIRST = {
     "type": "Metaspace",
     "replacement": " ",
@@ -40,23 +40,23 @@ _WHITE = {
     "\u3000",
 }
 _ASSIGNED = 0x32400  # code points from here on are no letters
-# What may be one character with the one before it or with the next (UAX #29), and what is no text.
+# Characters that may join with the one before or after them (UAX #29), and those that are no text.
 _CLINGING = (r"\p{M}", r"\p{C}", r"\p{Lm}", r"\p{Sk}", r"\p{Z}", r"\s", r"\u0E33", r"\u0EB3")
 _PREPENDED = (0xD4E, 0x111C2, 0x111C3, 0x1193F, 0x11941, 0x11A3A, *range(0x11A84, 0x11A8A))
 _PREPENDED += (0x11D46, 0x11F02)
 
 
 class NoPlan(Exception):
-    """A tokenizer is of no family: says why."""
+    """The word table cannot encode for a tokenizer; the message is the reason."""
 
 
 class Family(NamedTuple):
-    """Tokenizers that are encoded in one way.
+    """A type of tokenizers that are encoded in one way.
 
     Attributes:
-      model: the type that tokenizer.json names.
-      is_byte_level: whether its last step of splitting makes words to bytes.
-      plan: how, for a tokenizer.json as `tokenizers` writes it; raises NoPlan.
+      model: the type of the model in tokenizer.json.
+      is_byte_level: whether the last step of the pre-tokenizer turns words into bytes.
+      plan: makes the plan from a tokenizer.json as `tokenizers` writes it; raises NoPlan.
     """
 
     model: str
@@ -65,11 +65,11 @@ class Family(NamedTuple):
 
 
 def make_backend(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableBackend | str:
-    """The word table for a tokenizer, or why there is none: it is of no family.
+    """The word table for a tokenizer, or why no type of `FAMILIES` fits it.
 
     Args:
       config: its tokenizer.json, as `tokenizers` writes it.
-      tokenizer: without truncation and padding.
+      tokenizer: the same tokenizer, without truncation and padding.
     """
     model = config["model"]
     reason = f"its model is {model['type']}"
@@ -77,8 +77,8 @@ def make_backend(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableBa
         if family.model == model["type"] and family.is_byte_level == _is_byte_level(config):
             try:
                 return WordTableBackend(family.plan(config, tokenizer))
-            except NoPlan as refused:
-                reason = str(refused)
+            except NoPlan as error:
+                reason = str(error)
     return reason
 
 
@@ -90,7 +90,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
-    """Text is cut by regular expressions alone, and its bytes are merged within a word."""
+    """Regular expressions alone cut the text; bytes are merged within a word."""
     steps = _steps(config["pre_tokenizer"], "pretokenizers")
     model = config["model"]
     for option in (*_ODD_OPTIONS, "byte_fallback"):
@@ -133,7 +133,7 @@ def _is_byte_level(config: Config) -> bool:
 
 
 def _pattern(step: Config) -> str:
-    """The regular expression that cuts as a step of the pre-tokenizer does."""
+    """The regular expression that cuts text as a step of the pre-tokenizer does."""
     if step["type"] == "Digits" and step["individual_digits"]:
         return f"[{_as_set(_numeric())}]"
     if step["type"] != "Split":
@@ -142,7 +142,7 @@ def _pattern(step: Config) -> str:
     pattern = re.escape(literal) if literal is not None else step["pattern"]["Regex"]
     whole = step["behavior"] == "Removed" and step["invert"] and pattern in PATTERNS.values()
     if literal == "" or not whole and (step["behavior"] != "Isolated" or step["invert"]):
-        _refuse(f"its pre_tokenizer splits in the way {step['behavior']}")
+        _refuse(f"its pre_tokenizer splits with the behavior {step['behavior']}")
     return pattern
 
 
@@ -151,13 +151,13 @@ def _numeric() -> np.ndarray:
     points = [p for p in range(_ASSIGNED) if not 0xD800 <= p < 0xE000]
     text = "".join(f"a{chr(p)}" for p in points)
     pieces = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str(text)
-    found = np.zeros(CODE_POINTS, bool)
-    found[[ord(piece) for piece, _ in pieces if len(piece) == 1 and piece != "a"]] = True
-    return found
+    digits = np.zeros(CODE_POINTS, bool)
+    digits[[ord(piece) for piece, _ in pieces if len(piece) == 1 and piece != "a"]] = True
+    return digits
 
 
 def _as_set(members: np.ndarray) -> str:
-    """The inside of a set of a regular expression, of bool[code points]."""
+    """The content of a regular expression's [set] for bool[code points]."""
     edges = np.flatnonzero(np.diff(members, prepend=False, append=False)).tolist()
     pairs = zip(edges[::2], edges[1::2], strict=True)
     return "".join(rf"\x{{{first:X}}}-\x{{{stop - 1:X}}}" for first, stop in pairs)
@@ -167,7 +167,7 @@ def _as_set(members: np.ndarray) -> str:
 
 
 def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
-    """BERT's normalizer and splitter see to a character at a time, apart from accents."""
+    """BERT normalizes and splits character by character, except for accents."""
     normal = _normalizers(config)
     splits = [step["type"] for step in _steps(config["pre_tokenizer"], "pretokenizers")]
     if normal not in ([], ["BertNormalizer"]) or splits != ["BertPreTokenizer"]:
@@ -184,7 +184,7 @@ def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
 
 
 def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
-    """Text is cut at plain spaces between characters that normalizers leave apart from them."""
+    """Text is cut at plain spaces, except beside characters that may join with a space."""
     allowed = {"Precompiled", "NFKC", "NFKD", "NFC", "NFD", "StripAccents", "Lowercase", "Nmt"}
     for step in _steps(config["normalizer"], "normalizers"):
         in_a_word = step["type"] == "Replace" and " " not in step["pattern"].get("String", " ")
@@ -206,41 +206,41 @@ def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
 
 
 def _touching(config: Config) -> str | None:
-    """The characters that normalizers look for side by side; None where these may be made first."""
-    found, changed = "", False
+    """The characters of strings that normalizers replace; None if an earlier step may make them."""
+    replaced, changed = "", False
     for step in _steps(config["normalizer"], "normalizers"):
         string = step["pattern"].get("String", "") if step["type"] == "Replace" else ""
         if len(string) > 1 and changed:
             return None
-        found, changed = found + string, changed or len(string) < 2
-    return found
+        replaced, changed = replaced + string, changed or len(string) < 2
+    return replaced
 
 
 def _clinging(tokenizer: tokenizers.Tokenizer) -> np.ndarray:
-    """The characters beside which a space is not cut at: bool[code points].
+    """The characters beside which text is not cut at a space: bool[code points].
 
-    They may be one character with the space, or a normalizer leaves them out or makes them to
-    something that begins or ends with white space.
+    They may join with the space, or a normalizer removes them or turns them into text that begins
+    or ends with white space.
     """
-    found = np.any([property_set(atom) for atom in _CLINGING], axis=0)
-    found[list(_PREPENDED)] = True
+    clinging = np.any([property_set(atom) for atom in _CLINGING], axis=0)
+    clinging[list(_PREPENDED)] = True
     if tokenizer.normalizer is not None:
         normalize = tokenizer.normalizer.normalize_str
-        for point in np.flatnonzero(~found[:_ASSIGNED]).tolist():
+        for point in np.flatnonzero(~clinging[:_ASSIGNED]).tolist():
             text = normalize(chr(point))
-            found[point] = text != chr(point) and (
+            clinging[point] = text != chr(point) and (
                 not text or text[0] in _WHITE or text[-1] in _WHITE
             )
-    found[_ASSIGNED:] = True
-    found[ord(" ")] = False
-    return found
+    clinging[_ASSIGNED:] = True
+    clinging[ord(" ")] = False
+    return clinging
 
 
 # ---- SentencePiece's BPE ----
 
 
 def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
-    """Merges could cross spaces, but no token has a space behind another character."""
+    """Merges may cross spaces only if a token has a space after another character; none has."""
     model, vocab = config["model"], config["model"]["vocab"]
     if not model.get("byte_fallback") or any(f"<0x{i:02X}>" not in vocab for i in range(256)):
         _refuse("it neither splits text into words of bytes nor has a token for each byte")
@@ -266,14 +266,14 @@ def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan
 
 
 def _sentencepiece_prefix(config: Config) -> Prefix | None:
-    """What goes before a text, if all else that happens is that spaces become visible."""
+    """The prefix of a text, if the steps do no more than add it and make spaces visible."""
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     normal = _steps(config["normalizer"], "normalizers")
     steps = _steps(config["pre_tokenizer"], "pretokenizers")
     always = Prefix(b" ")
     if normal and normal[-1] == replace:
         cuts_at_spaces = [s["type"] == "Split" and s["pattern"] == {"String": " "} for s in steps]
-        if all(cuts_at_spaces):  # of which there are none left
+        if all(cuts_at_spaces):  # without effect: no spaces are left
             if normal[:-1] == [{"type": "Prepend", "prepend": _SPACE}]:
                 return always
             if not normal[:-1]:
@@ -288,7 +288,7 @@ def _sentencepiece_prefix(config: Config) -> Prefix | None:
     _refuse("it does not make spaces visible as SentencePiece does")
 
 
-# Another family is another row. Tokenizers of none are encoded by `tokenizers`.
+# `tokenizers` encodes for all others.
 FAMILIES = {
     "byte-level BPE": Family("BPE", True, _plan_byte_level),
     "SentencePiece BPE": Family("BPE", False, _plan_sentencepiece),
@@ -301,7 +301,7 @@ FAMILIES = {
 
 
 def _steps(part: Config | None, name: str) -> list[Config]:
-    """The steps of a part, without the sequences that hold them."""
+    """The steps of a part, with sequences flattened."""
     if part is None:
         return []
     if part["type"] != "Sequence":
@@ -317,11 +317,11 @@ def _splitter(patterns: Sequence[str]):
     try:
         return split_by(*patterns)
     except UnsupportedPattern as error:
-        _refuse(f"it splits by a pattern that is not compiled here: {error}")
+        _refuse(f"it splits by a pattern that Textmill does not compile: {error}")
 
 
 def _without_added(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The tokenizer, but added tokens are text to it."""
+    """The tokenizer without its added tokens, which become ordinary text."""
     words = tokenizers.Tokenizer(tokenizer.model)
     if tokenizer.normalizer is not None:
         words.normalizer = tokenizer.normalizer
@@ -334,13 +334,13 @@ def _check_added(token: Config, others: Sequence[Config]) -> None:
     if token["single_word"]:
         _refuse(f"added token {content!r} is a single word")
     if token["rstrip"] and any(other["content"][:1].isspace() for other in others):
-        _refuse(f"added token {content!r} takes white space along that is a token too")
+        _refuse(f"added token {content!r} strips white space that begins another added token")
 
 
 def _added_tokens(
     config: Config, tokenizer: tokenizers.Tokenizer
 ) -> tuple[AddedTokens, AddedTokens | None]:
-    """Those looked for in the text as it is, and those in what the normalizer makes of it."""
+    """The added tokens that are matched in the raw text, and those matched in normalized text."""
     for token in config["added_tokens"]:
         _check_added(token, config["added_tokens"])
     raw = [token for token in config["added_tokens"] if not token["normalized"]]
@@ -348,7 +348,7 @@ def _added_tokens(
     if not rest:
         return AddedTokens(raw), None
     if _normalizers(config) not in ([], ["NFC"]):
-        _refuse(f"added token {rest[0]['content']!r} is looked for in normalized text")
+        _refuse(f"added token {rest[0]['content']!r} is matched in normalized text")
     if not raw and tokenizer.normalizer is None:
         return AddedTokens(rest), None
     normalize = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str

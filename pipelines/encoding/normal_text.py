@@ -1,8 +1,7 @@
-"""Text as the normalizer of a tokenizer.json writes it.
+"""Normalizes text as a tokenizer.json prescribes.
 
-`tokenizers` does the work, text by text, but only where a compiled loop finds a character that it
-could change, or that could join with the one before it. Which ones these are is asked of that
-library. Pure.
+`tokenizers` normalizes only texts in which a compiled loop finds a character that could change or
+join with the one before it. Those characters are found by normalizing each code point once.
 """
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import, where pyright cannot see them.)
@@ -21,30 +20,30 @@ from pipelines.encoding.splitting.character_sets import CODE_POINTS
 from pipelines.encoding.splitting.splitter import find_characters
 from pipelines.rows.text_bytes import utf8_bytes
 
-# Those that change a character whatever stands beside it, but for what joins with it.
+# Normalizers that change each character regardless of its neighbours, except joining ones.
 NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")
 _ASSIGNED = 0x32400  # code points from here on are unassigned, private, or tags
-_PIECE = 1 << 14  # characters that are asked at once
+_PIECE = 1 << 14  # characters that are normalized at once
 
 
 def normalizer_of(names: Sequence[str]) -> normalizers.Normalizer:
-    """The normalizer as tokenizer.json has it; of several, a sequence."""
-    found = [getattr(normalizers, name)() for name in names]
-    return found[0] if len(found) == 1 else normalizers.Sequence(found)
+    """The normalizer with these names, a Sequence if there are several."""
+    steps = [getattr(normalizers, name)() for name in names]
+    return steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
 
 
 def normalized(text: pa.LargeStringArray, names: tuple[str, ...]) -> pa.LargeStringArray:
-    """Texts after some of NORMALIZERS; the same array where nothing changes.
+    """Applies some of NORMALIZERS; returns the same array if nothing changes.
 
     Args:
       text: large_string without nulls.
-      names: of the normalizers, the first one first.
+      names: names of the normalizers, in order.
     """
     if not names:
         return text
-    found = np.empty(len(text), bool)
-    find_characters(*utf8_bytes(text), _suspect_characters(names), found)
-    mask = pa.array(found)
+    is_suspect = np.empty(len(text), bool)
+    find_characters(*utf8_bytes(text), _suspect_characters(names), is_suspect)
+    mask = pa.array(is_suspect)
     suspects = text.filter(mask).to_pylist()
     normalize = normalizer_of(names).normalize_str
     results = [normalize(document) for document in suspects]
@@ -56,7 +55,7 @@ def normalized(text: pa.LargeStringArray, names: tuple[str, ...]) -> pa.LargeStr
 def normalize_pieces(
     data: np.ndarray, offsets: np.ndarray, names: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same for pieces of text, data[offsets[i] : offsets[i + 1]] of UTF-8."""
+    """Normalizes pieces of UTF-8 text, data[offsets[i] : offsets[i + 1]]."""
     buffers = pa.py_buffer(offsets), pa.py_buffer(data)
     text = pa.LargeStringArray.from_buffers(len(offsets) - 1, *buffers)
     return utf8_bytes(normalized(text, names))
@@ -64,9 +63,9 @@ def normalize_pieces(
 
 @cache
 def _suspect_characters(names: tuple[str, ...]) -> np.ndarray:
-    """All characters without which a text stays as it is: bool[code points].
+    """The characters that may change: a text without them stays as it is. bool[code points].
 
-    Unassigned ones are among them: a later Unicode may give them a meaning.
+    They include unassigned code points, to which a later Unicode may give a meaning.
     """
     normalize = normalizer_of(names).normalize_str
     suspects = np.zeros(CODE_POINTS, bool)
@@ -80,8 +79,7 @@ def _suspect_characters(names: tuple[str, ...]) -> np.ndarray:
         elif category != "Cs" and point != ord("\n"):
             known.append(chr(point))
     for start in range(0, len(known), _PIECE):
-        asked = known[start : start + _PIECE]
-        answers = normalize("\n".join(asked)).split("\n")
-        changed = zip(asked, answers, strict=True)
-        suspects[[ord(character) for character, answer in changed if character != answer]] = True
+        before = known[start : start + _PIECE]
+        after = normalize("\n".join(before)).split("\n")
+        suspects[[ord(c) for c, normal in zip(before, after, strict=True) if c != normal]] = True
     return suspects

@@ -1,6 +1,6 @@
-"""A tokenizer as the rest of the house sees it: text <-> ragged ids, and what its ids mean.
+"""`LoadedTokenizer`: text to ragged ids and back, and the meaning of its ids.
 
-Pure: numpy and pyarrow, no Beam. A worker makes one from `json` alone, cheaply: the backends load
+numpy and pyarrow, no Beam. Creating one from `json` is cheap, also in a worker: the backend loads
 at the first `encode`.
 """
 
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
     import tokenizers
 
 _ANOTHER = "use another tokenizer"
-_NOT_SPACES = "\x1c\x1d\x1e\x1f"  # Python has them among white space, Unicode has not
+_NOT_SPACES = "\x1c\x1d\x1e\x1f"  # white space for Python's isspace(), not for Unicode
 
 
 class LoadedTokenizer:
-    """A tokenizer and what its ids mean.
+    """A tokenizer and the meaning of its ids.
 
     Attributes:
-      json: canonical bytes of tokenizer.json, without truncation and padding: a document is never
-        cut behind the user's back.
-      sha256: of `json`.
+      json: canonical bytes of tokenizer.json, without truncation (which would silently cut
+        documents) and padding.
+      sha256: SHA-256 of `json`, in hexadecimal digits.
       vocab_size: largest id + 1, added tokens included.
-      special_ids: role (bos, eos, pad, mask, unk) to id; absent roles are absent.
+      special_ids: role (bos, eos, pad, mask, unk) to id; roles without a token are absent.
       all_special_ids: every id that stands for no text, ascending.
-      prefix_ids: what goes before each text, as its post-processor says: (0,) for RoBERTa.
-      suffix_ids: what goes after it: (2,) for RoBERTa.
+      prefix_ids: ids that the post-processor puts before each text: (0,) for RoBERTa.
+      suffix_ids: ids that it puts after each text: (2,) for RoBERTa.
       golden: fixed strings and their ids, without prefix and suffix.
-      chat_templates: that lay beside its file, by name, for who builds a set; none in workers.
-      settings: of its tokenizer_config.json, in the same way.
+      chat_templates: name to template, from the tokenizer's directory; empty in workers.
+      settings: fields of its tokenizer_config.json; empty in workers.
       recorded: the path it was loaded from, or NAME@COMMIT of the Hub; "" in workers.
     """
 
@@ -74,16 +74,17 @@ class LoadedTokenizer:
         config: Mapping[str, Any] | None = None,
         place: str = "tokenizer.json",
     ):
-        """From tokenizer.json's bytes, or from what was read of files.
+        """Loads the bytes of a tokenizer.json, or takes over a parsed tokenizer.
 
         Args:
-          tokenizer: the bytes; made canonical if they are not. A tokenizer is changed.
-          config: the parsed content of the tokenizer.json that it was read of.
-          named_roles: role to token, where another file says so; else common names are looked for.
-          place: what to call it in errors.
+          tokenizer: the bytes, canonical or not, or a `tokenizers.Tokenizer`, which is modified.
+          named_roles: role to token, from metadata files; other roles get a common name, if the
+            vocabulary has one.
+          config: the parsed tokenizer.json, if `tokenizer` was read from one.
+          place: the name of the file in errors.
 
         Raises:
-          DataError: the bytes are broken, or of a tokenizer that cannot be used.
+          DataError: the bytes are broken, or the tokenizer cannot be used.
         """
         self._place = place
         self._named_roles = dict(named_roles or {})
@@ -100,8 +101,8 @@ class LoadedTokenizer:
         self.vocab_size = max(self._ids.values()) + 1
         if self._config["model"].get("dropout"):
             raise DataError(
-                f"{place}: its BPE model sets dropout, so that the same text gives other ids every "
-                'time; write "dropout": null'
+                f"{place}: its BPE model sets dropout, so the same text gets different ids each "
+                'time; set "dropout": null'
             )
         self.special_ids = self._roles()
         added = self._tokenizer.get_added_tokens_decoder()
@@ -112,9 +113,9 @@ class LoadedTokenizer:
         self.prefix_ids, self.suffix_ids = self._surroundings()
 
     def with_roles(self, special_ids: Mapping[str, int]) -> "LoadedTokenizer":
-        """Itself, or one whose roles are those that a set records, if added tokens can have them.
+        """This tokenizer with the roles that a dataset records, if added tokens can have them.
 
-        A file beside tokenizer.json named them, which a set does not carry.
+        Metadata files, which a dataset does not contain, may have named these roles.
         """
         added = self._tokenizer.get_added_tokens_decoder()
         differing = {role: i for role, i in special_ids.items() if self.special_ids.get(role) != i}
@@ -124,31 +125,31 @@ class LoadedTokenizer:
         return LoadedTokenizer(self.json, named, place=self._place)
 
     def __reduce__(self) -> tuple:
-        """Pickled as bytes and roles: backends are made where they are used."""
+        """Pickles bytes and roles; each process creates its own backend."""
         return partial(LoadedTokenizer, place=self._place), (self.json, self._named_roles)
 
     @property
     def backend(self) -> str:
-        """Which backend encodes: gigatoken, word table, or tokenizers."""
+        """The name of the backend that encodes: gigatoken, word table, or tokenizers."""
         return self._backend.name
 
     @property
     def encoded_by(self) -> str:
-        """The backend in words, and why it is not a faster one if it is `tokenizers`."""
+        """The name of the backend; for `tokenizers` also why no faster one is used."""
         backend, reason = self._choice
         return f"{backend.name}, since {reason}" if reason else backend.name
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
-        """Ids of each document, equal to `tokenizers`' with add_special_tokens=False.
+        """Encodes documents exactly as `tokenizers` does with add_special_tokens=False.
 
-        Special tokens written out in the text (`<unk>` in WikiText) become their ids, as there.
+        Special tokens written out in the text (`<unk>` in WikiText) become their ids.
 
         Args:
           text: UTF-8 without nulls; may be a slice.
 
         Returns:
-          The ids; and how many documents went from the fast backend to `tokenizers`, because they
-          hold characters that the two class differently. 0 where the fast backend is not in use.
+          The ids; and the number of documents that gigatoken left to `tokenizers`, because they
+          hold characters that the two classify differently (0 with the other backends).
 
         Raises:
           DataError: the tokenizer fails on a document.
@@ -156,17 +157,17 @@ class LoadedTokenizer:
         return self._backend.encode(text)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Text of ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
+        """Decodes ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
         with failures_as_data_errors(f"{self._place}: its decoder failed", _ANOTHER):
             return self._tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
 
     def special_id(self, token: str) -> int | None:
-        """The id of a special token, by how it is written; None if it is none."""
-        found = self._ids.get(token)
-        return found if found in self.all_special_ids else None
+        """The id of a special token; None if `token` is not one."""
+        number = self._ids.get(token)
+        return number if number in self.all_special_ids else None
 
     def character_ends(self, texts: list[str]) -> list[list[int]]:
-        """For each token that `encode` gives, how many characters of the text it ends after."""
+        """For each token of `encode`, the end of its text: an offset in characters."""
         with failures_as_data_errors(
             f"the tokenizer failed on one of {len(texts)} documents", _ANOTHER
         ):
@@ -175,12 +176,12 @@ class LoadedTokenizer:
 
     @cached_property
     def golden_pairs(self) -> list[list[tuple[int | None, int, int]]]:
-        """Pairs of fixed texts as its post-processor joins them.
+        """Pairs of fixed texts as the post-processor joins them.
 
-        Of each token: 0 or 1 for the text that it is of, None if it is special; id; token type.
+        Each token is (0 or 1 for its text, None if it is special; id; token type).
 
         Raises:
-          DataError: it fails.
+          DataError: the post-processor fails.
         """
         pairs = zip(GOLDEN_TEXTS, (*GOLDEN_TEXTS[1:], GOLDEN_TEXTS[0]), strict=True)
         with failures_as_data_errors(f"{self._place}: its post-processor failed", _ANOTHER):
@@ -189,9 +190,9 @@ class LoadedTokenizer:
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...]:
-        """What each id stands for: the bytes of byte-level tokens, else the token as written.
+        """The bytes of each id: those that a byte-level token stands for, else its UTF-8.
 
-        Ids that no token has are empty.
+        Ids without a token have empty bytes.
         """
         spelt = [b""] * self.vocab_size
         for token, i in self._ids.items():
@@ -207,11 +208,11 @@ class LoadedTokenizer:
     def is_word_start(self) -> np.ndarray:
         """Whether a token begins a word, for whole-word masking: bool [vocab_size].
 
-        By the token alone, as published: with WordPiece what has no `##`; with byte-level BPE what
-        begins with white space (fairseq's rule: `Ġhello` begins a word, `hello` and `,` go on), and
-        with SentencePiece's alphabet what begins with `▁`. Where tokens do not tell, each is a
-        word. A special token never begins one, and the first token after it always does: that is
-        for the masking to see to.
+        The token alone decides, as published: WordPiece tokens without `##`; byte-level tokens that
+        begin with white space (fairseq's rule: `Ġhello` begins a word, `hello` and `,` continue
+        one); SentencePiece tokens that begin with `▁`. If a vocabulary marks no tokens, each is a
+        word. A special token never begins a word; the first token after it always does, which
+        masking takes care of.
         """
         prefix = self.continuing_prefix
         if self.is_byte_level:
@@ -229,25 +230,25 @@ class LoadedTokenizer:
 
     @property
     def continuing_prefix(self) -> str:
-        """What marks a token that goes on with a word: "##" of WordPiece; "" if nothing does."""
+        """The mark of tokens that continue a word: WordPiece's "##"; "" if there is none."""
         return self._config["model"].get("continuing_subword_prefix") or ""
 
     @cached_property
     def is_byte_level(self) -> bool:
-        """Whether its tokens are bytes, written in `byte_characters`."""
+        """Whether tokens stand for bytes, written in `byte_characters`."""
         return '"ByteLevel"' in json.dumps(self._config["pre_tokenizer"])  # quotes in texts are \\"
 
     def _roles(self) -> dict[str, int]:
-        """Role to id: as named, or the first common name that is a token apart from the text."""
+        """Role to id: the named token, else the first common name that no merge can produce."""
         added = {t.content for t in self._tokenizer.get_added_tokens_decoder().values()}
         roles = {}
         for role, names in COMMON_SPECIALS.items():
             named = self._named_roles.get(role)
             if named is not None and named not in self._ids:
                 raise DataError(
-                    f"{self._place}: a file beside it names {named!r} as the {role} token, which "
-                    "is not in its vocabulary: mend special_tokens_map.json or "
-                    "tokenizer_config.json, or save the tokenizer again with transformers"
+                    f"{self._place}: the {role} token {named!r} is not in the vocabulary: correct "
+                    "special_tokens_map.json or tokenizer_config.json, or save the tokenizer again "
+                    "with transformers"
                 )
             present = [named] if named else [name for name in names if name in self._ids]
             if present and not added.issuperset(present):
@@ -258,7 +259,7 @@ class LoadedTokenizer:
         return roles
 
     def _surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What its post-processor adds before and after one text, by encoding with and without."""
+        """The ids that the post-processor adds before and after a text, found by encoding."""
         bare = [(), *(ids for _, ids in self.golden)]
         with failures_as_data_errors(f"{self._place}: its post-processor failed", _ANOTHER):
             full = [tuple(self._tokenizer.encode(text).ids) for text in ("", *GOLDEN_TEXTS)]
@@ -268,9 +269,9 @@ class LoadedTokenizer:
             if all(prefix + ids + suffix == whole for ids, whole in zip(bare, full, strict=True)):
                 return prefix, suffix
         raise DataError(
-            f"{self._place}: its post-processor does more than put special tokens before and after "
-            f"a text ({GOLDEN_TEXTS[0]!r} becomes {full[1]}, without it {bare[1]}), which cannot "
-            "be packed into rows: give it a template of the form `<s> $A </s>`"
+            f"{self._place}: its post-processor does more than add special tokens before and after "
+            f"a text ({GOLDEN_TEXTS[0]!r} becomes {full[1]}, {bare[1]} without it), so rows cannot "
+            "be packed: replace it with a template of the form `<s> $A </s>`"
         )
 
     @property
@@ -284,14 +285,14 @@ class LoadedTokenizer:
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
-    """Loads a tokenizer.json, or a directory that holds one, or vocab.json + merges.txt.
+    """Loads a tokenizer.json, a directory that contains one, or vocab.json + merges.txt.
 
     Args:
-      path: what the user gave as --tokenizer; a name on the Hugging Face Hub, too.
+      path: the value of --tokenizer: a path, or a name on the Hugging Face Hub.
 
     Raises:
-      UsageError: nothing there that could be read.
-      DataError: what is there is broken, or cannot be used.
+      UsageError: `path` has no tokenizer that can be read.
+      DataError: a file is broken, or the tokenizer cannot be used.
     """
     found = find_on_hub(os.fspath(path), flag="tokenizer")
     files = read_tokenizer_files(found.path)
@@ -306,6 +307,6 @@ def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
 def _begins_with_space(spelt: bytes) -> bool:
     first = spelt[:1]
     if not first.isascii():
-        first = spelt[:4]  # no character is longer
+        first = spelt[:4]  # UTF-8 takes at most 4 bytes for a character
     character = first.decode(errors="replace")[:1]
     return character.isspace() and character not in _NOT_SPACES

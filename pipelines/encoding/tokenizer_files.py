@@ -1,7 +1,7 @@
-"""Published tokenizer files -> one `tokenizers.Tokenizer` and the roles its special tokens have.
+"""Reads published tokenizer files: a `tokenizers.Tokenizer` and the roles of its special tokens.
 
-Read are tokenizer.json, and vocab.json + merges.txt as GPT-2 and RoBERTa were published, each with
-special_tokens_map.json and tokenizer_config.json where they lie beside it.
+The files are tokenizer.json, or vocab.json + merges.txt as published for GPT-2 and RoBERTa, and
+optionally special_tokens_map.json, tokenizer_config.json and chat templates in the same directory.
 """
 
 import json
@@ -25,7 +25,7 @@ from schemas.untrusted.tokenizer_bounds import (
     try_tokenizer,
 )
 
-# transformers' names, the stronger first: a BERT has no bos_token, and its [CLS] does that duty.
+# transformers' names, in order of precedence: BERT has no bos_token, and its [CLS] serves as one.
 _NAMES = {
     "bos": ("bos_token", "cls_token"),
     "eos": ("eos_token", "sep_token"),
@@ -41,14 +41,14 @@ COMMON_SPECIALS = {
     "unk": ("<unk>", "[UNK]"),
 }
 _WHOLE, _PARTS = "tokenizer.json", ("vocab.json", "merges.txt")
-_BESIDE = (TOKENIZER_CONFIG, "special_tokens_map.json")  # the latter goes before
+_BESIDE = (TOKENIZER_CONFIG, "special_tokens_map.json")  # the second takes precedence
 _KEPT = (
     *("clean_up_tokenization_spaces", "model_input_names", "model_max_length"),
     *("padding_side", "truncation_side"),
 )
 _CHAT_TEMPLATE, _JINJA = "chat_template.jinja", ".jinja"
-_MORE_TEMPLATES = "additional_chat_templates"  # a folder of them
-DEFAULT = "default"  # the chat template that is meant where none is named
+_MORE_TEMPLATES = "additional_chat_templates"  # a directory
+DEFAULT = "default"  # the name of a chat template that has none
 _ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _REMEDY = (
     "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
@@ -58,15 +58,15 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """What was read.
+    """The content of a tokenizer's files.
 
     Attributes:
-      tokenizer: as the files say, not yet looked into.
-      config: the parsed content of tokenizer.json; None of other files.
-      named: role to token, as special_tokens_map.json and tokenizer_config.json give it.
+      tokenizer: the tokenizer, not yet checked.
+      config: the parsed tokenizer.json; None for vocab.json + merges.txt.
+      named: role to token, from special_tokens_map.json and tokenizer_config.json.
       place: the file to name in errors.
-      chat_templates: that lie beside it, by their names; one that has none is "default".
-      settings: what tokenizer_config.json says of its use, which a dataset's says again.
+      chat_templates: name to template; one without a name is "default".
+      settings: the fields of tokenizer_config.json that a dataset's copy keeps.
     """
 
     tokenizer: Tokenizer
@@ -78,10 +78,10 @@ class TokenizerFiles:
 
 
 def read_tokenizer_files(path: str) -> TokenizerFiles:
-    """Reads a tokenizer.json, or a directory that holds one, or vocab.json + merges.txt.
+    """Reads a tokenizer.json, a directory that contains one, or vocab.json + merges.txt.
 
     Raises:
-      UsageError: there is no such file, or the directory holds no tokenizer that can be read.
+      UsageError: there is no such file, or the directory has no tokenizer that can be read.
       DataError: a file is broken.
     """
     if is_url(path):
@@ -109,7 +109,7 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
 
 
 def _from_store(path: str) -> TokenizerFiles:
-    """The same, of copies of the files in a folder of this machine."""
+    """Copies the files from an object store to a temporary directory and reads them there."""
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
         place, there = path, {*store.sizes(path)}
         local = folder
@@ -131,10 +131,10 @@ def _from_store(path: str) -> TokenizerFiles:
 
 
 def parse_tokenizer(data: bytes, place: str) -> tuple[Tokenizer, dict[str, Any]]:
-    """A tokenizer from tokenizer.json's bytes, and their parsed content.
+    """Parses the bytes of a tokenizer.json: the tokenizer and the parsed JSON.
 
     Raises:
-      DataError: they go beyond what a tokenizer may hold, or `tokenizers` does not understand them.
+      DataError: they exceed the limits on untrusted tokenizers, or `tokenizers` cannot read them.
     """
     config = read_tokenizer_json(data, place)
     try_tokenizer(config, place)
@@ -143,15 +143,15 @@ def parse_tokenizer(data: bytes, place: str) -> tuple[Tokenizer, dict[str, Any]]
 
 
 def canonical_config(data: bytes, config: Mapping[str, Any] | None, place: str) -> dict[str, Any]:
-    """The parsed content of a tokenizer.json as `tokenizers` writes it.
+    """The parsed tokenizer.json as `tokenizers` writes it.
 
-    The vocabulary and the merges of a BPE are nearly all of it. `tokenizers` writes them as it read
-    them, but for their order and for merges that are there twice.
+    A BPE's vocabulary and merges, nearly all of the file, are taken from `config` instead of parsed
+    again: `tokenizers` changes only their order and merges that occur twice.
 
     Args:
-      data: what `tokenizers` wrote.
+      data: the tokenizer.json that `tokenizers` wrote.
       config: the parsed content of the file that it read, if it was one.
-      place: names it in errors.
+      place: the name of the file in errors.
     """
     model = config["model"] if config is not None else {}
     merges = model.get("merges") or [""]
@@ -164,7 +164,7 @@ def canonical_config(data: bytes, config: Mapping[str, Any] | None, place: str) 
 
 
 def merged_tokens(config: Mapping[str, Any], among: Set[str]) -> set[str]:
-    """Those tokens that a BPE's merges spell: they stand for text whatever they look like."""
+    """The tokens among some that a BPE's merges produce: they stand for ordinary text."""
     prefix = config["model"].get("continuing_subword_prefix") or ""
     ends = {token[-1:] for token in among}
     merges = config["model"].get("merges", ())
@@ -187,9 +187,9 @@ def _read_object(path: str) -> dict[str, Any]:
     try:
         value = json.loads(_read(path))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON: {error}; mend or remove it") from error
+        raise DataError(f"{path} is not JSON: {error}; correct or remove it") from error
     if not isinstance(value, dict):
-        raise DataError(f"{path} holds a JSON {type(value).__name__}, not an object; mend it")
+        raise DataError(f"{path} holds a JSON {type(value).__name__}, not an object; correct it")
     return value
 
 
@@ -205,7 +205,7 @@ def _read_beside(directory: str) -> dict[str, Any]:
 
 
 def _named_roles(directory: str) -> dict[str, str]:
-    """Role to token; special_tokens_map.json goes before tokenizer_config.json."""
+    """Role to token; special_tokens_map.json takes precedence over tokenizer_config.json."""
     tokens: dict[str, Any] = {}
     for name in _BESIDE:
         path = os.path.join(directory, name)
@@ -223,10 +223,10 @@ def _named_roles(directory: str) -> dict[str, str]:
 
 
 def _chat_templates(directory: str) -> dict[str, str]:
-    """Those of tokenizer_config.json and of files of their own, which win."""
+    """Name to chat template; template files take precedence over tokenizer_config.json."""
     path = os.path.join(directory, "tokenizer_config.json")
-    found = _read_object(path).get("chat_template") if os.path.isfile(path) else None
-    listed = found if isinstance(found, list) else [{"name": DEFAULT, "template": found}]
+    value = _read_object(path).get("chat_template") if os.path.isfile(path) else None
+    listed = value if isinstance(value, list) else [{"name": DEFAULT, "template": value}]
     templates = {
         one["name"]: one["template"]
         for one in listed
@@ -243,32 +243,32 @@ def _chat_templates(directory: str) -> dict[str, str]:
 
 
 def _refuse_to_leave(directory: str, path: str) -> None:
-    """A template is published with its dataset: a link may not lead to any file of this machine.
+    """Rejects links out of the directory: a published template must not copy an arbitrary file.
 
     Raises:
-      DataError: the file is a link that leads out of the directory.
+      DataError: `path` is a link that leads out of the directory.
     """
     root, target = os.path.realpath(directory), os.path.realpath(path)
     parent = os.path.dirname(root)
     roots = [root]
-    if os.path.basename(parent) == "snapshots":  # of huggingface_hub's cache, which has files once
+    if os.path.basename(parent) == "snapshots":  # huggingface_hub's cache links to its blobs
         roots.append(os.path.join(os.path.dirname(parent), "blobs"))
     if all(os.path.commonpath((root, target)) != root for root in roots):
         raise DataError(
-            f"{path} is a link to {target}, outside of the tokenizer's directory: copy the file "
-            "there, or name it by --chat_template"
+            f"{path} is a link to {target}, outside the tokenizer's directory: copy the file into "
+            "the directory, or pass it as --chat_template"
         )
 
 
 def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:
-    """The byte-level BPE that transformers makes of GPT-2's, RoBERTa's or OPT's files."""
+    """The byte-level BPE that transformers builds from the files of GPT-2, RoBERTa or OPT."""
     directory = os.path.dirname(vocab_path)
     config_path = os.path.join(directory, "tokenizer_config.json")
     config = _read_object(config_path) if os.path.isfile(config_path) else {}
     add_prefix_space = config.get("add_prefix_space") is True
     vocab, lines = _read_object(vocab_path), _read(merges_path)
     check_vocabulary(vocab, vocab_path)
-    with failures_as_data_errors(f"{vocab_path} with {merges_path} make no tokenizer", _REMEDY):
+    with failures_as_data_errors(f"{vocab_path} and {merges_path} form no tokenizer", _REMEDY):
         pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines.decode().split("\n")]
         merges = [pair for pair in pairs if pair != ("",) and pair[0] != "#version:"]
         tokenizer = Tokenizer(models.BPE(vocab, merges))  # type: ignore[arg-type]
@@ -280,7 +280,7 @@ def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:
     specials = {*family, *named.values()} & vocab.keys() - {"".join(pair) for pair in merges}
     tokenizer.add_special_tokens(
         [
-            # As RoBERTa was published: the mask takes the space before it along.
+            # As published for RoBERTa, the mask includes the space before it.
             AddedToken(token, lstrip=token == "<mask>", normalized=False, special=True)
             for token in sorted(specials, key=vocab.__getitem__)
         ]
@@ -290,7 +290,7 @@ def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:
 
 
 def _add_post_processor(tokenizer: Tokenizer, named: Mapping[str, str], add_bos: bool) -> None:
-    """`<s> text </s>` for RoBERTa, which is known by its mask; a bos if the configuration says."""
+    """Adds `<s> text </s>` for RoBERTa, recognized by its mask, or a bos if `add_bos` is set."""
     cls, sep, mask = map(tokenizer.token_to_id, ("<s>", "</s>", "<mask>"))
     bos = named.get("bos")
     if cls is not None and sep is not None and mask is not None:

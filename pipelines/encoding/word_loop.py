@@ -1,15 +1,15 @@
-"""Looks words up and writes their ids, compiled by numba. Called by `word_table.py`.
+"""The loop of `word_table.py`, compiled by numba: looks words up and writes their ids.
 
-How words lie in memory: a hash table of four numbers a slot.
+A slot of the hash table has four numbers:
 
-    low     of the word, see `word_slots`
-    high    likewise; 0 in a free slot
-    ids     the first two of its ids             where its ids begin in the pool, if more than three
-    rest    the third, and how many there are
+    low     key of the word, see `word_slots`
+    high    key of the word; 0 in a free slot
+    ids     its first two ids                    if more than three: where they begin in the pool
+    rest    its third id, and how many there are
 
-Each pass over a chunk of words does little for one of them, so that a
-processor has many under way at once, and a slot, which is seldom in a near cache, is read once.
-Functions that take arrays are not called in those passes, for numba would count references.
+Each pass over a chunk of words does little per word, so that a processor works on many at once, and
+reads a slot, which is rarely in a near cache, once. The passes call no functions that take arrays,
+since numba would count references.
 
 Legend: N bytes of text, W words of a chunk, S slots (a power of two), L long words, U words of a
 chunk that are too long to be kept.
@@ -34,13 +34,13 @@ from pipelines.encoding.word_slots import (
 from pipelines.host.compiled import entry, inner
 
 IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
-FIRST_ID, NUMBER = 4, 7  # of the same as uint32[S, 8]
+FIRST_ID, NUMBER = 4, 7  # slots viewed as uint32[S, 8]
 POOL, NEW, UNKEPT, MISSES = range(2, 6)  # at[6], after USED and LONG: the table's and the chunk's
-DOCUMENT, PLACE, WORD, CHUNK = range(4)  # written[4]: how far the writing of ids has come
+DOCUMENT, PLACE, WORD, CHUNK = range(4)  # written[4]: the progress of writing ids
 CUT, FIND, FILL, WRITE, DONE = range(5)  # stages of a chunk
-WORDS = 1 << 11  # of a chunk, about: its arrays are 100 kB
+WORDS = 1 << 11  # about as many in a chunk, whose arrays take 100 kB
 MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(4)  # scratch[4, W]
-BLOCK = 512  # words whose keys are known before they are looked for
+BLOCK = 512  # words whose keys are computed before they are looked up
 INLINE = 3  # ids that a slot holds
 KEPT = 256  # bytes of the longest word that is kept
 
@@ -60,28 +60,28 @@ _LONG_WORDS = types.Tuple((types.int64[::1], types.uint8[::1], _EIGHTS))
 
 @inner
 def _find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
-    """Finds the slot of each word. Those that are new get one, which the caller must fill.
+    """Finds the slot of each word. A new word gets a slot, which the caller must fill.
 
     Args:
       data: uint8[N].
-      eights: int64[N - 7], the eight bytes of it from each byte on.
-      starts: int64[W + 1], where words start in it, and where the last ends.
-      slots: int64[S, 4], all zeros in the beginning, with room for all if all are new.
-      long_words: where they begin, int64[L + 1]; the words one after another, uint8; the eight
-        bytes of these from each byte on. With room for all, too.
+      eights: int64[N - 7], the eight bytes from each byte of `data` on.
+      starts: int64[W + 1], where words start in `data`, and where the last ends.
+      slots: int64[S, 4], all zeros at first, with room for all words.
+      long_words: where they begin, int64[L + 1]; the words joined, uint8; the eight bytes from each
+        byte of these on. With room for all words.
       at: int64[6].
-      scratch: int64[4, W]. Its row MISSED becomes at[MISSES] words without an answer yet, by their
-        number in the chunk; NEW_WORDS and NEW_SLOTS at[NEW] words that are new, and their slots;
-        UNKEPT_WORDS those too long to be kept.
-      becomes: of each word its slot, or -1 - its place in UNKEPT_WORDS, int64[W]; and its answer,
-        the latter half of its slot, int64[W, 2].
+      scratch: int64[4, W]. Row MISSED receives the numbers of at[MISSES] words without an answer
+        yet; NEW_WORDS and NEW_SLOTS those of at[NEW] new words, and their slots; UNKEPT_WORDS those
+        of words that are too long to be kept.
+      becomes: receives the slot of each word, or -1 - its index in UNKEPT_WORDS, int64[W]; and its
+        answer, the second half of its slot, int64[W, 2].
     """
     found, answers = becomes
     last = slots.shape[0] - 1
     words, near = starts.size - 1, starts.size - 1
     lows, highs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     while near > 0 and starts[near - 1] + 16 > data.size:
-        near -= 1  # from its start on there are no 16 bytes
+        near -= 1  # fewer than 16 bytes follow its start
     misses = 0
     for block in range(0, near, BLOCK):
         size_of_block = np.uint64(min(BLOCK, near - block))
@@ -123,7 +123,7 @@ def _find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
 
 @entry(types.void(_BYTES, _EIGHTS, _INTS, _ROWS, _LONG_WORDS, types.int64[::1], _ROWS, _FOUND))
 def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
-    """As `_find_words`, of words that are cut already."""
+    """`_find_words` for a caller in Python."""
     _find_words(data, eights, starts, slots, long_words, at, scratch, becomes)
 
 
@@ -132,14 +132,14 @@ def find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
 
 @entry(types.void(_INTS, _IDS, _INTS, _SLOTS, types.uint32[::1], types.int64[::1]))
 def fill_slots(new_slots, ids, offsets, views, pool, at):
-    """Gives new words their ids: ids[offsets[k] : offsets[k + 1]] those of number k.
+    """Writes the ids of new words to their slots: ids[offsets[k] : offsets[k + 1]] for word k.
 
     Args:
       new_slots: int64[words].
       ids: uint32.
       offsets: int64[words + 1].
       views: the slots, as int64[S, 4] and as uint32[S, 8].
-      pool: uint32, with room for all.
+      pool: uint32, with room for all ids.
       at: int64[6].
     """
     slots, numbers = views
@@ -161,15 +161,15 @@ def fill_slots(new_slots, ids, offsets, views, pool, at):
 
 @inner
 def _answer_missed(missed, answers, found, slots, unkept):
-    """Answers for the words that were not where their hash says, and moves them there.
+    """Answers for the words that were not in the slot of their hash, and moves them there.
 
-    Each changes places with the word that was there, which is as easily found in its new slot: all
-    slots between the two are taken.
+    Each swaps slots with the word that was there. That word can still be found, since all slots
+    between the two are taken.
 
     Args:
-      missed: int64, which.
-      answers: the latter half of each word's slot, as int64[W, 2] and as uint32[W, 4].
-      found: int64[W], slots, or -1 - a number among those not kept.
+      missed: int64, the words without an answer.
+      answers: the second half of each word's slot, as int64[W, 2] and as uint32[W, 4].
+      found: int64[W], slots, or -1 - a number among the words that are not kept.
       slots: int64[S, 4].
       unkept: ids of the words that are not kept, uint32, and where those of each begin, int64[U+1].
     """
@@ -188,7 +188,7 @@ def _answer_missed(missed, answers, found, slots, unkept):
                 for j in range(number):
                     numbers[n, j] = long_ids[first + j]
             numbers[n, INLINE] = number
-    for n in missed:  # whatever word is in the slot now moves to where its hash says
+    for n in missed:  # the word that is in the slot by now moves to the slot of its hash
         slot = found[n]
         if slot >= 0:
             low, high = slots[slot, LOW], slots[slot, HIGH]
@@ -201,16 +201,16 @@ def _answer_missed(missed, answers, found, slots, unkept):
 
 @inner
 def _write_ids(words, offsets, answers, pools, ids, id_offsets, written):
-    """Writes the ids of a chunk's words, as far as there is room.
+    """Writes the ids of a chunk's words until `ids` is full.
 
     Args:
-      words: of each its slot, negative if it is not kept, int64[W], and its start, int64[W + 1].
+      words: slots, negative for words that are not kept, int64[W]; and starts, int64[W + 1].
       offsets: int64[documents + 1], where documents begin in the text.
-      answers: as `answer_missed` has completed them.
-      pools: uint32, ids of words that are kept and of those that are not.
+      answers: as completed by `_answer_missed`.
+      pools: uint32, the ids of words that are kept, and of those that are not.
       ids: uint32, written from written[PLACE] on.
-      id_offsets: int64[documents + 1], becomes where those of a document begin.
-      written: int64[4]; WORD becomes W when all is written.
+      id_offsets: int64[documents + 1], receives where the ids of a document begin.
+      written: int64[4]; written[WORD] is W when all ids are written.
     """
     found, starts = words
     rows, numbers = answers
@@ -248,7 +248,7 @@ _STARTS = types.int64[::1]
 
 @inner
 def _has_room(starts, slots, long_words, at):
-    """Whether the table holds these words if all of them are new."""
+    """Whether the table has room for these words if all are new."""
     words, size = starts.size - 1, starts[starts.size - 1] - starts[0]
     size = min(size, words * KEPT)
     begins, letters, _ = long_words
@@ -271,24 +271,24 @@ def _has_room(starts, slots, long_words, at):
     )
 )
 def encode_words(stage, text, cutting, table, chunk, unkept, out):
-    """Cuts text into words, finds them and writes their ids, WORDS at a time.
+    """Cuts text into words, looks them up and writes their ids, about WORDS at a time.
 
-    What a chunk holds stays in a near cache from one pass to the next. Returns where the caller has
-    to do something, and goes on from there when it is called again.
+    A chunk stays in a near cache from one pass to the next. The loop returns when the caller must
+    act, and continues there in the next call.
 
     Args:
-      stage: CUT in the beginning; later what it returned.
+      stage: CUT at first; later the value that was returned.
       text: data and eights, as in `_find_words`.
       cutting: pieces, tables, shifts, starts and at, as in `cut`.
       table: slots, long words, the pool of ids, and at, as in `_find_words`.
-      chunk: scratch; of each word its slot; its answer, as int64 and as uint32.
+      chunk: scratch; slots of words; their answers, as int64 and as uint32.
       unkept: ids of words that are not kept, and where those of each begin.
-      out: where documents begin in the text; ids, which are written; where those of documents
-        begin; how far that has come, int64[4], WORDS of the chunk among it.
+      out: where documents begin in the text; the ids; where the ids of documents begin; progress,
+        int64[4].
 
     Returns:
       FIND: the table may be too small for the words of the chunk. FILL: some words are new, or not
-      kept, and have no ids yet. WRITE: there is no room for ids. DONE.
+      kept, and have no ids yet. WRITE: `ids` is full. DONE.
     """
     data, eights = text
     pieces, tables, shifts, starts, cut_at = cutting

@@ -1,6 +1,6 @@
-"""The ids of words by the merges of a BPE, in compiled loops.
+"""Encodes words by the merges of a BPE, in compiled loops.
 
-They take 0.5 to 1.5 microseconds for a word, and `tokenizers` 3 to 5.
+A word takes 0.5 to 1.5 microseconds, with `tokenizers` 3 to 5.
 
 Legend: N bytes of text, W words of a chunk.
 """
@@ -29,10 +29,10 @@ _NO_MERGE = np.int64(2**62)
 
 
 class Merges:
-    """The merges of a BPE: they leave no word."""
+    """A BPE model as a `WordModel`; it encodes every word."""
 
     def __init__(self, loop: Callable, tables: tuple[np.ndarray, ...]):
-        """From one of the loops below and the tables that it takes."""
+        """Takes one of the loops below and its tables."""
         self._loop, self._tables = loop, tables
 
     def encode(
@@ -46,7 +46,7 @@ class Merges:
 
 
 def merges_of_bytes(model: Mapping[str, Any]) -> Merges:
-    """From the model of a tokenizer.json: merges as pairs, all 256 bytes in its vocabulary."""
+    """Takes the model of a tokenizer.json with merges as pairs and all 256 bytes as tokens."""
     byte_ids = np.array([model["vocab"][character] for character in byte_characters()])
     merges = _table_of_merges(model)
     of_bytes = np.empty(1 << 16, np.int64)
@@ -55,11 +55,11 @@ def merges_of_bytes(model: Mapping[str, Any]) -> Merges:
 
 
 def merges_of_characters(model: Mapping[str, Any], space: str) -> Merges | None:
-    """The same for a model that falls back to tokens of bytes, <0x00> to <0xFF>.
+    """Takes a model that falls back to byte tokens, <0x00> to <0xFF>.
 
     Args:
-      model: of a tokenizer.json.
-      space: the character that a space becomes. Where it is no token, there are no merges.
+      model: the model of a tokenizer.json.
+      space: the character that a space becomes; the result is None if it is no token.
     """
     vocab = model["vocab"]
     if space not in vocab:
@@ -85,11 +85,11 @@ def _table_of_merges(model: Mapping[str, Any]) -> np.ndarray:
 
 
 def whole_words(vocab: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tokens that are words if `ignore_merges` is set: their bytes, offsets, ids."""
+    """The tokens that are words with `ignore_merges`: their bytes, offsets and ids."""
     alphabet = set(byte_characters())
     tokens = [token for token in vocab if token and alphabet.issuperset(token)]
     ids = np.array([*map(vocab.__getitem__, tokens)], np.uint32)
-    offsets = np.append(0, np.cumsum([*map(len, tokens)])).astype(np.int64)  # a byte a character
+    offsets = np.append(0, np.cumsum([*map(len, tokens)])).astype(np.int64)  # 1 character = 1 byte
     return np.frombuffer(spelt_bytes(["".join(tokens)])[0], np.uint8), offsets, ids
 
 
@@ -98,14 +98,14 @@ def whole_words(vocab: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray, np.nd
 
 @entry(types.void(_ROWS, _INTS, _INTS))
 def enter_merges(merges, pairs, results):
-    """Makes the hash table of merges: a row is a pair of ids and its result, -1 in a free one.
+    """Fills the hash table of merges: a row is a pair of ids and its result, -1 if it is free.
 
-    Of merges that are there twice, the last one counts, as with `tokenizers`.
+    If a merge occurs twice, the last one counts, as with `tokenizers`.
 
     Args:
       merges: int64[a power of two, 2], all -1.
-      pairs: int64, the left id << 32 | the right one.
-      results: int64, the rank << 32 | the id they are merged to.
+      pairs: int64, left id << 32 | right id.
+      results: int64, rank << 32 | id of the merged token.
     """
     last = merges.shape[0] - 1
     for k in range(pairs.size):
@@ -118,7 +118,7 @@ def enter_merges(merges, pairs, results):
 
 @inner
 def _merge_once(merges, symbols, results, where):
-    """What the pair of symbols at `where` merges to, into `results`."""
+    """Looks up the pair of symbols at `where` and writes its result to `results`."""
     pair = symbols[where] << 32 | symbols[where + 1]
     last = merges.shape[0] - 1
     slot = pair * ODD
@@ -130,16 +130,16 @@ def _merge_once(merges, symbols, results, where):
 
 @inner
 def _merge_all(merges, symbols, results, number):
-    """Merges the pair of the lowest rank, the first of several, until none is left to merge.
+    """Merges the pair of the lowest rank, the leftmost if there are several, until none is left.
 
     Args:
-      merges: as `enter_merges` makes them.
-      symbols: int64, ids; becomes those of the word.
-      results: what each merges to with the next one.
-      number: of symbols.
+      merges: the table of `enter_merges`.
+      symbols: int64 ids, replaced by the ids of the word.
+      results: int64, the result of merging each symbol with the next.
+      number: the number of symbols.
 
     Returns:
-      How many symbols are left.
+      The number of ids of the word.
     """
     while number > 1:
         where = 0
@@ -160,7 +160,7 @@ def _merge_all(merges, symbols, results, number):
 
 @inner
 def _append(symbols, number, k, ids, offsets, total):
-    """Writes the ids of the k-th word behind the `total` ids before it; returns the new total."""
+    """Appends the ids of word k after the `total` ids so far; returns the new total."""
     offsets[k] = total
     for j in range(number):
         ids[total + j] = symbols[j]
@@ -169,7 +169,7 @@ def _append(symbols, number, k, ids, offsets, total):
 
 @entry(types.void(_INTS, _ROWS, types.int64[::1]))
 def enter_byte_pairs(byte_ids, merges, of_pairs):
-    """What two bytes merge to, int64[65536], as `enter_merges` has it; _NO_MERGE if they do not."""
+    """Writes the result of each pair of bytes to int64[65536]; _NO_MERGE if they do not merge."""
     symbols = np.empty(2, np.int64)
     for pair in range(of_pairs.size):
         symbols[0], symbols[1] = byte_ids[pair >> 8], byte_ids[pair & 255]
@@ -178,19 +178,18 @@ def enter_byte_pairs(byte_ids, merges, of_pairs):
 
 @entry(_MERGING)
 def merge_bytes(data, starts, words, tables, ids, offsets):
-    """Byte-level BPE of some words: of all pairs, the one of the lowest rank is merged, and again.
+    """Encodes words by byte-level BPE.
 
     Args:
       data: uint8[N].
-      starts: int64[W + 1], of words in it.
-      words: int64, which of these, each of at most KEPT bytes.
-      tables: ids of bytes, int64[256]; of pairs of them, as `enter_byte_pairs` makes it; merges as
-        `enter_merges` makes them.
-      ids: uint32, with room for an id a byte; becomes the ids of all of them.
-      offsets: int64[words + 1], becomes where those of each begin.
+      starts: int64[W + 1], where words start in `data`.
+      words: int64, the words to encode, each of at most KEPT bytes.
+      tables: ids of bytes, int64[256]; the table of `enter_byte_pairs`; that of `enter_merges`.
+      ids: uint32 of at least one element per byte, receives the ids of all words.
+      offsets: int64[words + 1], receives where the ids of each word begin.
 
     Returns:
-      How many ids there are.
+      The number of ids.
     """
     byte_ids, of_pairs, merges = tables
     symbols, results = np.empty(KEPT, np.int64), np.empty(KEPT, np.int64)
@@ -210,11 +209,11 @@ def merge_bytes(data, starts, words, tables, ids, offsets):
 
 @entry(_MERGING)
 def merge_characters(data, starts, words, tables, ids, offsets):
-    """BPE of words of characters; one that is no token begins as its bytes (SentencePiece).
+    """Encodes words by SentencePiece's BPE: a character that is no token is split into its bytes.
 
-    Args and returns: see `merge_bytes`, but for
+    Args and returns: see `merge_bytes`, except for
       tables: ids of characters, int64[code points], -1 for those that are no tokens; ids of bytes,
-        int64[256]; merges as `enter_merges` makes them.
+        int64[256]; the table of `enter_merges`.
     """
     character_ids, byte_ids, merges = tables
     symbols, results = np.empty(KEPT, np.int64), np.empty(KEPT, np.int64)

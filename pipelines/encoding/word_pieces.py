@@ -1,10 +1,10 @@
-"""The ids of words by WordPiece and by Unigram, in compiled loops.
+"""Encodes words by WordPiece and by Unigram, in compiled loops.
 
-A word is written as the normalizer would, character by character, and then parted into pieces of
-the vocabulary, which is a trie: a hash table of edges, each `node << 8 | byte` and the node that it
-leads to. Nodes 0 and 1 are the roots, of pieces that begin a word and of those that continue one.
+A loop normalizes a word character by character and splits it into pieces of the vocabulary. The
+vocabulary is a trie: a hash table of edges, each `node << 8 | byte` and the node that it leads to.
+Node 0 is the root of pieces that begin a word, node 1 that of pieces that continue one.
 
-What a character becomes is an int64: up to seven bytes, the first the lowest, and on top of them
+The normal form of a character is an int64: up to seven bytes, the first the lowest, and above them
 `kind << 4 | their number`. A word with a character of kind ASKED is left to `tokenizers`.
 
 Legend: N bytes of text, W words of a chunk, V tokens of the vocabulary, S edges (a power of two).
@@ -23,20 +23,20 @@ from pipelines.encoding.word_slots import ODD
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.ragged import Ragged
 
-FORMS = 0x2028  # code points that may be known
-ASKED, WITHIN, ALONE, WHITE = range(4)  # kinds: the last one goes before a word
-UNKNOWN, LONGEST, MARK = range(3)  # rules[3]: an id or LEFT, characters of a word, its beginning
-LEFT = -1  # instead of a number of ids: the word is one to ask for
-ROOM = 16  # bytes at most that one becomes, with the mark before it
+FORMS = 0x2028  # code points that may have a normal form
+ASKED, WITHIN, ALONE, WHITE = range(4)  # kinds of characters; WHITE only before a word
+UNKNOWN, LONGEST, MARK = range(3)  # rules[3]: id or LEFT, most characters of a word, its prefix
+LEFT = -1  # instead of a number of ids: `tokenizers` must encode the word
+ROOM = 16  # most bytes of a normal form, with the mark before it
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _EDGES = types.int32[:, ::1]
 _TRIE = types.Tuple((_EDGES, types.int64[::1]))
 _KNOWN = (*range(0x530), *range(0x2010, 0x2028))  # Latin, Greek, Cyrillic, and quotation marks
-_KINDS = "LNPSZ"  # of characters that join with none beside them, where `_KNOWN`
+_KINDS = "LNPSZ"  # categories whose characters in `_KNOWN` never join with their neighbours
 _FORM_BYTES = 7
-_MOST_BYTES = 1 << 22  # of all tokens: a node and a byte of the trie are one number of 31 bits
+_MOST_BYTES = 1 << 22  # of all tokens: node << 8 | byte of the trie must fit in 31 bits
 _UNKNOWN_PENALTY = 10.0  # below the lowest score
 _OPTIONS = {
     "WordPiece": {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word"},
@@ -45,10 +45,10 @@ _OPTIONS = {
 
 
 class Pieces:
-    """The vocabulary of WordPiece or Unigram, for words of common characters."""
+    """A WordPiece or Unigram model as a `WordModel`, for words of common characters."""
 
     def __init__(self, model: Mapping[str, Any], forms: np.ndarray, mark: int):
-        """From the model of a tokenizer.json, and what characters become: int64[FORMS]."""
+        """Takes the model of a tokenizer.json and the normal forms of characters, int64[FORMS]."""
         if model["type"] == "WordPiece":
             tokens, scores = model["vocab"], []
             prefix = model["continuing_subword_prefix"]
@@ -57,9 +57,9 @@ class Pieces:
         else:
             tokens = {token: i for i, (token, _) in enumerate(model["vocab"])}
             scores = [score for _, score in model["vocab"]]
-            # What is unknown in a row could be a token only where tokens have such scores.
-            asked = model["byte_fallback"] or min(scores) >= _UNKNOWN_PENALTY
-            unknown, longest, later = -1 if asked else model["unk_id"], 0, {}
+            # Only with such scores could several unknown characters together be a token.
+            is_left = model["byte_fallback"] or min(scores) >= _UNKNOWN_PENALTY
+            unknown, longest, later = LEFT if is_left else model["unk_id"], 0, {}
             scores.append(min(scores) - _UNKNOWN_PENALTY)
         self._forms, self._scores = forms, np.array(scores, np.float64)
         self._rules = np.array([unknown, min(longest, 1 << 62), mark])
@@ -67,7 +67,7 @@ class Pieces:
         ids = np.array([*tokens.values(), *later.values()], np.int64)
         letters, offsets = _joined([token.encode() for token in (*tokens, *later)])
         most = len(letters) + 2
-        while True:  # at first for as many nodes as letters, then for those that there are
+        while True:  # the first trie has a node per letter, the second only those in use
             edges = np.full((2 << most.bit_length(), 2), -1, np.int32)
             self._trie = edges, np.full(most, -1, np.int64)
             nodes = enter_pieces(letters, offsets, roots, ids, self._trie)
@@ -91,12 +91,12 @@ class Pieces:
 def pieces_of(
     model: Mapping[str, Any], words: tokenizers.Tokenizer, touching: str = ""
 ) -> Pieces | None:
-    """The pieces of a model, if they tell the ids of words as it does.
+    """The pieces of a model; None if they could not encode words as the model does.
 
     Args:
-      model: of a tokenizer.json.
-      words: normalizes and splits words character by character, accents and `touching` apart.
-      touching: characters that it changes by those beside them.
+      model: the model of a tokenizer.json.
+      words: normalizes and splits words character by character, except accents and `touching`.
+      touching: characters whose normal form depends on their neighbours.
     """
     if model.keys() != {"type", "vocab", *_OPTIONS[model["type"]]}:
         return None
@@ -121,7 +121,7 @@ def pieces_of(
 
 
 def _form_of(character: str, mark: str, split: Callable[[str], list[str]], touching: str) -> int:
-    """What a character becomes, see above: 0 where that depends on others."""
+    """The normal form of a character, see above; 0 if it depends on other characters."""
     if unicodedata.category(character)[0] not in _KINDS or character in touching:
         return 0
     alone, between = split(character), split(f"a{character}a")
@@ -144,7 +144,7 @@ def _packed(kind: int, form: str) -> int:
 
 
 def _joined(words: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Words one after another, and where each begins: int64[words + 1]."""
+    """The words joined, and where each begins: int64[words + 1]."""
     offsets = np.append(0, np.cumsum([len(word) for word in words])).astype(np.int64)
     return np.frombuffer(b"".join(words), np.uint8), offsets
 
@@ -166,17 +166,17 @@ def _slot(edges, node, byte):
 
 @entry(types.int64(_BYTES, _INTS, _INTS, _INTS, _TRIE))
 def enter_pieces(letters, offsets, roots, ids, trie):
-    """Makes the trie; of pieces that are there twice, the last one counts.
+    """Fills the trie; if a piece occurs twice, the last one counts.
 
     Args:
-      letters: uint8, of all pieces.
-      offsets: int64[pieces + 1], where each begins in them.
+      letters: uint8, the bytes of all pieces.
+      offsets: int64[pieces + 1], where each piece begins in `letters`.
       roots: int64[pieces], 0 or 1.
       ids: int64[pieces].
-      trie: edges int32[S, 2] and the id of the piece that ends at a node, int64[nodes]; all -1.
+      trie: edges int32[S, 2], and the id of the piece that ends at a node, int64[nodes]; all -1.
 
     Returns:
-      How many nodes there are.
+      The number of nodes.
     """
     edges, ends = trie
     nodes = 2
@@ -195,7 +195,7 @@ def enter_pieces(letters, offsets, roots, ids, trie):
 
 @inner
 def _longest_pieces(text, trie, rules, ids, total):
-    """WordPiece: the longest piece that begins the word, then of what is left, to the end."""
+    """WordPiece: takes the longest piece at the beginning, then again after it, to the end."""
     edges, ends = trie
     characters, number, place, size = 0, 0, 0, text.size
     for j in range(size):
@@ -222,7 +222,7 @@ def _longest_pieces(text, trie, rules, ids, total):
 
 @inner
 def _offer(path, place, stop, score, piece):
-    """Notes a way to `stop`, unless one that is as good is known."""
+    """Records a path to `stop` if its score is higher than the best so far."""
     best, begins, found = path
     if begins[stop] < 0 or best[place] + score > best[stop]:
         best[stop], begins[stop], found[stop] = best[place] + score, place, piece
@@ -230,10 +230,10 @@ def _offer(path, place, stop, score, piece):
 
 @inner
 def _best_pieces(text, trie, scores, unknown, path, ids, total):
-    """Unigram: the pieces whose scores add up to most; of ways that are as good, the first found.
+    """Unigram: the pieces with the highest sum of scores, the first found if several are equal.
 
-    So does `tokenizers`, in this order and in these numbers, which decide about ties. What is
-    unknown in a row is one id.
+    The order and the floating-point type are those of `tokenizers`, since they decide ties. Several
+    unknown characters in a row become one id.
     """
     edges, ends = trie
     _, begins, found = path
@@ -270,12 +270,12 @@ def _best_pieces(text, trie, scores, unknown, path, ids, total):
     return number
 
 
-# ---- words as the normalizer writes them ----
+# ---- normalized words ----
 
 
 @inner
 def _form(data, i, forms):
-    """What the character at byte i becomes, and how many bytes it takes."""
+    """The normal form of the character at byte i, and its size in bytes."""
     lead = np.int64(data[i])
     if lead < 0x80:
         return forms[lead], 1
@@ -297,7 +297,7 @@ def _put(text, size, form):
 
 @inner
 def _write(data, place, stop, forms, mark, text, bounds):
-    """Writes a word, in parts that the splitter makes of it; returns how many, LEFT for unknown."""
+    """Writes the normalized parts of a word; returns their number, LEFT if a form is unknown."""
     parts, size, fresh, is_first = 0, 0, True, True
     while place < stop:
         form, length = _form(data, place, forms)
@@ -329,21 +329,22 @@ def _write(data, place, stop, forms, mark, text, bounds):
     )
 )
 def encode_pieces(chunk, forms, trie, scores, rules, ids, offsets, left):
-    """The ids of some words, as far as these can be told.
+    """Encodes words of known characters; leaves the others to `tokenizers`.
 
     Args:
-      chunk: text uint8[N], where words start in it int64[W + 1], and which of these, int64[words],
-        each of at most KEPT bytes.
-      forms: int64[FORMS], what characters become.
-      trie: as `enter_pieces` makes it.
-      scores: float64[V + 1], of tokens, and at last of what is unknown; of size 0 for WordPiece.
+      chunk: text uint8[N]; where words start in it, int64[W + 1]; the words to encode,
+        int64[words], each of at most KEPT bytes.
+      forms: int64[FORMS], the normal forms of characters.
+      trie: the trie of `enter_pieces`.
+      scores: float64[V + 1], the scores of tokens, the last that of an unknown character; of size 0
+        for WordPiece.
       rules: int64[3].
-      ids: uint32, with room for ROOM a byte; becomes the ids of all of them.
-      offsets: int64[words + 1], becomes where those of each begin.
-      left: bool[words], becomes which are to be asked for: no ids are given for them.
+      ids: uint32 of at least ROOM elements per byte, receives the ids of all words.
+      offsets: int64[words + 1], receives where the ids of each word begin.
+      left: bool[words], receives which words are left to `tokenizers`; they get no ids here.
 
     Returns:
-      How many ids there are.
+      The number of ids.
     """
     data, starts, words = chunk
     text, bounds = np.empty(ROOM * KEPT, np.uint8), np.empty(KEPT + 1, np.int64)

@@ -1,10 +1,11 @@
-"""Hash tables of words, compiled by numba: what the table of ids and that of counts share.
+"""Hash tables of words, compiled by numba: the part that the tables of ids and of counts share.
 
-    low    bytes 0 to 7 of the word             a word of 16 bytes or more: a hash of it
+The first two numbers of a slot are the key, so comparing two numbers finds most words:
+
+    low    bytes 0 to 7 of the word             for a word of 16 bytes or more: its hash
     high   bytes 8 to 14 and, on top, its size  2**63 + its number in the table of long words
 
-are the first two numbers of a slot; what follows is the table's own. So most words are found by
-comparing two numbers. `high` is 0 in a free slot.
+`high` is 0 in a free slot. The numbers after them belong to the particular table.
 """
 
 from typing import Any
@@ -19,9 +20,9 @@ from pipelines.host.compiled import entry, inner
 
 
 def _prefetch(context: Any, rows: Any, row: Any) -> Any:
-    """Has the processor load the row of a two-dimensional array into its nearest cache.
+    """Prefetches a row of a two-dimensional array into the nearest cache.
 
-    It has no effect on results. Source: `llvm.prefetch` of the LLVM language reference.
+    It has no effect on results. Source: `llvm.prefetch` in the LLVM language reference.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -42,7 +43,7 @@ prefetch: Any = intrinsic(_prefetch)
 
 LOW, HIGH = range(2)  # slots[S, 2 and more]
 USED, LONG = range(2)  # at[2 and more]: slots in use, long words
-SHORT = 15  # bytes of the longest word that is its own key
+SHORT = 15  # bytes of the longest word that fits into the key
 LOW_MASK = np.array([(1 << 8 * n) - 1 for n in range(8)] + [-1] * 8, np.int64)  # by size
 HIGH_MASK = np.array([0] * 8 + [(1 << 8 * n) - 1 for n in range(8)], np.int64)
 NUMBERED = np.int64(-(2**63))  # on top of the number of a long word
@@ -52,7 +53,7 @@ _MIX = np.int64(-4417276706812531889)  # another odd number
 
 @inner
 def short_hash(low, high):
-    """Every bit of the word changes the low bits: words often differ in their last letter alone."""
+    """A hash whose low bits depend on every bit of the word: many differ in one letter only."""
     mixed = (low ^ high * _MIX) * ODD
     mixed = (mixed ^ mixed >> 32) * _MIX
     return mixed ^ mixed >> 32
@@ -60,7 +61,7 @@ def short_hash(low, high):
 
 @inner
 def _key(data, eights, i, size):
-    """The key and the hash of a word; a long one's `high` is -1, for it has no number yet."""
+    """The key and the hash of a word; `high` is -1 for a long word, which has no number yet."""
     if size > SHORT:
         low = size * ODD
         for j in range(0, size - 8, 8):
@@ -90,9 +91,9 @@ def _same(eights, i, others, start, size):
 
 @inner
 def find_slot(data, eights, i, size, slots, long_words, at):
-    """The slot of the word at byte i, or, negative, -1 - the one that it has been given now.
+    """The slot of the word at byte i; -1 - slot if the word is new and was entered there.
 
-    The table has room for it; see the files of the two that have one.
+    The caller makes sure that the table has room.
     """
     starts, letters, letter_eights = long_words
     low, high, slot = _key(data, eights, i, size)
@@ -124,7 +125,7 @@ def find_slot(data, eights, i, size, slots, long_words, at):
 
 @entry(types.void(types.int64[:, ::1], types.int64[:, ::1]))
 def move_slots(slots, larger):
-    """Puts all words into a larger table of zeros."""
+    """Moves all words to a larger table of zeros."""
     last = larger.shape[0] - 1
     for old in range(slots.shape[0]):
         low, high = slots[old, LOW], slots[old, HIGH]

@@ -1,7 +1,7 @@
-"""An backend that looks words up: text is cut into words, and a table gives the ids of each.
+"""A backend that cuts text into words and looks up the ids of each in a table.
 
-Exact by construction, for what a plan says: words are cut where no token can reach across, and the
-ids of a word that is new come from `tokenizers`, or from a loop of ours that says the same.
+It is exact by construction: a plan cuts words where no token can reach across, and the ids of a new
+word come from `tokenizers` or from a compiled loop that gives the same ids.
 """
 
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ from pipelines.encoding.word_slots import LONG, USED
 from pipelines.rows.ragged import Ragged, grow
 from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
 
-_BATCH_BYTES = 512 << 10  # what is made of them stays in a processor's cache
-_MOST_BYTES = 256 << 20  # of a table: then it starts anew
+_BATCH_BYTES = 512 << 10  # small enough that intermediate arrays stay in a processor's cache
+_MOST_BYTES = 256 << 20  # a larger table is cleared
 _FEW = np.zeros(1, np.uint32), np.zeros(1, np.int64)  # ids of no words, and where they begin
-_END = "\U0010fffd\U0010fffe"  # after each of some words, in which it hardly ever is
-_JOINED = 50  # words in a text
-_BYTES_A_TOKEN = 3  # at first; more room is made where there are more tokens
+_END = "\U0010fffd\U0010fffe"  # ends each of several joined words; text hardly ever contains it
+_JOINED = 50  # words that are joined to a text
+_BYTES_A_TOKEN = 3  # a first estimate of the ids' size; the array grows if there are more
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """What goes before pieces of text that are not empty.
+    """Text that is put before pieces that are not empty.
 
     Attributes:
-      text: is put there,
-      unless: but not where a piece begins with one of these,
-      first: and, if set, only where it begins a document.
+      text: the prefix.
+      unless: beginnings of pieces that get no prefix.
+      first: whether only pieces that begin a document get it.
     """
 
     text: bytes
@@ -47,7 +47,7 @@ class Prefix:
     def put(
         self, data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The pieces with what goes before them.
+        """The pieces with their prefixes.
 
         Args:
           data: UTF-8, uint8[bytes].
@@ -68,7 +68,7 @@ class Prefix:
 
 
 def _begin_with(data: np.ndarray, starts: np.ndarray, text: bytes) -> np.ndarray:
-    """Whether `text` is what begins at these places: it ends within a piece, since it is whole."""
+    """Whether `text` begins at these offsets; whole characters cannot cross into the next piece."""
     same = starts + len(text) <= len(data)
     for step, byte in enumerate(text):
         same[same] = data[starts[same] + step] == byte
@@ -76,7 +76,7 @@ def _begin_with(data: np.ndarray, starts: np.ndarray, text: bytes) -> np.ndarray
 
 
 class WordModel(Protocol):
-    """Tells the ids of words."""
+    """Encodes words in a compiled loop."""
 
     def encode(
         self, data: np.ndarray, starts: np.ndarray, words: np.ndarray
@@ -85,29 +85,29 @@ class WordModel(Protocol):
 
         Args:
           data: UTF-8, uint8[bytes].
-          starts: int64[W + 1], where words start in it, and where the last ends.
-          words: int64, which of these, each of at most KEPT bytes.
+          starts: int64[W + 1], where words start in `data`, and where the last ends.
+          words: int64, the words to encode, each of at most KEPT bytes.
 
         Returns:
-          The ids of each; and, as numbers among `words`, those left to `tokenizers`, without ids.
+          The ids of each; and the indices in `words` of those left to `tokenizers`, without ids.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a tokenizer's text is cut into words, and how these are encoded.
+    """How a tokenizer's text is cut into words, and how words are encoded.
 
     Attributes:
-      splitter: cuts pieces of text, which lie between added tokens, into words.
-      words: encodes a word alone as the whole tokenizer does within a text.
-      added: tokens that are looked for in the text as it is.
-      model: tells the ids of words by a loop of ours, if one does.
-      whole: words that are entered from the start, since the model does not tell their ids: their
-        bytes, offsets, ids.
-      normalizers: of `normal_text.NORMALIZERS`, that write pieces of text before words are cut.
-      normalized: added tokens that are looked for then, if there are any.
-      prefix: what goes before the pieces that are left, if anything does.
+      splitter: cuts the text between added tokens into words.
+      words: encodes a word alone as the tokenizer does within a text.
+      added: added tokens that are matched in the raw text.
+      model: encodes words in a compiled loop, if there is one.
+      whole: bytes, offsets and ids of words that are entered at the start, since `model` would give
+        them other ids.
+      normalizers: those of `normal_text.NORMALIZERS` that are applied before words are cut.
+      normalized: added tokens that are matched in normalized text.
+      prefix: text before the remaining pieces.
     """
 
     splitter: Splitter
@@ -123,11 +123,11 @@ class Plan:
 class WordEncoder:
     """Encodes words by `tokenizers`: many in one text, with an added token after each.
 
-    That takes two thirds of the time that a text a word would.
+    That takes two thirds of the time of one text per word.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
-        """From one without added tokens, which encodes a word alone as it is to be encoded."""
+        """Takes a tokenizer without added tokens that encodes single words correctly."""
         self._alone = tokenizer
         self._joined = tokenizers.Tokenizer(tokenizer.model)
         if tokenizer.normalizer is not None:
@@ -149,23 +149,23 @@ class WordEncoder:
 
 
 class WordTableBackend:
-    """Encodes by a plan. Any number of threads may: each takes a table, or begins one."""
+    """Encodes by a plan. Thread-safe: each call takes a free table, or creates one."""
 
     name = "word table"
 
     def __init__(self, plan: Plan):
-        """Begins with no table."""
+        """Starts without tables."""
         self._plan = plan
         self._tables: list[WordTable] = []
 
     def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
-        """Encodes documents, as every `Backend` does; none goes to the reference as a whole."""
+        """Encodes documents; it leaves none to the reference backend, see `Backend`."""
         try:
             table = self._tables.pop()
         except IndexError:
             table = WordTable(self._plan)
         parts = [self._encode_batch(table, batch) for batch in slices(text, _BATCH_BYTES)]
-        self._tables.append(table)  # not after an error: words would be without their ids
+        self._tables.append(table)  # not after an error, which may leave words without ids
         return Ragged.joined(parts), 0
 
     def _encode_batch(self, table: "WordTable", text: pa.LargeStringArray) -> Ragged:
@@ -188,10 +188,10 @@ class WordTableBackend:
 
 
 class WordTable:
-    """Words met and their ids: 32 bytes a word at most half as many as slots, and longer ones'."""
+    """Known words and their ids: slots of 32 bytes, at most half of them used, and long words."""
 
     def __init__(self, plan: Plan):
-        """Starts with an empty table, or with the words that the merges do not tell."""
+        """Starts with an empty table, or with the words of `plan.whole`."""
         self._plan = plan
         self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((4, ROOM), np.int64)
         answers = np.empty((ROOM, 2), np.int64)
@@ -262,7 +262,7 @@ class WordTable:
         return sum(array.nbytes for array in arrays)
 
     def _make_room(self, words: int, size: int) -> None:
-        """Makes room for so many words in so many bytes, all of them new."""
+        """Makes room for a number of words, all new, with `size` bytes together."""
         if self._bytes() > _MOST_BYTES:
             self._clear()
         used, long = int(self._at[USED]), int(self._at[LONG])
@@ -279,12 +279,12 @@ class WordTable:
         self._long_words = grow(self._long_words, start, size)
 
     def _new(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which words of the chunk are new, and their slots."""
+        """The new words of the chunk, and their slots."""
         new = self._at[NEW]
         return self._scratch[word_loop.NEW_WORDS, :new], self._scratch[word_loop.NEW_SLOTS, :new]
 
     def _fill(self, data: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Finds out the ids of new words, and returns those of words that are not kept."""
+        """Enters the ids of new words; returns the ids of words that are too long to be kept."""
         words, slots = self._new()
         left, model = np.arange(len(words)), self._plan.model
         if len(words) and model is not None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from pipelines.host.tables import bars_table, columns_table, facts_table
 from pipelines.inspection.row_text import TokenTexts
 from schemas.commands.terminal import number_of, visible
-from schemas.drops import REFUSED, describe_dropped
+from schemas.drops import REJECTED, describe_dropped
 from schemas.metadata import Schema, SetInfo
 from schemas.statistics import ShardStatistics, Statistics
 
@@ -88,7 +88,7 @@ def _documents(stats: Statistics) -> Table:
     facts = {
         "read": f"{stats.documents_read:,} of {decimal(stats.source_bytes)}",
         "kept": f"{total.documents:,} of {decimal(total.text_bytes)}",
-        **describe_dropped(stats.all_dropped(), ("duplicates", REFUSED)),
+        **describe_dropped(stats.all_dropped(), ("duplicates", REJECTED)),
         "guarded": f"{stats.documents_guarded:,} encoded by the reference tokenizer",
     }
     return facts_table(facts, boxed=False)
@@ -120,7 +120,7 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
         if any(counts) or name not in _OPTIONAL:
             own.add_row(label, *(f"{count:,}" for count in counts))
     if schema.row_tokens:
-        shares = (counts.density(schema.row_tokens) for counts in splits.values())
+        shares = (counts.packing_efficiency(schema.row_tokens) for counts in splits.values())
         own.add_row("packing efficiency", *(f"{share:.2%}" for share in shares))
     return own
 

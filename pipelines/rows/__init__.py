@@ -1,1 +1,1 @@
-"""Documents of token ids -> routes -> rows: packed, masked, never lost. Pure."""
+"""Documents of token ids to shards and rows: hashed, routed, packed and masked."""

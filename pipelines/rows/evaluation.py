@@ -1,7 +1,7 @@
-"""evaluation.jsonl: what the rows of evaluation splits are scored against, a line a document. Pure.
+"""evaluation.jsonl: the references that evaluation splits are scored against, a line per document.
 
-A row and its line share `example_id`: the first 64 bits of the document's hash, in a row as two
-uint32 (high, low), in the file as 16 hexadecimal digits.
+A row and its line share `example_id`, the first 64 bits of the document's hash: two uint32 (high,
+low) in a row, 16 hexadecimal digits in the file.
 """
 
 import json
@@ -18,8 +18,8 @@ from schemas.errors import DataError
 from schemas.manifest import EVALUATION as EVALUATION
 from schemas.typed_json import quote
 
-_LONGEST = 64 << 20  # bytes of a line
-EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object, which has fields
+_LONGEST = 64 << 20  # most bytes of a line
+EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object, which is not empty
 
 
 def example_ids(high: np.ndarray) -> np.ndarray:
@@ -28,16 +28,16 @@ def example_ids(high: np.ndarray) -> np.ndarray:
 
 
 def example_name(high: int) -> str:
-    """The same as it stands in the file: 16 hexadecimal digits."""
+    """An example_id as the file writes it: 16 hexadecimal digits."""
     return f"{high:016x}"
 
 
 def evaluation_lines(objects: pa.StructArray, is_evaluated_E: np.ndarray) -> Ragged:
-    """A task's JSON objects as its column `evaluation`, which is empty in examples to train on.
+    """A task's JSON objects as its column `evaluation`, which is empty for training examples.
 
     Args:
-      objects: of the examples that are evaluated, in their order.
-      is_evaluated_E: bool, which these are.
+      objects: the objects of the evaluation examples, in order.
+      is_evaluated_E: bool, which examples these are.
     """
     data, offsets = utf8_bytes(json_of(objects, in_ascii=False))
     lengths_E = np.zeros(len(is_evaluated_E), np.int64)
@@ -46,16 +46,16 @@ def evaluation_lines(objects: pa.StructArray, is_evaluated_E: np.ndarray) -> Rag
 
 
 def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dict[str, bytes]:
-    """{"evaluation.jsonl": content}, in the order of example_id; {} without lines.
+    """{"evaluation.jsonl": content}, sorted by example_id; {} without lines.
 
-    A document that two splits have has one line.
+    A document in two splits has one line.
 
     Args:
-      lines: of all documents that are evaluated.
+      lines: the lines of all evaluation documents.
       ids_differ: whether documents are scored by their own ids.
 
     Raises:
-      DataError: they are, and two have the same.
+      DataError: documents are scored by their ids, and two different ones have the same id.
     """
     content = []
     name_of: dict[str, str] = {}
@@ -63,8 +63,8 @@ def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dic
         own = json.loads(line).get("id") if ids_differ else None
         if own and name_of.setdefault(own, name) != name:
             raise DataError(
-                f"two documents that are to be evaluated have the id {own!r}, and differ: give "
-                "each its own id, or leave one out"
+                f"two different evaluation documents have the id {own!r}: give each its own id, or "
+                "remove one"
             )
         content.append(b'{"example_id": "%b", %b\n' % (name.encode(), line[1:]))
     return {EVALUATION: b"".join(content)} if content else {}
@@ -74,7 +74,7 @@ def evaluation_names(path: str) -> np.ndarray:
     """The example_id of each line of an evaluation.jsonl: uint64, ascending.
 
     Raises:
-      DataError: a line is none, or is there twice.
+      DataError: a line has no example_id, or two have the same.
     """
     names = []
     with open(path, "rb") as file:

@@ -1,8 +1,8 @@
-"""Examples, columnar: what travels from blocks to shards; in a shard each document is there once.
+"""Columnar batches of examples, as the shuffle carries them from blocks to shards.
 
-Exact duplicates are dropped where they meet: in a block, and again in a shard. Those of a block go
-no further, so that a document that is there a million times makes no shard larger than others: one
-of each block arrives, with the number of its copies. Pure. Legend: E examples.
+Exact duplicates are dropped within a block, and again within a shard. A block sends one example
+with the number of its copies, so a document that occurs a million times makes no shard larger than
+the others. Legend: E examples.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,8 @@ from pipelines.rows.ragged import Ragged
 from schemas.drops import DROPS, total_counts
 
 DIGEST_BYTES = 16
-COPIES = "copies"  # a scalar column: how many equal examples one stands for
-MARK = "mark"  # a scalar column: 0, or why documents equal to this one are dropped
+COPIES = "copies"  # a scalar column: the number of equal examples that one represents
+MARK = "mark"  # a scalar column: 0, or the reason why documents equal to this one are dropped
 
 
 def to_stream(batch: pa.RecordBatch) -> bytes:
@@ -36,17 +36,16 @@ def from_stream(stream: bytes) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class ExampleBatch:
-    """Examples, columnar: what a task made of the documents, one row an example.
+    """The examples that a task makes of documents, in columns.
 
     Attributes:
       batch: the columns
         digests: fixed_size_binary(16), xxh3_128 of the content of each example's document.
-        text_bytes: int64, UTF-8 bytes of the document; 0 in all its examples but the first.
-        ragged ones, large_binary: values of each example one after another, little-endian. (Arrow
-          gathers binaries by memcpy and lists value by value: 20 times slower.) `ids` is always
-          there.
-        scalar ones: a number an example; `copies`, where repeats were left out; `mark`, where an
-          example may be none and only say why its document is dropped: see `schemas.drops.mark_of`.
+        text_bytes: int64, UTF-8 bytes of the document; 0 in all its examples except the first.
+        ragged columns, large_binary: the values of each example, little-endian; `ids` is always
+          among them. (Arrow gathers binaries by memcpy, but lists value by value, 20 times slower.)
+        scalar columns: a number per example; `copies`, if duplicates were dropped; `mark`, if some
+          rows are no examples, but reasons why a document is dropped: see `schemas.drops.mark_of`.
     """
 
     batch: pa.RecordBatch
@@ -58,7 +57,7 @@ class ExampleBatch:
         ragged: Mapping[str, Ragged],
         scalars: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> "ExampleBatch":
-        """From columns.
+        """Makes a batch of columns.
 
         Args:
           digests: uint8 [n, 16].
@@ -96,13 +95,13 @@ class ExampleBatch:
         return halves[:, 0], halves[:, 1]
 
     def scalar(self, name: str) -> np.ndarray:
-        """A scalar column [n]; zeros where no example brought it."""
+        """A scalar column [n]; zeros if the batch does not have it."""
         if name not in self.batch.schema.names:
             return np.zeros(len(self), np.int64)
         return self.batch[name].to_numpy(zero_copy_only=False)
 
     def copies(self) -> np.ndarray:
-        """How many equal examples each stands for [n]; ones where that was not counted."""
+        """The number of equal examples that each represents [n]; ones if duplicates were kept."""
         if COPIES not in self.batch.schema.names:
             return np.ones(len(self), np.int64)
         return self.scalar(COPIES)
@@ -112,12 +111,12 @@ class ExampleBatch:
         return np.diff(self.ragged("ids", id_dtype)[1])
 
     def tokens(self, id_dtype: str) -> np.ndarray:
-        """int64 [n]: what each example adds to the tokens that are counted of its document."""
+        """int64 [n]: the tokens that each example adds to the count of its document's tokens."""
         specials, truncated, repeated = map(self.scalar, ("specials", "truncated", "repeated"))
         return self.lengths(id_dtype) - specials + truncated - repeated
 
     def ragged(self, name: str, dtype: str) -> Ragged:
-        """All values of a ragged column, and int64 [n + 1] offsets of the examples in them."""
+        """A ragged column; its offsets have n + 1 elements and begin at 0."""
         column = self.batch[name]
         _, spans, data = column.buffers()
         offsets = np.frombuffer(spans, np.int64)[column.offset :][: len(column) + 1]
@@ -126,7 +125,7 @@ class ExampleBatch:
         return Ragged(values, offsets - offsets[0])
 
     def take(self, order: np.ndarray) -> "ExampleBatch":
-        """The examples of these indices, in their order."""
+        """The examples with the indices in `order`, in that order."""
         return ExampleBatch(self.batch.take(pa.array(order)))
 
     def slice(self, start: int, stop: int) -> "ExampleBatch":
@@ -139,22 +138,22 @@ class ExampleBatch:
 
 
 def join(streams: Iterable[bytes]) -> ExampleBatch | None:
-    """All examples of many example batches; None if there is none."""
+    """Joins the batches of many streams; None if there are none."""
     batches = [from_stream(stream) for stream in streams]
     return ExampleBatch(pa.concat_batches(batches)) if batches else None
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """Examples by hash, then part, then by what else equal documents may differ in: their ids.
+    """Examples sorted by hash, part and evaluation line, in which equal documents may differ.
 
     Attributes:
-      order_E: int64, the example that comes here; all others are in this order too.
+      order_E: int64, the index of the example in the batch; all other columns have this order.
       high_E: uint64, the upper half of its document's hash.
-      low_E: uint64, the lower half.
-      part_E: which of its document's examples it is.
-      other_E: bool, whether it is of another document than the one before.
-      fresh_E: bool, whether it is no repeat.
+      low_E: uint64, the lower half of its document's hash.
+      part_E: the number of the example within its document.
+      other_E: bool, whether its document differs from that of the example before.
+      fresh_E: bool, whether it is no duplicate of the example before.
     """
 
     order_E: np.ndarray
@@ -166,7 +165,7 @@ class Ordered:
 
 
 def sort_examples(examples: ExampleBatch) -> Ordered:
-    """Puts equal documents side by side."""
+    """Sorts examples, so that equal documents are adjacent."""
     high, low = examples.digests()
     part = examples.scalar("part")
     keys = [low, high]
@@ -186,13 +185,13 @@ def sort_examples(examples: ExampleBatch) -> Ordered:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is left of a shard's examples.
+    """The remaining examples of a shard.
 
     Attributes:
-      examples: in the order in which rows are made of them, no two equal.
+      examples: distinct examples, in the order in which rows are made of them.
       high_E: uint64, the upper halves of their documents' hashes.
-      low_E: uint64, the lower halves.
-      dropped: reason to number of documents that are not left.
+      low_E: uint64, the lower halves of their documents' hashes.
+      dropped: reason to number of dropped documents.
     """
 
     examples: ExampleBatch
@@ -202,41 +201,41 @@ class Kept:
 
 
 def keep(examples: ExampleBatch) -> Kept:
-    """Sorts a shard's examples by hash, and drops repeats and the documents that are marked."""
-    found = sort_examples(examples)
-    mark_E = examples.scalar(MARK)[found.order_E]
-    starts = np.flatnonzero(found.other_E)
+    """Sorts a shard's examples by hash, and drops duplicates and the documents that are marked."""
+    ordered = sort_examples(examples)
+    mark_E = examples.scalar(MARK)[ordered.order_E]
+    starts = np.flatnonzero(ordered.other_E)
     reason_E = np.repeat(
         np.maximum.reduceat(mark_E, starts) if len(starts) else mark_E,
         np.diff(np.append(starts, len(mark_E))),
     )
-    kept = found.fresh_E & (reason_E == 0)
-    # A document is counted by its first example; marks are no examples.
-    counted = (mark_E == 0) & (found.part_E == 0)
-    copies = examples.copies()[found.order_E[counted]]
+    kept = ordered.fresh_E & (reason_E == 0)
+    # A document's first example counts it; marks are no examples.
+    counted = (mark_E == 0) & (ordered.part_E == 0)
+    copies = examples.copies()[ordered.order_E[counted]]
     numbers = np.bincount(reason_E[counted], copies, len(DROPS) + 1).astype(int).tolist()
     repeats = numbers[0] - int(np.count_nonzero(kept & counted))
     marked = dict(zip(DROPS, numbers[1:], strict=True))
     return Kept(
-        examples.take(found.order_E[kept]),
-        found.high_E[kept],
-        found.low_E[kept],
+        examples.take(ordered.order_E[kept]),
+        ordered.high_E[kept],
+        ordered.low_E[kept],
         total_counts({"duplicates": repeats}, marked),
     )
 
 
 def without_repeats(examples: ExampleBatch) -> tuple[ExampleBatch, np.ndarray]:
-    """The examples that are no repeats, in their order, with the number of copies of each.
+    """Drops duplicates within a batch, in order, and adds the number of copies of each example.
 
     Returns:
-      The examples; int64, which of the given ones they are.
+      The remaining examples; int64, their indices in `examples`.
     """
-    found = sort_examples(examples)
-    firsts = np.flatnonzero(found.fresh_E)
-    copies = np.diff(np.append(firsts, len(found.order_E)))
-    kept = found.order_E[firsts]
-    by_place = np.argsort(kept)
-    kept, copies = kept[by_place], copies[by_place]
+    ordered = sort_examples(examples)
+    firsts = np.flatnonzero(ordered.fresh_E)
+    copies = np.diff(np.append(firsts, len(ordered.order_E)))
+    kept = ordered.order_E[firsts]
+    by_index = np.argsort(kept)
+    kept, copies = kept[by_index], copies[by_index]
     if len(kept) < len(examples):
         examples = examples.take(kept)
     column = pa.array(copies.astype(np.uint32))

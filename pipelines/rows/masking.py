@@ -1,7 +1,7 @@
 """Static masks for masked language modelling (Devlin et al., 2019), keyed by (seed, row content).
 
-Every random number is a hash of the row's key and a place in the row, so that a row gets the same
-masks wherever and whenever it is made. Legend: B rows, L places a row, K slots.
+Every random number is a hash of the row's key and a position, so a row always gets the same masks.
+Legend: B rows, L positions of a row, K slots.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from pipelines.host.compiled import entry, inner
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step from one number to the next
 NEVER = np.uint64(0xFFFFFFFFFFFFFFFF)  # sorts last: not to be masked
-PLACE = np.uint64(0xFFFF)  # no row has a place 65,535: see features.MAX_TOKENS
-_REPLACE, _RANDOM = 0.8, 0.9  # below: the mask token; below: a random token; else kept
-# Words of a span are geometric with p = 0.2, from 1 to 10, as SpanBERT has them (Joshi et al.,
-# 2020): 3.8 on average. A draw from 0 to 1 gives 1 + as many words as there are bounds up to it.
+POSITION = np.uint64(0xFFFF)  # no row has a position 65,535: see features.MAX_TOKENS
+_REPLACE, _RANDOM = 0.8, 0.9  # below the first: mask token; below the second: random token
+# The words of a span are geometric with p = 0.2, from 1 to 10, as in SpanBERT (Joshi et al., 2020):
+# 3.8 on average. A draw from 0 to 1 gives 1 + the number of bounds that do not exceed it.
 SPAN_SHARES = 0.8 ** np.arange(10)
 SPAN_SHARES /= SPAN_SHARES.sum()
 _SPAN_BOUNDS = np.cumsum(SPAN_SHARES)[:-1]
@@ -24,7 +24,7 @@ _SPAN_BOUNDS = np.cumsum(SPAN_SHARES)[:-1]
 
 @inner
 def mix(values):
-    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): uint64 to uint64, a bijection."""
+    """The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection of uint64."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -32,7 +32,7 @@ def mix(values):
 
 @inner
 def share_of(number):
-    """From 0 to 1."""
+    """A uint64 as a number from 0 to 1."""
     return np.float64(number >> np.uint64(11)) / (1 << 53)
 
 
@@ -42,11 +42,11 @@ class Masking:
 
     Attributes:
       rate: share of a row's ordinary tokens that is picked.
-      slots: K, the most of them.
-      mask_id: what replaces 80 % of them.
-      is_special: bool [vocabulary], never picked and never drawn.
-      is_word_start: bool [vocabulary], for words and spans of them.
-      unit: what is masked or left: token, word, or span, which is replaced as a whole too.
+      slots: K, the most tokens that are picked in a row.
+      mask_id: the id that replaces 80 % of the picked tokens.
+      is_special: bool [vocabulary], ids that are never picked and never drawn.
+      is_word_start: bool [vocabulary], ids that begin a word; needed for words and spans.
+      unit: token, word or span: what is picked as a whole. A span is also replaced as a whole.
     """
 
     rate: float
@@ -62,9 +62,9 @@ class Masking:
         """Picks and replaces tokens.
 
         Args:
-          input_ids_BxL: ids of whole rows.
+          input_ids_BxL: the ids of the rows.
           segment_ids_BxL: 0 at padding.
-          key_B: uint64, a hash of (seed, content) of each row.
+          key_B: uint64, a hash of each row's (seed, content).
 
         Returns:
           The columns input_ids, masked_positions, masked_ids and masked_weights.
@@ -74,7 +74,7 @@ class Masking:
         ordinary_B = fill_order(ids_BxL, segment_ids_BxL, key_B, self.is_special, order_BxL)
         budget_B = np.minimum(np.maximum(np.rint(ordinary_B * self.rate), 1), self.slots)
         budget_B = budget_B.astype(np.int64)
-        decides_BxL = np.zeros((0, 0), np.uint16)  # nobody but a token itself
+        decides_BxL = np.zeros((0, 0), np.uint16)  # each token decides for itself
         if self.is_word_start is not None and self.unit != "token":
             is_start_BxL = self.is_word_start[ids_BxL]
             if self.unit == "span":
@@ -95,7 +95,7 @@ class Masking:
 
     @cached_property
     def _ordinary(self) -> np.ndarray:
-        """Ids that random ones are drawn from."""
+        """The ids from which random ones are drawn."""
         return np.flatnonzero(~self.is_special)
 
 
@@ -104,31 +104,31 @@ class Masking:
 
 @inner
 def _stream(key, place):
-    """A number of its own for each place of each row, not yet mixed."""
+    """A different number for each position of each row, not yet mixed."""
     return key + np.uint64(place + 1) * GAMMA
 
 
 @inner
 def _third_share(key, place):
-    """Of another stream than those of the order and of what replaces a token."""
+    """A random number from 0 to 1, independent of those for the order and for replacement."""
     return share_of(mix(mix(mix(_stream(key, place)))))
 
 
 @entry()
 def fill_order(ids, segment_ids, keys, is_special, order):
-    """Fills uint64 [B, L]: tokens are picked in this order; NEVER for specials and padding.
+    """Fills `order`, uint64 [B, L], by which tokens are picked; NEVER at specials and padding.
 
-    The lowest 16 bits are the place itself, so no two are equal.
+    The lowest 16 bits are the position itself, so no two are equal.
 
     Returns:
-      int64 [B]: ordinary tokens of each row.
+      int64 [B]: the number of ordinary tokens of each row.
     """
     rows, length = ids.shape
     ordinary = np.zeros(rows, np.int64)
     for row in range(rows):
         key, numbers = keys[row], order[row]
-        for place in range(length):  # by itself, so that LLVM makes vector instructions of it
-            numbers[place] = (mix(_stream(key, place)) & ~PLACE) | np.uint64(place)
+        for place in range(length):  # a separate loop, so that LLVM vectorizes it
+            numbers[place] = (mix(_stream(key, place)) & ~POSITION) | np.uint64(place)
         for place in range(length):
             never = (segment_ids[row, place] == 0) | is_special[ids[row, place]]
             if never:
@@ -139,22 +139,22 @@ def fill_order(ids, segment_ids, keys, is_special, order):
 
 @inner
 def _up_to(values, bound, some):
-    """Copies the values up to a bound, in their order, into `some`: how many there are."""
+    """Copies the values up to a bound, in their order, into `some`; returns how many."""
     found = 0
     for value in values:
-        some[found] = value  # always, and kept or not: a branch would be guessed wrongly
+        some[found] = value  # always, to avoid a branch that would be mispredicted
         found += value <= bound
     return found
 
 
 @inner
 def _first_ones(values, number, ordinary, some):
-    """Copies into `some` the values of a row of `order` among which its first `number` are.
+    """Copies into `some` small values of a row of `order`, among them the `number` smallest.
 
-    Hashes are spread evenly: few lie beyond where the last one of them is to be expected.
+    Hashes are uniform, so a bound slightly above the expected one excludes most other values.
 
     Returns:
-      How many were copied, in their order; not even `number` if the row does not have as many.
+      The number of copied values, in their order; below `number` if the row has fewer.
     """
     share = (number + 3.0 * np.sqrt(number) + 3.0) / max(ordinary, 1)
     if share < 0.9:
@@ -166,13 +166,13 @@ def _first_ones(values, number, ordinary, some):
 
 @inner
 def _bound_of(values, number):
-    """What `number` of the values, fewer than there are, do not exceed.
+    """A bound that exactly `number` of the values do not exceed; there must be more values.
 
-    Found by interpolation, as the values are spread evenly, and in the end by halving: counting is
-    vector instructions, where a selection would be branches that are guessed wrongly.
+    Interpolation finds it, since the values are uniform, and bisection in the end: counting is
+    vectorized, while a selection would need branches that are mispredicted.
     """
     low, high = np.uint64(0), NEVER
-    below, up_to = 0, values.size  # of the values
+    below, up_to = 0, values.size  # values up to `low` and up to `high`
     steps = 0
     while True:
         share = (number - below + 0.5) / (up_to - below + 1) if steps < 8 else 0.5
@@ -191,10 +191,10 @@ def _bound_of(values, number):
 
 @inner
 def _first_words(order, is_start, segment_ids, firsts, sizes, stretches):
-    """Finds the words of a row: first places, tokens, and which of them stand together.
+    """Finds the words of a row: first positions, sizes in tokens, and uninterrupted stretches.
 
     Returns:
-      How many there are.
+      The number of words.
     """
     words = stretch = 0
     for place in range(order.size):
@@ -213,7 +213,7 @@ def _first_words(order, is_start, segment_ids, firsts, sizes, stretches):
 
 @inner
 def _keep_while_they_fit(words, sizes, left, is_kept):
-    """Takes words in their order, and leaves out those that do not fit: what is left then."""
+    """Takes words in their order, except those that do not fit; returns the remaining budget."""
     for word in words:
         if not is_kept[word] and sizes[word] <= left:
             is_kept[word] = True
@@ -223,22 +223,21 @@ def _keep_while_they_fit(words, sizes, left, is_kept):
 
 @inner
 def _choose_words(shuffled, sizes, shares, budget, is_kept):
-    """Takes whole words of `budget` tokens, or of fewer where no other word fits.
+    """Takes whole words with `budget` tokens, or with fewer if no other word fits.
 
-    Words are taken in a random order. Taking the first one that does not fit by chance, in the
-    share of it that would fit, gives words of all lengths the same chance to be masked: as many
-    tokens as the budget has, on average. It takes the room of what was taken last. What is left
-    then goes to the next words that fit.
+    Words are taken in a random order. The first one that does not fit is taken with a probability
+    equal to the share of it that would fit, and then replaces the words taken last; so words of all
+    lengths are equally likely to be masked. The remaining budget goes to the next words that fit.
 
     Args:
       shuffled: int64 [W], the words in a random order.
-      sizes: int64 [W], tokens of each.
-      shares: float64 [W], a random number from 0 to 1 for each.
+      sizes: int64 [W], tokens of each word.
+      shares: float64 [W], a random number from 0 to 1 for each word.
       budget: tokens.
-      is_kept: bool [W], False; set for the words that are taken.
+      is_kept: bool [W], False at first; set for the words that are taken.
 
     Returns:
-      Tokens that are left.
+      The remaining tokens of the budget.
     """
     left, turn = budget, 0
     while turn < shuffled.size and sizes[shuffled[turn]] <= left:
@@ -261,14 +260,14 @@ def _choose_words(shuffled, sizes, shares, budget, is_kept):
 
 @entry()
 def keep_words(order, is_start, segment_ids, budgets, keys):
-    """Makes NEVER what is in no word that is chosen.
+    """Chooses whole words and sets all other tokens to NEVER.
 
-    A row none of whose words is in its budget (a script without spaces, say) keeps its order of
+    If no word of a row fits its budget, as in a script without spaces, the row keeps its order of
     single tokens.
 
     Args:
-      order: uint64 [B, L], as `Masking` makes it; changed in place.
-      is_start: bool [B, L], whether a token begins a word wherever it stands.
+      order: uint64 [B, L], from `fill_order`; changed in place.
+      is_start: bool [B, L], whether the token begins a word at any position.
       segment_ids: [B, L].
       budgets: int64 [B], tokens.
       keys: uint64 [B].
@@ -290,21 +289,21 @@ def keep_words(order, is_start, segment_ids, budgets, keys):
 
 @entry()
 def keep_spans(order, is_start, segment_ids, budgets, keys, bounds, decides):
-    """Makes NEVER what is in no span of words.
+    """Chooses spans of words and sets all other tokens to NEVER.
 
-    Words begin spans in the order of their first tokens, each as long as is drawn for it. A span
-    ends early with its segment, at a special token, before a word of another span, and where the
-    next word is not in the budget. A row none of whose words is in its budget (a script without
-    spaces, say) keeps its order of single tokens.
+    Words begin spans in the order of their first tokens; the length of each span is drawn. A span
+    ends early at the end of its segment, at a special token, before a word of another span, and if
+    the next word exceeds the budget. If no word of a row fits its budget, as in a script without
+    spaces, the row keeps its order of single tokens.
 
     Args:
-      order: uint64 [B, L], as `Masking` makes it; changed in place.
-      is_start: bool [B, L], whether a token begins a word wherever it stands.
+      order: uint64 [B, L], from `fill_order`; changed in place.
+      is_start: bool [B, L], whether the token begins a word at any position.
       segment_ids: [B, L].
       budgets: int64 [B], tokens.
       keys: uint64 [B].
-      bounds: float64, ascending: a span has a word more than there are bounds up to its draw.
-      decides: uint16 [B, L], set to the first place of the span that a token is in.
+      bounds: float64, ascending: a span has 1 + the number of bounds up to its draw words.
+      decides: uint16 [B, L], receives the first position of each token's span.
     """
     rows, length = order.shape
     firsts, sizes = np.empty(length, np.int64), np.empty(length, np.int64)
@@ -342,17 +341,17 @@ def pick(
 
     Args:
       ids: [B, L], changed in place.
-      order: uint64 [B, L], as `Masking` makes it; a token made NEVER is not picked.
-      ordinary: int64 [B], tokens of each row that are not NEVER at first.
-      budgets: int64 [B], how many at most.
+      order: uint64 [B, L], from `fill_order`; tokens that are NEVER are not picked.
+      ordinary: int64 [B], ordinary tokens of each row.
+      budgets: int64 [B], the most tokens that are picked.
       keys: uint64 [B].
-      decides: uint16 [B, L], the place whose draw says by what a token is replaced; [0, 0] for its
-        own.
-      mask_id: what replaces 80 % of them.
-      drawn_from: ids that random ones are drawn from.
-      positions: zeros [B, K], filled with the places picked, ascending.
-      labels: zeros [B, K], filled with what was there.
-      weights: zeros uint8 [B, K], filled with ones for places picked.
+      decides: uint16 [B, L], the position whose draw decides how a token is replaced; empty if each
+        decides for itself.
+      mask_id: the id that replaces 80 % of the picked tokens.
+      drawn_from: the ids from which random ones are drawn.
+      positions: zeros [B, K], receives the picked positions, ascending.
+      labels: zeros [B, K], receives the original ids.
+      weights: zeros uint8 [B, K], receives ones for picked positions.
     """
     rows, length = order.shape
     some = np.empty(length + 1, np.uint64)
@@ -362,10 +361,10 @@ def pick(
             bound = _bound_of(some[:found], budgets[row])
             found = _up_to(some[:found], bound, some)
         for slot in range(found):
-            place = np.int64(some[slot] & PLACE)
+            place = np.int64(some[slot] & POSITION)
             positions[row, slot], labels[row, slot] = place, ids[row, place]
             weights[row, slot] = 1
-            draw = mix(mix(_stream(keys[row], place)))  # another stream than that of order
+            draw = mix(mix(_stream(keys[row], place)))  # independent of the number in `order`
             deciding = draw
             if decides.size:
                 deciding = mix(mix(_stream(keys[row], np.int64(decides[row, place]))))

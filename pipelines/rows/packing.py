@@ -1,9 +1,9 @@
-"""Lengths -> rows: which segment is in which row, and where; and segments put there. Pure.
+"""Packs segments into rows, and copies segments to their positions. No token is lost.
 
-No token is lost. What copies segments is compiled, since two threads make shards at once and
-numpy's indexing would keep one of them waiting for the interpreter's lock. Legend: L positions of a
-row, R rows, S segments, a row's one after another, B rows of a batch, D different lengths, P parts
-of rows: int64 [P, 4], from a first row on, so many rows, hold a length, so many times.
+Copying is compiled, since two threads make shards at once and numpy's indexing would hold the
+interpreter's lock. Legend: L positions of a row, R rows, S segments in the order of their rows, B
+rows of a batch, D different lengths, P parts of rows: int64 [P, 4], each (first row, number of
+rows, length, how many segments of that length each of these rows has).
 """
 
 from collections.abc import Iterator
@@ -14,23 +14,23 @@ import numpy as np
 
 from pipelines.host.compiled import entry, inner
 
-# Searches for full rows: places that a row may leave free, in 512ths of it, and whether rows begin
-# with the length that is left most, not with the longest. Many short segments are packed best by
-# the first, few long ones by the others.
+# Searches for full rows: the padding that a row may have, in 512ths of L, and whether rows begin
+# with the length that has most tokens left instead of the longest. The first search packs many
+# short segments best, the others few long ones.
 _SEARCHES = ((0, False), (1, False), (8, False), (16, False), (4, True))
-_STEPS = 64  # of each search, a segment: only thousands of different lengths need as many
+_STEPS = 64  # of each search, per segment; only thousands of different lengths need as many
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each segment lies. Segments are slices of one flat stream of tokens.
+    """The row and position of each segment. Segments are slices of one flat stream of tokens.
 
     Attributes:
-      start_S: int64, first token of the segment in the stream.
+      start_S: int64, the first token of the segment in the stream.
       length_S: int64, tokens of the segment.
-      row_S: int64, the row it lies in; ascending.
-      offset_S: int64, its first place in that row.
-      segment_S: int64, which of the segments it is, or is a piece of.
+      row_S: int64, the row of the segment; ascending.
+      offset_S: int64, its first position in that row.
+      segment_S: int64, the index of the original segment; concat may cut one into several.
       rows: R.
     """
 
@@ -53,12 +53,15 @@ def pack(
     """Packs the segments of a stream into rows.
 
     Args:
-      offsets: int64 [n + 1], where segments begin and end in the stream; with best_fit and none
-        each is at most `max_length` long.
+      offsets: int64 [n + 1], where segments begin and end in the stream. With best_fit and none,
+        each has at most `max_length` tokens.
       max_length: L.
-      method: best_fit (segments whole, rows as full as can be), concat (the stream cut every L
-        tokens, segments too) or none (a segment a row).
-      room_S: int64, places that best_fit gives each segment; by default as many as it is long.
+      method: best_fit (whole segments, as few rows as possible), concat (the stream is cut every L
+        tokens, also within segments) or none (one segment per row).
+      room_S: int64, positions that best_fit reserves for each segment; its length by default.
+
+    Raises:
+      ValueError: a segment is longer than a row.
     """
     lengths = np.diff(offsets)
     if method == "concat":
@@ -95,42 +98,42 @@ def _concat(offsets: np.ndarray, max_length: int) -> Packing:
 
 
 def _fill_rows(lengths: np.ndarray, max_length: int) -> np.ndarray:
-    """int64 [S]: the row of each segment, of as few rows as any way finds."""
+    """The row of each segment, int64 [S], by the method that needs the fewest rows."""
     ways = try_ways(np.bincount(lengths, minlength=max_length + 1))
     _, parts_P = min(ways, key=lambda rows_and_parts: rows_and_parts[0])
     return _assign(lengths, parts_P)
 
 
 def try_ways(count_L: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Makes rows by best-fit decreasing, then by each search, until there can be no fewer.
+    """Packs by best-fit decreasing, then by each search, until fewer rows are impossible.
 
     Segments of equal length are interchangeable, so rows are made from a histogram of lengths, many
-    alike at once: work grows with the number of different lengths, hardly with that of segments.
-    Best fit ends with rows that no segment left is short enough for. A search tries to fill each
-    row wholly, or but for a few places (minimum bin slack: Gupta and Ho 1999, Fleszar and Hindi
-    2002). Rows can be no fewer than all tokens through L.
+    equal rows at once: the work grows with the number of different lengths, hardly with that of
+    segments. Best fit ends with rows that no remaining segment is short enough for. A search tries
+    to fill each row completely, or up to a few positions (minimum bin slack: Gupta and Ho 1999,
+    Fleszar and Hindi 2002). The lower bound is the number of tokens divided by L, rounded up.
 
     Args:
       count_L: int64 [L + 1], segments of each length.
 
     Yields:
-      How many rows, and their parts, int64 [P, 4].
+      The number of rows, and their parts, int64 [P, 4].
     """
     max_length = len(count_L) - 1
     tokens_L = count_L * np.arange(max_length + 1)
     order_D = np.argsort(-tokens_L, kind="stable")[: np.count_nonzero(count_L)]
     fewest, steps = -(-int(tokens_L.sum()) // max_length), _STEPS * int(count_L.sum())
-    made = best_fit(count_L)
-    yield made
+    rows, parts_P = best_fit(count_L)
+    yield rows, parts_P
     for share, most_left in _SEARCHES:
-        if made[0] == fewest:
+        if rows == fewest:
             return
-        made = fill(count_L, order_D, -(-share * max_length // 512), most_left, steps)
-        yield made
+        rows, parts_P = fill(count_L, order_D, -(-share * max_length // 512), most_left, steps)
+        yield rows, parts_P
 
 
 def _assign(lengths: np.ndarray, parts_P: np.ndarray) -> np.ndarray:
-    """The row of each segment: those of a length go into its rows as they come."""
+    """The row of each segment: those of one length go into its rows in their order."""
     first_P, rows_P, _, times_P = parts_P[np.argsort(parts_P[:, 2], kind="stable")].T
     row_R = np.arange(rows_P.sum()) + np.repeat(first_P - np.cumsum(rows_P) + rows_P, rows_P)
     row_of = np.empty(len(lengths), np.int64)
@@ -141,7 +144,7 @@ def _assign(lengths: np.ndarray, parts_P: np.ndarray) -> np.ndarray:
 def _sort(values: np.ndarray) -> np.ndarray:
     """A stable argsort of numbers below 2**32.
 
-    numpy sorts numbers of 16 bits by radix: both halves take a third of the time of the whole.
+    numpy sorts 16-bit numbers by radix: two such sorts take a third of the time of one full sort.
     """
     if (values[1:] >= values[:-1]).all():
         return np.arange(len(values))
@@ -152,11 +155,11 @@ def _sort(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """What lies where in some rows.
+    """The segments of some rows, from which columns of these rows are made.
 
     Attributes:
       start_S: int64, where each segment of a packing begins in the stream.
-      length_S: int64.
+      length_S: int64, tokens of each segment.
       span_B: int64 [B] twice, each row's first segment and the one after its last.
       length: L.
     """
@@ -167,9 +170,9 @@ class RowLayout:
     length: int
 
     def copy(self, values: np.ndarray, rest: int) -> np.ndarray:
-        """Rows of a stream's values, [B, L], and `rest` at padding.
+        """The values of a stream in rows, [B, L], with `rest` as padding.
 
-        [5, 6, 7], segments [1, 3) and [0, 1), both in the one row, L = 5, rest 9 -> [[6 7 5 9 9]]
+        [5, 6, 7], one row with segments [1, 3) and [0, 1), L = 5, rest 9 -> [[6 7 5 9 9]]
 
         Raises:
           ValueError: a segment is not in the stream, or does not fit its row.
@@ -177,19 +180,19 @@ class RowLayout:
         column_BxL = np.full((len(self.span_B[0]), self.length), rest, values.dtype)
         if not _copy(values, self.start_S, self.length_S, *self.span_B, column_BxL):
             raise ValueError(
-                f"segments do not fit rows of {self.length} places, or {len(values)} values"
+                f"segments do not fit rows of {self.length} positions, or {len(values)} values"
             )
         return column_BxL
 
     def number(self, dtype: str) -> np.ndarray:
-        """Rows of each segment's number, from 1 on, as often as it is long; then zeros: [B, L].
+        """The number of each position's segment, from 1 on, 0 at padding: [B, L].
 
         Raises:
           ValueError: a segment does not fit its row.
         """
         column_BxL = np.zeros((len(self.span_B[0]), self.length), dtype)
         if not _number(self.length_S, *self.span_B, column_BxL):
-            raise ValueError(f"segments do not fit rows of {self.length} places")
+            raise ValueError(f"segments do not fit rows of {self.length} positions")
         return column_BxL
 
 
@@ -221,17 +224,17 @@ def _number(length_S, first_B, stop_B, column_BxL):
     return True
 
 
-# ---- rows from how many segments there are of each length ----
-# In the search a row in the making is int64 [L, 2], its parts: a length, and how many segments of
-# it. What is left is two int64 [L + 1]: `left_L`, how many of each length, and `upto_L`, the way to
-# the longest up to a length.
+# ---- rows from a histogram of segment lengths ----
+# In a search, the row that is being filled is int64 [L, 2], its parts: a length, and how many
+# segments of it. The remaining segments are two int64 [L + 1]: `left_L`, how many there are of each
+# length, and `upto_L`, links to the longest that is at most a length.
 
-_ROW_STEPS = 2000  # of the search for one row; nearly all end long before
+_ROW_STEPS = 2000  # the most for one row; nearly all searches end long before
 
 
 @inner
 def _fullest(open_L, blocks, length):
-    """The fewest free places, of rows with open ones, that take a length; above L if none has."""
+    """The fewest free positions of an open row that are enough for a length; above L if none is."""
     free = length
     while free < open_L.size and open_L[free] < 0:
         free += 1 if blocks[free >> 8] else 256 - (free & 255)
@@ -240,20 +243,20 @@ def _fullest(open_L, blocks, length):
 
 @entry()
 def best_fit(count_L):
-    """Best-fit decreasing: the longest first, each into the fullest row that takes it.
+    """Best-fit decreasing: the longest first, each into the fullest row that has room.
 
-    All of one length at once, as many a row as fit (Ding et al., "Fewer Truncations Improve
-    Language Modeling", 2024, pack so for language models).
+    Segments of one length are packed at once, as many per row as fit (for language models: Ding et
+    al., "Fewer Truncations Improve Language Modeling", 2024).
 
     Args:
       count_L: int64 [L + 1], segments of each length, none of length 0.
 
     Returns:
-      How many rows, and int64 [P, 4].
+      The number of rows, and their parts, int64 [P, 4].
     """
     most, rows, parts = count_L.size - 1, 0, 0
     parts_P = np.empty((count_L.sum(), 4), np.int64)
-    # Rows alike, one after another: first, how many, and the next such of as many free places.
+    # Runs of equal rows: the first, how many, and the next run with as many free positions.
     alike = np.empty((2 * len(parts_P), 3), np.int64)
     open_L, blocks, size = np.full(count_L.size, -1), np.zeros((most >> 8) + 1, np.int64), 0
     for length in range(most, 0, -1):
@@ -285,7 +288,7 @@ def best_fit(count_L):
 
 @inner
 def _longest(upto_L, length):
-    """The longest that is left of those up to a length, or 0. Shortens the way for the next."""
+    """The longest remaining length up to `length`, or 0; shortens the links for later calls."""
     while upto_L[length] != length:
         upto_L[length] = upto_L[upto_L[length]]
         length = upto_L[length]
@@ -294,7 +297,7 @@ def _longest(upto_L, length):
 
 @inner
 def _times(row, parts, length):
-    """How many segments of a length lie in a row of so many parts."""
+    """How many segments of a length a row with `parts` parts has."""
     times = 0
     for part in range(parts):
         if row[part, 0] == length:
@@ -304,7 +307,7 @@ def _times(row, parts, length):
 
 @inner
 def _take_longest(row, left_L, upto_L, first):
-    """Fills a row with the longest that fits, again and again: its parts, and places left free."""
+    """Fills a row by adding the longest that fits: the number of parts, and free positions."""
     parts, length, free = 0, first, left_L.size - 1
     while length:
         row[parts] = length, min(left_L[length], free // length)
@@ -316,13 +319,13 @@ def _take_longest(row, left_L, upto_L, first):
 
 @inner
 def _search(row, left_L, upto_L, first, order_D, slack):
-    """Looks for what fills a row, but for `slack` places, beside one segment of a length.
+    """Searches for a row with one segment of length `first` and at most `slack` free positions.
 
-    Goes depth first through the lengths in the order given, and looks the last segment up: that is
-    the longest of them, so that each other takes at most half of what is free.
+    The search is depth first over the lengths of `order_D`. The last segment is looked up: it is
+    the longest of them, so each other one takes at most half of the free positions.
 
     Returns:
-      The row's parts, or 0 if none was found; places left free; steps taken.
+      The number of the row's parts, 0 if none was found; free positions; steps taken.
     """
     rank_P = np.empty(len(row), np.int64)
     row[0] = first, 1
@@ -359,7 +362,7 @@ def _search(row, left_L, upto_L, first, order_D, slack):
 
 @inner
 def _first(left_L, upto_L, order_D, most_left):
-    """What the next row begins with, or 0: the longest, or below half a row what is left most."""
+    """The length that begins the next row, or 0: the longest, or the one with most tokens left."""
     first = _longest(upto_L, left_L.size - 1)
     if most_left and first * 2 < left_L.size:
         for length in order_D:
@@ -370,19 +373,19 @@ def _first(left_L, upto_L, order_D, most_left):
 
 @entry()
 def fill(count_L, order_D, slack, most_left, steps):
-    """Puts all segments into rows: finds a row, and makes as many like it as there can be.
+    """Packs all segments: finds a row, and repeats it as often as the segments allow.
 
     Args:
       count_L: int64 [L + 1], segments of each length, none of length 0.
-      order_D: int64, the lengths there are, in the order in which the search tries them.
-      slack: places that the search may leave free in a row.
-      most_left: begin rows with the length that has most tokens left, as soon as the longest is no
-        longer than half a row; if not, with the longest.
-      steps: of the search, in all. Rows that it does not find take the longest that fits, again and
-        again.
+      order_D: int64, the lengths, in the order in which the search tries them.
+      slack: positions that the search may leave free in a row.
+      most_left: begin rows with the length that has most tokens left once the longest is at most
+        half a row; otherwise always with the longest.
+      steps: the most steps of all searches together. A row for which the search fails is filled by
+        adding the longest that fits.
 
     Returns:
-      How many rows, and int64 [P, 4].
+      The number of rows, and their parts, int64 [P, 4].
     """
     left_L = count_L.copy()
     upto_L = np.maximum(np.arange(left_L.size) - (left_L == 0), 0)
@@ -399,7 +402,7 @@ def fill(count_L, order_D, slack, most_left, steps):
         alike = left_L[first]
         for part in range(parts):
             alike = min(alike, left_L[row[part, 0]] // _times(row, parts, row[part, 0]))
-        if free <= slack:  # half of them: what the next rows can choose from stays manifold
+        if free <= slack:  # only half of them, to keep a choice of lengths for later rows
             alike = (alike + 1) // 2
         for part in range(parts):
             length, times = row[part]

@@ -1,4 +1,4 @@
-"""Ragged columns: cutting them into pieces, joining them, putting special tokens around. Pure.
+"""Ragged columns: cutting them into pieces, joining them, adding special tokens.
 
 Legend: S pieces.
 """
@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-_CHUNK = 4096  # of what is joined at once: an index a token takes eight bytes
+_CHUNK = 4096  # results joined at once, since an index per token takes eight bytes
 
 
 class Ragged(NamedTuple):
     """Values of documents or examples, one after another.
 
     Attributes:
-      values: [tokens], of all of them.
-      offsets: int64 [n + 1]; number i has values[offsets[i]:offsets[i + 1]].
+      values: [values], those of all documents or examples.
+      offsets: int64 [n + 1]; item i has values[offsets[i]:offsets[i + 1]].
     """
 
     values: np.ndarray
@@ -24,17 +24,17 @@ class Ragged(NamedTuple):
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many values each has: int64 [n]."""
+        """The number of values of each item: int64 [n]."""
         return np.diff(self.offsets)
 
     @classmethod
     def of(cls, values: np.ndarray, lengths: np.ndarray | Sequence[int]) -> "Ragged":
-        """From lengths: `of([7, 8, 9], [1, 0, 2])` has offsets [0, 1, 1, 3]."""
+        """Takes lengths instead of offsets: `of([7, 8, 9], [1, 0, 2])` has offsets [0, 1, 1, 3]."""
         return cls(values, np.append(0, np.cumsum(lengths)).astype(np.int64))
 
     @classmethod
     def joined(cls, parts: "Sequence[Ragged]") -> "Ragged":
-        """Token ids of the documents of all parts, in order."""
+        """The items of all parts, in order."""
         if len(parts) == 1:
             return parts[0]
         values = [part.values for part in parts] or [np.zeros(0, np.uint32)]
@@ -46,20 +46,20 @@ class Ragged(NamedTuple):
         return Ragged(self.values.astype(dtype), self.offsets)
 
     def take(self, order: np.ndarray) -> "Ragged":
-        """Those whose numbers `order` lists, in that order."""
+        """The items with the indices in `order`, in that order."""
         lengths = self.lengths[order]
         return Ragged.of(self.values[ranges(self.offsets[:-1][order], lengths)], lengths)
 
 
 def cut(offsets: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts what is longer, from its start on: [0, 3, 4], 2 -> [0, 2, 3, 4], [0, 0, 1].
+    """Cuts items that are too long, from their starts on: [0, 3, 4], 2 -> [0, 2, 3, 4], [0, 0, 1].
 
     Args:
       offsets: int64 [n + 1].
-      longest: of a piece.
+      longest: the most values of a piece.
 
     Returns:
-      int64 [S + 1] offsets of the pieces; int64 [S], which of the n each is of.
+      int64 [S + 1] offsets of the pieces; int64 [S], the item that each piece belongs to.
     """
     pieces = -(-np.diff(offsets) // longest)
     whole_S = np.repeat(np.arange(len(pieces)), pieces)
@@ -74,7 +74,7 @@ def wrap(
     added = len(prefix) + len(suffix)
     count = len(offsets) - 1
     wrapped = offsets + np.arange(count + 1) * added
-    # The stream is all ids, but for the places of specials: no index a token is ever built.
+    # A mask of the special positions, not an index of every token, selects the positions of ids.
     is_text = np.ones(len(ids) + count * added, bool)
     stream = np.empty(len(is_text), ids.dtype)
     for i, special in enumerate(prefix):
@@ -88,14 +88,14 @@ def wrap(
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """[5, 9], [2, 3] -> [5, 6, 9, 10, 11]."""
+    """Joins ranges of integers: [5, 9], [2, 3] -> [5, 6, 9, 10, 11]."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
 def join_slices(pool: np.ndarray, starts_ExP: np.ndarray, lengths_ExP: np.ndarray) -> Ragged:
-    """P slices of one pool joined E times: [7 8 9], [[2, 0]], [[1, 2]] -> [9 7 8], [0, 3]."""
+    """Joins P slices of a pool for each of E: [7 8 9], [[2, 0]], [[1, 2]] -> [9 7 8], [0, 3]."""
     offsets = np.append(0, np.cumsum(lengths_ExP.sum(axis=1)))
     joined = np.empty(offsets[-1], pool.dtype)
     for start in range(0, len(starts_ExP), _CHUNK):
@@ -106,7 +106,7 @@ def join_slices(pool: np.ndarray, starts_ExP: np.ndarray, lengths_ExP: np.ndarra
 
 
 def grow(array: np.ndarray, used: int, more: int) -> np.ndarray:
-    """`array`, or a copy with room for `more` items after the `used` first, and as many again."""
+    """`array` if it has room for `used + more` items, else a copy with twice that room."""
     if used + more <= len(array):
         return array
     larger = np.zeros(2 * (used + more), array.dtype)

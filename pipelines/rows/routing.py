@@ -1,7 +1,7 @@
-"""Content -> hashes -> split and shard. Pure.
+"""Routes documents: their content is hashed, and the hash picks the split and the shard.
 
-A document's place depends on its content alone: equal documents meet in one shard, where repeats
-are dropped, and never straddle train and validation.
+The route depends on the content alone, so equal documents meet in one shard, where duplicates are
+dropped, and are never in both train and validation.
 """
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import, where pyright cannot see them.)
@@ -30,10 +30,10 @@ def content_digests(text: pa.LargeStringArray) -> np.ndarray:
 
 
 def joint_digests(columns: Sequence[pa.Array]) -> np.ndarray:
-    """One hash of several columns' values: of the text alone if there is one column.
+    """One hash of the values of several columns; with one column, the hash of its text.
 
     Args:
-      columns: [n] each; what is no string counts as its JSON.
+      columns: [n] each; values other than strings are hashed as JSON.
 
     Returns:
       uint8 [n, 16].
@@ -49,7 +49,7 @@ def joint_digests(columns: Sequence[pa.Array]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Routes:
-    """The shards of a set, numbered through all splits in the order given.
+    """The shards of a dataset; a route is a shard's number, counted through all splits in order.
 
     Attributes:
       splits: name to share of the documents.
@@ -61,7 +61,7 @@ class Routes:
 
     @classmethod
     def of_schema(cls, schema: Schema) -> "Routes":
-        """Of a dataset."""
+        """The routes of a dataset."""
         return cls(schema.splits, schema.shards)
 
     def names(self) -> list[str]:
@@ -77,7 +77,7 @@ class Routes:
         return [split for split in self.splits for _ in range(self.shards[split])]
 
     def of(self, digests: np.ndarray) -> np.ndarray:
-        """Where documents go: the first half of the hash picks the split, the second the shard.
+        """Routes documents: the first half of the hash picks the split, the second the shard.
 
         Args:
           digests: uint8 [n, 16].
@@ -86,13 +86,13 @@ class Routes:
           int64 [n], routes.
         """
         high, _ = _halves(digests)
-        # Upper bounds of the splits' ranges, as whole numbers: no rounding at the seams.
+        # Upper bounds of the splits' ranges, as integers: no rounding at the boundaries.
         bounds = np.cumsum(list(self.splits.values()))[:-1] * float(1 << 53)
         split = np.searchsorted(bounds.astype(np.uint64), high >> np.uint64(11), side="right")
         return self._within(split, digests)
 
     def of_split(self, digests: np.ndarray, split: str) -> np.ndarray:
-        """Where documents of a given split go: int64 [n], routes."""
+        """Routes documents whose split is known: int64 [n]."""
         return self._within(np.full(len(digests), list(self.splits).index(split)), digests)
 
     def _within(self, split: np.ndarray, digests: np.ndarray) -> np.ndarray:
@@ -111,11 +111,11 @@ def json_of(column: pa.Array, *, in_ascii: bool = True) -> pa.LargeStringArray:
     """Values without nulls as `json.dumps` writes them: [[{"a": 1}]] -> ['[{"a": 1}]'].
 
     Args:
-      column: [n], of any type that a role has.
-      in_ascii: whether other characters are escaped: `ensure_ascii` of `json.dumps`.
+      column: [n], of any type that a role may have.
+      in_ascii: `ensure_ascii` of `json.dumps`: whether characters outside ASCII are escaped.
 
     Raises:
-      TypeError: of a type that no role has.
+      TypeError: no role has values of this type.
     """
     if pt.is_list(column.type):
         ends = np.cumsum(pc.list_value_length(column).to_numpy())
@@ -139,14 +139,14 @@ def _json_strings(texts: pa.LargeStringArray, in_ascii: bool) -> pa.LargeStringA
     escaped = pc.replace_substring(texts, "\\", "\\\\")
     escaped = pc.replace_substring(escaped, '"', '\\"')
     whole = _together('"', escaped, '"')
-    has_escape = "[^ -~]" if in_ascii else r"[\x00-\x1f]"  # of its own
+    has_escape = "[^ -~]" if in_ascii else r"[\x00-\x1f]"
     odd = pc.match_substring_regex(texts, has_escape)
     exact = [json.dumps(text, ensure_ascii=in_ascii) for text in texts.filter(odd).to_pylist()]
     return pc.replace_with_mask(whole, odd, pa.array(exact, pa.large_string()))
 
 
 def _together(*parts: pa.LargeStringArray | str) -> pa.LargeStringArray:
-    """Columns, and strings that stand in every row, one after another."""
+    """Concatenates columns, and strings that are the same in every row."""
     columns = [
         pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts
     ]

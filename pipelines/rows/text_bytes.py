@@ -1,4 +1,4 @@
-"""The bytes of columns of text, without a copy, and their characters. Pure."""
+"""The bytes of text columns, without a copy, and their characters."""
 
 from collections.abc import Iterator
 
@@ -11,19 +11,19 @@ from pipelines.host.compiled import inner
 def utf8_bytes(
     text: pa.LargeStringArray | pa.LargeBinaryArray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of all texts, uint8, and int64 [n + 1], where each begins in them.
+    """The bytes of all texts, uint8, and where each text begins in them, int64 [n + 1].
 
     Args:
-      text: may be a slice.
+      text: the texts; may be a slice.
 
     Raises:
-      TypeError: not an array of texts or bytes with 64-bit offsets.
-      ValueError: it holds nulls.
+      TypeError: `text` is not an array of texts or bytes with 64-bit offsets.
+      ValueError: `text` has nulls.
     """
     if not isinstance(text, (pa.LargeStringArray, pa.LargeBinaryArray)):
         raise TypeError(f"text is {type(text).__name__}, not a pyarrow LargeStringArray")
     if text.null_count:
-        raise ValueError(f"text holds {text.null_count} nulls; drop them or make them empty")
+        raise ValueError(f"text has {text.null_count} nulls; remove them or make them empty")
     _, offsets, data = text.buffers()
     if not len(text):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
@@ -32,7 +32,7 @@ def utf8_bytes(
 
 
 def slices(text: pa.LargeStringArray, limit: int) -> Iterator[pa.LargeStringArray]:
-    """Slices of at most `limit` bytes, or of one longer text."""
+    """Cuts an array into slices of at most `limit` bytes, or of one longer text."""
     _, bounds = utf8_bytes(text)
     start = 0
     while start < len(text):
@@ -48,13 +48,13 @@ def character_begins(data: np.ndarray) -> np.ndarray:
 
 
 def overlapping_eights(data: np.ndarray) -> np.ndarray:
-    """The eight bytes from each byte on, as numbers that overlap; less than eight are none."""
+    """The eight bytes from each byte on, as overlapping int64; empty if there are fewer than 8."""
     return np.ndarray(max(len(data) - 7, 0), "<i8", data.data, 0, 1)
 
 
 @inner
 def code_point(data, i):
-    """The code point that begins at byte i of valid UTF-8, and how many bytes it takes."""
+    """The code point at byte i of valid UTF-8, and its size in bytes."""
     lead = np.int64(data[i])
     if lead < 0x80:
         return lead, 1

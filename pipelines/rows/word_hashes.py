@@ -1,13 +1,13 @@
-"""Hashes of the words, or of the characters, of many documents at once. Pure.
+"""Hashes the words, or the characters, of many documents at once.
 
-A word is a run of letters, numbers and marks (Unicode's categories L, N and M, as Python knows
-them) that begins with no mark. Case does not count, by Unicode's simple folding: "ΟΔΟΣ" and "οδος"
-are one word, and so are "Straße", "STRASSE" and "Strasse". Turkish folds like all others: "I", "ı",
-"İ" and "i" are one letter, and U+0307, which lower case makes of İ's dot, is none. What lies
-between words does not count at all: "Don't!" is the words "don" and "t".
+A word is a run of letters, numbers and marks (Python's Unicode categories L, N and M) that does not
+begin with a mark. Case is ignored, by Unicode's simple folding: "ΟΔΟΣ" and "οδος" are one word, and
+so are "Straße", "STRASSE" and "Strasse". "I", "ı", "İ" and "i" are one letter, also in Turkish, and
+U+0307, which lower-casing makes of İ's dot, is ignored. So is all text between words: "Don't!" has
+the words "don" and "t".
 
-Scripts without spaces between words have a word for each character with its marks: Han, kana, Thai,
-Lao, Khmer, Myanmar. `weigh_words` gives what such a word is worth beside others.
+In scripts without spaces (Han, kana, Thai, Lao, Khmer, Myanmar) each character with its marks is a
+word. `weigh_words` gives the weight of such a word relative to others.
 
 Legend: N bytes, D documents, W words, C characters, R runs of words.
 """
@@ -23,17 +23,17 @@ import pyarrow as pa
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.text_bytes import code_point, slices, utf8_bytes
 
-_AT_ONCE = 1 << 18  # bytes of which words are hashed together, so that the cache holds them
+_AT_ONCE = 1 << 18  # bytes whose words are hashed together, small enough for the cache
 
 
 class Words(NamedTuple):
     """The words of n documents, one after another.
 
     Attributes:
-      hashes: uint64 [words]; equal words have equal ones.
+      hashes: uint64 [words]; equal words have equal hashes.
       offsets: int64 [n + 1]; document i has hashes[offsets[i]:offsets[i + 1]].
-      starts: int64 [words], the byte in which each begins, from the first text's first byte on.
-      stops: int64 [words], the byte after its last one.
+      starts: int64 [words], the first byte of each, counted from the first byte of all documents.
+      stops: int64 [words], the byte after the last one of each.
     """
 
     hashes: np.ndarray
@@ -66,43 +66,43 @@ _NONE = _NONE._replace(starts=np.zeros(0, np.int64), stops=np.zeros(0, np.int64)
 
 
 def hash_some_words(data: np.ndarray, bounds: np.ndarray) -> Words:
-    """The words of text that the cache holds: uint8 [bytes] and int64 [n + 1], as `utf8_bytes`."""
+    """Hashes the words of a text that fits in the cache, given as by `utf8_bytes`."""
     room = (len(data) + len(bounds)) // 2
     hashes, spans = np.empty(room, np.uint64), np.empty((2, room), np.int64)
     offsets = np.empty(len(bounds), np.int64)
-    found = hash_text(data, bounds, character_table(), hashes, spans[0], spans[1], offsets)
-    return Words(hashes[:found], offsets, spans[0, :found], spans[1, :found])
+    words = hash_text(data, bounds, character_table(), hashes, spans[0], spans[1], offsets)
+    return Words(hashes[:words], offsets, spans[0, :words], spans[1, :words])
 
 
 def hash_some_characters(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The characters of words, and one space for what lies between two words of a document.
+    """Hashes the characters of words, and one space between two words of a document.
 
     Returns:
-      uint64 [characters]; int64 [n + 1] offsets. "Ab, c!" is the four of "ab c" and a space's.
+      uint64 [characters], int64 [n + 1] offsets: "Ab, c!" has the hashes of "ab c".
     """
     hashes, offsets = np.empty(len(data), np.uint64), np.empty(len(bounds), np.int64)
-    found = hash_characters(data, bounds, character_table(), hashes, offsets)
-    return hashes[:found], offsets
+    characters = hash_characters(data, bounds, character_table(), hashes, offsets)
+    return hashes[:characters], offsets
 
 
 def weigh_words(text: pa.LargeStringArray, starts: np.ndarray) -> np.ndarray:
-    """What words are worth, int64 [words], in twelfths of a word of letters (`WORD`).
+    """Weights of words, int64 [words], in twelfths of a word of letters (`WORD`).
 
-    Questions of XQuAD have 10.5 words in English, 16.5 characters in Chinese and 43 in Thai, which
-    weigh 11 and 10.7 words: "two" -> 12, "二" -> 8, "ふ" -> 4, "ส" -> 3.
+    "two" -> 12, "二" -> 8, "ふ" -> 4, "ส" -> 3: questions of XQuAD have 10.5 words in English, and
+    16.5 characters in Chinese and 43 in Thai, which weigh 11 and 10.7 words.
 
     Args:
-      text: of documents.
-      starts: int64 [words], as `hash_words` gives them.
+      text: the documents.
+      starts: int64 [words], the first byte of each word, from `hash_words`.
     """
     return np.array([WORD, 3, 4, 8])[find_scripts(utf8_bytes(text)[0], starts, character_table())]
 
 
 @cache
 def character_table() -> np.ndarray:
-    """Folded code points of what words are of, or 0: uint32 [code points].
+    """The folded code point of each character of words, 0 for others: uint32 [code points].
 
-    MARK is set for marks; THAI, KANA or HAN for characters that are words; SKIP is no letter.
+    MARK is set for marks; THAI, KANA or HAN for characters that are words; SKIP is ignored.
     """
     table = np.zeros(sys.maxunicode + 1, np.uint32)
     for point in (*range(0x40000), *range(0xE0000, 0xE1000)):  # no other planes have any
@@ -126,11 +126,11 @@ def character_table() -> np.ndarray:
 # ---- compiled ----
 
 MARK = np.uint32(1 << 31)  # continues a word, but begins none
-SKIP = MARK  # of no code point: neither continues a word nor ends it
-WORD = 12  # what a word of letters is worth
-THAI, KANA, HAN = np.uint32(1 << 29), np.uint32(2 << 29), np.uint32(3 << 29)  # words alone
+SKIP = MARK  # without a code point: neither continues a word nor ends it
+WORD = 12  # the weight of a word of letters
+THAI, KANA, HAN = np.uint32(1 << 29), np.uint32(2 << 29), np.uint32(3 << 29)  # each is a word
 _1 = np.uint32(1)
-SHARP = MARK | np.uint32(0xDF)  # two letters s; begins no word
+SHARP = MARK | np.uint32(0xDF)  # ß: two letters s; begins no word
 _S = np.uint64(0x73)
 _DOTLESS, _DOT = 0x131, 0x307
 _WORDS = {
@@ -163,7 +163,7 @@ def _finish(mixed):
 
 
 def _inputs(types: Any) -> tuple[Any, Any, Any]:
-    """The types of bytes, of places and of `character_table`: numba takes 0.3 s to import."""
+    """The types of bytes, offsets and `character_table`, made late: numba takes 0.3 s to import."""
     kinds = (types.uint8, types.int64, types.uint32)
     return tuple(types.Array(kind, 1, "C", readonly=True) for kind in kinds)  # pyright: ignore
 
@@ -180,14 +180,14 @@ def hash_text(data, bounds, table, hashes, starts, stops, offsets):
     Args:
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
-      table: uint32[code points], of `character_table`.
-      hashes: uint64[W], becomes the hash of each word; has room for (N + D + 1) // 2.
-      starts: int64[W], becomes its first byte.
-      stops: int64[W], becomes the byte after its last one.
-      offsets: int64[D + 1], becomes the first word of each document.
+      table: uint32[code points], from `character_table`.
+      hashes: uint64 of at least (N + D + 1) // 2 elements, receives the hash of each word.
+      starts: int64 of the same size, receives the first byte of each word.
+      stops: int64 of the same size, receives the byte after the last one of each word.
+      offsets: int64[D + 1], receives the first word of each document.
 
     Returns:
-      How many words there are.
+      W, the number of words.
     """
     found, offsets[0] = 0, 0
     for document in range(bounds.size - 1):
@@ -198,7 +198,7 @@ def hash_text(data, bounds, table, hashes, starts, stops, offsets):
             if code >= 0x80:
                 code, size = code_point(data, place)
             folded = table[code]
-            if inside and folded - _1 < THAI - _1:  # most: a letter of a word
+            if inside and folded - _1 < THAI - _1:  # the common case: a letter within a word
                 mixed = (mixed ^ np.uint64(folded)) * _STEP
                 mixed ^= mixed >> _32
                 place += size
@@ -233,17 +233,17 @@ def hash_text(data, bounds, table, hashes, starts, stops, offsets):
 
 @entry(lambda t: t.int64(*_inputs(t), t.uint64[::1], t.int64[::1]))
 def hash_characters(data, bounds, table, hashes, offsets):
-    """Hashes the characters of words, and a space for what lies between two.
+    """Hashes the characters of words, and one space between two words.
 
     Args:
       data: uint8[N], UTF-8.
       bounds: int64[D + 1], where documents begin.
-      table: uint32[code points], of `character_table`.
-      hashes: uint64[C], becomes the hash of each; has room for N.
-      offsets: int64[D + 1], becomes the first of each document.
+      table: uint32[code points], from `character_table`.
+      hashes: uint64[N], receives the hash of each character.
+      offsets: int64[D + 1], receives the first character of each document.
 
     Returns:
-      How many there are.
+      C, the number of characters.
     """
     found, offsets[0] = 0, 0
     space = _finish(_SPACE * _STEP)
@@ -277,7 +277,7 @@ def hash_characters(data, bounds, table, hashes, offsets):
 
 @inner
 def _next_letter(data, place, stop, table):
-    """The letter that a word has from a byte on, folded, and the byte after it; 0 at its end."""
+    """The folded letter of a word at or after a byte (0 at its end), and the byte after it."""
     while place < stop:
         code, size = np.int64(data[place]), 1
         if code >= 0x80:
@@ -292,7 +292,7 @@ def _next_letter(data, place, stop, table):
 def _is_same_word(data, start, stop, others, place, end, table):
     letter = other = np.uint32(0)
     while True:
-        if letter == SHARP:  # of which one s was compared
+        if letter == SHARP:  # its first s is compared already
             letter = np.uint32(_S)
         else:
             letter, start = _next_letter(data, start, stop, table)
@@ -309,12 +309,12 @@ def _is_same_word(data, start, stop, others, place, end, table):
 
 @entry(lambda t: t.int64[::1](*_inputs(t)))
 def find_scripts(data, starts, table):
-    """What words begin with: int64[W], 1 for THAI, 2 for KANA, 3 for HAN, 0 for all others.
+    """The script of each word's first character, int64[W]: 1 THAI, 2 KANA, 3 HAN, 0 any other.
 
     Args:
       data: uint8[N], UTF-8.
       starts: int64[W], the first byte of each word.
-      table: uint32[code points], of `character_table`.
+      table: uint32[code points], from `character_table`.
     """
     scripts = np.zeros(starts.size, np.int64)
     for word in range(starts.size):
@@ -327,19 +327,19 @@ def find_scripts(data, starts, table):
 def are_same_words(
     data, starts, stops, first_R, others, other_starts, other_stops, other_R, length_R, table
 ):
-    """Whether runs of words are spelt alike, folded as their hashes are: for R pairs of runs.
+    """Whether two runs of words are spelt alike when folded, for R pairs of runs.
 
     Args:
-      data: uint8[N], UTF-8.
+      data: uint8[N], UTF-8, the text of the first runs.
       starts: int64[W], the first byte of each word.
-      stops: int64[W], the byte after its last one.
+      stops: int64[W], the byte after the last one of each word.
       first_R: int64, the first word of each run.
-      others: uint8, UTF-8, in which the other runs are.
-      other_starts: as `starts`, of these.
-      other_stops: as `stops`.
-      other_R: as `first_R`.
-      length_R: int64, words of both runs.
-      table: uint32[code points], of `character_table`.
+      others: uint8, UTF-8, the text of the second runs.
+      other_starts: like `starts`, in `others`.
+      other_stops: like `stops`, in `others`.
+      other_R: like `first_R`, in `others`.
+      length_R: int64, the words in each of the two runs.
+      table: uint32[code points], from `character_table`.
     """
     same_R = np.ones(first_R.size, np.bool_)
     for run in range(first_R.size):

@@ -1,1 +1,1 @@
-"""What runs a pipeline: engines, their programs, their workers, and what they say."""
+"""Runs pipelines: the choice of a runner, job servers, workers, progress and failures."""

@@ -1,4 +1,4 @@
-"""Beam's flags that name a runner and its workers: parsed here alone, and without Beam."""
+"""Parses Beam's flags of runner and workers, without importing Beam."""
 
 import argparse
 import dataclasses
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-PACKAGE = "textmill"  # the name of a user's own package of Textmill
-# Runners that Beam knows by a short name too (`flink`, `FLINKRUNNER`); a test compares with Beam's.
+PACKAGE = "textmill"  # the name of a package with Textmill among --extra_package
+# Runners that Beam also knows by a short name (`flink`, `FLINKRUNNER`); a test compares with Beam.
 RUNNERS = (
     "DataflowRunner",
     "BundleBasedDirectRunner",
@@ -34,12 +34,12 @@ _JARS = {
 
 
 class Workers(NamedTuple):
-    """What workers start in.
+    """The environment in which workers start.
 
     Attributes:
-      environment: DOCKER, PROCESS, EXTERNAL (a pool that runs already), LOOPBACK (this process).
-      image: the user's own; "" for Beam's.
-      are_bare: whether they start without Textmill, and install what is staged for them.
+      environment: DOCKER, PROCESS, EXTERNAL (a running pool of workers) or LOOPBACK (this process).
+      image: the user's container image; "" for Beam's.
+      are_bare: whether workers start without Textmill, and install staged packages.
     """
 
     environment: str
@@ -49,7 +49,7 @@ class Workers(NamedTuple):
 
 @dataclass(frozen=True)
 class RunnerFlags:
-    """Flags of Beam, by their names, with Beam's defaults; see `runner_flags`."""
+    """Flags of Beam by name, with Beam's defaults; see `runner_flags`."""
 
     runner: str | None = None
     job_endpoint: str = ""
@@ -70,7 +70,7 @@ class RunnerFlags:
 
     @cached_property
     def runner_class(self) -> str:
-        """The class of the runner: FlinkRunner for `flink` and for a dotted name; "" for none."""
+        """The class of the runner: FlinkRunner for `flink` or a dotted name; "" for no runner."""
         name = self.runner or ""
         if "." in name:
             return name.rpartition(".")[2]
@@ -84,7 +84,7 @@ class RunnerFlags:
 
     @property
     def is_dataflow(self) -> bool:
-        """Whether Google's machines do the work."""
+        """Whether the runner is Dataflow."""
         return self.runner_class.endswith("DataflowRunner")
 
     @property
@@ -94,22 +94,22 @@ class RunnerFlags:
 
     @property
     def job_server(self) -> str:
-        """HOST:PORT of a job server that runs already; "" for none."""
-        return "" if self.job_endpoint == "embed" else self.job_endpoint  # in this process
+        """HOST:PORT of a running job server; "" for none."""
+        return "" if self.job_endpoint == "embed" else self.job_endpoint  # "embed": this process
 
     @property
     def jar_flag(self) -> str:
-        """The flag of the jar whose job server the runner starts; "" for a runner without one."""
+        """The flag of the job server's jar that the runner starts; "" if it starts none."""
         return "" if self.job_endpoint else _JARS.get(self.runner_class, "")
 
     @property
     def number(self) -> int:
-        """Workers of the local runner."""
+        """The number of workers of the local runner."""
         return 1 if self.direct_num_workers is None else self.direct_num_workers
 
     @property
     def in_processes(self) -> bool:
-        """Whether the local runner's workers are processes of their own."""
+        """Whether the local runner's workers are separate processes."""
         return self.direct_running_mode == "multi_processing"
 
     @property
@@ -119,7 +119,7 @@ class RunnerFlags:
 
     @property
     def workers(self) -> Workers:
-        """What workers start in, and whether Textmill is there."""
+        """The environment of workers, and whether it contains Textmill."""
         has_own = any(
             os.path.basename(path).startswith(f"{PACKAGE}-") for path in self.extra_package
         )
@@ -145,13 +145,13 @@ class RunnerFlags:
 
 
 def runner_flags(beam_arguments: list[str]) -> RunnerFlags:
-    """Parses flags of Beam; passes over those that `RunnerFlags` does not have."""
+    """Parses flags of Beam; ignores those that `RunnerFlags` does not have."""
     parser = argparse.ArgumentParser(
         add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
     )
     for flag in dataclasses.fields(RunnerFlags):
         names, kind = [f"--{flag.name}"], int if flag.name == "direct_num_workers" else str
-        if flag.default_factory is list:  # Beam takes --extra_packages too
+        if flag.default_factory is list:  # Beam also has --extra_packages
             parser.add_argument(*names, f"--{flag.name}s", action="append", dest=flag.name)
         else:
             parser.add_argument(*names, type=kind)

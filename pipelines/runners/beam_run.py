@@ -1,6 +1,6 @@
-"""Checks Beam's flags, and runs a pipeline for a person: progress, and failures in words.
+"""Checks Beam's flags, and runs a pipeline with a progress display and readable failures.
 
-Imports Beam; `launch.with_beam` imports it where a command needs it.
+This module imports Beam; commands import it through `launch.with_beam`.
 """
 
 import argparse
@@ -42,15 +42,15 @@ from schemas.errors import DataError, LeftRunning, TextmillError, UsageError, on
 
 MOST_WORKERS = 1024  # threads of one process, or processes of one machine
 _OTHERS = (
-    "leave it out to run on this machine, or give DirectRunner, PrismRunner, PortableRunner, "
-    "FlinkRunner, SparkRunner, DataflowRunner, or the dotted name of another of Beam's"
+    "omit --runner to run on this machine, or choose DirectRunner, PrismRunner, PortableRunner, "
+    "FlinkRunner, SparkRunner, DataflowRunner, or the dotted name of another Beam runner"
 )
-# A run that lost a worker process may just be ending its workers; if its last step has run, it is,
-# and on a crowded machine that takes a while.
+# A run whose worker process has ended may be stopping its workers. If its last step has run, it is,
+# which takes a while on a busy machine.
 _LAST_WORDS_SECONDS, _ENDING_SECONDS = 10, 120
 _CANCEL_SECONDS = 5
 _WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
-# Beam's threads that wait for a job's messages, and for the work of workers in this process.
+# Beam's threads that wait for messages of a job, or for requests of workers in this process.
 _LISTENERS = ("wait_until_finish_read", "run_worker_", "read_grpc_client_inputs")
 _WAITS_FOR_PROCESS = "run_worker"
 _WORKER_DIED = (
@@ -58,15 +58,15 @@ _WORKER_DIED = (
     "again, with fewer workers if memory is short"
 )
 _WORKER_DIED_LATE = (
-    "a worker process died after the last step, and the others do not end: all was published and "
-    "is whole; the same command finds it"
+    "a worker process died after the last step, and the others do not end: the output is published "
+    "and complete; the same command will find it"
 )
 
 
 class _PatientHandle(portable_runner.JobServiceHandle):
-    """Waits for a job until it ends.
+    """Waits for a job without a time limit.
 
-    Beam takes `--job_server_timeout`, the limit of a request, for that of a whole job on Prism, and
+    On Prism, Beam applies `--job_server_timeout`, the limit of a request, to the whole job, and
     gives up after 300 seconds (apache/beam#35867).
     """
 
@@ -75,14 +75,17 @@ class _PatientHandle(portable_runner.JobServiceHandle):
         self.timeout = None
 
 
-def mend_beam() -> None:
-    """Changes what of Beam loses data or jobs, or fills the terminal (tests show when Beam has)."""
+def patch_beam() -> None:
+    """Patches parts of Beam that lose data or jobs, or print tracebacks; tests report Beam's fixes.
+
+    The flush interval of the local runner is set to 0, which means when a buffer is full or closed.
+    """
     portable_runner.JobServiceHandle = _PatientHandle
-    # Workers that are threads of this process print what a bundle fails with, and hand it on too;
-    # after the end of a run, such as by a lost runner, that would be a traceback on the terminal.
+    # Workers in threads of this process print the failure of a bundle, and report it, too. After a
+    # run that ended early, because the runner was lost for example, that would be a traceback.
     setattr(sdk_worker, "print", lambda *_, **__: None)  # noqa: B010
-    # The local runner flushes what is sent once a second, from a thread of its own, and so loses
-    # what is written meanwhile: docs/beam_local_runner.md. 0: when a buffer is full, or closed.
+    # The local runner flushes its buffers once a second from another thread, and loses data that is
+    # written meanwhile: docs/beam_local_runner.md.
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
 
 
@@ -92,10 +95,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def check_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
-    """Refuses what neither Textmill nor Beam knows: see `launch.check_arguments`."""
+    """Rejects flags that neither Textmill nor Beam knows: see `launch.check_arguments`."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     for options_class in PipelineOptions.__subclasses__():
-        with contextlib.suppress(argparse.ArgumentError):  # two classes offer the same flag
+        with contextlib.suppress(argparse.ArgumentError):  # two classes have the same flag
             options_class._add_argparse_args(parser)  # pyright: ignore[reportArgumentType]
     _, unknown = parser.parse_known_args(beam_arguments)
     if unknown and (address := runner_flags(beam_arguments).job_server):
@@ -113,46 +116,49 @@ def check_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
 
 
 def refuse_bad_runner(beam_arguments: list[str]) -> None:
-    """Raises UsageError for a runner that cannot run here, and for workers of no number."""
+    """Raises UsageError for a runner that cannot run, or a wrong number of workers."""
     flags = runner_flags(beam_arguments)
     if not 1 <= flags.number <= MOST_WORKERS:
-        raise UsageError(f"--direct_num_workers={flags.number}: from 1 to {MOST_WORKERS}")
+        raise UsageError(f"--direct_num_workers={flags.number}: must be from 1 to {MOST_WORKERS}")
     if flags.runner is None:
         return
     _refuse_unknown_runner(flags.runner, flags.runner_class)
     if flags.runner_class == "PortableRunner" and not flags.job_endpoint:
-        raise UsageError(f"--runner={flags.runner} takes a job server: --job_endpoint=HOST:PORT")
+        raise UsageError(
+            f"--runner={flags.runner} needs a job server: set --job_endpoint=HOST:PORT"
+        )
     if flags.jar_flag:
         _check_jar(flags)
 
 
 def _refuse_unknown_runner(name: str, runner_class: str) -> None:
-    """Imports the runner's class, but creates no runner: the name may be that of any function."""
+    """Imports the runner's class; does not call it, since the name may be that of any function."""
     known = {path.rpartition(".")[2]: path for path in StandardOptions.ALL_KNOWN_RUNNERS}
     path = name if "." in name else known.get(runner_class, name)
     module, _, attribute = path.rpartition(".")
-    why = ""
+    reason = ""
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever a module raises that is imported
-        found, why = None, f" ({type(error).__name__}: {error})"
-    is_runner = inspect.isclass(found) and issubclass(found, PipelineRunner)
-    if not is_runner or found is PipelineRunner:
-        raise UsageError(f"--runner={name}: there is no such runner{why}; {_OTHERS}")
+        value = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # importing a module may raise anything
+        value, reason = None, f" ({type(error).__name__}: {error})"
+    is_runner = inspect.isclass(value) and issubclass(value, PipelineRunner)
+    if not is_runner or value is PipelineRunner:
+        raise UsageError(f"--runner={name}: there is no such runner{reason}; {_OTHERS}")
 
 
 def _check_jar(flags: RunnerFlags) -> None:
-    """Beam by itself would download a jar of 100 MB or more, or try to for minutes."""
+    """Checks the jar of a job server; without one, Beam would download 100 MB or more."""
     flag, jar = flags.jar_flag, getattr(flags, flags.jar_flag)
-    instead = f"give --job_endpoint=HOST:PORT of one that runs, or --{flag}=PATH"
+    instead = f"set --job_endpoint=HOST:PORT of a running job server, or --{flag}=PATH"
     if not jar:
         raise UsageError(
-            f"--runner={flags.runner} takes a job server, and nothing is downloaded: {instead}"
+            f"--runner={flags.runner} needs a job server, which Textmill does not download: "
+            f"{instead}"
         )
     if "://" not in jar and not zipfile.is_zipfile(jar):
-        raise UsageError(f"--{flag}={jar} is not the path of a jar; {instead}")
+        raise UsageError(f"--{flag}={jar} is not a jar; {instead}")
     if not shutil.which("java"):
-        raise UsageError(f"--{flag} takes Java, and there is no `java` on the PATH: {instead}")
+        raise UsageError(f"--{flag} needs Java, but `java` is not on the PATH: {instead}")
 
 
 def run_pipeline(
@@ -170,31 +176,31 @@ def run_pipeline(
 
     Args:
       build: adds the transforms to a pipeline.
-      beam_arguments: with a runner, as `choose_runner` gives them.
-      local: the folder of this machine whose journal is shown.
-      total_bytes: of the inputs.
-      label: what is being done.
-      filter_name: of --filter, for workers that have to be sent it.
-      count_finished: how many shards are finished, where workers keep no journal that is seen here.
-      is_published: whether the last step has run; asked when a worker process has died.
+      beam_arguments: flags of Beam with a runner, from `choose_runner`.
+      local: the local directory with the journal of progress.
+      total_bytes: stored bytes of the inputs.
+      label: the name of the command.
+      filter_name: the value of --filter, whose code is sent to workers.
+      count_finished: counts finished shards, for workers whose journal is not visible here.
+      is_published: whether the last step has run; called when a worker process has died.
 
     Raises:
-      DataError: a worker refused the data, or the run failed; in words.
-      KeyboardInterrupt: at once, though workers may still be busy.
+      DataError: a worker rejected the data, or the run failed.
+      KeyboardInterrupt: the user pressed Ctrl-C; workers may still be busy.
     """
     flags = runner_flags(beam_arguments)
     if flags.in_parallel:
         want_addresses(3.2, "a run in threads or processes")
     if flags.job_server:
         reach_job_server(flags.job_server)
-    mend_beam()
+    patch_beam()
     os.environ[LAUNCHER] = str(os.getpid())  # for worker processes on this machine
     outcome: list[BaseException | None] = []
     jobs: list[Any] = []
     died = threading.Event()
 
     def run() -> None:
-        # Worker processes inherit this: Ctrl-C is for us to act on, not for each of them to report.
+        # Worker processes inherit this, so that only this process reacts to Ctrl-C.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with (
@@ -212,10 +218,10 @@ def run_pipeline(
                 build(pipeline)
                 jobs.append(pipeline.run())
                 if name := _job_name(jobs[0]):
-                    display.say(f"{label}: the runner calls this job {name}")
+                    display.say(f"{label}: the runner's name of this job is {name}")
                 state = jobs[0].wait_until_finish()
             if state not in (None, "DONE"):
-                raise DataError(f"the runner ended the job in state {state}: see its own log")
+                raise DataError(f"the runner ended the job in state {state}: see the runner's log")
             outcome.append(None)
         except BaseException as error:  # handed to the main thread
             outcome.append(error)
@@ -226,30 +232,30 @@ def run_pipeline(
         try:
             _watch(worker, display, died, is_published)
         except KeyboardInterrupt:
-            for job in jobs:  # else a cluster would go on with it
-                with contextlib.suppress(Exception):  # nobody could act on its failure
+            for job in jobs:  # else a cluster would continue it
+                with contextlib.suppress(Exception):  # the user cannot act on a failure
                     in_time(_CANCEL_SECONDS, job.cancel)
             raise
     if outcome[0] is not None:
-        raise in_words(outcome[0], flags.job_server) from outcome[0]
+        raise explain_failure(outcome[0], flags.job_server) from outcome[0]
 
 
 def _job_name(job: Any) -> str:
     """The name of a job on the pages of its runner; "" if it has none."""
-    found = getattr(job, "job_id", getattr(job, "_job_id", ""))
+    name = getattr(job, "job_id", getattr(job, "_job_id", ""))
     try:
-        return str(found() if callable(found) else found)
-    except AttributeError:  # of Dataflow's, for a template: no job was started
+        return str(name() if callable(name) else name)
+    except AttributeError:  # Dataflow raises it for a template, which starts no job
         return ""
 
 
 @contextmanager
 def _stderr_in(path: str) -> Iterator[TextIO]:
-    """Sends the stderr of this process and its workers to a file; yields the real stderr.
+    """Redirects the stderr of this process and its workers to a file; yields the real stderr.
 
-    Worker processes of Beam narrate their start and end there, whatever the log level, and what a
-    bundle fails with. It goes through a pipe, which takes it when the disk is full: a worker that
-    cannot write what it failed with reports to nobody, and the run would wait for it for ever.
+    Beam's worker processes write their start, their end and failures of bundles there at any log
+    level. A pipe before the file accepts output even if the disk is full: a worker that cannot
+    write its failure would not report it, and the run would wait forever.
     """
     sys.stderr.flush()
     terminal = os.fdopen(os.dup(2), "w", buffering=1)
@@ -264,15 +270,15 @@ def _stderr_in(path: str) -> Iterator[TextIO]:
     finally:
         sys.stderr.flush()
         os.dup2(terminal.fileno(), 2)
-        keeper.join(1)  # a worker that is left may still hold the pipe
+        keeper.join(1)  # a remaining worker may still have the pipe open
         terminal.close()
 
 
 def _keep_log(reader: int, log: int) -> None:
-    """Writes what comes out of a pipe to a file, control characters visibly; closes both."""
+    """Copies a pipe to a file, with control characters made visible; closes both."""
     with os.fdopen(reader, encoding="utf-8", errors="backslashreplace") as lines:
         for line in lines:
-            with contextlib.suppress(OSError):  # a full disk: the data's own writers report it
+            with contextlib.suppress(OSError):  # those who write the data report a full disk
                 os.write(log, visible(line, keep="\n\t").encode())
     os.close(log)
 
@@ -286,7 +292,7 @@ def _watch(
     """Starts the thread that runs the pipeline, and shows its progress until it ends.
 
     Raises:
-      LeftRunning: a worker process died, and the thread waits for it.
+      LeftRunning: a worker process died, but the thread still waits for it.
     """
     worker.start()
     try:
@@ -301,7 +307,7 @@ def _watch(
                 if worker.is_alive():
                     raise LeftRunning(_WORKER_DIED_LATE)
     except (KeyboardInterrupt, LeftRunning):
-        threading.excepthook = lambda _: None  # Beam's threads complain of what comes next
+        threading.excepthook = lambda _: None  # Beam's threads raise when their workers are killed
         for process in psutil.Process().children(recursive=True):
             process.kill()
         raise
@@ -311,11 +317,11 @@ def _watch(
 
 @contextmanager
 def _overhear(died: threading.Event) -> Iterator[None]:
-    """Sets `died` when a worker process has, and prints no connection that Beam's threads lose.
+    """Sets `died` when a worker process dies, and hides lost connections of Beam's threads.
 
-    The error that ends the run reports a lost connection once; each thread that listens to a runner
-    would show it as an exception of its own. FnApiRunner takes no notice of worker processes that
-    end before their time: the run would wait for them for ever.
+    The error that ends the run reports a lost connection; each thread that listens to a runner
+    would print it again. FnApiRunner ignores the early end of worker processes: the run would wait
+    for them forever.
     """
     usual = threading.excepthook
 
@@ -336,14 +342,14 @@ def _overhear(died: threading.Event) -> Iterator[None]:
             threading.excepthook = usual
 
 
-def in_words(error: BaseException, job_server: str = "") -> BaseException:
-    """A failure of a pipeline as the paragraph of the worker that raised it, if there is one.
+def explain_failure(error: BaseException, job_server: str = "") -> BaseException:
+    """Turns a failure of a pipeline into a readable error, the worker's own if it raised one.
 
-    Beam wraps the text of a worker's exception in its own, whose type is lost on the way.
+    Beam wraps the text of a worker's exception in another exception, without its type.
 
     Args:
-      error: that ended the run.
-      job_server: the address of the one that ran the job; "" for none of the user's.
+      error: the exception that ended the run.
+      job_server: the address of the user's job server; "" for none.
     """
     text = str(error)
     if isinstance(error, TextmillError):
@@ -352,23 +358,23 @@ def in_words(error: BaseException, job_server: str = "") -> BaseException:
         return DataError(_WORKER_DIED)
     if job_server and isinstance(error, grpc.RpcError | grpc.FutureTimeoutError):
         return DataError(
-            f"the job server at {job_server} ended while the job ran, or the network to it was "
-            "cut: nothing was published. The cluster may go on with the job for a while; of that "
-            "nothing is published either: start the job server, run the same command again"
+            f"the job server at {job_server} ended during the job, or the connection to it was "
+            "lost: nothing was published, even if the cluster continues the job for a while; start "
+            "the job server and run the same command again"
         )
     if short := shortage_of(error):
         return short
-    said = re.findall(r"(?:DataError|UsageError): (.*)", text)
-    if said:
-        return DataError(_WHILE.sub("", said[-1]).strip())
+    messages = re.findall(r"(?:DataError|UsageError): (.*)", text)
+    if messages:
+        return DataError(_WHILE.sub("", messages[-1]).strip())
     if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):
         return DataError(_WORKER_DIED)
     if "Service failed to start up" in text:
         return DataError(
-            "the job server ended as soon as it was started: give the jar of a job server of this "
-            "very release of Beam, and see what `java -jar JAR` prints"
+            "the job server ended when it was started: use the jar of a job server of exactly this "
+            "version of Beam, and see the output of `java -jar JAR`"
         )
-    refused = re.search(r"failed in state \w+: (.*)", text)
-    if refused and "Traceback" not in text:
-        return DataError(f"the runner gave the job up: {refused[1]}")
+    failure = re.search(r"failed in state \w+: (.*)", text)
+    if failure and "Traceback" not in text:
+        return DataError(f"the runner gave up the job: {failure[1]}")
     return error

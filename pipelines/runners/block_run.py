@@ -1,4 +1,4 @@
-"""What every Beam command does around its own transforms: from the plan to the last step."""
+"""The frame of every Beam command around its own transforms: plan, job, reports, execution."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -35,16 +35,16 @@ ALL = 0  # the key of every report
 
 @dataclass(frozen=True, kw_only=True)
 class BlockJob:
-    """What every worker needs to know; a command adds fields of its own.
+    """The settings that every worker needs; commands add fields.
 
     Attributes:
       source: how inputs are read.
-      staging: the folder where files wait to be published.
-      local: a folder of the machine that launched the run, for those who watch it.
-      scratch: the folder for what workers hand on to each other.
-      run: names the run that waits for this job.
-      shuffle_by: what carries batches from worker to worker: files or runner.
-      blocks: how many the plan has, each of which must be reported.
+      staging: the directory of files that are not yet published.
+      local: a directory of the machine that launched the run, for the progress display.
+      scratch: the directory of files that workers send each other.
+      run: the id of the run that waits for this job.
+      shuffle_by: how batches travel between workers: files or runner.
+      blocks: number of blocks of the plan, each of which must be reported.
     """
 
     source: Source
@@ -58,15 +58,15 @@ class BlockJob:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockReport:
-    """What a bundle reports of the blocks that it read; a command adds fields of its own.
+    """The report of a bundle about the blocks that it read; commands add fields.
 
-    Reports add up field by field: numbers; tuples, one after another; counts by name; and what has
-    a `sum` itself. `ADDED` names functions for fields that add up otherwise.
+    Reports add up field by field: numbers, tuples (joined), counts by name, and values with a
+    method `sum`. `ADDED` has functions for fields that add up in another way.
 
     Attributes:
-      rejects: refused documents.
-      digests: of the stored ranges, see `Documents`.
-      deliveries: which blocks were read, and what was sent and received.
+      rejects: rejected documents.
+      digests: digests of the stored ranges, see `Documents`.
+      deliveries: the blocks that were read, and the tallies of sent and received values.
     """
 
     ADDED: ClassVar[dict[str, Callable[[Iterable[Any]], Any]]] = {}
@@ -77,13 +77,13 @@ class BlockReport:
 
     @classmethod
     def of(cls, documents: Documents, /, *, refused: Iterable[Reject] = (), **others: Any) -> Self:
-        """The report of a piece of a block; `refused` are documents that its task refused."""
+        """The report of a piece of a block; `refused` are documents that the task rejected."""
         rejects = Rejects.of((*documents.rejects, *refused))
         return cls(rejects=rejects, digests=documents.digests, **others)
 
     @classmethod
     def sum(cls, reports: Iterable[Self]) -> Self:
-        """All of them as one, in linear time."""
+        """Adds up reports, in linear time."""
         reports = list(reports)
 
         def added(name: str, nothing: Any) -> Any:
@@ -101,12 +101,14 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class BlockRun:
-    """A command's plan, and what runs it.
+    """The plan of a command and its runner.
 
     Attributes:
-      command: its name.
-      beam_arguments: the command's other flags, with a runner.
-      how: the choice of the runner, in words.
+      command: the name of the command.
+      source: how inputs are read.
+      blocks: the blocks of the inputs.
+      beam_arguments: flags of Beam, with a runner.
+      how: a description of the runner.
       asked_shuffle_by: auto, files or runner.
       filter: the user's function, which workers must be able to import; "" for none.
     """
@@ -121,7 +123,7 @@ class BlockRun:
 
     @property
     def flags(self) -> RunnerFlags:
-        """What Beam's flags say of runner and workers."""
+        """Beam's flags of runner and workers."""
         return runner_flags(self.beam_arguments)
 
     @property
@@ -131,24 +133,24 @@ class BlockRun:
 
     @property
     def shuffle_by(self) -> str:
-        """What carries batches from worker to worker: files or runner."""
+        """How batches travel between workers: files or runner."""
         if self.asked_shuffle_by != "auto":
             return self.asked_shuffle_by
         return "files" if self.is_local else "runner"
 
     @property
     def total_bytes(self) -> int:
-        """Of all inputs, as stored."""
+        """The stored bytes of all inputs."""
         return sum(block.bytes for block in self.blocks)
 
     @property
     def facts(self) -> str:
-        """Size and runner, in words."""
+        """A description of the size and the runner."""
         blocks = number_of(len(self.blocks), "block")
         return f"{decimal(self.total_bytes)} in {blocks}, {self.how}"
 
     def job(self, kind: Callable[..., J], staging: Staging, **own: Any) -> J:
-        """What workers need to know: what every command's do, and a command's `own`."""
+        """The job for workers: the settings of every command, and a command's `own`."""
         shared = {
             "source": self.source,
             "staging": staging.folder,
@@ -161,10 +163,10 @@ class BlockRun:
         return kind(**shared | own)
 
     def prepare(self, staging: Staging, say: Callable[[str], None]) -> None:
-        """Leaves the blocks in the staging folder, and says what will hold workers up."""
+        """Writes the blocks to the staging directory; warns if workers will wait for each other."""
         workers = self.flags.number if self.is_local else CLUSTER_WORKERS
-        if waiting := uneven(self.blocks, workers):
-            say(f"warning: {waiting}")
+        if warning := uneven(self.blocks, workers):
+            say(f"warning: {warning}")
         scratch = staging.scratch(local=self.is_local)
         if not is_url(scratch):
             os.mkdir(scratch)
@@ -182,12 +184,12 @@ class BlockRun:
 
         Args:
           build: adds the transforms to a pipeline.
-          staging: of the run.
+          staging: the staging directory of the run.
           is_done: whether the last step has run.
-          count_finished: counts finished shards, where workers keep no journal that is seen here.
+          count_finished: counts finished shards, for workers whose journal is not visible here.
 
         Raises:
-          DataError: a worker refused the data, or the run failed; in words.
+          DataError: a worker rejected the data, or the run failed.
         """
         with_beam().run_pipeline(
             build,
@@ -201,6 +203,6 @@ class BlockRun:
         )
         if not is_done():
             raise DataError(
-                "the runner ended the job before its last step had run (of a template it runs "
-                f"none): {AGAIN}"
+                "the runner ended the job before its last step (a Dataflow template runs no job): "
+                f"{AGAIN}"
             )

@@ -1,8 +1,8 @@
-"""The Beam steps that every command begins with, and what a run counts for those who watch it.
+"""The first Beam steps of every command, and its counters.
 
-Counters are Beam metrics in the namespace "textmill". Runners show them while the job runs
-(Dataflow in its console, Flink under its accumulators). A runner that repeats a bundle may count it
-twice; stats.json takes its numbers from the data.
+Counters are Beam metrics in the namespace "textmill". Runners show them during the job (Dataflow in
+its console, Flink under its accumulators). A runner that repeats a bundle may count it twice; the
+numbers of stats.json come from the data.
 """
 
 import gc
@@ -37,7 +37,7 @@ S = TypeVar("S", bound=_HasLocal)
 
 
 def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollection[Block]
-    """The blocks in a staging folder, wherever a worker is free."""
+    """Reads the blocks of a staging directory, and distributes them to workers."""
     return (
         pipeline
         | "Plan" >> beam.Create([staging], reshuffle=False)
@@ -47,27 +47,27 @@ def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollectio
 
 
 class Step(beam.DoFn, Generic[S]):
-    """A step of a worker that reports progress to a job's folder `local`."""
+    """A step of a worker that reports progress to the job's directory `local`."""
 
     def __init__(self, job: S):
         self._job = job
 
     def setup(self) -> None:
-        """Opens the journal of the progress display, once a worker."""
+        """Opens the journal of the progress display, once per worker."""
         _end_with_launcher()
         self._journal = Journal(self._job.local)
 
     def teardown(self) -> None:
-        """Lets a worker process end without a search for garbage in all modules: 0.3 s."""
+        """Lets a worker process end without collecting garbage in modules, which takes 0.3 s."""
         if _is_worker_process():
             gc.freeze()
 
 
 class BlockStep(Step[J]):
-    """A step that reads blocks, or what others made of them."""
+    """A step that reads blocks, or results of other steps on blocks."""
 
     def read(self, block: Block) -> Iterator[Documents]:
-        """A block's documents in pieces; refuses where another run began."""
+        """Yields a block's documents in pieces; raises if another run has started."""
         check_turn(self._job.staging, self._job.run)
         for documents in read_block(block, self._job.source):
             yield documents
@@ -76,9 +76,9 @@ class BlockStep(Step[J]):
 
 @cache
 def _end_with_launcher() -> None:
-    """Ends this worker process soon after the command that launched it has ended, killed or not.
+    """Ends this worker process soon after the command that launched it has ended.
 
-    Beam's own workers wait for a runner that is gone, a minute and a half and more.
+    Beam's workers alone would wait for the lost runner for 90 seconds or more.
     """
     launcher = int(os.environ.get(LAUNCHER, "0"))
 
@@ -87,7 +87,7 @@ def _end_with_launcher() -> None:
             time.sleep(1)
             try:
                 os.kill(launcher, 0)
-            except OSError:  # gone, or its number is another's by now
+            except OSError:  # it has ended, or its id belongs to another process by now
                 os._exit(1)
 
     if launcher and _is_worker_process():
@@ -95,7 +95,7 @@ def _end_with_launcher() -> None:
 
 
 def _is_worker_process() -> bool:
-    """Whether this process is a worker of Beam's, and nobody's notebook."""
+    """Whether this process is a Beam worker, not a user's program or notebook."""
     started = sys.modules["__main__"].__spec__
     return started is not None and started.name.startswith("apache_beam.runners.worker")
 
@@ -112,9 +112,9 @@ def count_read(statistics: Statistics) -> None:
 def count_shard(
     statistics: ShardStatistics, *, key_bytes: int, file_bytes: int, seconds: float
 ) -> None:
-    """Counts the documents of a shard, and records how large and how slow it was.
+    """Counts the documents of a shard, and records its size and time.
 
-    The most `key_bytes` (from the shuffle) show a hot key, the most `seconds` a slow worker.
+    The largest `key_bytes` (from the shuffle) shows a hot key, the largest `seconds` a slow worker.
     """
     count("documents_kept", statistics.documents)
     for reason, number in statistics.dropped.items():

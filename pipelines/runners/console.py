@@ -1,4 +1,4 @@
-"""The console that all commands print on: a rich one on which no text commands anything."""
+"""The console of all commands: rich's, with control characters of texts made visible."""
 
 import threading
 import time
@@ -17,9 +17,9 @@ _LINE_SECONDS = 10.0
 
 
 class Console(rich.console.Console):
-    """Shows control characters of text instead of sending them; [brackets] are text too.
+    """Shows control characters of text instead of sending them; [brackets] are no markup.
 
-    What rich itself sends (colours, the moves of a progress bar) is not text, and arrives.
+    Control sequences of rich itself (colours, progress bars) are sent.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Console(rich.console.Console):
         soft_wrap: bool = False,
         width: int | None = None,
     ):
-        """As rich's, without its markup and its colours for numbers."""
+        """Creates rich's console without its markup and its colours for numbers."""
         super().__init__(
             file=file,
             stderr=stderr,
@@ -42,7 +42,7 @@ class Console(rich.console.Console):
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Shows that work goes on: a spinner on a terminal, else a line now and every 10 s."""
+        """Shows that work is in progress: a spinner on a terminal, else a line every 10 s."""
         if self.is_terminal:
             with self.status(what):
                 yield
@@ -63,13 +63,13 @@ class Console(rich.console.Console):
             thread.join()
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Text of a string, as wide as what is seen of it."""
+        """Converts a string; the width is that of the visible text."""
         return super().render_str(_make_visible(text), **how)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """What rich makes of something printable, its text made visible."""
+        """Renders as rich does, with control characters of texts made visible."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=_make_visible(segment.text))
 

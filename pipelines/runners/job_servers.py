@@ -1,6 +1,6 @@
-"""Job servers, which take jobs to a cluster: the user's, and Prism, Beam's runner written in Go.
+"""Job servers, which submit jobs to a cluster: the user's, and Prism, Beam's runner written in Go.
 
-Beam by itself would start Prism in a main thread only, where ours waits for Ctrl-C.
+Textmill starts Prism itself: Beam can do so only in the main thread, which waits for Ctrl-C here.
 """
 
 import os
@@ -22,40 +22,40 @@ from pipelines.runners.beam_flags import runner_flags
 from schemas.errors import DataError, UsageError
 
 _ANSWER_SECONDS, _START_SECONDS = 10, 30
-# Prism ends by itself so long after its last job: none is left over where we were killed.
+# Prism ends this long after its last job, so that none remains if this process is killed.
 _IDLE_SECONDS = 60
 _ENDING_SECONDS = 5
 _TAIL_BYTES = 1 << 16  # of its log
-# Prism logs this where it overlooks that a worker of a pool died (worker.go: of two things that it
-# waits for, only one fails the job, and Go takes either). It would wait for that worker for ever.
+# Prism logs this when it misses the death of a worker of a pool, for which it then waits forever.
+# (worker.go waits for two events, of which only one fails the job, and Go may choose the other.)
 LOST_WORKER = b"Control done"
-_LOST_SECONDS = 30  # a job that is done ends before
+_LOST_SECONDS = 30  # a job that is done ends earlier
 
 
 class LostWorker(Exception):
-    """A worker of a pool died, and Prism overlooked it."""
+    """A worker of a pool died, and Prism did not notice."""
 
 
 def reach_job_server(address: str) -> list[str]:
-    """Waits for a job server at HOST:PORT, 10 s at most; Beam would wait for five minutes.
+    """Waits at most 10 s for a job server at HOST:PORT; Beam would wait for five minutes.
 
     Returns:
-      Flags that its runner takes beside Beam's, such as `--max_bundle_size`.
+      Flags that its runner has in addition to Beam's, such as `--max_bundle_size`.
 
     Raises:
-      UsageError: no job server answers there.
+      UsageError: no job server answers.
     """
     with grpc.insecure_channel(address) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=_ANSWER_SECONDS)
         except grpc.FutureTimeoutError as error:
             raise UsageError(
-                f"--job_endpoint={address}: no job server answers there within {_ANSWER_SECONDS} "
-                "s; start it, or give the address that it listens on (8099 is its usual port)"
+                f"--job_endpoint={address}: no job server answers within {_ANSWER_SECONDS} s; "
+                "start it, or correct the address (the usual port is 8099)"
             ) from error
         request = beam_job_api_pb2.DescribePipelineOptionsRequest()
         stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
-        with suppress(grpc.RpcError):  # Prism has no such list
+        with suppress(grpc.RpcError):  # Prism has no list of flags
             answer = stub.DescribePipelineOptions(request, timeout=_ANSWER_SECONDS)
             return [f"--{option.name}" for option in answer.options]
     return []
@@ -63,7 +63,7 @@ def reach_job_server(address: str) -> list[str]:
 
 @contextmanager
 def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
-    """Starts Prism, if it is the runner; yields arguments that name where it listens.
+    """Starts Prism, if it is the runner; yields the arguments with the address of Prism.
 
     Raises:
       DataError: Prism does not start, or ended while the pipeline ran.
@@ -81,24 +81,24 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
         try:
-            listens = _wait_for_port(process)
-            if listens is None:
+            listening_port = _wait_for_port(process)
+            if listening_port is None:
                 raise DataError(
                     f"{flags.prism_location} --job_port={port} does not start as Prism within "
-                    f"{_START_SECONDS} s ({_describe_end(process, log.fileno())}): give the program"
-                    " that `make prism` builds, and a --job_port that is free"
+                    f"{_START_SECONDS} s ({_describe_end(process, log.fileno())}): use the program"
+                    " that `make prism` builds, and a free --job_port"
                 )
             with _watch_workers(process, log.fileno()) as lost:
                 try:
-                    # Beam waits so long for the connection, where Prism may just have died.
+                    # The limit of Beam's wait for a connection, since Prism may have just died.
                     limit = f"--job_server_timeout={_START_SECONDS}"
-                    yield [*beam_arguments, f"--job_endpoint=localhost:{listens}", limit]
+                    yield [*beam_arguments, f"--job_endpoint=localhost:{listening_port}", limit]
                 except Exception as error:
                     if lost.is_set():
                         raise LostWorker from error
-                    if _has_ended(process, error):  # Beam reports a lost connection then
+                    if _has_ended(process, error):  # Beam reports only a lost connection
                         raise DataError(
-                            "Prism, the runner, ended in the middle of the run "
+                            "Prism, the runner, ended during the run "
                             f"({_describe_end(process, log.fileno())}): nothing was published; run "
                             "the same command again"
                         ) from error
@@ -114,9 +114,9 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
 
 @contextmanager
 def _watch_workers(process: subprocess.Popen, log: int) -> Iterator[threading.Event]:
-    """Ends Prism when its log shows a lost worker, and the run is not done in good time.
+    """Kills Prism if its log shows a lost worker and the run does not end within 30 s.
 
-    Yields what is set when a worker is lost.
+    Yields an event that is set when a worker is lost.
     """
     done, lost = threading.Event(), threading.Event()
 
@@ -141,7 +141,7 @@ def _watch_workers(process: subprocess.Popen, log: int) -> Iterator[threading.Ev
 
 
 def _has_ended(process: subprocess.Popen, error: Exception) -> bool:
-    """Whether a process has ended; its connections do a little before it does."""
+    """Whether a process has ended; its connections end shortly before it."""
     if isinstance(error, grpc.RpcError):
         with suppress(subprocess.TimeoutExpired):
             process.wait(_ENDING_SECONDS)
@@ -149,10 +149,10 @@ def _has_ended(process: subprocess.Popen, error: Exception) -> bool:
 
 
 def _wait_for_port(process: subprocess.Popen) -> int | None:
-    """The port at which a process listens, once it does; None if it ends, or takes too long."""
+    """The port on which a process listens; None if it ends first, or takes too long."""
     ends = time.monotonic() + _START_SECONDS
     while time.monotonic() < ends and process.poll() is None:
-        with suppress(psutil.Error):  # it is just ending
+        with suppress(psutil.Error):  # the process may just be ending
             for socket in psutil.Process(process.pid).net_connections("tcp"):
                 if socket.status == psutil.CONN_LISTEN:
                     return socket.laddr.port
@@ -161,16 +161,16 @@ def _wait_for_port(process: subprocess.Popen) -> int | None:
 
 
 def _describe_end(process: subprocess.Popen, log: int) -> str:
-    """`exit code 2; unable to start sdk worker ...`, `SIGKILL: killed, or out of memory`."""
+    """How a process ended: `exit code 2; unable to start sdk worker ...`, `SIGKILL: killed ...`."""
     code = process.poll()
     if code is None:
-        ended = "still running"
+        state = "still running"
     elif code == -signal.SIGKILL:
-        ended = "SIGKILL: killed, or out of memory"
+        state = "SIGKILL: killed, or out of memory"
     else:
-        ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        state = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     start = max(0, os.fstat(log).st_size - _TAIL_BYTES)
-    logged = os.pread(log, _TAIL_BYTES, start).decode(errors="replace")
-    # A Go program's reason to give up, or what an error in its flags or its port is.
-    reasons = re.findall(r"^panic: (.*)$", logged, re.M)
-    return "; ".join([ended, *reasons[:1]])
+    tail = os.pread(log, _TAIL_BYTES, start).decode(errors="replace")
+    # A Go program prints why it gives up, such as a wrong flag or a port in use.
+    reasons = re.findall(r"^panic: (.*)$", tail, re.M)
+    return "; ".join([state, *reasons[:1]])

@@ -1,4 +1,4 @@
-"""Which runner a command takes, and the way to Beam, which help, refusals and reuse do without."""
+"""Chooses the runner of a command, and imports Beam only when a command needs it."""
 
 import functools
 import gc
@@ -13,33 +13,34 @@ from schemas.errors import UsageError
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
-# for 110 MB, 0.75 for 400 MB. Two processes take half as long again for 1 GB as two threads, and
-# 1.4 times the memory. But a thread needs the interpreter for a seventh (blocks) to a quarter
-# (shards) of its time: of more than four, some would wait.
+# for 110 MB, 0.75 for 400 MB. For 1 GB, two processes take 1.5 times as long as two threads, and
+# 1.4 times the memory. But a thread holds the interpreter's lock for a seventh (blocks) to a
+# quarter (shards) of its time, so more than four would wait for each other.
 THREADS_PAY_BYTES = 50_000_000
 PROCESSES_PAY_BYTES = 600_000_000
 MOST_THREADS = 4
-LAUNCHER = "TEXTMILL_LAUNCHER"  # of the environment: the process that launched this worker
+LAUNCHER = "TEXTMILL_LAUNCHER"  # environment variable: the id of the process that started workers
 
 
 def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str], str]:
-    """Fills in the runner if the user named none.
+    """Chooses a runner, unless the user did.
 
     Returns:
-      Beam's arguments, and the choice in words.
+      Beam's arguments, and a description of the choice.
 
     Raises:
-      UsageError: the program of Prism is not there.
+      UsageError: Prism's program is not installed.
     """
     flags = runner_flags(beam_arguments)
     if flags.runner is not None:
+        how = f"on {flags.runner_class}"
         if flags.is_prism and not flags.job_endpoint:  # Beam would download a program
             program = find_program(flags.prism_location)
-            return [*beam_arguments, f"--prism_location={program}"], "as asked"
-        return beam_arguments, "as asked"
+            return [*beam_arguments, f"--prism_location={program}"], how
+        return beam_arguments, how
     chosen = [f"--runner={IN_PROCESS}"]
     if flags.direct_running_mode or flags.direct_num_workers is not None:
-        return chosen + beam_arguments, "local, as asked"
+        return chosen + beam_arguments, "on this machine, as the --direct_ flags set"
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -55,36 +56,36 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
 
 
 def find_program(location: str = "") -> str:
-    """The path of Prism's program: --prism_location, beside the Python interpreter, on the PATH.
+    """The path of Prism's program: --prism_location, beside the Python interpreter, or on the PATH.
 
     Raises:
-      UsageError: there is none.
+      UsageError: there is no such program.
     """
-    beside = os.path.join(os.path.dirname(sys.executable), "prism")  # of the virtual environment
+    beside = os.path.join(os.path.dirname(sys.executable), "prism")  # in the virtual environment
     if location:
-        found = shutil.which(os.path.abspath(location))
-        problem = f"--prism_location={location}: there is no program"
+        program = shutil.which(os.path.abspath(location))
+        problem = f"--prism_location={location}: there is no such program"
     else:
-        found = shutil.which(beside) or shutil.which("prism")
+        program = shutil.which(beside) or shutil.which("prism")
         problem = f"--runner=PrismRunner: its program is neither {beside} nor on the PATH"
-    if not found:
+    if not program:
         raise UsageError(
-            f"{problem}; build it with `make prism` (this takes Go), or give its path "
-            "as --prism_location=PATH (nothing is downloaded)"
+            f"{problem}; build it with `make prism` (needs Go), or set --prism_location=PATH "
+            "(Textmill does not download it)"
         )
-    return location or found
+    return location or program
 
 
 def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False) -> None:
-    """Refuses a flag that neither Textmill nor Beam knows.
+    """Rejects flags that neither Textmill nor Beam knows.
 
     Args:
-      beam_arguments: the flags that our own parser left over.
-      ours: the dataclasses of our flags, for the hint at the nearest one.
-      runner: whether to refuse a runner that cannot work, too.
+      beam_arguments: the flags that are not Textmill's.
+      ours: the dataclasses of Textmill's flags, to suggest the nearest one.
+      runner: whether to check the runner, too.
 
     Raises:
-      UsageError: names the flag and the nearest known one.
+      UsageError: a flag is unknown, or the runner cannot run.
     """
     if beam_arguments:
         on_this_machine = all(argument.startswith("--direct_") for argument in beam_arguments)
@@ -96,26 +97,26 @@ def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False
 
 @functools.cache
 def with_beam(*, clouds: bool = False):  # a module, whose type is inferred
-    """Imports Beam and what runs its pipelines, quietly, the first time.
+    """Imports `beam_run`, and with it Beam, without its warnings.
 
     Args:
-      clouds: whether a runner may need Beam's clients of clouds.
+      clouds: whether the runner may need Beam's cloud clients.
 
     Returns:
       The module `beam_run`.
     """
     root = logging.getLogger()
     level = root.level
-    root.setLevel(logging.CRITICAL)  # its import logs warnings to the root
-    gc.disable()  # modules hold no garbage: looking for it in them takes a run 0.7 s
+    root.setLevel(logging.CRITICAL)  # Beam's import logs warnings to the root
+    gc.disable()  # modules contain no garbage; searching them would take 0.7 s
     try:
         with leave_out(*() if clouds else NOT_LOCAL):
-            # Beam takes up to a second: what shows help, or finds a set, does without.
+            # Beam takes up to a second, and help or a finished output do not need it.
             from pipelines.runners import beam_run
     finally:
         gc.freeze()
         gc.enable()
         root.setLevel(level)
-    # Its log repeats an error for each layer; ours reports it once.
+    # Beam's log repeats an error for each layer; Textmill reports it once.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     return beam_run

@@ -1,7 +1,7 @@
-"""What a run has done so far: workers append short lines to a file in the staging folder.
+"""Progress of a run: workers append short lines to a journal in the staging directory.
 
-It works for threads and for processes. A worker that cannot see the folder (a cluster without a
-shared disk) reports nothing; its runner has a page of its own.
+That works for threads and for processes. Workers that cannot see the directory (a cluster without a
+shared disk) report nothing; the runner's own pages show their progress.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ from schemas.errors import DataError
 
 _RATE_SECONDS = 10.0  # of which the rate is
 _PLAIN_SECONDS, _WAIT_SECONDS, _ASK_SECONDS = 5.0, 10.0, 30.0
-# A cluster whose workers cannot start may wait for them for ever, and log so in its own log only.
+# A cluster whose workers cannot start may wait forever, and report it only in its own log.
 _PATIENT_SECONDS = 120.0
 
 
 class Journal:
-    """Appends what was done; O_APPEND keeps lines of many processes apart."""
+    """Appends lines to the journal; O_APPEND separates the lines of many processes."""
 
     def __init__(self, staging: str):
         self._path = os.path.join(staging, "progress")
 
     def add(self, *, bytes_read: int = 0, rows: int = 0) -> None:
-        """One line: bytes read from the inputs, rows written."""
-        with contextlib.suppress(OSError):  # a full disk is for the data's own writers to report
+        """Adds bytes read from the inputs, or rows written."""
+        with contextlib.suppress(OSError):  # those who write the data report a full disk
             with open(self._path, "ab", buffering=0) as journal:
                 journal.write(f"{bytes_read} {rows}\n".encode())
 
@@ -50,11 +50,11 @@ class Display:
         """Shows nothing before the first `update`.
 
         Args:
-          staging: the folder with the journal.
-          total_bytes: of the inputs.
-          label: what is being done.
-          console: to write to; stderr if None.
-          count_finished: counts finished shards, now and then while there is no journal.
+          staging: the directory with the journal.
+          total_bytes: stored bytes of the inputs.
+          label: the name of the command.
+          console: the console to write to; stderr if None.
+          count_finished: counts finished shards; called from time to time without a journal.
         """
         self._path = os.path.join(staging, "progress")
         self._total, self._label, self._count_finished = total_bytes, label, count_finished
@@ -76,18 +76,18 @@ class Display:
             self._bar.start()
 
     def update(self) -> None:
-        """Reads what is new in the journal and shows it."""
+        """Reads new lines of the journal and shows the progress."""
         try:
             self._read_journal()
         except FileNotFoundError:
-            if not self._read_to:  # else the set is published, and the journal gone
+            if not self._read_to:  # else the output is published, and the journal removed
                 self._count()
                 self._warn_if_silent()
             return
         self._show(self.state(), _PLAIN_SECONDS)
 
     def _show(self, state: str, seconds: float) -> None:
-        """Sets the bar; prints a line where there is no terminal and none was printed lately."""
+        """Updates the bar; without a terminal, prints a line if the last one is old enough."""
         self._bar.update(self._task, completed=self._done, state=state)
         now = time.monotonic()
         if not self._console.is_terminal and now - self._printed >= seconds:
@@ -99,7 +99,7 @@ class Display:
         self._console.print(line, soft_wrap=True)
 
     def close(self) -> None:
-        """Ends the display and frees the terminal."""
+        """Ends the display and restores the terminal."""
         if self._console.is_terminal:
             self._bar.stop()
 
@@ -114,7 +114,7 @@ class Display:
                 if not line.endswith(b"\n"):
                     break
                 self._read_to += len(line)
-                # A full disk tears lines, and so do machines that append to one file.
+                # Lines may be torn by a full disk, or by several machines that append to one file.
                 with contextlib.suppress(ValueError):
                     bytes_read, rows = map(int, line.split())
                     self._bytes += bytes_read
@@ -139,11 +139,11 @@ class Display:
         now = time.monotonic()
         if self._count_finished is not None and now - self._counted >= _ASK_SECONDS:
             self._counted = now
-            # The store does not answer just now, or all is published and the folder gone.
+            # The object store may not answer, or the directory may be removed after publishing.
             with contextlib.suppress(DataError, OSError):
                 self._finished = self._count_finished()
         finished = f"{self._finished:,} shards finished"
-        state = finished if self._finished else "workers start, none has reported yet"
+        state = finished if self._finished else "workers are starting, no report yet"
         self._show(f"{state}, {now - self._began:.0f} s", _WAIT_SECONDS)
 
     def _warn_if_silent(self) -> None:
@@ -151,9 +151,9 @@ class Display:
         if not self._warned and not self._finished and seconds >= _PATIENT_SECONDS:
             self._warned = True
             self.say(
-                f"{self._label}: no word from a worker for {seconds:.0f} s (none is sent where the "
-                "output is in a store); the runner's own page tells what it waits for, the log of "
-                "its workers why they do not start"
+                f"{self._label}: no worker has reported for {seconds:.0f} s (none does if --output "
+                "is in an object store): see the runner's pages for its state, and its workers' "
+                "logs if they do not start"
             )
 
     def state(self) -> str:
@@ -164,8 +164,8 @@ class Display:
         done, elapsed = self._done, max(time.monotonic() - self._began, 1e-9)
         if not done:
             return (
-                f"nothing of {decimal(self._total)} read yet in {elapsed:.0f} s: workers load what "
-                "they need, and compile their loops where none are kept"
+                f"0 of {decimal(self._total)} read in {elapsed:.0f} s: workers load libraries, and "
+                "compile loops that are not cached"
             )
         rate, left = self._rate(), self._total - done
         mean = " on average" * (not left)

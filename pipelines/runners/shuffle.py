@@ -1,16 +1,16 @@
-"""What workers send each other, by key, and the proof that a runner lost nothing on the way.
+"""Sends batches between workers by key, and proves that the runner lost none.
 
-Batches travel through the runner, or lie in scratch files, of which only pointers travel. Batches
-of several blocks travel together through a runner: with as many keys as a block has documents,
-each would be an element of its own.
+Batches travel through the runner, or are written to scratch files, and only pointers travel.
+Through a runner, batches of several blocks are joined: if each document of a block had another key,
+each would be a separate element.
 
-Each bundle gives one report: which blocks it read, and, for each key that it sent values to, how
-many and the sum of their hashes. The worker that reads a key reports the same of what arrived. At
-the end every block of the plan must have one report, and what arrived must equal what was sent: a
-lost report leaves blocks out, a lost value leaves a difference.
+Each bundle reports the blocks that it read and, for each key, how many values it sent and the sum
+of their hashes. The worker that reads a key reports the same for the values it received. At the end
+each block of the plan must be reported once, and received values must equal sent ones: a lost
+report leaves a block unreported, a lost value makes a difference.
 
-    A tally is uint64 [keys, 3], keys ascending: the key, its values, the sum of their xxh3_64
-    modulo 2**64. Two bundles that send b"x" to key 7, and one of them b"y" to key 9:
+    A tally is uint64 [keys, 3], keys ascending: key, number of values, sum of their xxh3_64 modulo
+    2**64. Two bundles that send b"x" to key 7, and one of them b"y" to key 9:
         [[7, 2, 2 * xxh3_64(b"x") % 2**64], [9, 1, xxh3_64(b"y")]]
 """
 
@@ -29,7 +29,7 @@ from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
 from schemas.errors import DataError
 
 BUFFER_BYTES = 256 << 20
-VALUE_BYTES = 1 << 20  # about: runners sort values in a buffer of some MB
+VALUE_BYTES = 1 << 20  # approximate limit: runners sort values in a buffer of some MB
 AGAIN = "nothing was published; run the same command again"
 NO_VALUES = np.zeros((0, 3), np.uint64)
 _KEY_BITS = 40  # of a tally's key; the upper bits number the shuffle
@@ -52,32 +52,32 @@ def add_tallies(tallies: Iterable[np.ndarray]) -> np.ndarray:
 
 
 class Outbox:
-    """Batches of a bundle that wait for others of the same key.
+    """Batches of a bundle, collected by key before they are sent.
 
     Attributes:
-      bytes: of what waits, about.
-      sent: the tally of what was sent.
+      bytes: approximate bytes of the collected batches.
+      sent: the tally of sent values.
     """
 
     def __init__(self, shuffle_by: str, scratch: str, shuffle: int = 0):
-        """Starts empty; `shuffle_by` is files or runner, `shuffle` numbers it in the pipeline."""
+        """Starts empty; `shuffle_by` is files or runner, `shuffle` the number of the shuffle."""
         self.bytes, self.sent = 0, NO_VALUES
         self._shuffle_by, self._scratch, self._shuffle = shuffle_by, scratch, shuffle
         self._batches: dict[int, list[pa.RecordBatch]] = {}
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits should go."""
+        """Whether the batches should be sent."""
         return self._shuffle_by == "files" or self.bytes > BUFFER_BYTES
 
     def add(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        """Puts batches to those of their keys."""
+        """Adds batches by key."""
         for key, batch in batches:
             self._batches.setdefault(key, []).append(batch)
             self.bytes += batch.nbytes
 
     def take(self) -> list[tuple[int, pa.RecordBatch]]:
-        """Empties it: one batch a key, all of the key's joined."""
+        """Empties the outbox; returns one joined batch per key."""
         joined = [
             (key, batches[0] if len(batches) == 1 else pa.concat_batches(batches))
             for key, batches in self._batches.items()
@@ -86,7 +86,7 @@ class Outbox:
         return joined
 
     def send(self) -> list[tuple[int, bytes | Pointer]]:
-        """Empties it: what goes into the shuffle, one value a key, or several of a large one."""
+        """Empties the outbox; returns values for the shuffle, several per key if it is large."""
         taken = self.take()
         if self._shuffle_by == "runner":
             taken = [(key, part) for key, batch in taken for part in _cut(batch)]
@@ -100,7 +100,7 @@ class Outbox:
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Parts of about VALUE_BYTES, of a row at least."""
+    """Cuts a batch into parts of about VALUE_BYTES, each with at least one row."""
     rows = max(1, len(batch) * VALUE_BYTES // max(batch.nbytes, 1))
     return (batch.slice(start, rows) for start in range(0, len(batch), rows))
 
@@ -108,21 +108,21 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def receive(
     key: int, values: Iterable[bytes | Pointer], shuffle: int = 0
 ) -> tuple[list[bytes], np.ndarray]:
-    """The streams that came for a key, and their tally; empty values only create the key."""
+    """The streams received for a key, and their tally; empty values only create the key."""
     streams = [load(value) for value in values if value]
     return streams, _tally(shuffle, ((key, stream) for stream in streams))
 
 
 def keyed_type(shuffle_by: str) -> Any:
-    """The type of (key, value), by which Beam picks coders; flattened inputs need the same.
+    """The type of (key, value), by which Beam chooses coders; flattened inputs must have the same.
 
-    Bytes go through a shuffle as they are.
+    Bytes are sent unchanged.
     """
     return tuple[int, bytes] if shuffle_by == "runner" else tuple[int, Any]
 
 
 def place_of_key(key: int) -> tuple[int, int]:
-    """A tally's key -> the shuffle and the key in it."""
+    """Splits the key of a tally into the shuffle and the key in it."""
     return key >> _KEY_BITS, key & ((1 << _KEY_BITS) - 1)
 
 
@@ -132,7 +132,7 @@ def _tally(shuffle: int, keyed: Iterable[tuple[int, bytes]]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Deliveries:
-    """What bundles report: numbers of the blocks that were read, tallies of values. Adds up."""
+    """The blocks that bundles read, and the tallies of the values they sent and received."""
 
     blocks: tuple[int, ...] = ()
     sent: np.ndarray = field(default_factory=lambda: NO_VALUES, compare=False)
@@ -140,7 +140,7 @@ class Deliveries:
 
     @staticmethod
     def sum(parts: "Iterable[Deliveries]") -> "Deliveries":
-        """The reports of several bundles as one."""
+        """Adds up the reports of several bundles."""
         parts = list(parts)
         return Deliveries(
             tuple(block for part in parts for block in part.blocks),
@@ -150,11 +150,11 @@ class Deliveries:
 
 
 class Placed(Protocol):
-    """What errors can name."""
+    """A block that errors can name."""
 
     @property
     def place(self) -> str:
-        """Which one it is, in words."""
+        """The name of the block in errors."""
         ...
 
 
@@ -164,16 +164,16 @@ def check_deliveries(
     blocks: int,
     name: Callable[[int], str],
 ) -> None:
-    """Ends a run of which something was lost on the way.
+    """Checks that nothing was lost or delivered twice.
 
     Args:
       found: the sum of all reports.
-      plan: gives the blocks, for the error.
-      blocks: how many there are.
-      name: what a key stands for, in words.
+      plan: returns the blocks, for the error.
+      blocks: number of blocks.
+      name: describes a key in errors.
 
     Raises:
-      DataError: a block was not reported, or twice, or a key's values are not those that were sent.
+      DataError: a block was not reported or twice, or received values differ from sent ones.
     """
     reported = Counter(found.blocks)
     missing = [block for block in range(blocks) if block not in reported]
@@ -181,7 +181,7 @@ def check_deliveries(
     for odd, what in ((missing, "lost"), (twice, "delivered twice")):
         if odd:
             raise DataError(
-                f"the runner {what} what its workers said of {plan()[odd[0]].place}"
+                f"the runner {what} its workers' report on {plan()[odd[0]].place}"
                 f"{and_more(odd, 'blocks')}: {AGAIN}"
             )
     sent, received = (
@@ -191,7 +191,7 @@ def check_deliveries(
     odd = sorted(key for key in {*sent, *received} if sent.get(key) != received.get(key))
     if odd:
         (there, _), (here, _) = sent.get(odd[0], (0, 0)), received.get(odd[0], (0, 0))
-        what = "other bytes than were sent" if here == there else f"{here:,} of {there:,} parts"
+        what = "different bytes" if here == there else f"{here:,} of {there:,} parts"
         raise DataError(
             f"the runner lost parts of {name(odd[0])}{and_more(odd, 'keys')}: {what} arrived; "
             f"{AGAIN}"
@@ -199,5 +199,5 @@ def check_deliveries(
 
 
 def and_more(items: Sequence, kind: str) -> str:
-    """Goes on after the first of some items: ` and of 3 more blocks`."""
+    """Text after the first of some items: ` and of 3 more blocks`; "" if there is only one."""
     return f" and of {len(items) - 1:,} more {kind}" if len(items) > 1 else ""

@@ -1,7 +1,7 @@
-"""Steps that hand on batches to each other through numbered shuffles, and how they are wired.
+"""Beam steps that send batches to each other through numbered shuffles, and their wiring.
 
-A step puts batches by key into the outbox of a shuffle, and reports once a bundle what it sent,
-what it received, and what it counted: so that the end of a run can prove that nothing was lost.
+A step puts batches by key into the outbox of a shuffle. Once per bundle it reports what it sent,
+received and counted, so that the last step can prove that nothing was lost.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ _REPORTS = "reports"
 
 
 class _Job(Protocol):
-    """What a step knows of its run; see `pipelines.runners.block_run.BlockJob`."""
+    """The settings that a step needs; see `pipelines.runners.block_run.BlockJob`."""
 
     @property
     def local(self) -> str: ...
@@ -41,9 +41,10 @@ S = TypeVar("S", bound=_Job)
 
 
 class SendingStep(Step[S]):
-    """A step that sends batches, and reports once a bundle.
+    """A step that sends batches, and reports once per bundle.
 
-    REPORT is the class of its reports, which has a field `deliveries` and a function `sum`.
+    Attributes:
+      REPORT: the class of its reports, with a field `deliveries` and a method `sum`.
     """
 
     REPORT: ClassVar[Any]
@@ -54,7 +55,7 @@ class SendingStep(Step[S]):
         self._reports: list[Any] = []
 
     def finish_bundle(self) -> Iterator:
-        """Sends what waits, and then the report of the bundle."""
+        """Sends the remaining batches, and then the report of the bundle."""
         for output in self.send(only_full=False):
             yield TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
         for outbox in self._outboxes.values():
@@ -78,7 +79,7 @@ class SendingStep(Step[S]):
         self._outboxes[shuffle].add(batches)
 
     def send(self, *, only_full: bool = True) -> Iterator[TaggedOutput]:
-        """What goes into the shuffles now."""
+        """Yields values for the shuffles, by default of full outboxes only."""
         for shuffle, outbox in self._outboxes.items():
             if outbox.is_full or not only_full:
                 for keyed in outbox.send():
@@ -86,15 +87,15 @@ class SendingStep(Step[S]):
 
 
 class KeyedStep(SendingStep[S], ABC):
-    """A step that takes all that came for a key at once."""
+    """A step that handles all values of a key at once."""
 
     def __init__(self, job: S, receives: int = 0):
-        """`receives` is the shuffle that the step follows, if it follows one."""
+        """Follows the shuffle numbered `receives`, if there are several."""
         super().__init__(job)
         self._receives = receives
 
     def process(self, keyed: tuple[int, Any]) -> Iterator:
-        """Handles all that came for a key."""
+        """Handles all values of a key."""
         check_turn(self._job.staging, self._job.run)
         key, values = keyed[0], list(keyed[1])
         streams, received = receive(key, values, self._receives)
@@ -106,19 +107,19 @@ class KeyedStep(SendingStep[S], ABC):
 
     @abstractmethod
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
-        """Puts what travels on into outboxes, and yields where it may be sent."""
+        """Puts batches into outboxes; yields whenever full ones may be sent."""
 
     def count_markers(self, key: int, number: int) -> None:
-        """Reports the empty values that created a key, where a step counts them."""
+        """Reports the number of empty values that created a key, in steps that count them."""
 
 
 def tag_of(shuffle: int) -> str:
-    """The output of a step that goes into a shuffle."""
+    """The name of the output that goes into a shuffle."""
     return f"shuffle_{shuffle}"
 
 
 class Wiring:
-    """Applies steps, and gathers their reports.
+    """Applies steps, and collects their reports.
 
     Attributes:
       reports: (ALL, report) of each step.
@@ -131,16 +132,16 @@ class Wiring:
     def apply(
         self, step: SendingStep, collection: Any, *shuffles: int, name: str = ""
     ) -> list[PCollection]:
-        """What a step sends into some shuffles, one collection of (key, value) each."""
+        """Applies a step; returns its output for each shuffle, collections of (key, value)."""
         types = {tag_of(shuffle): keyed_type(self._shuffle_by) for shuffle in shuffles}
         typed = beam.ParDo(step).with_output_types(
             tuple[int, bytes | Pointer], **types, **{_REPORTS: tuple[int, step.REPORT]}
         )
         label = name or type(step).__name__
-        found = cast(Any, collection | label >> typed.with_outputs(_REPORTS, *types))
-        self.reports.append(found[_REPORTS])
-        return [found[tag_of(shuffle)] for shuffle in shuffles]
+        outputs = cast(Any, collection | label >> typed.with_outputs(_REPORTS, *types))
+        self.reports.append(outputs[_REPORTS])
+        return [outputs[tag_of(shuffle)] for shuffle in shuffles]
 
     def group(self, name: str, *collections: PCollection) -> PCollection:
-        """Collections of (key, value), grouped by key."""
+        """Flattens collections of (key, value), and groups them by key."""
         return collections | f"All{name}" >> beam.Flatten() | f"By{name}" >> beam.GroupByKey()

@@ -1,10 +1,10 @@
-"""The package that workers of a runner install: what runs there, and nothing of the trainers.
+"""Builds the package that workers of a runner install: Textmill without its trainers.
 
-Workers of Dataflow, and those of a cluster that start from Beam's image, know Beam and nothing of
-Textmill. Their wheel is a zip of the modules that this very process imports, so it is the same from
-a checkout (editable or not) and from an installed Textmill, of which no tool could build one again.
-It requires the extra [pipelines] as setup.py has it, in the versions that are installed here: other
-ones could write other bytes, or unpickle nothing.
+Workers of Dataflow, and workers of a cluster that start from Beam's image, do not have Textmill.
+Their wheel contains the modules that this process imports, so a checkout (editable or not) and an
+installed Textmill, from which no tool could build a wheel, give the same one. It requires the extra
+[pipelines] of setup.py in the versions that are installed here: other versions might write
+different bytes, or fail to unpickle.
 """
 
 import base64
@@ -27,16 +27,16 @@ from schemas.errors import UsageError
 from schemas.version import VERSION
 
 PACKAGES = ("pipelines", "schemas")
-_STORES = {"gcp": "gcsfs", "aws": "s3fs"}  # extras for stores, and a package of each
-_MOST_BYTES = 32 << 20  # of a user's own package: more is data beside it, or the wrong folder
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal files make equal wheels, which runners keep
+_STORES = {"gcp": "gcsfs", "aws": "s3fs"}  # extras for object stores, to a package of each
+_MOST_BYTES = 32 << 20  # of a user's package; a larger one contains data, or is the wrong directory
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal files give equal wheels, which runners cache
 
 
 @contextmanager
 def package_code(beam_arguments: list[str], filter_name: str) -> Iterator[list[str]]:
-    """Yields Beam's arguments, with a package for workers that have no Textmill; it lives as long.
+    """Yields Beam's arguments, with a temporary package for workers that do not have Textmill.
 
-    The module of `filter_name` (--filter, "" for none) goes along.
+    The package includes the module of `filter_name` (--filter, "" for none).
     """
     if not runner_flags(beam_arguments).workers.are_bare:
         yield beam_arguments
@@ -49,13 +49,13 @@ def write_package(folder: str, filter_name: str = "") -> str:
     """Writes the wheel; returns its path.
 
     Args:
-      folder: to write it into.
-      filter_name: `package.module:function` of --filter; its package goes along if it is one of the
-        user's own files, and is required if it was installed.
+      folder: the directory to write to.
+      filter_name: `package.module:function` of --filter. Its package is included if it consists of
+        the user's own files, and required if it is installed.
 
     Raises:
-      UsageError: Textmill is not installed, so nobody knows what it requires; or workers could not
-        import the filter.
+      UsageError: Textmill is not installed, so that its requirements are unknown; or workers could
+        not import the filter.
     """
     files = {name: path for package in PACKAGES for name, path in _files_of(package)}
     required = requirements()
@@ -66,7 +66,7 @@ def write_package(folder: str, filter_name: str = "") -> str:
     info = f"{PACKAGE}-{VERSION}.dist-info"
     metadata = [
         f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {VERSION}",
-        "Summary: What of Textmill runs on workers of Beam",
+        "Summary: The part of Textmill that runs on Beam's workers",
         f"Requires-Python: =={sys.version_info[0]}.{sys.version_info[1]}.*",
         *(f"Requires-Dist: {requirement}" for requirement in sorted(required)),
     ]
@@ -88,9 +88,9 @@ def write_package(folder: str, filter_name: str = "") -> str:
 
 
 def requirements() -> list[str]:
-    """What workers need: `numpy==2.4.1` and so on, of the extra [pipelines].
+    """Requirements of workers, such as `numpy==2.4.1`: those of the extra [pipelines].
 
-    With what reads gs:// and s3:// where it is installed here.
+    Packages for gs:// and s3:// are included if they are installed here.
 
     Raises:
       UsageError: Textmill or a part of the extra is not installed.
@@ -111,9 +111,9 @@ def requirements() -> list[str]:
         ]
     except importlib.metadata.PackageNotFoundError as error:
         raise UsageError(
-            f"{error.name} is not installed here, so what workers need cannot be told: `pip "
-            "install` Textmill with its extra [pipelines] (a checkout: -e .[pipelines]), or give "
-            "--sdk_container_image=IMAGE with Textmill in it (deploy/Dockerfile)"
+            f"{error.name} is not installed here, so the requirements of workers are unknown: `pip "
+            "install` Textmill with its extra [pipelines] (a checkout: -e .[pipelines]), or set "
+            "--sdk_container_image=IMAGE to an image with Textmill (deploy/Dockerfile)"
         ) from error
 
 
@@ -122,11 +122,11 @@ def _version(distribution: str) -> str:
 
 
 def _files_of(package: str) -> Iterator[tuple[str, Path]]:
-    """Names in the wheel and paths of all files of an importable package."""
+    """Yields the name in the wheel and the path of each file of an importable package."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     if not folders:
-        raise UsageError(f"the package {package} cannot be found where this process imports from")
+        raise UsageError(f"this process cannot find the package {package} that it imports")
     root = Path(next(iter(folders)))
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
@@ -136,14 +136,13 @@ def _files_of(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def _filter_code(filter_name: str) -> tuple[dict[str, Path], list[str]]:
-    """Files of the package that holds a user's filter, or what has to be installed for it.
+    """The files of the package with the user's filter, or the requirement that installs it.
 
     Returns:
-      Names and paths, and requirements; one of them is empty, both for a part of Textmill or of
-      Python.
+      Names to paths, or else requirements; both are empty for a part of Textmill or of Python.
 
     Raises:
-      UsageError: no worker could import it.
+      UsageError: workers could not import the filter.
     """
     top = filter_name.partition(":")[0].partition(".")[0]
     spec = None if top == "__main__" else importlib.util.find_spec(top)
@@ -163,10 +162,10 @@ def _filter_code(filter_name: str) -> tuple[dict[str, Path], list[str]]:
         if size <= _MOST_BYTES:
             return files, []
         problem = (
-            f"the folder of {top} holds {size / 1e6:,.0f} MB in {len(files):,} files, too much to "
-            "send to every worker"
+            f"the directory of {top} has {size / 1e6:,.0f} MB in {len(files):,} files, too much to "
+            "send to each worker"
         )
     raise UsageError(
-        f"--filter={filter_name}: {problem}; put the function into a module of its own beside "
-        "where you run the command, or give workers an image or an --extra_package that holds it"
+        f"--filter={filter_name}: {problem}; put the function into a separate module in the "
+        "current directory, or provide it to workers in an image or an --extra_package"
     )

@@ -1,1 +1,1 @@
-"""The tasks that rows are made for, one pure file each; `task.py` says what a task is."""
+"""The tasks that rows are made for, one file each; `task.py` defines what a task is."""

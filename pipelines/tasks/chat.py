@@ -1,6 +1,6 @@
-"""Chat: conversations through a chat template, trained on where the assistant speaks. Pure.
+"""Conversations, rendered by a chat template; the assistant's turns have loss weights.
 
-Legend: D documents, E examples (conversations that are not refused), N tokens, S segments.
+Legend: D documents, E examples (conversations that are not rejected), N tokens, S segments.
 """
 
 import json
@@ -23,8 +23,8 @@ from pipelines.tasks.chat_template import (
     read_arguments,
     read_chat_template,
 )
-from pipelines.tasks.chat_turns import Conversation, Refused, TurnEnds, find_turn_ends
-from pipelines.tasks.clm import is_predicted
+from pipelines.tasks.chat_turns import BadConversation, Conversation, TurnEnds, find_turn_ends
+from pipelines.tasks.clm import is_predicted, need_predicted
 from pipelines.tasks.task import (
     Columns,
     Examples,
@@ -34,7 +34,7 @@ from pipelines.tasks.task import (
     Task,
     problems_where,
 )
-from pipelines.tasks.token_places import token_ends, token_span
+from pipelines.tasks.token_spans import token_ends, token_span
 from schemas.errors import UsageError
 from schemas.features import token_dtype
 from schemas.metadata import Schema
@@ -42,14 +42,14 @@ from schemas.metadata import Schema
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer
 
-_BEGINNING = 40  # characters of a conversation that is refused
-_REASONING = "reasoning_content", "thinking", "reasoning"  # a field's names, the usual one first
+_BEGINNING = 40  # characters of a rejected conversation that a message shows
+_REASONING = "reasoning_content", "thinking", "reasoning"  # names of one field, most common first
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Chat(Task):
-    """Rows for decoders that answer: conversations, and where the assistant speaks."""
+    """Rows for decoders that chat, trained on the assistant's turns."""
 
     title: ClassVar[str] = "conversations"
     trainer: ClassVar[str] = "flax_clm"
@@ -60,40 +60,40 @@ class Chat(Task):
     tools_field: str = "tools"
     """The field with the tools that the assistant may call, if documents have one."""
     chat_template: str = ""
-    """The name of one of the tokenizer's chat templates, or a file with one (Jinja); default if not
-    given."""
+    """Name of one of the tokenizer's chat templates, or a file with one (Jinja). Default: the
+    template named default."""
     chat_template_arguments: str = ""
     """Variables for the template, as JSON: {"enable_thinking": false}."""
     train_on: Literal["assistant", "last", "all"] = "assistant"
-    """assistant: all that the assistant says, with its ends of turn. last: its last message. all:
-    every token."""
+    """Tokens with loss weights. assistant: the assistant's messages with their ends of turn. last:
+    only its last message. all: every token."""
     end_of_turn: str = ""
-    """The text that ends what the assistant says; by default the first special token after it."""
+    """Text that ends an assistant's turn. Default: the first special token after its content."""
     packing: Literal["best_fit", "concat", "none"] = "best_fit"
-    """best_fit: conversations whole, rows full. concat: one stream, cut. none: a piece a row."""
+    """How conversations are packed into rows. best_fit: whole conversations, little padding.
+    concat: one stream, cut every --max_length tokens. none: one piece per row."""
 
     def roles(self) -> tuple[Role, ...]:
-        """Messages, and perhaps tools."""
+        """Messages, and optional tools."""
         return (
             Role("messages", "json", self.messages_field),
             Role("tools", "json", self.tools_field, optional=True),
         )
 
-    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """The template serves, and its end of turn is known."""
-        if max_length < 2:
-            raise UsageError(f"--max_length={max_length}: a row of one token predicts none")
+    def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """Requires a template that can be used, and whose end of turn is known."""
+        need_predicted(max_length)
         template, arguments = self._template_text(tokenizer), self.chat_template_arguments
         self._renderer(tokenizer, tokenizer, template)
         parameters = {
-            "chat_template": template,  # as it is written: whoever uses the model can talk to it
+            "chat_template": template,  # its text, so that users of the model have the same one
             **({"chat_template_arguments": arguments} if arguments else {}),
             "train_on": self.train_on,
             "end_of_turn": self.end_of_turn,
             "prefix_ids": [],
             "suffix_ids": [],
         }
-        return super().contract(tokenizer, max_length) | {"parameters": parameters}
+        return super().schema_fields(tokenizer, max_length) | {"parameters": parameters}
 
     def examples(
         self,
@@ -102,15 +102,15 @@ class Chat(Task):
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
-        """Each conversation's ids, and which of them count."""
+        """Encodes each conversation, and finds the tokens with loss weights."""
         renderer = self._renderer(tokenizer, schema, schema.parameters["chat_template"])
         texts, spans, document_E, rejects = [], [], [], {}
         columns = (documents.columns[name].to_pylist() for name in ("messages", "tools"))
         for number, (messages, tools) in enumerate(zip(*columns, strict=True)):
             try:
                 text, spans_of_text = renderer.render(messages, tools)
-            except Refused as refused:
-                reason, detail = refused.args
+            except BadConversation as error:
+                reason, detail = error.args
                 rejects[number] = reason, f"{messages[:_BEGINNING]!r}: {detail}"
                 continue
             texts.append(text)
@@ -125,7 +125,7 @@ class Chat(Task):
         return Examples(np.array(document_E, np.int64), ragged, {}, rejects, guarded)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
-        """Conversations whole, or in pieces where they are longer than a row."""
+        """Cuts conversations that are longer than a row into pieces."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         example_S = np.arange(len(offsets) - 1)
         if schema.packing != "concat":
@@ -134,7 +134,7 @@ class Chat(Task):
         return Segments(ids, offsets, example_S, beside=beside)
 
     def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
-        """Takes the weight of the first token of each segment, before which there is nothing."""
+        """Sets the loss weight of each segment's first token to 0: it cannot be predicted."""
 
         def weigh(columns: Columns, keys_B: np.ndarray) -> Columns:
             weights = columns["loss_weights"] & is_predicted(columns["segment_ids"])
@@ -144,7 +144,7 @@ class Chat(Task):
 
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
-        """Losses count from the second token of each segment on, and of all where all count."""
+        """Checks that loss weights are 0 at first tokens and padding, and for `all` 1 elsewhere."""
         counts_all = schema.parameters["train_on"] == "all"
         weights, may = columns["loss_weights"], is_predicted(columns["segment_ids"])
         yield from problems_where(
@@ -152,9 +152,9 @@ class Chat(Task):
             lambda row, i: (
                 f"loss_weights[{i}] is {weights[row, i]}, "
                 + (
-                    "not 1, where all tokens are trained on"
+                    "not 1, although train_on is all"
                     if may[row, i] and not weights[row, i]
-                    else "not 0 or 1, and 0 in padding and where a segment begins"
+                    else "not 0 or 1, and 0 at padding and where a segment begins"
                 )
             ),
         )
@@ -162,7 +162,7 @@ class Chat(Task):
     def _renderer(
         self, tokenizer: "LoadedTokenizer", ids: "LoadedTokenizer | Schema", template: str
     ) -> "_Renderer":
-        """What renders; `ids` says which tokens are special, in a worker the schema."""
+        """The renderer; the special ids are those of `ids`, in a worker the schema."""
         spelt = tokenizer.token_bytes
         roles = ((f"{role}_token", spelt[i].decode()) for role, i in ids.special_ids.items())
         special = (spelt[i].decode() for i in ids.all_special_ids)
@@ -180,25 +180,26 @@ class Chat(Task):
         name = self.chat_template or DEFAULT
         if name in templates:
             return templates[name]
-        have = f"; the tokenizer has {', '.join(sorted(templates))}" if templates else ""
+        names = ", ".join(sorted(templates))
         if self.chat_template:
-            return read_chat_template(self.chat_template, have)
+            return read_chat_template(self.chat_template, names and f"; the tokenizer has {names}")
         raise UsageError(
-            "the tokenizer has no chat template (chat_template in tokenizer_config.json, or "
-            "chat_template.jinja beside tokenizer.json)"
-            + (f" of the name {DEFAULT}{have}: name one" if have else ": give a file")
-            + " with --chat_template"
+            f"the tokenizer has the chat templates {names}, but none named {DEFAULT}: choose one "
+            "with --chat_template"
+            if templates
+            else "the tokenizer has no chat template (chat_template in tokenizer_config.json, or "
+            "chat_template.jinja): pass a file with --chat_template"
         )
 
 
 @dataclass(frozen=True)
 class _Renderer:
-    """JSON of conversations -> their text, and what of it is trained on.
+    """Renders conversations from JSON, and finds the text that is trained on.
 
     Attributes:
-      template: that they go through.
-      ends: how turns end; None where all text counts.
-      last: whether only the last turn counts.
+      template: the template that renders them.
+      ends: how turns end; None if all text is trained on.
+      last: whether only the last turn is trained on.
     """
 
     template: ChatTemplate
@@ -206,10 +207,10 @@ class _Renderer:
     last: bool
 
     def render(self, messages: str, tools: str) -> tuple[str, list[Span]]:
-        """A conversation's text, and bytes of it that count.
+        """The text of a conversation, and the spans of bytes that are trained on.
 
         Raises:
-          Refused: says why.
+          BadConversation: it cannot be used.
         """
         conversation = Conversation(
             self.template, _parse_messages(messages, self.template), _parse_tools(tools)
@@ -224,11 +225,11 @@ class _Renderer:
             if turn.start < turn.stop and conversation.messages[turn.message].get("weight") != 0
         ]
         if not turns:
-            raise Refused("nothing_to_train_on", "the assistant says nothing that counts")
+            raise BadConversation("nothing_to_train_on", "the assistant has no text to train on")
         bounds = [0, *(place for turn in turns for place in (turn.start, turn.stop))]
         sizes = [len(text[a:b].encode()) for a, b in zip(bounds, bounds[1:], strict=False)]
-        places = np.cumsum(sizes).tolist()
-        return text, list(zip(places[::2], places[1::2], strict=True))
+        offsets = np.cumsum(sizes).tolist()
+        return text, list(zip(offsets[::2], offsets[1::2], strict=True))
 
 
 @lru_cache(maxsize=8)
@@ -240,44 +241,44 @@ def _compiled(
     train_on: str,
     end_of_turn: str,
 ) -> _Renderer:
-    """Compiles a template and learns how its turns end, once a process."""
+    """Compiles a template and finds out how its turns end, once per process."""
     template = ChatTemplate(text, "the template", dict(roles) | read_arguments(arguments))
     ends = None if train_on == "all" else find_turn_ends(template, special, end_of_turn)
     return _Renderer(template, ends, train_on == "last")
 
 
 def _parse(text: str, name: str) -> Any:
-    """A field's value, which may be JSON written as a text."""
+    """The value of a field, which may be a string of JSON."""
     value = json.loads(text) if text else None
     try:
         return json.loads(value) if isinstance(value, str) and value else value
     except (ValueError, RecursionError) as error:
-        raise Refused("not_messages", f"{name} is a text that is no JSON: {error}") from error
+        raise BadConversation("not_messages", f"{name} is a text but not JSON: {error}") from error
 
 
 def _parse_tools(text: str) -> list[Any] | None:
     tools = _parse(text, "tools")
     if tools and not isinstance(tools, list):
-        raise Refused("not_messages", f"tools is a {type(tools).__name__}, not a list")
+        raise BadConversation("not_messages", f"tools is a {type(tools).__name__}, not a list")
     return tools or None
 
 
 def _parse_messages(text: str, template: ChatTemplate) -> list[Message]:
-    """Messages whose contents, where there are any, are texts, or parts if a template takes them.
+    """Parses messages; contents are texts, or lists of parts if the template takes them.
 
     Raises:
-      Refused: they are none.
+      BadConversation: they are not messages.
     """
     messages = _parse(text, "messages")
     if not isinstance(messages, list) or not messages:
-        raise Refused("not_messages", "it is no list of messages, or an empty one")
+        raise BadConversation("not_messages", "messages is not a list, or is empty")
     return [_parse_message(message, i, template) for i, message in enumerate(messages)]
 
 
 def _parse_message(message: Any, i: int, template: ChatTemplate) -> Message:
-    """A message as `transformers` hands it on: without nulls, reasoning by each of its names."""
+    """A message as `transformers` passes it on: without nulls, reasoning under both its names."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise Refused("not_messages", f"messages[{i}] is no object with a role")
+        raise BadConversation("not_messages", f"messages[{i}] is not an object with a role")
     message = {name: value for name, value in message.items() if value is not None}
     reasoning = next((message[name] for name in _REASONING if name in message), None)
     if reasoning is not None:
@@ -289,23 +290,23 @@ def _parse_message(message: Any, i: int, template: ChatTemplate) -> Message:
         joined = "".join(part["text"] for part in parts)
         message["content"] = parts if template.takes_parts(message["role"]) else joined
     elif not isinstance(content, str):
-        raise Refused("not_messages", f"the content of messages[{i}] is no text")
+        raise BadConversation("not_messages", f"the content of messages[{i}] is not a text")
     return message
 
 
 def _parse_part(part: Any, i: int) -> Part:
-    """{"type": "text", "text": "a"}, or "a" -> {"type": "text", "text": "a"}."""
+    """A part of a content: {"type": "text", "text": "a"}, for which "a" is short."""
     part = {"type": "text", "text": part} if isinstance(part, str) else part
     kind = part.get("type") if isinstance(part, dict) else type(part).__name__
     if kind != "text" or not isinstance(part.get("text"), str):
-        raise Refused("not_text", f"messages[{i}] has a part of the type {kind!r}")
+        raise BadConversation("not_text", f"messages[{i}] has a part of the type {kind!r}")
     return part
 
 
 def _weigh(
     texts: pa.LargeStringArray, ids: Ragged, spans: list[list[Span]], tokenizer: "LoadedTokenizer"
 ) -> np.ndarray:
-    """uint8 [N]: 1 for each token that has a character in a span of its text."""
+    """Loss weights, uint8 [N]: 1 for each token with a byte in a span of its text."""
     example, bounds = np.repeat(np.arange(len(spans)), [*map(len, spans)]), []
     for of_text in spans:
         bounds += of_text

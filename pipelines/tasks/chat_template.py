@@ -1,10 +1,10 @@
-"""Chat templates: how messages become one text, in Jinja as `transformers` runs it.
+"""Renders messages to one text by chat templates, in Jinja as `transformers` runs it.
 
-A template sees no clock and draws no numbers: the same messages are the same text on every day. One
-that asks for `strftime_now` where it is defined goes on without; one that insists fails.
+Templates have neither a clock nor random numbers, so the same messages always give the same text.
+A template may test whether `strftime_now` is defined, but fails if it calls it.
 
-Templates come from untrusted sources, and loop as long as they like: they are compiled and rendered
-in a process whose time and memory are limited.
+Templates come from untrusted sources and may loop forever, so a process with limited time and
+memory compiles and renders them.
 """
 
 import functools
@@ -25,12 +25,12 @@ from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
 
 Message = dict[str, Any]
 Part = dict[str, Any]  # {"type": "text", "text": ...}
-_GENERATION_MARKS = "_generation_marks"  # the variable that holds them
+_GENERATION_MARKS = "_generation_marks"  # a variable of the template
 _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", _GENERATION_MARKS}
-_MOST_BYTES = 1 << 30  # of address space, for the interpreter and what a template makes
+_MOST_BYTES = 1 << 30  # of address space, for the interpreter and the rendering
 _CHILD = LimitedProcess(f"from {__name__} import answer", size=_MOST_BYTES)
-_DONE, _FAILED, _COSTLY = "done", "failed", "costly"  # what comes of a request
-# What a template may raise: its own errors, and Python's for what messages do not have.
+_DONE, _FAILED, _COSTLY = "done", "failed", "costly"  # results of a request
+# Errors that a template may raise: its own, and Python's for fields that messages lack.
 _FAILURES = (
     TemplateError,
     ArithmeticError,
@@ -43,11 +43,11 @@ _FAILURES = (
 
 
 class TemplateFailed(Exception):
-    """A template refused a conversation, or could not go on with it."""
+    """A template rejected a conversation, or failed on it."""
 
 
 class _Generation(Extension):
-    """`{% generation %}`, with which templates mark what the model itself says."""
+    """`{% generation %}`, with which templates mark the text that a model generates."""
 
     tags = {"generation"}
 
@@ -64,29 +64,29 @@ class _Generation(Extension):
 
 
 class ChatTemplate:
-    """A template that is ready to render.
+    """A compiled template.
 
     Attributes:
-      marks_generation: whether `{% generation %}` is in it.
+      marks_generation: whether it uses `{% generation %}`.
     """
 
     def __init__(self, text: str, place: str, variables: Mapping[str, Any]):
-        """Compiles it.
+        """Compiles a template.
 
         Args:
-          text: Jinja.
-          place: names it in errors.
-          variables: such as bos_token, and those of --chat_template_arguments.
+          text: the template, in Jinja.
+          place: the name of the template in errors.
+          variables: variables such as bos_token, and those of --chat_template_arguments.
 
         Raises:
-          UsageError: it is no template; says in which line.
-          DataError: to compile it takes too long or too much memory.
+          UsageError: it is no valid template; the message has the line.
+          DataError: compiling takes too much time or memory.
         """
         self._text = text
         kind, value, line = _ask(text, None)
         if kind != _DONE:
             place = f"{place}, line {line}" if line else place
-            raise UsageError(f"--chat_template: {place}: {value}; it has to be Jinja")
+            raise UsageError(f"--chat_template: {place}: {value}; it must be valid Jinja")
         self.marks_generation = value
         self._variables = variables
         self._takes_parts: dict[str, bool] = {}
@@ -99,17 +99,17 @@ class ChatTemplate:
         prompt: bool = False,
         generation_marks: tuple[str, str] = ("", ""),
     ) -> str:
-        """The text of messages.
+        """Renders messages.
 
         Args:
-          messages: of a conversation.
-          tools: that the assistant may call.
-          prompt: whether to end with what the assistant begins to speak after.
-          generation_marks: put around what `{% generation %}` encloses.
+          messages: the messages of a conversation.
+          tools: the tools that the assistant may call.
+          prompt: whether to end with the prompt for the assistant's next message.
+          generation_marks: put around the text that `{% generation %}` encloses.
 
         Raises:
-          TemplateFailed: says why, in the template's words if it has any.
-          DataError: it takes too long or too much memory.
+          TemplateFailed: the template failed; the message is its own if it has one.
+          DataError: rendering takes too much time or memory.
         """
         variables = {
             **self._variables,
@@ -125,7 +125,7 @@ class ChatTemplate:
         return value
 
     def takes_parts(self, role: str) -> bool:
-        """Whether a content of this role may be a list of parts: one part is as its text."""
+        """Whether the template renders a content of one part like its text, for this role."""
         if role not in self._takes_parts:
             self._takes_parts[role] = self._try_parts(role)
         return self._takes_parts[role]
@@ -149,44 +149,44 @@ class ChatTemplate:
 
 
 def _ask(text: str, variables: dict[str, Any] | None) -> tuple[str, Any, int | None]:
-    """What `answer` says of a template, in the child.
+    """Runs `answer` in the child process.
 
     Raises:
-      DataError: it takes too long or too much memory.
+      DataError: it takes too much time or memory.
     """
     try:
-        found = marshal.loads(_CHILD.ask(marshal.dumps((text, variables))))
+        result = marshal.loads(_CHILD.ask(marshal.dumps((text, variables))))
     except LimitExceeded as error:
-        found = _COSTLY, str(error), None
-    if found[0] == _COSTLY:
+        result = _COSTLY, str(error), None
+    if result[0] == _COSTLY:
         raise DataError(
-            f"--chat_template: to render one conversation {found[1]}; give a template without "
+            f"--chat_template: rendering one conversation {result[1]}; use a template without "
             "such loops and widths"
         )
-    return found
+    return result
 
 
 def answer(request: bytes) -> bytes:
-    """Compiles a template, or renders it: what the child does.
+    """Compiles a template, and renders it; runs in the child process.
 
     Args:
-      request: marshal of (text, variables), of (text, None) to compile it alone.
+      request: marshal of (text, variables), or of (text, None) to compile only.
 
     Returns:
-      marshal of (_DONE, whether `{% generation %}` is in it or what was rendered, None); or
-      (_FAILED, why, in which line if it is known); or (_COSTLY, why, None).
+      marshal of (_DONE, rendering, None), or without variables (_DONE, whether it uses
+      `{% generation %}`, None); of (_FAILED, reason, line or None); or of (_COSTLY, reason, None).
     """
     text, variables = marshal.loads(request)
     try:
         template, marks_generation = _compile(text)
-        made = marks_generation if variables is None else template.render(variables)
-        return marshal.dumps((_DONE, made, None))
+        value = marks_generation if variables is None else template.render(variables)
+        return marshal.dumps((_DONE, value, None))
     except MemoryError:
         return marshal.dumps((_COSTLY, f"takes more than {_MOST_BYTES >> 20:,} MiB", None))
     except _FAILURES as error:
-        is_said = variables is None and isinstance(error, TemplateError)
-        why = str(error) if is_said else f"{type(error).__name__}: {error}"
-        return marshal.dumps((_FAILED, why, getattr(error, "lineno", None)))
+        is_plain = variables is None and isinstance(error, TemplateError)
+        reason = str(error) if is_plain else f"{type(error).__name__}: {error}"
+        return marshal.dumps((_FAILED, reason, getattr(error, "lineno", None)))
 
 
 @functools.lru_cache(maxsize=16)
@@ -197,32 +197,32 @@ def _compile(text: str) -> tuple[Template, bool]:
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """Variables of a template from --chat_template_arguments.
+    """Parses --chat_template_arguments, variables of a template.
 
     Raises:
-      UsageError: it is no object of JSON, or names what is given anyway.
+      UsageError: it is no JSON object, or has a reserved name.
     """
     try:
-        found = json.loads(text) if text else {}
+        variables = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--chat_template_arguments={text} is no JSON: {error}") from error
-    if not isinstance(found, dict) or _RESERVED & found.keys():
+        raise UsageError(f"--chat_template_arguments={text} is not JSON: {error}") from error
+    if not isinstance(variables, dict) or _RESERVED & variables.keys():
         raise UsageError(
-            f"--chat_template_arguments={text}: give an object of variables, such as "
-            f'{{"enable_thinking": false}}, none of them {", ".join(sorted(_RESERVED))}'
+            f"--chat_template_arguments={text}: must be a JSON object of variables, such as "
+            f'{{"enable_thinking": false}}, without {", ".join(sorted(_RESERVED))}'
         )
-    return found
+    return variables
 
 
 def read_chat_template(path: str, instead: str = "") -> str:
-    """The template of a file.
+    """Reads a template from a file and checks it.
 
     Args:
-      path: of the file.
-      instead: for an error, what else there is.
+      path: the path or URL of the file.
+      instead: alternatives that an error lists.
 
     Raises:
-      UsageError: there is no such file, or it is no template; says in which line.
+      UsageError: the file cannot be read, or is no valid template; the message has the line.
     """
     try:
         text = store.read(path).decode()
@@ -249,7 +249,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as it is; Jinja's own filter escapes what HTML has a meaning for."""
+    """Plain JSON; Jinja's own filter escapes characters for HTML."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

@@ -1,15 +1,16 @@
-"""Where the assistant speaks in a rendered conversation. Pure.
+"""Finds the assistant's turns in a rendered conversation.
 
-A template may do anything with a message, so that its text alone does not tell where a content came
-from. It is rendered once more with marks in the contents: characters of Unicode's private planes,
-which no template touches. Where the marks, taken out, leave the plain rendering, they tell the
-places; otherwise the conversation is refused. White space that a template trims moves a mark
-inwards until that holds.
+A template may change a message in any way, so its text alone does not show where a content begins
+and ends. The conversation is rendered again with probe characters in the contents, characters of
+Unicode's private planes that no template changes. If the rendering without its probes is the plain
+one, they show the positions; otherwise the conversation is rejected. A probe beside white space
+that the template trims is moved inwards.
 
-A turn goes from the content's first character to the end of turn: what the template puts after a
-content, up to and with its first special token (`<|im_end|>`, ` </s>`). A turn whose text is more
-than its content (tool calls, reasoning), or whose content a template treats as it likes, begins
-where the prompt for it would end, and ends where the messages up to it would.
+A turn extends from the first character of the content to the end of turn, which is the text that
+the template puts after a content, up to and including its first special token (`<|im_end|>`,
+` </s>`). A turn with more text than its content (tool calls, reasoning), or whose content the
+template changes, begins where the prompt for it would end, and ends where the messages up to it
+would.
 """
 
 import re
@@ -22,26 +23,26 @@ from typing import Any, NamedTuple, TypeVar
 from pipelines.tasks.chat_template import ChatTemplate, Message, Part, TemplateFailed
 from schemas.errors import UsageError
 
-_BLOCK = 1 << 14  # neighbouring private characters, of which a conversation's marks are
+_BLOCK = 1 << 14  # consecutive private characters; a conversation's probes are from one block
 _BLOCKS = [
-    re.compile(f"[{chr(first)}-{chr(first + _BLOCK - 3)}]")  # a plane's last two are none
+    re.compile(f"[{chr(first)}-{chr(first + _BLOCK - 3)}]")  # a plane's last two are no characters
     for first in range(0xF0000, 0x110000, _BLOCK)
 ]
 V = TypeVar("V")
 _PROBE = "alpha", "bravo", "charlie", "delta"
-_BARE = {"role", "content", "weight"}  # fields of a message that says no more than its content
+_BARE = {"role", "content", "weight"}  # the fields of a message with no text but its content
 
 
-class Refused(Exception):
-    """Why a conversation cannot be used: `args` are a reason that is counted, and what is wrong."""
+class BadConversation(Exception):
+    """A conversation cannot be used: `args` are the reason that is counted, and the detail."""
 
 
 class Turn(NamedTuple):
-    """What the assistant says in one message, in characters of the rendering.
+    """The assistant's text of one message, in characters of the rendering.
 
     Attributes:
-      start: of its first character.
-      stop: after its end of turn.
+      start: its first character.
+      stop: the character after its end of turn.
       message: the number of the message.
     """
 
@@ -52,12 +53,12 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class TurnEnds:
-    """What a template puts after what the assistant says.
+    """The text that a template puts after the assistant's content.
 
     Attributes:
-      end: up to and with the end of turn: `<|im_end|>`.
-      tail: all, after the last message: `<|im_end|>` and a line end.
-      is_inner: whether `end` comes after a message that others follow, too.
+      end: the text up to and including the end of turn: `<|im_end|>`.
+      tail: all text after the last message: `<|im_end|>` and a line end.
+      is_inner: whether `end` also follows messages that are not the last.
     """
 
     end: str
@@ -66,15 +67,15 @@ class TurnEnds:
 
 
 def find_turn_ends(template: ChatTemplate, tokens: Collection[str], given: str) -> TurnEnds:
-    """Learns from a small conversation how turns end.
+    """Finds out how turns end by rendering a small conversation.
 
     Args:
-      template: that conversations go through.
+      template: the template that renders conversations.
       tokens: special tokens, as they are written.
       given: --end_of_turn; "" for the first special token.
 
     Raises:
-      UsageError: the template does not serve; says why.
+      UsageError: the template cannot be used.
     """
     roles = "user", "assistant", "user", "assistant"
     messages = [{"role": r, "content": c} for r, c in zip(roles, _PROBE, strict=True)]
@@ -82,40 +83,40 @@ def find_turn_ends(template: ChatTemplate, tokens: Collection[str], given: str) 
         text = template.render(messages)
     except TemplateFailed as failure:
         raise UsageError(
-            f"--chat_template: it fails on a question and an answer, twice ({failure}): give one "
-            "for conversations of user and assistant, which needs neither a clock nor draws"
+            f"--chat_template fails on two questions and answers ({failure}): use a template for "
+            "conversations of user and assistant, without a clock or random numbers"
         ) from failure
     if [text.count(content) for content in _PROBE] != [1] * 4:
         raise UsageError(
-            f"--chat_template: of the messages {', '.join(_PROBE)} it makes {text!r:.200}, where "
-            "each should stand once: give a template that writes what the messages say"
+            f"--chat_template renders the messages {', '.join(_PROBE)} as {text!r:.200}: use a "
+            "template that writes the content of each message once"
         )
     after, tail = (text[text.index(word) + len(word) :] for word in (_PROBE[1], _PROBE[3]))
-    ends = [given] if given else sorted(tokens, key=len, reverse=True)
-    found = re.search("|".join(map(re.escape, ends)), tail) if ends else None
-    if found is None:
+    tokens = [given] if given else sorted(tokens, key=len, reverse=True)
+    match = re.search("|".join(map(re.escape, tokens)), tail) if tokens else None
+    if match is None:
         raise UsageError(
-            f"--chat_template: after the assistant's last message it writes {tail!r}, where "
-            + (f"--end_of_turn={given!r} is not" if given else "no special token is")
-            + ": a model would not learn to stop. Give a template that ends a turn with eos_token "
-            "or the like, or the text that ends one with --end_of_turn"
+            f"--chat_template writes {tail!r} after the assistant's last message, without "
+            + (f"--end_of_turn={given!r}" if given else "a special token")
+            + ", so a model would not learn to stop: use a template that ends turns with eos_token "
+            "or similar, or set --end_of_turn to the text that ends them"
         )
-    learnt = TurnEnds(tail[: found.end()], tail, after.startswith(tail[: found.end()]))
+    ends = TurnEnds(tail[: match.end()], tail, after.startswith(tail[: match.end()]))
     try:
-        Conversation(template, messages, None).turns(learnt)
-    except Refused as refused:
-        raise UsageError(f"--chat_template: {refused.args[1]}") from refused
-    return learnt
+        Conversation(template, messages, None).turns(ends)
+    except BadConversation as error:
+        raise UsageError(f"--chat_template: {error.args[1]}") from error
+    return ends
 
 
 @dataclass
 class Conversation:
-    """Messages and what a template makes of them.
+    """Messages and their rendering by a template.
 
     Attributes:
-      template: that they go through.
-      messages: role, perhaps content (a text, or a list of parts of text) and more.
-      tools: that the assistant may call.
+      template: the template that renders them.
+      messages: objects with a role, usually a content (a text, or a list of parts), and more.
+      tools: the tools that the assistant may call.
     """
 
     template: ChatTemplate
@@ -127,18 +128,18 @@ class Conversation:
         """The plain rendering.
 
         Raises:
-          Refused: the template fails.
+          BadConversation: the template fails.
         """
         try:
             return self.template.render(self.messages, self.tools)
         except TemplateFailed as failure:
-            raise Refused("template_failed", str(failure)) from failure
+            raise BadConversation("template_failed", str(failure)) from failure
 
     def turns(self, ends: TurnEnds) -> list[Turn]:
         """The assistant's turns, in order.
 
         Raises:
-          Refused: they cannot be told for certain.
+          BadConversation: they cannot be located with certainty.
         """
         own = [i for i, message in enumerate(self.messages) if message["role"] == "assistant"]
         bounds = self._contents(self._bare(own))
@@ -147,13 +148,13 @@ class Conversation:
             for i in own
         ]
         if any(a.stop > b.start for a, b in zip(turns, turns[1:], strict=False)):
-            raise Refused("unclear_turns", "the template writes messages in another order")
+            raise BadConversation("unclear_turns", "the template changes the order of messages")
         if self.template.marks_generation:
             self._compare(turns)
         return turns
 
     def _bare(self, own: list[int]) -> list[int]:
-        """Those messages of which nothing but the content changes the text."""
+        """The messages whose other fields do not change the text."""
         alike: dict[tuple[str, ...], list[int]] = {}  # messages by their other fields
         for i in own:
             if "content" in self.messages[i]:
@@ -173,41 +174,41 @@ class Conversation:
         )
 
     def _contents(self, bare: list[int]) -> dict[int, tuple[int, int]]:
-        """Message to start and stop of its content, where they can be told."""
-        found = self._locate([(i, at) for i in bare for at in (0, -1)])
-        if found is not None:
-            return dict(zip(bare, zip(found[::2], found[1::2], strict=True), strict=True))
+        """Message to start and stop of its content, for contents that can be located."""
+        bounds = self._locate([(i, at) for i in bare for at in (0, -1)])
+        if bounds is not None:
+            return dict(zip(bare, zip(bounds[::2], bounds[1::2], strict=True), strict=True))
         starts = _by_halves(bare, lambda some: self._side(some, 0))
         stops = _by_halves(list(starts), lambda some: self._side(some, -1))
 
         def both(some: list[int]) -> dict[int, tuple[int, int]] | None:
             places = [(i, at) for i in some for at in (starts[i], stops[i])]
-            found = self._locate(places)
-            if found is None and len(some) == 1:  # nothing but white space: its marks change places
-                found = [at for place in places for at in self._locate([place]) or ()]
-            if found is None or found != sorted(found):
+            bounds = self._locate(places)
+            if bounds is None and len(some) == 1:  # only white space, whose two probes swap
+                bounds = [at for place in places for at in self._locate([place]) or ()]
+            if bounds is None or bounds != sorted(bounds):
                 return None
-            return dict(zip(some, zip(found[::2], found[1::2], strict=True), strict=True))
+            return dict(zip(some, zip(bounds[::2], bounds[1::2], strict=True), strict=True))
 
         return _by_halves(list(stops), both)
 
     def _side(self, some: list[int], end: int) -> dict[int, int] | None:
-        """Where a mark goes at one end of each content: at it, or behind white space there.
+        """Where a probe goes at one end of each content: at that end, or behind white space there.
 
         Args:
           some: messages.
-          end: 0 for the beginning, -1.
+          end: 0 for the beginning, -1 for the end.
 
         Returns:
-          Message to character of its content; none of one message of which it cannot be told, and
-          None where it has to be asked of fewer messages.
+          Message to character of its content; empty if it cannot be located for a single message;
+          None to try again with fewer messages.
         """
         if self._locate([(i, end) for i in some]):
             return dict.fromkeys(some, end)
-        said = {i: self._said(i) for i in some}
+        contents = {i: self._content(i) for i in some}
         white = {
             i: len(t) - len(t.strip() and (t.rstrip() if end else t.lstrip()))
-            for i, t in said.items()
+            for i, t in contents.items()
         }
 
         def behind(i: int, spaces: int) -> int:
@@ -220,7 +221,7 @@ class Conversation:
                 steps, True, key=lambda spaces: self._locate([(i, behind(i, spaces))]) is not None
             )
             return {i: behind(i, step)} if step < len(steps) else {}
-        # Marks keep what a template trims. Where all that can be trimmed came back, all of it is.
+        # Probes keep white space that a template trims. If all of it came back, all is trimmed.
         kept = self._block.sub("", self._marked([(i, end) for i in some]) or "")
         inner = {i: behind(i, white[i]) for i in some}
         if len(kept) == len(self.text) + sum(white.values()) and self._locate([*inner.items()]):
@@ -228,22 +229,22 @@ class Conversation:
         return None
 
     def _locate(self, places: list[tuple[int, int]]) -> list[int] | None:
-        """Where some places of contents are in the text; None if marks there change it.
+        """Where positions of contents are in the text; None if probes there change it.
 
         Args:
-          places: message and character of its content, or -1 for its end, -2 for the place before
-            its last character; in the order of the text.
+          places: (message, character of its content), with -1 for the content's end, -2 for the
+            position before its last character; in the order of the text.
         """
         rendered = self._marked(places)
         if rendered is None or self._block.sub("", rendered) != self.text:
             return None
-        found = list(self._block.finditer(rendered))
-        if "".join(match[0] for match in found) != self._marks[: len(places)]:
+        matches = list(self._block.finditer(rendered))
+        if "".join(match[0] for match in matches) != self._marks[: len(places)]:
             return None
-        return [match.start() - number for number, match in enumerate(found)]
+        return [match.start() - number for number, match in enumerate(matches)]
 
     def _marked(self, places: list[tuple[int, int]]) -> str | None:
-        """The rendering with marks at these places; None if it fails, or there are too many."""
+        """The rendering with probes at these positions; None if it fails, or they are too many."""
         if len(places) > len(self._marks):
             return None
         messages = list(self.messages)
@@ -252,7 +253,7 @@ class Conversation:
             messages[i] = {**messages[i], "content": content}
         return self._render(messages)
 
-    def _said(self, i: int) -> str:
+    def _content(self, i: int) -> str:
         """The content of a message, its parts joined."""
         content = self.messages[i]["content"]
         return content if isinstance(content, str) else "".join(part["text"] for part in content)
@@ -262,7 +263,7 @@ class Conversation:
             return Turn(start, stop + len(ends.end), i)
         if ends.is_inner or i == len(self.messages) - 1:
             after = self.text[stop : stop + 2 * len(ends.end)]
-            raise Refused("no_end_of_turn", f"messages[{i}] goes on with {after!r}")
+            raise BadConversation("no_end_of_turn", f"messages[{i}] is followed by {after!r}")
         return Turn(start, stop, i)
 
     def _whole_turn(self, i: int, ends: TurnEnds) -> Turn:
@@ -274,46 +275,48 @@ class Conversation:
             if self.text.startswith(before) and self.text.startswith(until[:stop]):
                 if len(before) < stop:
                     return Turn(len(before), stop, i)
-        raise Refused(
+        raise BadConversation(
             "unclear_turns",
-            f"where messages[{i}] is in the text cannot be told: the template treats it by its "
-            "content, or messages before by those that follow",
+            f"messages[{i}] cannot be located in the text: the template changes it depending on "
+            "its content, or changes earlier messages depending on later ones",
         )
 
     def _compare(self, turns: list[Turn]) -> None:
-        """Refuses a template that marks other text with `{% generation %}`."""
+        """Rejects a conversation in which `{% generation %}` encloses other text than the turns."""
         begin, end = self._marks[:2]
         rendered = self._render(self.messages, generation_marks=(begin, end)) or ""
         marked = re.findall(f"{begin}([^{end}]*){end}|([^{begin}]+)", rendered)
-        found, place = [], 0
+        enclosed, place = [], 0
         for inside, outside in marked:
             if inside:
-                found.append((place, place + len(inside)))
+                enclosed.append((place, place + len(inside)))
             place += len(inside) + len(outside)
         own = [(turn.start, turn.stop) for turn in turns]
-        if self._block.sub("", rendered) == self.text and _merge(found) == _merge(own):
+        if self._block.sub("", rendered) == self.text and _merge(enclosed) == _merge(own):
             return
-        texts = [[self.text[slice(*span)] for span in spans] for spans in (found, own)]
-        raise Refused(
+        texts = [[self.text[slice(*span)] for span in spans] for spans in (enclosed, own)]
+        raise BadConversation(
             "generation_differs",
-            f"the template has {texts[0]!r:.200} in {{% generation %}}, where contents and ends of "
-            f"turn are {texts[1]!r:.200}: mend it, or give the end of turn with --end_of_turn",
+            f"the template has {texts[0]!r:.200} in {{% generation %}}, but contents and ends of "
+            f"turn are {texts[1]!r:.200}: correct it, or set --end_of_turn",
         )
 
     @cached_property
     def _block(self) -> re.Pattern[str]:
-        """The characters of which marks are: none of them is in the text."""
+        """The characters used as probes: the first block of which the text has none."""
         for block in _BLOCKS:
             if not block.search(self.text):
                 return block
-        raise Refused("unclear_turns", "it has characters of all of Unicode's private planes")
+        raise BadConversation(
+            "unclear_turns", "it has characters of all blocks of Unicode's private planes"
+        )
 
     @property
     def _marks(self) -> str:
         return _all_of(self._block)
 
     def _render(self, messages: list[Message], **more: Any) -> str | None:
-        """A rendering beside the plain one; None if the template fails."""
+        """Another rendering than the plain one; None if the template fails."""
         try:
             return self.template.render(messages, self.tools, **more)
         except TemplateFailed:
@@ -321,20 +324,20 @@ class Conversation:
 
 
 def _by_halves(some: list[int], ask: Callable[[list[int]], dict[int, V] | None]) -> dict[int, V]:
-    """What is found of each message, asked of all at once, and of halves of those that fail."""
+    """Calls `ask` with all messages at once, and with halves of those for which it fails."""
     if not some:
         return {}
-    found = ask(some)
-    if found is not None or len(some) == 1:
-        return found or {}
+    answer = ask(some)
+    if answer is not None or len(some) == 1:
+        return answer or {}
     half = len(some) // 2
     return _by_halves(some[:half], ask) | _by_halves(some[half:], ask)
 
 
 def _insert(content: str | list[Part], at: int, mark: str) -> str | list[Part]:
-    """A content with a mark in it; between two parts it goes where `at` is counted from.
+    """Inserts a probe into a content: "abc", -2 -> "ab|c".
 
-    "abc", -2 -> "ab|c"
+    Between two parts it goes into the one that is nearer to where `at` is counted from.
     """
     if isinstance(content, str):
         place = at if at >= 0 else len(content) + 1 + at
@@ -357,7 +360,7 @@ def _all_of(block: re.Pattern[str]) -> str:
 
 
 def _merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """[(1, 3), (3, 4)] -> [(1, 4)]."""
+    """Merges adjacent spans: [(1, 3), (3, 4)] -> [(1, 4)]."""
     merged: list[tuple[int, int]] = []
     for start, stop in spans:
         if merged and merged[-1][1] == start:

@@ -1,8 +1,8 @@
-"""Classification of texts, or of pairs of texts: a document a row. Pure.
+"""Classification of texts, or of pairs of texts: one document per row.
 
-Texts are cut once, here, and what is cut is counted: tokens + specials - truncated = tokens in
-rows. Legend: D documents, E examples (documents that have tokens), T texts of an example, P
-parts of one: texts and special tokens.
+Texts are truncated once, here, and truncated tokens are counted: tokens + specials - truncated =
+tokens in rows. Legend: D documents, E examples (documents that have tokens), T texts of an example,
+P parts of an example: texts and special tokens.
 """
 
 import json
@@ -35,18 +35,18 @@ from schemas.metadata import Schema
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer
 
-SPECIAL = -1  # the side of a part that is no text
-_SHOWN = 20  # classes that a refusal names
-_BEGINNING = 40  # characters of a text that has no id to be named by
+SPECIAL = -1  # the side of a special token
+_SHOWN = 20  # the most classes that a message lists
+_BEGINNING = 40  # characters of a text that name a document without an id
 
 
 class FormPart(NamedTuple):
-    """A part of what a tokenizer's post-processor makes of one text or two.
+    """A part of the form in which a tokenizer's post-processor writes one text or two.
 
     Attributes:
       side: 0 or 1 for a whole text, SPECIAL for a special token.
-      id: of the special token; 0 for a text.
-      type: the token type of all its tokens.
+      id: the id of the special token; 0 for a text.
+      type: the token type of all tokens of the part.
     """
 
     side: int
@@ -69,24 +69,25 @@ class Classification(Task):
     text_field: str = "text"
     """The field with the text."""
     text_pair_field: str = ""
-    """The field with a second text, to classify pairs."""
+    """The field with the second text, to classify pairs."""
     label_field: str = "label"
-    """The field with the label; of text files the name of the folder is the label."""
+    """The field with the label; the label of a text file is the name of its directory."""
     id_field: str = "id"
-    """The field with an id, if documents have one: it goes into evaluation.jsonl."""
+    """The field with the document's id, if it has one, for evaluation.jsonl."""
     classes: str = ""
-    """The labels in the order of their numbers: neg,pos or a JSON list. Without, they are found."""
+    """The labels in the order of their numbers: neg,pos or a JSON list. Default: all labels of the
+    inputs, sorted."""
     truncation: Literal["head", "tail", "head_tail"] = "head"
-    """What is kept of a text that is too long. head_tail: a quarter of its start, the rest of its
-    end (Sun et al., 2019). Of a pair the longer text is cut first, until both are as long."""
+    """The part of a long text that is kept. head_tail: a quarter from its start, the rest from its
+    end (Sun et al., 2019). The longer text of a pair is cut first, until both are equally long."""
 
     def __post_init__(self) -> None:
-        """Refuses classes that cannot be told apart."""
+        """Rejects invalid --classes."""
         if self.classes:
             self.class_names()
 
     def class_names(self) -> tuple[str, ...]:
-        """--classes, parsed; they must be known by now.
+        """Parses --classes, which must be set.
 
         Raises:
           UsageError: they are not two or more different names.
@@ -98,28 +99,30 @@ class Classification(Task):
             except ValueError as error:
                 raise UsageError(f"--classes={self.classes}: not a JSON list ({error})") from error
         if not all(isinstance(name, str) and name for name in names):
-            raise UsageError(f"--classes={self.classes}: names like neg,pos, none of them empty")
+            raise UsageError(
+                f"--classes={self.classes}: must be names such as neg,pos, none of them empty"
+            )
         if len(set(names)) < len(names):
-            raise UsageError(f"--classes={self.classes}: a name is there twice")
+            raise UsageError(f"--classes={self.classes}: a name occurs twice")
         if len(names) < 2:
-            raise UsageError(f"--classes={self.classes}: one class is nothing to tell apart")
+            raise UsageError(f"--classes={self.classes}: at least two classes are needed")
         return tuple(names)
 
     def complete(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
-        """Finds the classes that were not given."""
+        """Takes all labels of the inputs as classes, unless --classes is set."""
         if self.classes:
             return self
         [role] = (role for role in self.roles() if role.values.is_folder)
         names = values_of(role)
         if len(names) < 2:
             raise UsageError(
-                f"the only label in the inputs is {next(iter(names))!r}: name the field that holds "
-                "the label with --label_field, or give all classes with --classes=a,b"
+                f"the only label in the inputs is {next(iter(names))!r}: set --label_field to the "
+                "field with the label, or list all classes with --classes=a,b"
             )
         return replace(self, classes=json.dumps(names, ensure_ascii=False))
 
     def roles(self) -> tuple[Role, ...]:
-        """A text, perhaps another, a label and perhaps an id."""
+        """A text, a second text for pairs, a label and an optional id."""
         pair = (Role("text_pair", "string", self.text_pair_field),) if self.text_pair_field else ()
         return (
             Role("text", "string", self.text_field),
@@ -129,11 +132,11 @@ class Classification(Task):
         )
 
     def routed_by(self) -> tuple[str, ...]:
-        """The texts: the same text with another label is in the same split."""
+        """The texts, so that equal texts with different labels are in the same split."""
         return tuple(role.name for role in self.roles() if role.values.is_text)
 
-    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """Rows need room for text, and pairs something that tells the texts apart."""
+    def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """Requires room for text, and for pairs a separator or token types."""
         form = self._form(tokenizer)
         added = sum(part.side == SPECIAL for part in form)
         texts = len(self.routed_by())
@@ -141,9 +144,8 @@ class Classification(Task):
         prefix, middle, suffix = ids_between(form)
         if texts == 2 and not middle and len({part.type for part in form}) == 1:
             raise UsageError(
-                "the tokenizer puts nothing between two texts, so that no model could tell them "
-                "apart: give one whose post-processor has a template for pairs, such as "
-                "`[CLS] $A [SEP] $B:1 [SEP]:1`"
+                "the tokenizer does not separate the two texts of a pair: use one whose "
+                "post-processor has a template for pairs, such as `[CLS] $A [SEP] $B:1 [SEP]:1`"
             )
         parameters = {
             "classes": list(self.class_names()),
@@ -152,7 +154,7 @@ class Classification(Task):
             **({"middle_ids": middle} if self.text_pair_field else {}),
             "suffix_ids": suffix,
         }
-        return super().contract(tokenizer, max_length) | {"parameters": parameters}
+        return super().schema_fields(tokenizer, max_length) | {"parameters": parameters}
 
     def examples(
         self,
@@ -161,7 +163,7 @@ class Classification(Task):
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
-        """A row each: `<s> text </s>`, `<s> text </s> </s> text_pair </s>`."""
+        """Encodes and truncates: `<s> text </s>` or `<s> text </s> </s> text_pair </s>`."""
         encoded = [tokenizer.encode(documents.columns[name]) for name in self.routed_by()]
         length_DxT = np.stack([ids.lengths for ids, _ in encoded], axis=1)
         label_D, rejects = self._labels(documents)
@@ -195,7 +197,7 @@ class Classification(Task):
         return Examples(document_E, ragged, scalars, rejects, guarded)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
-        """Each example whole, in a row of its own."""
+        """Makes a segment of each example."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         beside = {}
         if "text_pair_field" in schema.parameters:
@@ -214,27 +216,27 @@ class Classification(Task):
         return single_form(tokenizer.prefix_ids, tokenizer.suffix_ids)
 
     def _labels(self, documents: Documents) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
-        """int64 [D], -1 for labels that are no class; and these, refused."""
+        """Class numbers int64 [D], -1 for labels that are no class; and the rejected documents."""
         names = self.class_names()
         labels = documents.columns["label"]
-        found = pc.index_in(labels, value_set=pa.array(names, labels.type))
-        label_D = found.fill_null(-1).to_numpy().astype(np.int64)
+        numbers = pc.index_in(labels, value_set=pa.array(names, labels.type))
+        label_D = numbers.fill_null(-1).to_numpy().astype(np.int64)
         shown = ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
         rejects = {}
         for document in np.flatnonzero(label_D < 0).tolist():
             name = documents.columns["id"][document].as_py()
             which = f"id {name}" if name else repr(documents.text[document].as_py()[:_BEGINNING])
-            detail = f"label {labels[document].as_py()!r} is none of the classes {shown}"
+            detail = f"label {labels[document].as_py()!r} is not one of the classes {shown}"
             rejects[document] = "unknown_label", f"{which}: {detail}"
         return label_D, rejects
 
     def _head(self, length_ExT: np.ndarray, kept_ExT: np.ndarray) -> np.ndarray:
-        """How many of the tokens that are kept are of the text's start."""
+        """How many of the kept tokens are from the start of the text."""
         if self.truncation == "head":
             return kept_ExT
         if self.truncation == "tail":
             return np.zeros_like(kept_ExT)
-        # 128 of 510, as published.
+        # As published: 128 of 510.
         return np.where(kept_ExT < length_ExT, (kept_ExT + 2) // 4, kept_ExT)
 
     def _evaluation(
@@ -244,7 +246,7 @@ class Classification(Task):
         label_D: np.ndarray,
         is_trained_D: np.ndarray,
     ) -> Ragged:
-        """Lines of evaluation.jsonl, {"id": "17", "label": "pos"}; empty where trained on."""
+        """Lines of evaluation.jsonl, {"id": "17", "label": "pos"}; empty for training examples."""
         is_evaluated_E = ~is_trained_D[document_E]
         document = document_E[is_evaluated_E]
         ids = documents.columns["id"].take(pa.array(document))
@@ -254,7 +256,7 @@ class Classification(Task):
 
     @classmethod
     def surroundings(cls, schema: Schema, tokenizer: "LoadedTokenizer") -> Surroundings:
-        """Of a pair: what is before the first text, and after the second."""
+        """The ids before the first text and after the last."""
         if "middle_ids" not in schema.parameters:
             return super().surroundings(schema, tokenizer)
         before, _, after = ids_between(pair_form(tokenizer))
@@ -262,12 +264,12 @@ class Classification(Task):
 
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
-        """Labels are classes, and padding has the token type 0."""
+        """Checks that labels are classes, and that padding has the token type 0."""
         label_B, classes = columns["label"], schema.parameters["classes"]
         yield from problems_where(
             (label_B >= len(classes))[:, None],
             lambda row, _: (
-                f"label is {label_B[row]}, and there are {len(classes)} classes, from 0 on"
+                f"label is {label_B[row]}, but there are {len(classes)} classes, from 0 on"
             ),
         )
         if "token_type_ids" in columns:
@@ -279,16 +281,16 @@ class Classification(Task):
 
 
 def single_form(prefix_ids: Sequence[int], suffix_ids: Sequence[int]) -> Form:
-    """`<s> $A </s>`, with one token type."""
+    """The form of one text, with one token type: `<s> $A </s>`."""
     before, after = ([FormPart(SPECIAL, i, 0) for i in ids] for ids in (prefix_ids, suffix_ids))
     return (*before, FormPart(0, 0, 0), *after)
 
 
 def pair_form(tokenizer: "LoadedTokenizer") -> Form:
-    """What the tokenizer's post-processor makes of two texts: BERT's `[CLS] $A [SEP] $B:1 [SEP]:1`.
+    """The form in which the post-processor writes pairs: BERT's `[CLS] $A [SEP] $B:1 [SEP]:1`.
 
     Raises:
-      DataError: it does more than put special tokens around and between the two.
+      DataError: it does more than add special tokens around and between the texts.
     """
     forms = set()
     for tokens in tokenizer.golden_pairs:
@@ -298,37 +300,37 @@ def pair_form(tokenizer: "LoadedTokenizer") -> Form:
             if side is None or form[-1:] != [part]:
                 form.append(part)
         forms.add(tuple(form))
-    found = next(iter(forms))
-    if len(forms) > 1 or [part.side for part in found if part.side != SPECIAL] != [0, 1]:
+    first = next(iter(forms))
+    if len(forms) > 1 or [part.side for part in first if part.side != SPECIAL] != [0, 1]:
         raise DataError(
-            "the tokenizer's post-processor does more with two texts than put special tokens "
-            "around and between them: give it a template of the form "
+            "the tokenizer's post-processor does more than add special tokens around and between "
+            "the texts of a pair: replace it with a template of the form "
             "`[CLS] $A [SEP] $B:1 [SEP]:1`"
         )
-    return found
+    return first
 
 
 def ids_between(form: Form) -> tuple[list[int], list[int], list[int]]:
     """The special tokens before the first text, between the two, and after the last."""
-    texts = [place for place, part in enumerate(form) if part.side != SPECIAL]
+    texts = [i for i, part in enumerate(form) if part.side != SPECIAL]
     parts = form[: texts[0]], form[texts[0] + 1 : texts[-1]], form[texts[-1] + 1 :]
     before, between, after = ([part.id for part in some] for some in parts)
     return before, between, after
 
 
 def longest_first(length_ExT: np.ndarray, room: int) -> np.ndarray:
-    """Lengths that fit: the longer of two texts is cut until both are as long, then both are.
+    """Truncated lengths: tokens are removed one by one from the longer of two texts.
 
-    As `tokenizers` cuts with `longest_first`, and as if each token went one by one.
+    `tokenizers` truncates in the same way with `longest_first`.
 
     Args:
       length_ExT: int64, tokens of one text or two.
-      room: for them together.
+      room: the most tokens of both together.
     """
     if length_ExT.shape[1] == 1:
         return np.minimum(length_ExT, room)
     shorter_E, longer_E = length_ExT.min(axis=1), length_ExT.max(axis=1)
-    cut_E = np.maximum(shorter_E, room - shorter_E)  # of the longer, as long as the other is whole
+    cut_E = np.maximum(shorter_E, room - shorter_E)  # the longer one, while the other stays whole
     fits_E = shorter_E + longer_E <= room
     both_E = shorter_E + cut_E > room
     shorter_E = np.where(~fits_E & both_E, room // 2, shorter_E)
@@ -347,17 +349,17 @@ def fill_form(
     head_ExT: np.ndarray,
     kept_ExT: np.ndarray,
 ) -> tuple[Ragged, Ragged]:
-    """Puts texts into a form; what is kept of a text is its first tokens and its last.
+    """Fills a form with truncated texts; the first and the last tokens of a text are kept.
 
     Args:
-      form: with as many texts as there are.
-      texts: ids of the first and of the second text, of all documents.
-      document_E: which documents.
-      head_ExT: int64, how many tokens are kept from the text's start.
-      kept_ExT: int64, and how many altogether.
+      form: a form with T texts.
+      texts: T columns of ids, each with all documents.
+      document_E: the document of each example.
+      head_ExT: int64, tokens that are kept from the start of a text.
+      kept_ExT: int64, tokens that are kept altogether.
 
     Returns:
-      Ids of the examples, and uint8, the token type of each.
+      The ids of the examples, and the token type of each id, uint8.
     """
     specials = [part.id for part in form if part.side == SPECIAL]
     pool = np.concatenate([ids for ids, _ in texts] + [np.array(specials, texts[0][0].dtype)])

@@ -1,4 +1,4 @@
-"""Causal language modelling: rows for decoders. Pure."""
+"""Causal language modelling: rows for decoders."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 
 class EdgedText(TextTask):
-    """A text with bos before it or eos after it: flags of each such task, in its own order."""
+    """A text with bos before it or eos after it; each subclass declares the two flags itself."""
 
     bos: bool
     eos: bool
 
-    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """The specials that are asked for must be there."""
+    def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """Requires the special tokens that the flags select."""
         for role in ("bos", "eos"):
             if getattr(self, role):
-                need_special(tokenizer, role, instead=f"give --no_{role}")
+                need_special(tokenizer, role, instead=f"use --no_{role}")
         ids = tokenizer.special_ids
         around = {
             "prefix_ids": [ids["bos"]] if self.bos else [],
             "suffix_ids": [ids["eos"]] if self.eos else [],
         }
-        return super().contract(tokenizer, max_length) | {"parameters": around}
+        return super().schema_fields(tokenizer, max_length) | {"parameters": around}
 
     def examples(
         self,
@@ -53,12 +53,12 @@ class EdgedText(TextTask):
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
-        """Each document's ids, and its words: perplexity per word is of these."""
-        made = super().examples(documents, tokenizer, schema, is_trained_D)
-        return replace(made, scalars={"words": count_words(documents.text)})
+        """Encodes each document and counts its words, for perplexity per word."""
+        examples = super().examples(documents, tokenizer, schema, is_trained_D)
+        return replace(examples, scalars={"words": count_words(documents.text)})
 
     def wrapped(self, examples: ExampleBatch, schema: Schema) -> tuple[Ragged, int]:
-        """Each document with what begins and ends it, and how many tokens that adds."""
+        """Documents with bos and eos added, and the number of added tokens."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         prefix, suffix = schema.parameters["prefix_ids"], schema.parameters["suffix_ids"]
         stream = wrap(ids, offsets, prefix, suffix)
@@ -67,26 +67,26 @@ class EdgedText(TextTask):
 
 @dataclass(frozen=True)
 class Clm(EdgedText):
-    """Rows for decoders, which predict each next token."""
+    """Rows for decoders, which predict the next token."""
 
     title: ClassVar[str] = "causal language modelling"
     trainer: ClassVar[str] = "flax_clm"
 
     packing: Literal["best_fit", "concat", "none"] = "best_fit"
-    """best_fit: documents whole, rows full. concat: one stream, cut. none: a piece a row."""
+    """How documents are packed into rows. best_fit: whole documents, little padding. concat: one
+    stream, cut every --max_length tokens. none: one piece per row."""
     bos: bool = False
     """Begin each document with the tokenizer's bos token."""
     eos: bool = True
-    """End each document with its eos token."""
+    """End each document with the tokenizer's eos token."""
 
-    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """Rows must have a token to predict."""
-        if max_length < 2:
-            raise UsageError(f"--max_length={max_length}: a row of one token predicts none")
-        return super().contract(tokenizer, max_length)
+    def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """Requires rows with a token to predict."""
+        need_predicted(max_length)
+        return super().schema_fields(tokenizer, max_length)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
-        """[5, 6, 7] in rows of 3 -> [5 6 7], [</s>]: only the last piece has the document's end."""
+        """Cuts documents into pieces, the last with eos: [5, 6, 7], L = 3 -> [5 6 7], [</s>]."""
         (stream, offsets), added = self.wrapped(examples, schema)
         example_S = np.arange(len(offsets) - 1)
         if schema.packing != "concat":
@@ -94,7 +94,7 @@ class Clm(EdgedText):
         return Segments(stream, offsets, example_S, added)
 
     def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
-        """Weighs every token but the first of its segment, before which there is nothing."""
+        """Gives every token loss weight 1, except the first of its segment."""
 
         def weigh(columns: Columns, keys_B: np.ndarray) -> Columns:
             return columns | {"loss_weights": is_predicted(columns["segment_ids"])}
@@ -103,19 +103,29 @@ class Clm(EdgedText):
 
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
-        """Losses count from the second token of each segment on."""
-        weights, due = columns["loss_weights"], is_predicted(columns["segment_ids"])
+        """Checks that loss weights are 1 from the second token of each segment on."""
+        weights, expected = columns["loss_weights"], is_predicted(columns["segment_ids"])
         yield from problems_where(
-            weights != due,
+            weights != expected,
             lambda row, i: (
-                f"loss_weights[{i}] is {weights[row, i]}, not {due[row, i]}: every token counts "
-                "but the first of its segment, and padding does not"
+                f"loss_weights[{i}] is {weights[row, i]}, not {expected[row, i]}: it is 1 for all "
+                "tokens except the first of a segment, and 0 at padding"
             ),
         )
 
 
+def need_predicted(max_length: int) -> None:
+    """Requires rows with a token to predict.
+
+    Raises:
+      UsageError: `max_length` is below 2.
+    """
+    if max_length < 2:
+        raise UsageError(f"--max_length={max_length}: must be at least 2, to predict a token")
+
+
 def is_predicted(segment_ids: np.ndarray) -> np.ndarray:
-    """1 for every token but the first of its segment: [1, 1, 1, 2, 2, 0] -> [0, 1, 1, 0, 1, 0]."""
+    """1 for each token except a segment's first: [1, 1, 1, 2, 2, 0] -> [0, 1, 1, 0, 1, 0]."""
     is_later = np.zeros(segment_ids.shape, np.uint8)
     is_later[:, 1:] = (segment_ids[:, 1:] == segment_ids[:, :-1]) & (segment_ids[:, 1:] > 0)
     return is_later

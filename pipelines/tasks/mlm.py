@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al., 2019): rows for encoders. Pure."""
+"""Masked language modelling (Devlin et al., 2019): rows for encoders."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,7 +16,7 @@ from schemas.metadata import Schema
 if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer
 
-_MOST_COPIES = 1000  # of a shard of 100,000 rows they take 5 GB while they are put in order
+_MOST_COPIES = 1000  # sorting as many of a shard of 100,000 rows takes 5 GB of memory
 
 
 @dataclass(frozen=True)
@@ -28,36 +28,40 @@ class Mlm(TextTask):
     wraps_segments: ClassVar[bool] = True
 
     packing: Literal["best_fit", "concat", "none"] = "best_fit"
-    """best_fit: documents whole, rows full. concat: one stream, cut. none: a piece a row."""
+    """How documents are packed into rows. best_fit: whole documents, little padding. concat: one
+    stream, cut every --max_length tokens. none: one piece per row."""
     static_masking: bool = True
-    """Write masks into the rows. Without, trainers mask as they go."""
+    """Write masks into the rows; otherwise the trainer masks rows as it reads them."""
     mask_rate: float = 0.15
     """Share of a row's ordinary tokens that is masked."""
     mask_unit: Literal["token", "word", "span"] = "token"
-    """What is masked or left as a whole. span: one to ten words, 3.8 on average, as SpanBERT."""
+    """Unit that is masked as a whole. span: one to ten words, 3.8 on average, as in SpanBERT."""
     mask_copies: int = 1
-    """Differently masked copies of every row, at most 1000."""
+    """Differently masked copies of each row, at most 1000."""
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Rejects invalid values."""
         if not 0 < self.mask_rate < 1:
             raise UsageError(
-                f"--mask_rate={self.mask_rate}: a share between 0 and 1; for rows without masks "
-                "give --no_static_masking"
+                f"--mask_rate={self.mask_rate}: must be between 0 and 1; use --no_static_masking "
+                "for rows without masks"
             )
         if not 1 <= self.mask_copies <= _MOST_COPIES:
             raise UsageError(
-                f"--mask_copies={self.mask_copies}: from 1 to {_MOST_COPIES:,} (RoBERTa took 10); "
-                "with --no_static_masking trainers mask every row anew, as often as they read it"
+                f"--mask_copies={self.mask_copies}: must be from 1 to {_MOST_COPIES:,} (RoBERTa "
+                "used 10); with --no_static_masking the trainer masks a row differently each time "
+                "it reads it"
             )
         if self.mask_copies > 1 and not self.static_masking:
-            raise UsageError("--mask_copies makes equal rows without static masking: drop one")
+            raise UsageError(
+                "--mask_copies with --no_static_masking would make equal rows: use only one"
+            )
 
-    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """Static masks need a mask token, and rows a place for text between the specials."""
+    def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """Requires a mask token for static masks, and room for text between special tokens."""
         if self.static_masking:
             need_special(
-                tokenizer, "mask", use="--task=mlm needs", instead="give --no_static_masking"
+                tokenizer, "mask", use="--task=mlm needs", instead="use --no_static_masking"
             )
         prefix, suffix = list(tokenizer.prefix_ids), list(tokenizer.suffix_ids)
         need_room(max_length, len(prefix) + len(suffix))
@@ -72,7 +76,7 @@ class Mlm(TextTask):
         }
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
-        """[5, 6, 7] in rows of 4 -> [<s> 5 6 </s>], [<s> 7 </s>]."""
+        """Cuts documents into pieces: [5, 6, 7], L = 4 -> [<s> 5 6 </s>], [<s> 7 </s>]."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         example_S = np.arange(len(offsets) - 1)
         prefix, suffix = schema.parameters["prefix_ids"], schema.parameters["suffix_ids"]
@@ -83,7 +87,7 @@ class Mlm(TextTask):
         return Segments(stream, offsets, example_S, len(example_S) * added)
 
     def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
-        """Makes what writes masks into the rows, if masks are static."""
+        """Masks rows, if masks are static."""
         if not schema.static_masking:
             return super().finish(schema, tokenizer)
         is_special = np.zeros(schema.vocab_size, bool)

@@ -1,12 +1,13 @@
-"""Question answering by a decoder: a prompt of question and context, then the answer. Pure.
+"""Question answering by a decoder: a prompt of question and context, then the answer.
 
-Training rows hold the windows of a context in which the answer stands; evaluation rows are one a
-question, with the context's first window and room for the longest answer. tokens + repeated +
-specials - truncated = tokens in rows, where tokens are what the tokenizer makes of the template,
-the whole question, the whole context and the first answer, once. Truncated are the question's
-beyond --max_question_length, the context's in no window, and in evaluation rows the answer's beyond
---max_answer_length. Repeated is what a document's windows from the second on have in common with
-those before. Legend: D documents, E examples (windows), P parts of an example.
+Training rows hold the windows of a context that contain the answer. An evaluation row holds one
+question with the context's first window, and has room for the longest answer.
+
+tokens + repeated + specials - truncated = tokens in rows. `tokens` counts the template, the whole
+question, the whole context and the first answer once. Truncated are tokens of the question beyond
+--max_question_length, tokens of the context in no window and, in evaluation rows, tokens of the
+answer beyond --max_answer_length. Repeated are tokens of a window that an earlier window of the
+document has too. Legend: D documents, E examples (windows), P parts of an example.
 """
 
 from collections.abc import Iterable
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Qa(Task):
-    """Rows for decoders, which read a question and write its answer."""
+    """Rows for decoders, which read a question and generate its answer."""
 
     title: ClassVar[str] = "question answering"
     trainer: ClassVar[str] = "tf_qa"
@@ -63,33 +64,35 @@ class Qa(Task):
     question_field: str = "question"
     """The field with the question."""
     context_field: str = "context"
-    """The field with the text that the answer stands in."""
+    """The field with the text that contains the answer."""
     answers_field: str = "answers"
-    """The field with the answers, as SQuAD has them; the first is trained on."""
+    """The field with the answers, as in SQuAD; the first one is trained on."""
     id_field: str = "id"
     """The field with the question's id, if it has one."""
     qa_form: Literal["causal", "prefix"] = "causal"
-    """causal: a plain decoder. prefix: attention is bidirectional on the prompt."""
+    """How tokens of the prompt attend to each other. causal: as in a plain decoder. prefix:
+    in both directions."""
     qa_template: str = "Question: {question} Context: {context} answer: {answer}"
-    """What a row says; {answer} is its end."""
+    """The text of a row, from {question}, {context} and, at its end, {answer}."""
     max_question_length: int = 64
-    """Tokens of a question; the rest is cut and counted."""
+    """Maximum tokens of a question; the rest is truncated and counted."""
     max_answer_length: int = 40
-    """Tokens of an answer. Questions with a longer one are refused in training, and the answer is
-    cut in evaluation rows."""
+    """Maximum tokens of an answer. Training questions with a longer one are rejected; in evaluation
+    rows the answer is truncated."""
     window_stride: int = 128
-    """Tokens from one window of a long context to the next; fewer where the answer would be cut."""
+    """Tokens from one window of a long context to the next; fewer if the answer would be cut."""
     bos: bool = False
     """Begin each question with the tokenizer's bos token."""
     packing: Literal["best_fit", "none"] = "best_fit"
-    """best_fit: training rows full of questions. none: one a row, as evaluation rows always are."""
+    """How questions are packed into training rows; evaluation rows always have one. best_fit: many
+    per row, little padding. none: one per row."""
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Rejects invalid values."""
         parse_template(self.qa_template, FIELDS, "--qa_template")
         for name in ("max_question_length", "max_answer_length", "window_stride"):
             if getattr(self, name) < 1:
-                raise UsageError(f"--{name}={getattr(self, name)}: at least 1")
+                raise UsageError(f"--{name}={getattr(self, name)}: must be at least 1")
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -106,15 +109,15 @@ class Qa(Task):
         )
 
     def identity(self) -> tuple[str, ...]:
-        """The id too: official scores want each one answered."""
+        """All roles, the id included: official scores need an answer to each id."""
         return tuple(role.name for role in self.roles())
 
     def routed_by(self) -> tuple[str, ...]:
-        """The context: no split has questions about another's."""
+        """The context, so that questions about one context are in one split."""
         return ("context",)
 
-    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """An answer has an end, and the longest question and answer leave room for a context."""
+    def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """Requires eos, and room for a context beside the longest question and answer."""
         need_special(tokenizer, "eos", use="ends an answer")
         if self.bos:
             need_special(tokenizer, "bos", instead="drop --bos")
@@ -123,15 +126,15 @@ class Qa(Task):
         least = around + self.max_question_length + self.max_answer_length + 1
         if max_length < least:
             raise UsageError(
-                f"--max_length={max_length} leaves no room for a context: the template and special "
-                f"tokens take {around} tokens, --max_question_length={self.max_question_length} "
-                f"and --max_answer_length={self.max_answer_length}; give at least {least}, or "
-                "lower these"
+                f"--max_length={max_length} leaves no room for a context beside {around} tokens of "
+                f"the template, --max_question_length={self.max_question_length} and "
+                f"--max_answer_length={self.max_answer_length}: use --max_length={least} or more, "
+                "or lower these limits"
             )
-        return super().contract(tokenizer, max_length)
+        return super().schema_fields(tokenizer, max_length)
 
     def packing_of(self, split: str, schema: Schema) -> str:
-        """Evaluation rows are one a question."""
+        """Evaluation rows have one question each."""
         return schema.packing if is_training(split) else "none"
 
     def examples(
@@ -141,7 +144,7 @@ class Qa(Task):
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
-        """A window each: `Question: .. Context: .. answer: .. </s>`."""
+        """Makes an example of each window: `Question: .. Context: .. answer: .. </s>`."""
         questions = tokenize_questions(documents, self.slots, tokenizer)
         length_D = self._lengths(questions, schema.max_length, is_trained_D)
         rejects = self._rejects(documents, questions, length_D, is_trained_D)
@@ -175,7 +178,7 @@ class Qa(Task):
         return Examples(document_E, ragged, scalars, rejects, questions.guarded)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
-        """Each window whole; what is learned is its end."""
+        """Makes a segment of each window; the answer and eos have loss weights."""
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         prompt_S = examples.scalar("prompt")
         loss_weights = np.zeros(len(ids), np.uint8)
@@ -196,9 +199,9 @@ class Qa(Task):
     def _lengths(
         self, questions: Questions, max_length: int, is_trained_D: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Field to int64 [D], tokens that it may have in a row; the context has what is left.
+        """Field to int64 [D], its maximum tokens in a row; the context gets the rest.
 
-        In an evaluation row that is what the longest answer leaves: a model may write there.
+        Evaluation rows reserve room for the longest answer, which a model may generate.
         """
         question_D = np.minimum(questions.length_D["question"], self.max_question_length)
         answer_D = np.minimum(questions.length_D["answer"], self.max_answer_length)
@@ -214,12 +217,11 @@ class Qa(Task):
         length_D: dict[str, np.ndarray],
         is_trained_D: np.ndarray,
     ) -> dict[int, tuple[str, str]]:
-        """What cannot be trained on, added to what is wrong in itself."""
+        """Adds questions that cannot be trained on to those with wrong answers."""
         rejects = dict(questions.rejects)
         is_bare_D = pc.equal(documents.columns["context"], "").to_numpy(zero_copy_only=False)
         for question in np.flatnonzero(is_bare_D).tolist():
-            named = f"{name_of(documents, question)} has a context of no character"
-            rejects[question] = ("empty_context", named)
+            rejects[question] = "empty_context", f"{name_of(documents, question)}: empty context"
         own_D, span_D = questions.length_D["answer"], questions.end_D - questions.begin_D
         room_D = length_D["context"]
         too_long_D = (own_D > self.max_answer_length) | (span_D > room_D)
@@ -227,11 +229,11 @@ class Qa(Task):
             detail = f"its answer has {own_D[question]:,} tokens, more than --max_answer_length"
             if own_D[question] <= self.max_answer_length:
                 detail = (
-                    f"its answer is in {span_D[question]:,} tokens of the context, where a row has "
+                    f"its answer takes {span_D[question]:,} tokens of the context, but a row has "
                     f"room for {room_D[question]:,}"
                 )
-            named = f"{name_of(documents, question)}: {detail}"
-            rejects.setdefault(question, ("answer_too_long", named))
+            message = f"{name_of(documents, question)}: {detail}"
+            rejects.setdefault(question, ("answer_too_long", message))
         return rejects
 
     def _join(
@@ -262,13 +264,13 @@ class Qa(Task):
 
     @classmethod
     def surroundings(cls, schema: Schema, tokenizer: "LoadedTokenizer") -> Surroundings:
-        """BOS where it was asked for, and EOS."""
+        """bos, if --bos is set, and eos."""
         ids = schema.special_ids
         return (ids["bos"],) * schema.parameters["bos"], (ids["eos"],)
 
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
-        """What counts is the end of each segment; the prompt is what comes before."""
+        """Checks that the end of each segment, and only it, has loss weights; and the prompts."""
         segment_ids, weights = columns["segment_ids"], columns["loss_weights"]
         is_token, counts = segment_ids > 0, weights > 0
         yield from problems_where(
@@ -293,8 +295,8 @@ class Qa(Task):
         yield from problems_where(
             is_token & ~goes_on & ~counts,
             lambda row, i: (
-                f"loss_weights[{i}] is 0 at the end of segment {segment_ids[row, i]}: nothing of "
-                "it is learned"
+                f"loss_weights[{i}] is 0 at the end of segment {segment_ids[row, i]}: the segment "
+                "has no answer"
             ),
         )
         is_prompt = is_token & ~counts
@@ -304,7 +306,7 @@ class Qa(Task):
                 prefix_mask != is_prompt,
                 lambda row, i: (
                     f"prefix_mask[{i}] is {prefix_mask[row, i]}, not {int(is_prompt[row, i])}: "
-                    "it is 1 on the prompt alone"
+                    "it must be 1 on the prompt and 0 elsewhere"
                 ),
             )
         length, prompt_B = columns["prompt_length"], is_prompt.sum(axis=1)
@@ -318,14 +320,14 @@ class Qa(Task):
             yield from problems_where(
                 segment_ids > 1,
                 lambda row, i: (
-                    f"segment_ids[{i}] is {segment_ids[row, i]}, although {split} has one "
-                    "question a row"
+                    f"segment_ids[{i}] is {segment_ids[row, i]}, but {split} has one question "
+                    "per row"
                 ),
             )
 
 
 def _evaluation(documents: Documents, document_E: np.ndarray, is_trained_D: np.ndarray) -> Ragged:
-    """The lines of evaluation.jsonl, of the questions that are not trained on; others are empty."""
+    """The lines of evaluation.jsonl; empty for training questions."""
     is_evaluated_E = ~is_trained_D[document_E]
     columns = documents.columns.select(["id", "question", "answers"])
     evaluated = columns.take(pa.array(document_E[is_evaluated_E]))

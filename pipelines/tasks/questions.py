@@ -1,9 +1,8 @@
-"""Questions, their contexts and answers as token ids, all of a block encoded at once. Pure.
+"""Encodes questions with their contexts and answers, and cuts long contexts into windows.
 
-A long context is cut into windows of tokens that hold an answer. Windows of a context of C tokens,
-R of which a row has room for, begin every s tokens, until one reaches the end. R = 5, s = 3, C = 9:
-[0, 5), [3, 8), [6, 9). Legend: D questions, A answers, C distinct contexts, W
-windows.
+If a row has room for R of a context's C tokens, windows begin every s tokens until one reaches the
+end: R = 5, s = 3, C = 9 gives [0, 5), [3, 8), [6, 9). Legend: D questions, A answers, C distinct
+contexts, W windows.
 """
 
 from collections.abc import Callable
@@ -17,22 +16,22 @@ from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import character_begins, utf8_bytes
-from pipelines.tasks.token_places import token_ends, token_span
+from pipelines.tasks.token_spans import token_ends, token_span
 from schemas.commands.template import Slot
 
 _IS_PLAIN = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])
-NONE, FIRST, EVERY, HOLDING = range(4)  # which windows are wanted; HOLDING: those with the answer
+NONE, FIRST, EVERY, HOLDING = range(4)  # windows to keep; HOLDING: those that hold the answer
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Some windows of each document, neighbours in ascending order.
+    """Windows of documents; those of a document are consecutive and in order.
 
     Attributes:
-      document_W: int64, ascending.
-      start_W: int64, the first token.
-      stop_W: int64, the one after the last.
-      part_W: int64, numbers from 0 within the document.
+      document_W: int64, ascending: the document of each window.
+      start_W: int64, its first token.
+      stop_W: int64, the token after its last.
+      part_W: int64, its number within the document, from 0 on.
     """
 
     document_W: np.ndarray
@@ -41,7 +40,7 @@ class Windows:
     part_W: np.ndarray
 
     def fresh_W(self) -> np.ndarray:
-        """int64 [W]: tokens of each window that no window before it holds."""
+        """int64 [W]: tokens of each window that no earlier window of the document has."""
         before = np.append(0, self.stop_W[:-1])
         return self.stop_W - np.where(self.part_W > 0, before, self.start_W)
 
@@ -55,20 +54,20 @@ def choose_windows(
     stop_D: np.ndarray,
     stride: int,
 ) -> Windows:
-    """Cuts contexts so that the answer, wherever it is, stands in one window at least as a whole.
+    """Cuts contexts so that at least one window contains the whole answer.
 
     Args:
-      wanted_D: NONE, FIRST, EVERY or HOLDING, those that hold tokens start_D to stop_D.
+      wanted_D: NONE, FIRST, EVERY or HOLDING (windows that hold tokens start_D to stop_D).
       length_D: int64, C.
       room_D: int64, R, at least 1.
-      start_D: int64.
-      stop_D: int64; with HOLDING at most room_D after start_D.
-      stride: s; less in documents where the answer would fit between two windows.
+      start_D: int64, the answer's first token.
+      stop_D: int64, the token after its last; with HOLDING at most start_D + room_D.
+      stride: s; reduced in documents whose answer would otherwise be in no window.
     """
     span_D = np.where(wanted_D == HOLDING, np.maximum(stop_D - start_D, 1), 1)
     step_D = np.clip(room_D - span_D + 1, 1, stride)
     last_D = -(-np.maximum(length_D - room_D, 0) // step_D)
-    # Window w is [w * s, w * s + R): it holds the answer if w * s <= start and stop <= w * s + R.
+    # Window w is [w * s, w * s + R); it holds the answer if w * s <= start and stop <= w * s + R.
     first_holding_D = np.maximum(-((room_D - stop_D) // step_D), 0)
     last_holding_D = np.minimum(start_D // step_D, last_D)
     from_D = np.where(wanted_D == HOLDING, first_holding_D, 0)
@@ -84,14 +83,14 @@ def choose_windows(
 
 
 @dataclass(frozen=True)
-class AnswerPlaces:
+class FirstAnswers:
     """The first answer of each question.
 
     Attributes:
-      text_D: "" where there is none.
-      start_D: int64, byte of the context it begins at.
-      stop_D: int64, the byte after it; equal to start_D where there is none.
-      rejects: question to (reason, detail), where an answer is not as the input says.
+      text_D: the answer; "" if there is none.
+      start_D: int64, the byte of the context where it begins.
+      stop_D: int64, the byte after it; equal to start_D if there is none.
+      rejects: question with a wrong answer to (reason, detail).
     """
 
     text_D: pa.LargeStringArray
@@ -105,14 +104,14 @@ def find_answers(
     context_D: np.ndarray,
     answers: pa.ListArray,
     name: Callable[[int], str],
-) -> AnswerPlaces:
-    """Looks up every answer where its offset says.
+) -> FirstAnswers:
+    """Compares every answer with the context at its offset.
 
     Args:
-      contexts: distinct ones.
-      context_D: which of them each question has.
-      answers: of each question, as `pipelines.readers.documents.ANSWERS`.
-      name: of a question by its number, to say which is refused.
+      contexts: the distinct contexts.
+      context_D: the index of each question's context.
+      answers: the answers of each question, of type `pipelines.readers.documents.ANSWERS`.
+      name: returns the name of a question by its index, for messages.
     """
     count = len(context_D)
     number_D = pc.list_value_length(answers).to_numpy()
@@ -130,14 +129,14 @@ def find_answers(
         if text.strip() and start >= 0 and context.startswith(text, start):
             place_A[odd] = len(context[:start].encode())
         else:
-            rejects.setdefault(question, _refusal(context, text, start, name(question)))
+            rejects.setdefault(question, _rejection(context, text, start, name(question)))
     is_good_D = number_D > 0
     is_good_D[is_good_D] = place_A[first_D[is_good_D]] >= 0
     text_D = texts.take(pa.array(first_D, mask=~is_good_D)).fill_null("")
     start_D = np.zeros(count, np.int64)
     start_D[is_good_D] = place_A[first_D[is_good_D]]
     length_D = pc.binary_length(text_D).to_numpy()
-    return AnswerPlaces(text_D, start_D, start_D + length_D, rejects)
+    return FirstAnswers(text_D, start_D, start_D + length_D, rejects)
 
 
 def _match(
@@ -146,7 +145,7 @@ def _match(
     texts: pa.LargeStringArray,
     start_A: np.ndarray,
 ) -> np.ndarray:
-    """int64 [A]: the byte each answer begins at; -1 where that must be looked at more closely."""
+    """int64 [A]: the byte where each answer begins; -1 for those that need a closer check."""
     data, bounds = utf8_bytes(contexts)
     text_data, text_bounds = utf8_bytes(texts)
     begins = np.append(character_begins(data), len(data))
@@ -158,24 +157,24 @@ def _match(
     is_there_A &= (length_A > 0) & (place_A + length_A <= bounds[context_A + 1])
     some = np.flatnonzero(is_there_A)
     if len(some):
-        said = text_data[ranges(text_bounds[some], length_A[some])]
-        is_same = data[ranges(place_A[some], length_A[some])] == said
+        answer_bytes = text_data[ranges(text_bounds[some], length_A[some])]
+        is_same = data[ranges(place_A[some], length_A[some])] == answer_bytes
         first = np.cumsum(length_A[some]) - length_A[some]
         is_there_A[some] = np.logical_and.reduceat(is_same, first)
-        is_there_A[some] &= np.logical_or.reduceat(_IS_PLAIN[said], first)
+        is_there_A[some] &= np.logical_or.reduceat(_IS_PLAIN[answer_bytes], first)
     return np.where(is_there_A, place_A - bounds[context_A], -1)
 
 
-def _refusal(context: str, text: str, start: int, name: str) -> tuple[str, str]:
+def _rejection(context: str, text: str, start: int, name: str) -> tuple[str, str]:
     if not text.strip():
-        return "empty_answer", f"{name} has an answer of no character but white space"
+        return "empty_answer", f"{name} has an empty answer"
     if start == -1:
-        return "answer_not_in_context", f"{name}: {text!r:.80} is nowhere in the context"
-    found = context[start : start + len(text)] if start >= 0 else ""
+        return "answer_not_in_context", f"{name}: the context does not contain {text!r:.80}"
+    actual = context[start : start + len(text)] if start >= 0 else ""
     return (
         "answer_not_at_offset",
-        f"{name}: {text!r:.80} is said to be at character {start:,} of the context, where "
-        f"{found!r:.80} stands",
+        f"{name}: the context has {actual!r:.80} at character {start:,}, not the answer "
+        f"{text!r:.80}",
     )
 
 
@@ -184,17 +183,17 @@ FIELDS = ("question", "context", "answer")
 
 @dataclass(frozen=True)
 class Questions:
-    """D questions.
+    """D encoded questions.
 
     Attributes:
-      pool: uint32, token ids of all texts, one after another.
-      literals: (start, length) in the pool of what stands before each slot of the template.
+      pool: uint32, token ids of all texts, joined.
+      literals: (start, length) in the pool of the literal before each slot of the template.
       start_D: field (question, context, answer) to int64, where it begins in the pool.
-      length_D: field to int64, its tokens; an answer that is not there has none.
+      length_D: field to int64, its tokens; 0 for a missing answer.
       begin_D: int64, the token of the context in which the answer begins.
-      end_D: int64, the one after its last; equal to begin_D where there is no answer.
-      rejects: question to (reason, detail), where an answer is not as the input says.
-      guarded: how many the reference tokenizer encoded, at least in part.
+      end_D: int64, the token after its last; equal to begin_D if there is no answer.
+      rejects: question with a wrong answer to (reason, detail).
+      guarded: the number of texts that the reference backend encoded, at most D.
     """
 
     pool: np.ndarray
@@ -210,12 +209,12 @@ class Questions:
 def tokenize_questions(
     documents: Documents, slots: tuple[Slot, ...], tokenizer: LoadedTokenizer
 ) -> Questions:
-    """Encodes what a template is filled with; a context of many questions once.
+    """Encodes the texts that fill a template; a context of many questions is encoded once.
 
     Args:
-      documents: with the columns question, context, answers and id.
-      slots: of the template.
-      tokenizer: what encodes.
+      documents: documents with the columns question, context, answers and id.
+      slots: the slots of the template.
+      tokenizer: the tokenizer of the dataset.
     """
     columns, count = documents.columns, len(documents.columns)
     space = {slot.field: slot.space for slot in slots}
@@ -259,7 +258,7 @@ def tokenize_questions(
 
 
 def name_of(documents: Documents, question: int) -> str:
-    """What to call a question in a message: its id, or what it says if it has none."""
+    """The name of a question in a message: its id, or the beginning of its text."""
     name = documents.columns["id"][question].as_py()
     return f"question {name or documents.columns['question'][question].as_py()!r:.80}"
 
@@ -272,8 +271,8 @@ def _after(space: str, text: pa.LargeStringArray) -> pa.LargeStringArray:
     return pc.binary_join_element_wise(before, text, nothing)
 
 
-def _answers(space: str, places: AnswerPlaces) -> pa.LargeStringArray:
-    """The first answers; where there is none, no white space either."""
-    some = pa.array(places.stop_D > places.start_D)
+def _answers(space: str, firsts: FirstAnswers) -> pa.LargeStringArray:
+    """The first answers, each after `space`; "" if there is none."""
+    some = pa.array(firsts.stop_D > firsts.start_D)
     nothing = pa.scalar("", pa.large_string())
-    return pc.if_else(some, _after(space, places.text_D), nothing)
+    return pc.if_else(some, _after(space, firsts.text_D), nothing)

@@ -1,8 +1,8 @@
-"""Span corruption (T5; Raffel et al., 2020): rows for encoder-decoders. Pure.
+"""Span corruption (T5; Raffel et al., 2020): rows for encoder-decoders.
 
-A piece of n tokens has round(n x density) noise tokens in round(noise / mean length) spans, at
-least one of each; it begins with a token that stays and ends with noise. The inputs have a sentinel
-in place of each span, the targets a sentinel before each span, and both end with EOS:
+A piece of n tokens has round(n x --noise_density) noise tokens in round(noise tokens / mean length)
+spans, at least one of each; its first token is never noise, its last always. The inputs have a
+sentinel in place of each span, the targets a sentinel before each span; both end with EOS:
 
     Thank you for inviting me to your party last week
     Thank you <extra_id_0> me to your party <extra_id_1> </s>
@@ -40,43 +40,43 @@ if TYPE_CHECKING:
     from pipelines.encoding.tokenizer import LoadedTokenizer
 
 Numbered = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, segments, numbers of sentinels
-_STREAM = np.uint64(0xD1342543DE82EF95)  # apart from the keys of rows
-_STREAMS = np.array([0x5851F42D4C957F2D, 0x14057B7EF767814F], np.uint64)  # of gaps, of spans
+_STREAM = np.uint64(0xD1342543DE82EF95)  # random numbers independent of those of row keys
+_STREAMS = np.array([0x5851F42D4C957F2D, 0x14057B7EF767814F], np.uint64)  # for gaps, for spans
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How much of a text is noise.
+    """The amount of noise.
 
     Attributes:
-      density: share of the tokens that is noise.
+      share: share of the tokens that is noise.
       mean_length: tokens of a span, on average.
     """
 
-    density: float
+    share: float
     mean_length: float
 
     def counts(self, length_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Noise tokens, and spans of them, of pieces: int64 [P] each.
+        """The numbers of noise tokens and of spans of each piece: int64 [P] each.
 
-        A lone token stays: there would be nothing to guess it from.
+        A piece of one token has no noise, since there would be no context to predict it from.
         """
-        noise_P = np.clip(np.rint(length_P * self.density), 1, np.maximum(length_P - 1, 1))
+        noise_P = np.clip(np.rint(length_P * self.share), 1, np.maximum(length_P - 1, 1))
         spans_P = np.clip(np.rint(noise_P / self.mean_length), 1, np.maximum(length_P - noise_P, 1))
         several_P = length_P > 1
         return (noise_P * several_P).astype(np.int64), (spans_P * several_P).astype(np.int64)
 
     def row_lengths(self, length_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens of inputs and of targets, with sentinels and EOS."""
+        """Tokens of the inputs and of the targets of each piece, with sentinels and EOS."""
         noise_P, spans_P = self.counts(length_P)
         return length_P - noise_P + spans_P + 1, noise_P + spans_P + 1
 
     def longest_piece(self, inputs: int, targets: int | None = None) -> int:
         """Tokens of the longest piece whose inputs and targets fit; 0 if none does.
 
-        No shorter one has longer inputs or targets.
+        Lengths of inputs and targets never decrease with the length of the piece.
         """
-        most = int(inputs / (1 - self.density)) + 2
+        most = int(inputs / (1 - self.share)) + 2
         inputs_P, targets_P = self.row_lengths(np.arange(1, most + 1))
         fits_P = inputs_P <= inputs
         if targets is not None:
@@ -84,11 +84,11 @@ class Noise:
         return int(np.argmin(fits_P)) if not fits_P.all() else most
 
     def spans(self, offsets: np.ndarray, key_P: np.ndarray) -> "Spans":
-        """Places spans in pieces.
+        """Draws the spans of pieces.
 
         Args:
-          offsets: int64 [P + 1], of the pieces in a stream of tokens.
-          key_P: uint64: a piece's spans depend on its key and its length alone.
+          offsets: int64 [P + 1], where pieces begin and end in a stream of tokens.
+          key_P: uint64; a piece's spans depend only on its key and its length.
         """
         length_P = np.diff(offsets)
         noise_P, spans_P = self.counts(length_P)
@@ -105,13 +105,13 @@ class Noise:
 
 @dataclass(frozen=True)
 class Spans:
-    """Where the noise of pieces is.
+    """The spans of noise in pieces.
 
     Attributes:
-      offsets: int64 [P + 1], of the pieces.
-      piece_N: int64, ascending: the piece that each span is of.
-      start_N: int64, its first token in the stream.
-      length_N: int64, its tokens.
+      offsets: int64 [P + 1], where pieces begin and end in the stream.
+      piece_N: int64, ascending: the piece of each span.
+      start_N: int64, the first token of each span in the stream.
+      length_N: int64, the tokens of each span.
     """
 
     offsets: np.ndarray
@@ -124,8 +124,8 @@ class Spans:
 
         Args:
           ids: the stream.
-          sentinel_ids: for the first, second ... span of a piece.
-          eos: what ends both.
+          sentinel_ids: ids of the sentinels of a piece's first, second ... span.
+          eos: the id that ends inputs and targets.
         """
         pieces = len(self.offsets) - 1
         spans_P = np.bincount(self.piece_N, minlength=pieces)
@@ -154,10 +154,10 @@ class Spans:
 
 @inner
 def _partition(key, items, lengths):
-    """Cuts a number of items into as many parts as there are lengths, none of them empty.
+    """Cuts a number of items into `lengths.size` parts, none of them empty.
 
-    Every way to cut has the same chance: cuts are drawn by selection sampling (Knuth, The Art of
-    Computer Programming 2, 3.4.2, algorithm S).
+    All cuts are equally likely: they are drawn by selection sampling (Knuth, The Art of Computer
+    Programming 2, 3.4.2, algorithm S).
     """
     cuts, begin = 0, 0
     for place in range(1, items):
@@ -173,7 +173,7 @@ def _partition(key, items, lengths):
 
 @entry()
 def partition_all(keys, items, counts, lengths):
-    """Fills int64 [N]: for each of P keys `items` cut into `counts` parts at random; 0 for none."""
+    """Fills `lengths`, int64 [N]: for each of P keys, `items` cut at random into `counts` parts."""
     at = 0
     for piece in range(keys.size):
         if counts[piece]:
@@ -188,44 +188,44 @@ class SpanCorruption(TextTask):
     title: ClassVar[str] = "span corruption"
 
     packing: Literal["best_fit", "none"] = "best_fit"
-    """best_fit: pieces whole, rows full. none: a piece a row."""
+    """How pieces are packed into rows. best_fit: many a row, little padding. none: one per row."""
     noise_density: float = 0.15
-    """Share of the tokens that goes into the targets."""
+    """Share of the tokens that is moved to the targets."""
     mean_span_length: float = 3.0
-    """Tokens that one sentinel stands for, on average."""
+    """Average tokens of a span, which one sentinel replaces."""
     max_target_length: int = 0
-    """Places for the targets of a row; 0 for as many as inputs of --max_length have."""
+    """Token positions of a row's targets. 0: the targets' length for inputs of --max_length."""
     sentinels: str = "<extra_id_{}>"
-    """The tokenizer's sentinels, {} being their number from 0 on."""
+    """Pattern of the tokenizer's sentinels; {} is their number, from 0 on."""
 
     def __post_init__(self) -> None:
-        """Refuses values that cannot work."""
+        """Rejects invalid values."""
         if not 0 < self.noise_density < 1:
-            raise UsageError(f"--noise_density={self.noise_density}: a share between 0 and 1")
+            raise UsageError(f"--noise_density={self.noise_density}: must be between 0 and 1")
         if not self.mean_span_length >= 1:
-            raise UsageError(f"--mean_span_length={self.mean_span_length}: at least 1 token")
+            raise UsageError(f"--mean_span_length={self.mean_span_length}: must be at least 1")
         if not 0 <= self.max_target_length < MAX_TOKENS:
             raise UsageError(
-                f"--max_target_length={self.max_target_length}: from 1 to {MAX_TOKENS - 1}, or 0"
+                f"--max_target_length={self.max_target_length}: must be from 0 to {MAX_TOKENS - 1}"
             )
         if self.sentinels.count("{}") != 1:
             raise UsageError(
-                f"--sentinels={self.sentinels}: a pattern with {{}} in place of the number, "
-                "such as <extra_id_{}>"
+                f"--sentinels={self.sentinels}: must have {{}} in place of the number, such as "
+                "<extra_id_{}>"
             )
 
     @property
     def _noise(self) -> Noise:
         return Noise(self.noise_density, self.mean_span_length)
 
-    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
-        """Inputs and targets end with EOS, and there is a sentinel for every span."""
+    def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+        """Requires eos, a sentinel for every span, and room for a text."""
         need_special(tokenizer, "eos", use="ends inputs and targets")
         targets = self._target_length(max_length)
         if not targets or self._noise.longest_piece(max_length, targets) < 2:
             raise UsageError(
-                f"--max_length={max_length} and --max_target_length={self.max_target_length} have "
-                "no place for a text of two tokens, a sentinel and EOS: give more"
+                f"--max_length={max_length} and --max_target_length={self.max_target_length} leave "
+                "no room for a text of two tokens, a sentinel and EOS: use larger values"
             )
         parameters = {
             "noise_density": self.noise_density,
@@ -233,7 +233,7 @@ class SpanCorruption(TextTask):
             "max_target_length": targets,
             "sentinel_ids": self._sentinel_ids(tokenizer, max_length),
         }
-        return super().contract(tokenizer, max_length) | {"parameters": parameters}
+        return super().schema_fields(tokenizer, max_length) | {"parameters": parameters}
 
     def examples(
         self,
@@ -242,28 +242,28 @@ class SpanCorruption(TextTask):
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
-        """Each document's ids; one that has a sentinel written in it is refused."""
-        made = super().examples(documents, tokenizer, schema, is_trained_D)
-        ids = made.ragged["ids"]
+        """Encodes each document; rejects those that contain a sentinel."""
+        examples = super().examples(documents, tokenizer, schema, is_trained_D)
+        ids = examples.ragged["ids"]
         is_sentinel = np.zeros(schema.vocab_size, bool)
         is_sentinel[schema.parameters["sentinel_ids"]] = True
         rejects = {}
         for place in np.flatnonzero(is_sentinel[ids.values]).tolist():
             document = int(np.searchsorted(ids.offsets, place, side="right")) - 1
             token = tokenizer.decode(ids.values[place : place + 1])
-            detail = f"the text has {token} written in it, which stands for a span of noise"
+            detail = f"the text contains {token}, which is a sentinel"
             rejects.setdefault(document, ("sentinel_in_text", detail))
         if not rejects:
-            return made
-        document_E = np.delete(made.document_E, list(rejects))
+            return examples
+        document_E = np.delete(examples.document_E, list(rejects))
         return replace(
-            made, document_E=document_E, ragged={"ids": ids.take(document_E)}, rejects=rejects
+            examples, document_E=document_E, ragged={"ids": ids.take(document_E)}, rejects=rejects
         )
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Cuts documents into pieces whose inputs and targets fit, and draws the spans of each.
 
-        A piece's spans follow from the seed, the document's hash and the piece's number.
+        A piece's spans depend on the seed, the document's hash and the piece's number.
         """
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         length, target_length = schema.max_length, schema.parameters["max_target_length"]
@@ -275,7 +275,7 @@ class SpanCorruption(TextTask):
         spans = self._noise.spans(offsets, mix(key_P))
         sentinel_ids = np.array(schema.parameters["sentinel_ids"], ids.dtype)
         inputs, targets = spans.pairs(ids, sentinel_ids, schema.special_ids["eos"])
-        # Of both budgets, a piece takes the larger share: what fits one then fits the other.
+        # A piece reserves the larger of its shares of inputs and targets, so that both fit.
         room_P = -(-targets.lengths * length // target_length)
         return Segments(
             *inputs,
@@ -286,52 +286,52 @@ class SpanCorruption(TextTask):
         )
 
     def _target_length(self, max_length: int) -> int:
-        """As T5 derives it: what the longest text has whose inputs fit."""
+        """--max_target_length, or as T5 derives it: the targets of the longest piece that fits."""
         if self.max_target_length:
             return self.max_target_length
         longest = self._noise.longest_piece(max_length)
         return int(self._noise.row_lengths(np.array([longest]))[1][0]) if longest > 1 else 0
 
     def _sentinel_ids(self, tokenizer: "LoadedTokenizer", max_length: int) -> list[int]:
-        """As many as the longest piece has spans.
+        """The ids of as many sentinels as the longest piece has spans.
 
         Raises:
-          UsageError: the tokenizer has fewer.
+          UsageError: the tokenizer has fewer sentinels.
         """
         longest = self._noise.longest_piece(max_length, self._target_length(max_length))
         needed = int(self._noise.counts(np.array([longest]))[1][0])
-        found: list[int] = []
+        ids: list[int] = []
         for number in range(needed):
             token = self.sentinels.replace("{}", str(number))
             token_id = tokenizer.special_id(token)
             if token_id is None:
                 last = self.sentinels.replace("{}", str(needed - 1))
                 raise UsageError(
-                    f"rows of --max_length={max_length} have up to {needed} spans, each with a "
-                    f"sentinel, and the tokenizer has no special token {token}: train one with "
-                    f"{self.sentinels.replace('{}', '0')} to {last} among --special_tokens, name "
-                    "those it has with --sentinels, or give shorter rows"
+                    f"rows of --max_length={max_length} have up to {needed} spans, but the "
+                    f"tokenizer has no sentinel {token}: train one with "
+                    f"{self.sentinels.replace('{}', '0')} to {last} in --special_tokens, set "
+                    "--sentinels to the pattern of its own, or reduce --max_length"
                 )
-            found.append(token_id)
-        return found
+            ids.append(token_id)
+        return ids
 
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
-        """Targets have the inputs' segments and sentinels, and EOS ends all."""
-        most_B, due_B = (columns[_segments_of(of)].max(axis=1) for of in ("target", "input"))
+        """Checks that targets and inputs have the same segments and sentinels, and end with EOS."""
+        targets_B, inputs_B = (columns[_segments_of(of)].max(axis=1) for of in ("target", "input"))
         yield from problems_where(
-            (most_B != due_B)[:, None],
+            (targets_B != inputs_B)[:, None],
             lambda row, _: (
-                f"the targets are of segments 1 to {most_B[row]}, the inputs of 1 to {due_B[row]}"
+                f"the targets have segments 1 to {targets_B[row]}, the inputs 1 to {inputs_B[row]}"
             ),
         )
-        found = {}
+        sentinels = {}
         for name in ("input", "target"):
             ids, segment_ids = columns[f"{name}_ids"], columns[_segments_of(name)]
             yield from _ends(name, ids, segment_ids, schema)
-            found[name] = _sentinels(ids, segment_ids, schema)
-            yield from _count_up(name, found[name])
-        yield from _equal_counts(found["input"], found["target"], columns)
+            sentinels[name] = _sentinels(ids, segment_ids, schema)
+            yield from _count_up(name, sentinels[name])
+        yield from _equal_counts(sentinels["input"], sentinels["target"], columns)
 
 
 def _segments_of(name: str) -> str:
@@ -361,13 +361,13 @@ def _sentinels(ids: np.ndarray, segment_ids: np.ndarray, schema: Schema) -> Numb
 
 def _count_up(name: str, sentinels: Numbered) -> Iterator[RowProblem]:
     rows, segments, numbers = sentinels
-    due = np.zeros_like(numbers)
-    goes_on = (rows[1:] == rows[:-1]) & (segments[1:] == segments[:-1])
-    due[1:] = np.where(goes_on, numbers[:-1] + 1, 0)
-    for i in np.flatnonzero(numbers != due)[:MOST_PROBLEMS].tolist():
+    expected = np.zeros_like(numbers)
+    continues = (rows[1:] == rows[:-1]) & (segments[1:] == segments[:-1])
+    expected[1:] = np.where(continues, numbers[:-1] + 1, 0)
+    for i in np.flatnonzero(numbers != expected)[:MOST_PROBLEMS].tolist():
         yield RowProblem(
             int(rows[i]),
-            f"segment {segments[i]} of {name}_ids has sentinel {numbers[i]} where {due[i]} is due",
+            f"segment {segments[i]} of {name}_ids has sentinel {numbers[i]}, not {expected[i]}",
         )
 
 

@@ -1,9 +1,9 @@
-"""What a task is: documents -> examples, examples -> segments, rows -> features. Pure.
+"""The interface of a task: documents to examples, examples to segments, rows to features.
 
-A task is a frozen dataclass in a file of its own (`pipelines/tasks/clm.py` holds `Clm`), whose
-fields are its flags, and its features stand in `schemas/features.py`: nothing else knows it. An
-example is what one document gives before the shuffle; a segment is what rows are packed of after
-it. Legend: E examples, S segments, B rows of a chunk, L places a row.
+A task is a frozen dataclass in its own file (`pipelines/tasks/clm.py` has `Clm`). Its fields are
+its flags; `schemas/features.py` lists its features. Before the shuffle a task makes examples of
+documents; after it, segments of examples, which are packed into rows. Legend: E examples, S
+segments, B rows of a chunk, L positions of a row.
 """
 
 import importlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Columns = dict[str, np.ndarray]
 Finish = Callable[[Columns, np.ndarray], Columns]
 Surroundings = tuple[tuple[int, ...], tuple[int, ...]]
-MOST_PROBLEMS = 20  # of one kind that are described; a thousand equal ones help nobody
+MOST_PROBLEMS = 20  # the most problems of one kind that are described
 NO_MASKS: Mapping[str, Any] = {
     "static_masking": False,
     "mask_rate": 0.0,
@@ -42,15 +42,15 @@ class Examples:
     """Examples of some documents.
 
     Attributes:
-      document_E: int64, ascending: the document that each example is of. A document may have
-        several examples (windows), which the scalar `part` numbers from 0, or none.
-      ragged: `ids` (as the schema's token_dtype) and what else each example carries; `evaluation`
+      document_E: int64, ascending: the document of each example. A document may have no example,
+        or several (windows), which the scalar `part` numbers from 0.
+      ragged: name to ragged column: `ids` (the schema's token_dtype) and any others; `evaluation`
         is a line of evaluation.jsonl, JSON as uint8.
-      scalars: numbers [E] by name. These count: `part`, `specials` (of the ids, made by no
-        tokenizer), `truncated` (tokens of the document that are in no example), `repeated` (tokens
-        of the ids that an earlier example of the document has too).
-      rejects: document to (reason, detail), of refused ones.
-      guarded: documents that the reference tokenizer encoded, because the fast engine might differ.
+      scalars: name to numbers [E]. Textmill counts these: `part`, `specials` (ids that the task
+        added), `truncated` (tokens of the document that are in no example), `repeated` (tokens that
+        an earlier example of the document has too).
+      rejects: rejected document to (reason, detail).
+      guarded: documents that the reference backend encoded because the fast one might differ.
     """
 
     document_E: np.ndarray
@@ -65,14 +65,14 @@ class Segments:
     """Segments of many examples in one stream.
 
     Attributes:
-      stream: token ids, specials included.
-      offsets: int64 [S + 1] into it.
-      example_S: int64, ascending: the example that each segment is of.
-      specials_added: tokens of the stream that were added after the shuffle.
-      beside: name to values as long as `stream`, which fill features [L] as it fills input_ids.
-      scalars: name to values [S], for features that are one number a row; packing is then none.
-      pairs: name to values and offsets [S + 1]: a second stream, in rows beside the first.
-      room_S: int64, places that packing gives each segment; None for as many as it is long.
+      stream: token ids, special tokens included.
+      offsets: int64 [S + 1], where segments begin and end in the stream.
+      example_S: int64, ascending: the example of each segment.
+      specials_added: special tokens of the stream that were added after the shuffle.
+      beside: name to values as long as `stream`; they fill features [L] as it fills input_ids.
+      scalars: name to values [S], for features with one number per row; needs packing none.
+      pairs: name to values and offsets [S + 1]: a second stream, packed into the same rows.
+      room_S: int64, positions that packing reserves for each segment; None for its length.
     """
 
     stream: np.ndarray
@@ -87,11 +87,11 @@ class Segments:
 
 @dataclass(frozen=True)
 class RowProblem:
-    """What is wrong with a row.
+    """A defect of a row.
 
     Attributes:
-      row: index in the batch.
-      message: names the value and its place in the row.
+      row: index of the row in the batch.
+      message: describes the defect, with the value and its position in the row.
     """
 
     row: int
@@ -99,7 +99,7 @@ class RowProblem:
 
 
 def problems_where(bad: np.ndarray, message: Callable[[int, int], str]) -> Iterator[RowProblem]:
-    """A problem for every true place [row, column], up to MOST_PROBLEMS."""
+    """Yields a problem for each true element [row, column], up to MOST_PROBLEMS."""
     if not bad.any():
         return
     for row, column in np.argwhere(bad)[:MOST_PROBLEMS].tolist():
@@ -108,16 +108,16 @@ def problems_where(bad: np.ndarray, message: Callable[[int, int], str]) -> Itera
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What all tasks have in common.
+    """The base class of tasks.
 
     Attributes:
-      title: what it is called in a sentence.
+      title: the name of the task in a sentence.
       trainer: the module of trainers/ that trains on its rows; "" if there is none.
-      wraps_segments: whether the schema's prefix_ids and suffix_ids are the tokenizer's own, and
-        stand around each segment.
-      chooses_tokens: whether a part of the tokens has loss weights, and is counted.
-      ids_differ: no two documents that are evaluated may have the same id.
-      holds_documents: whether it makes no rows, but documents whole: see `schemas.metadata.Schema`.
+      wraps_segments: whether the tokenizer's own prefix and suffix ids surround each segment, and
+        are the schema's prefix_ids and suffix_ids.
+      chooses_tokens: whether only a part of the tokens has loss weights, and is counted.
+      ids_differ: whether evaluation documents must have different ids.
+      holds_documents: whether it makes tokenized documents instead of rows, see `Schema`.
     """
 
     title: ClassVar[str]
@@ -129,15 +129,15 @@ class Task(ABC):
 
     @abstractmethod
     def roles(self) -> tuple[Role, ...]:
-        """The fields of a document that it reads; without the first, a document is empty."""
+        """The fields of a document that it reads; a document is empty if the first is empty."""
 
-    def contract(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
+    def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """The fields of Schema that the task decides: `packing`, those of NO_MASKS, `parameters`.
 
-        By default its parameters are its flags, but those that are fields of Schema.
+        By default its parameters are its flags, except those that are fields of Schema.
 
         Raises:
-          UsageError: its flags, the tokenizer and the length of rows do not go together.
+          UsageError: the flags, the tokenizer and the length of rows do not fit together.
         """
         recorded = {"packing", *NO_MASKS, *(f"{role.name}_field" for role in self.roles())}
         return {
@@ -157,32 +157,32 @@ class Task(ABC):
         """Tokenizes documents; runs before the shuffle.
 
         Args:
-          documents: D of them.
-          tokenizer: of the set.
-          schema: of the set.
+          documents: D documents.
+          tokenizer: the tokenizer of the dataset.
+          schema: the schema of the dataset.
           is_trained_D: bool, whether each document goes into a training split.
         """
 
     def complete(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
-        """Itself, with what it has to know of the documents before the run, such as class names.
+        """The task, completed with what it must know before the run, such as class names.
 
         Args:
-          values_of: gives the distinct values of a role in all inputs; reads them if need be.
+          values_of: returns the distinct values of a role; reads all inputs if necessary.
         """
         return self
 
     def identity(self) -> tuple[str, ...]:
-        """The roles whose content makes a document; documents equal in them are duplicates."""
+        """The roles that identify a document; documents equal in them are duplicates."""
         return tuple(role.name for role in self.roles() if role.values.is_content)
 
     def routed_by(self) -> tuple[str, ...]:
-        """The roles whose content decides on the shard, so that it is in one split only."""
+        """The roles that decide on the shard; documents equal in them are in one split."""
         return self.identity()
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Makes segments; runs after the shuffle, inside one shard, on distinct examples.
 
-        Here each example is a segment; a task that cuts documents into pieces does it here.
+        By default each example is a segment; tasks that cut documents into pieces override this.
         """
         ids, offsets = examples.ragged("ids", token_dtype(schema.vocab_size))
         return Segments(ids, offsets, np.arange(len(offsets) - 1))
@@ -192,37 +192,37 @@ class Task(ABC):
         return schema.packing
 
     def finish(self, schema: Schema, tokenizer: "LoadedTokenizer") -> Finish:
-        """Makes what turns the columns of a chunk, with uint64 keys [B] of its rows, into features.
+        """Returns a function from the columns of a chunk and uint64 keys [B] of rows to features.
 
-        A row's key is a hash of the seed and of its content: whatever is random comes from it.
+        A row's key is a hash of the seed and of its content; all randomness derives from it.
         """
         return lambda columns, keys_B: columns
 
     @classmethod
     def surroundings(cls, schema: Schema, tokenizer: "LoadedTokenizer") -> Surroundings:
-        """The ids that each segment begins and ends with; none where documents may be cut."""
+        """The ids with which each segment begins and ends; none if documents may be cut."""
         if not cls.wraps_segments:
             return (), ()
         return tuple(tokenizer.prefix_ids), tuple(tokenizer.suffix_ids)
 
     @classmethod
     def row_problems(cls, columns: Columns, schema: Schema, split: str) -> Iterable[RowProblem]:
-        """Checks what the task alone promises of its rows, for `verify`.
+        """Checks the rules of this task for `verify`.
 
         Args:
-          columns: of B rows, whose segments and ids are as they should be.
-          schema: their contract.
-          split: that they are of.
+          columns: the columns of B rows, whose segments and ids are checked already.
+          schema: their schema.
+          split: their split.
         """
         return ()
 
 
 @dataclass(frozen=True)
 class TextTask(Task):
-    """A task whose documents are a text and nothing else."""
+    """A task whose documents are a text without other fields."""
 
     text_field: str = "text"
-    """The field with the text, where inputs have fields."""
+    """The field with the text, for inputs with fields."""
 
     def roles(self) -> tuple[Role, ...]:
         """The text."""
@@ -235,7 +235,7 @@ class TextTask(Task):
         schema: Schema,
         is_trained_D: np.ndarray,
     ) -> Examples:
-        """Encodes each document; its ids are one example."""
+        """Encodes each document as one example."""
         encoded, guarded = tokenizer.encode(documents.text)
         ids = encoded.astype(token_dtype(schema.vocab_size))
         return Examples(np.arange(len(documents.text)), {"ids": ids}, guarded=guarded)
@@ -244,28 +244,35 @@ class TextTask(Task):
 def need_special(
     tokenizer: "LoadedTokenizer", role: str, *, use: str = "", instead: str = ""
 ) -> None:
-    """Refuses a tokenizer without a special token.
+    """Requires that a tokenizer has a special token.
 
     Args:
-      tokenizer: of the set.
+      tokenizer: the tokenizer of the dataset.
       role: bos, eos or mask.
-      use: what it is for, such as "ends an answer".
-      instead: what else helps, such as "drop --bos".
+      use: its purpose, such as "ends an answer".
+      instead: another remedy, such as "drop --bos".
+
+    Raises:
+      UsageError: the tokenizer has no such token.
     """
     if role not in tokenizer.special_ids:
         token = {"bos": "<s>", "eos": "</s>", "mask": "<mask>"}[role]
         raise UsageError(
             f"the tokenizer has no {role} token{use and f', which {use}'}: "
-            f"{instead and f'{instead}, or '}train one with {token} among --special_tokens"
+            f"{instead and f'{instead}, or '}train a tokenizer with {token} in --special_tokens"
         )
 
 
 def need_room(max_length: int, added: int, texts: int = 1) -> None:
-    """Refuses rows without a place for a token of each text beside `added` special tokens."""
+    """Requires rows that hold `added` special tokens and a token of each text.
+
+    Raises:
+      UsageError: `max_length` is too small.
+    """
     if max_length < added + texts:
         raise UsageError(
-            f"--max_length={max_length} has no place for text: the tokenizer adds {added} special "
-            f"tokens to each segment; give at least {added + texts}"
+            f"--max_length={max_length} leaves no room for text beside the {added} special tokens "
+            f"of each segment: use at least {added + texts}"
         )
 
 
@@ -276,6 +283,6 @@ def task_class(name: str) -> type[Task]:
       UsageError: there is no such task.
     """
     if name not in TASKS:
-        raise UsageError(f"--task={name}: one of {', '.join(TASKS)}")
+        raise UsageError(f"--task={name}: choose one of {', '.join(TASKS)}")
     module = importlib.import_module(f"pipelines.tasks.{name}")
     return getattr(module, name.title().replace("_", ""))

@@ -1,4 +1,4 @@
-"""Documents whole, as token ids, for trainers that pack them themselves. Pure."""
+"""Tokenized documents, for trainers that pack rows themselves."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,19 +12,19 @@ from schemas.metadata import Schema
 
 @dataclass(frozen=True)
 class Tokens(EdgedText):
-    """Documents whole, in the files of other projects; there are no rows to train on here."""
+    """Tokenized documents in the file formats of other projects; Textmill's trainers need rows."""
 
-    title: ClassVar[str] = "documents whole, as token ids"
+    title: ClassVar[str] = "tokenized documents"
     holds_documents: ClassVar[bool] = True
     packing: ClassVar[str] = "none"
 
     bos: bool = False
     """Begin each document with the tokenizer's bos token."""
     eos: bool = True
-    """End each document with its eos token."""
+    """End each document with the tokenizer's eos token."""
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
-        """Each document is a segment of its own; one that has no token at all is none."""
+        """Makes a segment of each document that has tokens."""
         (stream, offsets), added = self.wrapped(examples, schema)
         offsets, example_S = cut(offsets, max(len(stream), 1))
         return Segments(stream, offsets, example_S, added)

@@ -1,1 +1,1 @@
-"""What train_tokenizer is made of: text -> counts of words -> merges -> tokenizer.json."""
+"""Trains tokenizers: text to word counts to merges to tokenizer.json."""

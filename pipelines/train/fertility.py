@@ -1,12 +1,11 @@
-"""How well a vocabulary serves each group of its text: tokens a word, bytes a token. Pure.
+"""Fertility: tokens per word, bytes per token and more, for each group of a tokenizer's text.
 
-A group is an --input, a folder or a value of --group_field. Its figures are measured on a sample:
-the documents with the smallest hashes, exact duplicates once, until they have enough bytes. So a
-sample depends on the documents alone, and samples of parts of the text add up to that of the whole.
+A group is an --input, a directory or a value of --group_field. It is measured on a sample: the
+documents with the smallest hashes, exact duplicates once, until there are enough bytes. A sample
+therefore depends only on the documents, and samples of parts merge to the sample of the whole.
 
-A word is what white space separates, as fertility is counted in the literature (Rust et al. 2021),
-not what the splitting pattern cuts. In scripts without spaces such words are whole clauses, and
-characters a token say more.
+As in the literature (Rust et al. 2021), white space separates words, not the splitting pattern. In
+scripts without spaces such words are clauses, and characters per token are more meaningful.
 """
 
 import json
@@ -30,11 +29,11 @@ from schemas.errors import UsageError
 
 ALL = "all"
 MOST_GROUPS = 1000
-GROUP_BYTES = 1 << 19  # of a group's sample; its figures are then within about half a percent
-ALL_BYTES = 1 << 25  # of all groups together: more than 64 get smaller samples
-LONGEST_BYTES = 1 << 16  # of a document that are sampled
+GROUP_BYTES = 1 << 19  # of a group's sample; metrics are then accurate to about half a percent
+ALL_BYTES = 1 << 25  # of all samples; more than 64 groups get smaller samples
+LONGEST_BYTES = 1 << 16  # the most bytes of a document that are sampled
 _LONGEST_NAME = 100
-_AT_ONCE = 1 << 20  # bytes of text: an Encoding with its positions takes some hundred times as many
+_AT_ONCE = 1 << 20  # bytes of text; Encodings with offsets take about a hundred times as many
 _LISTED = 20
 
 
@@ -43,12 +42,12 @@ _LISTED = 20
 
 @dataclass(frozen=True)
 class FileGroups:
-    """How files make groups where no field does.
+    """How files form groups without --group_field.
 
     Attributes:
-      by: "input", the --input that names the file; "folder", the folder below `root` that it is in;
-        or "all", one group.
-      root: what all inputs or paths begin with, up to a slash; names leave it out.
+      by: "input", the --input that matches the file; "folder", its directory below `root`; or
+        "all", one group.
+      root: the common prefix of all inputs or paths, up to a slash; names omit it.
     """
 
     by: str = ALL
@@ -61,7 +60,7 @@ class FileGroups:
         return _folder(part, self.root) if self.by == "folder" else ALL
 
     def split(self, block: Block) -> list[tuple[str, Block]]:
-        """The neighbouring parts of a block that are of one group, each as a block of its own."""
+        """Splits a block into blocks of consecutive parts of one group: (group, block)."""
         return [
             (name, Block(block.index, tuple(parts), block.split))
             for name, parts in groupby(block.parts, self.name)
@@ -69,9 +68,9 @@ class FileGroups:
 
 
 def file_groups(blocks: Sequence[Block]) -> FileGroups:
-    """Each --input is a group; if only one is given, each folder below the one all files share.
+    """Each --input is a group; with only one, each directory below the common one is a group.
 
-    Nobody looks at more than MOST_GROUPS: all files are then one.
+    More than MOST_GROUPS would be unreadable: all files are one group then.
     """
     parts = [part for block in blocks for part in block.parts]
     inputs = {part.input for part in parts}
@@ -84,7 +83,7 @@ def file_groups(blocks: Sequence[Block]) -> FileGroups:
 
 
 def _folder(part: Part, root: str) -> str:
-    """`corpus/no/a.txt` below `corpus/` is in `no`; `corpus/a.txt` in the folder itself, `.`."""
+    """The group of a file below `corpus/`: `no` for corpus/no/a.txt, `.` for corpus/a.txt."""
     first, slash, _ = part.path.removeprefix(root).partition("/")
     return first if slash else "."
 
@@ -102,10 +101,10 @@ class Group:
     """A group and its sample.
 
     Attributes:
-      documents: how many it has.
-      text_bytes: of their text.
+      documents: number of documents in the group.
+      text_bytes: UTF-8 bytes of their text.
       texts: the sample: hash of a document to the first LONGEST_BYTES of its text, UTF-8.
-      limit: no larger hash is in the sample, once it is full.
+      limit: the largest hash in the sample once it is full.
     """
 
     documents: int = 0
@@ -115,7 +114,7 @@ class Group:
 
 
 class GroupSample:
-    """Samples that grow, by the names of groups."""
+    """The samples of all groups."""
 
     def __init__(self) -> None:
         """Starts without groups."""
@@ -125,8 +124,8 @@ class GroupSample:
         """Adds documents.
 
         Args:
-          text: of each.
-          names: of the group of each, or of all.
+          text: the documents.
+          names: the name of each document's group, or of the group of all.
 
         Raises:
           UsageError: there are too many groups.
@@ -139,7 +138,7 @@ class GroupSample:
             limit = self.groups.get(name, Group()).limit
             near = places[hashes[places] <= np.uint64(limit)]
             unique, firsts = np.unique(hashes[near], return_index=True)
-            # A cut in front of a character leaves up to three bytes less than the longest.
+            # Cutting before a character removes up to three bytes more.
             sizes = np.minimum(lengths[near[firsts]], LONGEST_BYTES - 3)
             few = np.cumsum(sizes) - sizes < self._most()
             taken = text.take(pa.array(near[firsts][few])).cast(pa.large_binary()).to_pylist()
@@ -147,13 +146,13 @@ class GroupSample:
             self._grow(name, len(places), int(lengths[places].sum()), texts)
 
     def merge(self, data: bytes) -> None:
-        """Adds what `to_bytes` made of other documents."""
+        """Adds the result of another sample's `to_bytes`."""
         for name, (documents, text_bytes, texts) in json.loads(data).items():
-            begun = {int(digest): text.encode() for digest, text in texts.items()}
-            self._grow(name, documents, text_bytes, begun)
+            sample = {int(digest): text.encode() for digest, text in texts.items()}
+            self._grow(name, documents, text_bytes, sample)
 
     def to_bytes(self) -> bytes:
-        """All groups, for the way between workers; equal samples give equal bytes."""
+        """Serializes all groups; equal samples give equal bytes."""
         for group in self.groups.values():
             self._shrink(group)
         values = {
@@ -170,8 +169,8 @@ class GroupSample:
         if name not in self.groups and len(self.groups) == MOST_GROUPS:
             first, last = min(self.groups), max(self.groups)
             raise UsageError(
-                f"--group_field names a field of more than {MOST_GROUPS:,} values, such as "
-                f"{first!r} and {last!r}: name one of few, such as the language"
+                f"--group_field has more than {MOST_GROUPS:,} values, such as {first!r} and "
+                f"{last!r}: choose a field with few values, such as the language"
             )
         group = self.groups.setdefault(name, Group())
         group.documents += documents
@@ -181,7 +180,7 @@ class GroupSample:
             self._shrink(group)
 
     def _shrink(self, group: Group) -> None:
-        """Leaves the smallest hashes, as many as it takes to have `_most` bytes."""
+        """Keeps the smallest hashes, just enough for `_most` bytes."""
         kept, total, most = {}, 0, self._most()
         for digest in sorted(group.texts):
             if total >= most:
@@ -192,12 +191,12 @@ class GroupSample:
         group.texts = kept
 
     def _most(self) -> int:
-        """Bytes of a group's sample; less from 65 groups on, and again whenever they double."""
+        """Bytes of a group's sample; halved from 65 groups on, and whenever groups double."""
         return min(GROUP_BYTES, ALL_BYTES >> max(len(self.groups) - 1, 0).bit_length())
 
 
 def _by_group(names: pa.LargeStringArray | str, count: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Names of groups, and int64, the documents of each."""
+    """Yields the name of each group and the indices of its documents, int64."""
     if isinstance(names, str):
         yield names, np.arange(count)
         return
@@ -210,35 +209,35 @@ def _by_group(names: pa.LargeStringArray | str, count: int) -> Iterator[tuple[st
 
 
 def _begin(text: bytes) -> bytes:
-    """What is sampled of a document: whole characters."""
-    begun = text[:LONGEST_BYTES]
-    return begun if len(text) == len(begun) else begun.decode(errors="ignore").encode()
+    """The first LONGEST_BYTES of a document, cut to whole characters."""
+    start = text[:LONGEST_BYTES]
+    return start if len(text) == len(start) else start.decode(errors="ignore").encode()
 
 
 def add_samples(parts: Iterable[bytes]) -> bytes:
-    """The sample of the text of which these are the samples of parts."""
+    """Merges the samples of parts of a text."""
     total = GroupSample()
     for part in parts:
         total.merge(part)
     return total.to_bytes()
 
 
-# ---- figures ----
+# ---- metrics ----
 
 
 @dataclass(frozen=True)
 class Fertility:
-    """What a tokenizer makes of a group of its text.
+    """Metrics of a tokenizer on a group of its text.
 
     Attributes:
-      group: its name.
-      documents: that it has.
-      bytes: of their text.
-      sampled_documents: that the rest is measured on.
-      tokens_per_word: fertility, 1 at best but for tokens of several words.
+      group: the name of the group.
+      documents: number of documents in the group.
+      bytes: UTF-8 bytes of their text.
+      sampled_documents: documents on which the metrics below are measured.
+      tokens_per_word: fertility; at best 1, without tokens of several words.
       bytes_per_token: the compression.
-      characters_per_token: the same, whatever the script's bytes a character.
-      words_of_over_3_tokens: share of the words that are cut into more than three tokens.
+      characters_per_token: the compression regardless of the script's bytes per character.
+      words_of_over_3_tokens: share of the words that are split into more than three tokens.
     """
 
     group: str
@@ -252,7 +251,7 @@ class Fertility:
 
 
 def measure_fertility(sample: GroupSample, tokenizer: Tokenizer) -> tuple[Fertility, ...]:
-    """Encodes each group's sample; the group with the most text is first."""
+    """Measures each group's sample; groups are sorted by their bytes, largest first."""
     by_size = sorted(sample.groups.items(), key=lambda item: (-item[1].text_bytes, item[0]))
     return tuple(_measure(name, group, tokenizer) for name, group in by_size)
 
@@ -278,19 +277,19 @@ def _measure(name: str, group: Group, tokenizer: Tokenizer) -> Fertility:
 
 
 def count_tokens(text: pa.LargeStringArray, tokenizer: Tokenizer) -> tuple[int, np.ndarray]:
-    """How many tokens the documents have, and each of their words.
+    """The number of tokens of the documents, and of each of their words.
 
-    A token counts for the word in which its first character lies that is no white space; one of
-    white space alone counts for none: "a  lot" as `a`, two spaces and ` lot` gives 3, [1, 1].
+    A token belongs to the word of its first character that is not white space, and to none if it is
+    white space only: "a  lot" as `a`, two spaces and ` lot` gives 3, [1, 1].
 
     Args:
       text: documents, UTF-8; no nulls.
-      tokenizer: encodes them, without special tokens.
+      tokenizer: the tokenizer to measure; special tokens are not added.
 
     Raises:
       DataError: the tokenizer failed.
     """
-    with failures_as_data_errors("the new tokenizer failed on its own text", "mend --pattern"):
+    with failures_as_data_errors("the new tokenizer failed on its own text", "correct --pattern"):
         encodings = tokenizer.encode_batch(text.to_pylist(), add_special_tokens=False)
     data, bounds = utf8_bytes(text)
     characters = character_begins(data)
@@ -305,14 +304,14 @@ def count_tokens(text: pa.LargeStringArray, tokenizer: Tokenizer) -> tuple[int, 
 
 
 def fertility_table(groups: tuple[Fertility, ...]) -> Table:
-    """The figures of groups, those with the most text first; all of many are in report.json."""
+    """The metrics of the largest groups as a table; report.json has all groups."""
     table = Table(caption="measured on a sample of each group", caption_justify="left")
     table.add_column("group", overflow="fold")
     for head in (
         "share of\nthe text",
-        "tokens\na word",
-        "bytes\na token",
-        "characters\na token",
+        "tokens\nper word",
+        "bytes\nper token",
+        "characters\nper token",
         "words of over\n3 tokens",
     ):
         table.add_column(head, justify="right")

@@ -1,9 +1,8 @@
-"""How often each word occurs: tables of counts, and the histogram of a text as a file.
+"""Tables of word counts, and histogram.parquet, the word counts of a text.
 
 A table of counts is (word: large_binary, count: int64), each word once, in any order; words are raw
-bytes. `word_counter` makes them. histogram.parquet is one sorted by word. Its metadata says how the
-words were cut, so that another vocabulary can be trained without the text, and never from other
-words.
+bytes. `word_counter` makes such tables. histogram.parquet is one that is sorted by word; its
+metadata records how words were cut, so that another vocabulary can be trained without the text.
 """
 
 import json
@@ -20,7 +19,7 @@ from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, parse_json
 
 NO_NORMALIZER = "none"
-NORMALIZERS = {  # and what `tokenizers` calls them
+NORMALIZERS = {  # to their names in `tokenizers`
     "nfc": "NFC",
     "nfd": "NFD",
     "nfkc": "NFKC",
@@ -36,13 +35,13 @@ _REMEDY = "give the histogram.parquet of an earlier run, or the text itself with
 
 @dataclass(frozen=True)
 class Cutting:
-    """What is done to a document, in this order.
+    """The steps that turn a document into words, in this order.
 
     Attributes:
-      normalizer: names of NORMALIZERS, separated by commas, one applied after another.
-      add_prefix_space: put a space before a document that does not begin with one.
-      pattern: the regular expression by which it is cut: what it matches is a word, and what lies
-        between two matches is one.
+      normalizer: names of NORMALIZERS, separated by commas, which are applied in order.
+      add_prefix_space: whether to put a space before a document that does not begin with one.
+      pattern: the regular expression that cuts words: each match is a word, and so is the text
+        between two matches.
     """
 
     pattern: str = PATTERNS[GPT2]
@@ -50,13 +49,13 @@ class Cutting:
     add_prefix_space: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses normalizers that are not known."""
+        """Rejects unknown normalizers."""
         if unknown := [name for name in self._names() if name not in NORMALIZERS]:
-            raise DataError(f"normalizer {unknown[0]!r} is none of {', '.join(NORMALIZERS)}")
+            raise DataError(f"normalizer {unknown[0]!r}: must be one of {', '.join(NORMALIZERS)}")
 
     @property
     def normalizers(self) -> tuple[str, ...]:
-        """As `tokenizers` calls them, one by one; none for "none"."""
+        """The names of the normalizers in `tokenizers`; empty for "none"."""
         return tuple(NORMALIZERS[name] for name in self._names())
 
     def _names(self) -> list[str]:
@@ -65,14 +64,14 @@ class Cutting:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where word counts come from.
+    """The origin of word counts.
 
     Attributes:
       cutting: how documents became words.
-      documents: that were counted.
-      bytes: of their text.
-      normalized_bytes: of it as the normalizer wrote it, without added spaces.
-      format_version: of the file.
+      documents: documents whose words were counted.
+      bytes: UTF-8 bytes of their text.
+      normalized_bytes: bytes of their text after the normalizer, without added spaces.
+      format_version: the version of the file format.
     """
 
     cutting: Cutting
@@ -88,7 +87,7 @@ class Histogram:
 
     Attributes:
       counts: (word: large_binary, count: int64), sorted by word.
-      origin: how they were made.
+      origin: the documents and the cutting that they come from.
     """
 
     counts: pa.Table
@@ -96,12 +95,12 @@ class Histogram:
 
     @property
     def words(self) -> pa.LargeBinaryArray:
-        """The distinct words, one after another in memory."""
+        """The distinct words, in one array."""
         return pa.concat_arrays([pa.array([], pa.large_binary()), *self.counts["word"].chunks])
 
 
 def to_parquet(histogram: Histogram) -> bytes:
-    """The file's content; equal histograms give equal bytes."""
+    """The content of histogram.parquet; equal histograms give equal bytes."""
     metadata = {_KEY: json.dumps(asdict(histogram.origin), sort_keys=True).encode()}
     content = pa.BufferOutputStream()
     parquet.write_table(
@@ -109,17 +108,17 @@ def to_parquet(histogram: Histogram) -> bytes:
         content,
         compression="zstd",
         use_dictionary=False,  # no word occurs twice
-        column_encoding={"word": "DELTA_BYTE_ARRAY", "count": "PLAIN"},  # neighbours begin alike
+        column_encoding={"word": "DELTA_BYTE_ARRAY", "count": "PLAIN"},  # words share prefixes
     )
     return content.getvalue().to_pybytes()
 
 
 def read_histogram(path: str) -> Histogram:
-    """Reads a file of what `to_parquet` gave.
+    """Reads and checks a histogram.parquet.
 
     Raises:
       UsageError: there is no such file.
-      DataError: it is no histogram, one of another version, or a damaged one.
+      DataError: it is no histogram, has another version, or is damaged.
     """
     if os.path.isdir(path):
         raise UsageError(f"--from_histogram={path} is a directory; {_REMEDY}")
@@ -134,7 +133,7 @@ def read_histogram(path: str) -> Histogram:
         origin = _origin((table.schema.metadata or {})[_KEY], path)
         histogram = Histogram(table.replace_schema_metadata().cast(SCHEMA), origin)
     except (KeyError, ValueError, TypeError) as error:
-        raise DataError(f"{path} holds no word counts of train_tokenizer; {_REMEDY}") from error
+        raise DataError(f"{path} has no word counts of train_tokenizer; {_REMEDY}") from error
     _check(path, histogram)
     return histogram
 
@@ -144,8 +143,8 @@ def _origin(metadata: bytes, path: str) -> Origin:
     version = values.get("format_version")
     if version != FORMAT_VERSION:
         raise DataError(
-            f"{path} has the format {version!r}; this Textmill reads {FORMAT_VERSION}; count the "
-            "text again"
+            f"{path} has format version {version!r}, but this Textmill reads {FORMAT_VERSION}; "
+            "count the text again"
         )
     return from_json(Origin, values, path)
 
@@ -157,8 +156,8 @@ def _check(path: str, histogram: Histogram) -> None:
     there = table_bytes(counts)
     if not is_sound(counts) or not least <= there <= most:
         raise DataError(
-            f"{path} is damaged: its words are not sorted, or not as many bytes as its metadata "
-            f"says; {_REMEDY}"
+            f"{path} is damaged: its words are not sorted, or do not have the bytes of its "
+            f"metadata; {_REMEDY}"
         )
 
 
@@ -166,18 +165,18 @@ def _check(path: str, histogram: Histogram) -> None:
 
 
 def array_bytes(values: pa.LargeStringArray | pa.LargeBinaryArray) -> int:
-    """Bytes that all arrays take together."""
+    """The bytes of all values together."""
     return pc.sum(pc.binary_length(values)).as_py() or 0
 
 
 def table_bytes(counts: pa.Table) -> int:
-    """Bytes of all occurrences of all words."""
+    """The bytes of all occurrences of all words."""
     lengths = pc.binary_length(counts["word"])
     return pc.sum(pc.multiply(lengths, counts["count"])).as_py() or 0
 
 
 def is_sound(counts: pa.Table) -> bool:
-    """Whether a table is sorted by word, each word there once and counted at least once."""
+    """Whether a table is sorted, each word occurs once, and each count is at least 1."""
     words, numbers = counts["word"].combine_chunks(), counts["count"]
     if words.null_count or numbers.null_count:
         return False
@@ -188,7 +187,7 @@ def is_sound(counts: pa.Table) -> bool:
 
 
 def to_bytes(counts: pa.Table) -> bytes:
-    """A table of counts for the way between workers (Arrow IPC)."""
+    """Serializes a table of counts (Arrow IPC)."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as writer:
         writer.write_table(counts)
@@ -196,6 +195,6 @@ def to_bytes(counts: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """Reads back what `to_bytes` gave."""
+    """Reads the result of `to_bytes`."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()

@@ -1,40 +1,41 @@
-"""The merges of BPE: words of symbols and their counts in, vocabulary and merges out. Pure.
+"""Learns the merges of a BPE from words of symbols and their counts.
 
 The method is Sennrich et al. 2016 (https://arxiv.org/abs/1508.07909); the merges are those of
-`tokenizers`' BpeTrainer, one for one. What that trainer does, learned by comparing, and kept:
+`tokenizers`' BpeTrainer, one for one. The behaviour of that trainer, found by comparison and kept
+here:
 
-- Ids: special tokens first, then the symbols that words are made of, then one id a merge.
+- Ids: special tokens first, then the symbols that words are made of, then one id per merge.
 - The next merge is the pair with the highest count, ties to the smallest (left id, right id).
 - A merge that spells a special token takes that token's id, and the vocabulary does not grow.
-- With a longest token of n symbols, what is merged has less than n; but two symbols always may.
+- With a maximum token length of n, merged tokens have fewer than n symbols; two symbols may always
+  be merged.
 
-Two things differ, on purpose. Counts are 64-bit (there 32, wrapping above 2**31). And a merge
-costs the number of its occurrences (there the length of the words that hold it, which makes one
+Two things differ on purpose. Counts are 64-bit (there 32, wrapping above 2**31). The cost of a
+merge is its number of occurrences (there the length of the words that contain it, which makes one
 long word quadratic).
 
-A symbol is what words are made of before any merge: a byte, or a character. How a word lies in
-memory: one integer a symbol, changed in place. `lower` after the merges l+o, e+r and w+er, `#` for
-the id of a token:
+A symbol is a byte or a character, the unit of words before any merge. A word is one integer per
+symbol, changed in place: `lower` after the merges l+o, e+r and w+er (`#` is the id of a token):
 
     letter     |   l    o   w    e   r   |
     symbols   -1  #lo  -2  #wer  .  -3  -1
 
-The id of a token stands where the token starts, minus its length where it ends (a token of one
-symbol is its id alone), so both neighbours of a token are one step away; -1 is the wall between
-words; what lies inside a token (`.`) is some negative number that nobody reads.
+A token's first symbol holds its id, its last symbol minus its length (a token of one symbol is its
+id alone), so both neighbours of a token are one step away. -1 is the wall between words. Symbols
+inside a token (`.`) are negative and never read.
 
-A pair waits in the queue with the positions where it was born. A position stays when its pair
-breaks: both tokens can only grow, so `symbols` tells in one look that it is stale.
+A pair waits in the queue with the positions where it was created. A position is kept when its pair
+is broken there: tokens can only grow, so `symbols` shows that the position is stale.
 
-A pair is born in one merge only, the one that makes the newer of its tokens: two merges never
-spell the same string. (Where a string's two ends are borders of tokens, no merge has crossed them,
-so all that happened between them happened the same way everywhere.) So a pair waits once.
+A pair is created in one merge only, the one that makes the newer of its tokens, and so is queued
+once: two merges never spell the same string. (If both ends of a string are borders of tokens, no
+merge has crossed them, so all merges between them were the same everywhere.)
 
-A pair that occurs too seldom to be merged when it is born will never be merged, for from then on it
-only breaks: neither its count nor its positions are kept. Most pairs are such.
+A pair that is too rare to be merged when it is created will never be merged, since its count can
+only fall: neither its count nor its positions are kept. That is true of most pairs.
 
-Tables are int64 arrays of few columns, named below: numba compiles these in half the time that
-objects take. A table that can grow is returned by whoever may have grown it.
+Tables are int64 arrays with few columns, named below: numba compiles these in half the time that
+objects take. A function that may grow a table returns it.
 
 Legend: N symbols and walls, W words, T tokens, P pairs.
 """
@@ -52,8 +53,8 @@ from numba import types
 
 from pipelines.host.compiled import entry, inner
 
-LARGE = 2**31  # from so many symbols of words on, positions take 64 bits
-POOL_ROOM = 2  # positions for each of the words' symbols; when they are used up, stale ones go
+LARGE = 2**31  # from this number of symbols on, positions take 64 bits
+POOL_ROOM = 2  # positions per symbol; when they are used up, stale ones are removed
 WALL = -1
 _INSIDE = -2
 _ANY_LENGTH = 1 << 62
@@ -61,16 +62,16 @@ _FREE = -1  # a slot of the table of pairs that no pair has taken
 _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed number
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
 
-KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, how often it occurs now
+KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, its current count
 BORN, FROM, NUMBER = range(3)  # births[P, 3]: the pair; its positions in the pool, 0 when merged
-WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: what one merge met on one side, by token
+WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: tokens that one merge met on one side
 TOKEN, START, STOP = range(3)  # spelled[n, 3]: a special token, and where its symbols are
-TOKENS, MERGES, PAIRS, BIRTHS, POOL = range(5)  # sizes[5]: how full each is
+TOKENS, MERGES, PAIRS, BIRTHS, POOL = range(5)  # sizes[5]: the used rows of each table
 
 
 @inner
 def _grow(table, needed):
-    """`table`, or a copy of it with room for `needed` rows and as many again."""
+    """`table` if it has `needed` rows, else a copy with twice as many."""
     if needed <= table.shape[0]:
         return table
     larger = np.empty((2 * needed, table.shape[1]), table.dtype)
@@ -103,7 +104,7 @@ def _slot(pairs, pair):
 
 @inner
 def _add_pair(pairs, left, right, count, sizes):
-    """A pair begins to be counted, or its other half does: `new new` is born on both sides."""
+    """Adds to the count of a new pair; `new new` is created on both sides, and added twice."""
     slot = _slot(pairs, (left << 32) | right)
     if pairs[slot, KEY] == _FREE:
         pairs[slot, KEY] = (left << 32) | right
@@ -113,7 +114,7 @@ def _add_pair(pairs, left, right, count, sizes):
 
 @inner
 def _take_count(pairs, left, right, count):
-    """Takes from the count of a pair, if it is counted."""
+    """Reduces the count of a pair, if it is counted."""
     slot = _slot(pairs, (left << 32) | right)
     if pairs[slot, KEY] != _FREE:
         pairs[slot, COUNT] -= count
@@ -121,7 +122,7 @@ def _take_count(pairs, left, right, count):
 
 @inner
 def _room_for_pairs(pairs, more, sizes):
-    """`pairs`, or a larger copy, in which `more` pairs fit and half the slots stay free."""
+    """`pairs`, or a larger copy, with room for `more` pairs while half the slots stay free."""
     size = pairs.shape[0]
     if 2 * (sizes[PAIRS] + more) <= size:
         return pairs
@@ -136,12 +137,12 @@ def _room_for_pairs(pairs, more, sizes):
     return larger
 
 
-# ---- the queue: the highest count first, of equal ones the smallest pair ----
+# ---- the queue: the highest count first, the smallest pair if counts are equal ----
 
 
 @inner
 def _put(heap, births, pair, count, start, number, sizes):
-    """A pair begins to wait with the positions where it was born."""
+    """Queues a pair with the positions where it was created."""
     birth = sizes[BIRTHS]
     sizes[BIRTHS] += 1
     births[birth, BORN] = pair
@@ -152,11 +153,11 @@ def _put(heap, births, pair, count, start, number, sizes):
 
 @inner
 def _take_first(heap, pairs, min_count):
-    """Takes the pair that is merged next; returns the row of its birth, -1 if it is too rare."""
+    """Takes the next pair to merge; returns its row of `births`, -1 if all pairs are too rare."""
     while len(heap) > 0:
         then, pair, birth = heap[0]
         count = pairs[_slot(pairs, pair), COUNT]
-        if then != -count:  # changed since it was put in: it goes where it belongs now
+        if then != -count:  # the count has changed: queue the pair again
             heapreplace(heap, (-count, pair, birth))
         elif count < min_count:
             return -1
@@ -171,7 +172,7 @@ def _take_first(heap, pairs, min_count):
 
 @inner
 def _first_fresh(symbols, positions, left, right, left_length):
-    """The first position where left still stands before right; there is one if they count."""
+    """The first position that is not stale; there is one if the pair's count is positive."""
     i = 0
     while symbols[positions[i, 0]] != left or symbols[positions[i, 0] + left_length] != right:
         i += 1
@@ -198,9 +199,9 @@ def _make_token(lengths, original, start, length, special, spelled, sizes):
 
 @inner
 def _note(side, met, where, token, weight, position):
-    """The new token has `token` beside it; their pair is born at `position`.
+    """Records that `token` is beside the new token, so that a pair is created at `position`.
 
-    `met` is how many distinct tokens and how many positions were noted; `where` lists the latter.
+    `met` counts distinct tokens and positions; `where` lists the positions.
     """
     if side[token, TIMES] == 0:
         side[met[0], MET] = token
@@ -214,7 +215,7 @@ def _note(side, met, where, token, weight, position):
 
 @inner
 def _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after):
-    """Writes the new token over every fresh left + right, and notes what stands beside it."""
+    """Replaces left + right by the new token at valid positions, and records its neighbours."""
     left, right, new = merge
     side_before, met_before, where_before = before
     side_after, met_after, where_after = after
@@ -238,7 +239,7 @@ def _rewrite(symbols, word_of, counts, lengths, positions, merge, before, after)
 
 @inner
 def _add_new(pairs, lengths, noted, new, new_is_right, limits, sizes):
-    """Begins to count the new pairs of one side that may be merged some time."""
+    """Adds the new pairs of one side that may be merged later to the counts."""
     side, met, _ = noted
     min_count, max_length = limits
     for i in range(met[0]):
@@ -252,7 +253,7 @@ def _add_new(pairs, lengths, noted, new, new_is_right, limits, sizes):
 
 @inner
 def _recount(pairs, lengths, merge, before, after, limits, sizes):
-    """Moves the counts of the broken pairs to the new ones: adds before it takes away."""
+    """Moves the counts of broken pairs to the new ones: adds first, then subtracts."""
     left, right, new = merge
     side_before, met_before, _ = before
     side_after, met_after, _ = after
@@ -268,7 +269,7 @@ def _recount(pairs, lengths, merge, before, after, limits, sizes):
 
 @inner
 def _enqueue(pairs, heap, births, pool, noted, new, new_is_right, min_count, sizes):
-    """Puts the new pairs of one side in the queue and empties the side."""
+    """Queues the new pairs of one side, and empties the side."""
     side, met, where = noted
     for i in range(met[0]):
         token = side[i, MET]
@@ -294,7 +295,7 @@ def _enqueue(pairs, heap, births, pool, noted, new, new_is_right, min_count, siz
 
 @inner
 def _fresh_only(pool, births, symbols, lengths, sizes):
-    """Forgets the stale positions of every pair that waits, and closes the gaps."""
+    """Removes the stale positions of all queued pairs from the pool."""
     to = np.int64(0)
     for birth in range(sizes[BIRTHS]):
         left, right = births[birth, BORN] >> 32, births[birth, BORN] & _LOW
@@ -314,7 +315,7 @@ def _fresh_only(pool, births, symbols, lengths, sizes):
 
 @inner
 def _number_words(symbols, word_of):
-    """Notes in which word each symbol stands: |ab|c| gives -1 0 0 -1 1 -1."""
+    """Writes the word of each symbol: |ab|c| gives -1 0 0 -1 1 -1."""
     word = -1
     for p in range(symbols.size):
         word += symbols[p] == WALL
@@ -323,10 +324,10 @@ def _number_words(symbols, word_of):
 
 @inner
 def _sort_by_symbol(symbols, first):
-    """The positions of all symbols that another follows, by symbol, and where each one's begin."""
+    """The positions of symbols that another follows, by symbol, and where each symbol's begin."""
     starts = np.zeros(first + 1, np.int64)
     for p in range(symbols.size - 1):
-        starts[symbols[p] + 1] += symbols[p + 1] != WALL  # those of walls go to the first
+        starts[symbols[p] + 1] += symbols[p + 1] != WALL  # walls add to starts[0], cleared below
     starts[0] = 0
     for symbol in range(first):
         starts[symbol + 1] += starts[symbol]
@@ -343,7 +344,7 @@ def _sort_by_symbol(symbols, first):
 def _first_pairs(
     symbols, word_of, counts, lengths, pairs, heap, births, pool, side, met, where, limits, sizes
 ):
-    """Puts the pairs of symbols in the queue, as if each symbol had just been made by a merge."""
+    """Queues the pairs of symbols, as if a merge had just made each symbol."""
     first = sizes[TOKENS]
     positions, starts = _sort_by_symbol(symbols, first)
     for left in range(first):
@@ -422,27 +423,27 @@ def _merge_all(
 
 @cache
 def _compiled_for(index: Any) -> Any:
-    """The loop for positions of a type."""
+    """The compiled loop for positions of a type."""
     numbers, table, positions = types.int64[::1], types.int64[:, ::1], types.Array(index, 1, "C")
-    given = types.Array(types.int64, 1, "C", readonly=True)
+    counts = types.Array(types.int64, 1, "C", readonly=True)
     signature = types.Tuple((table, numbers))(
-        positions, positions, given, numbers, table, numbers, positions,
+        positions, positions, counts, numbers, table, numbers, positions,
         types.Array(index, 2, "C"), numbers, types.int64, types.int64, numbers,
     )  # fmt: skip
     return entry(signature)(_merge_all)
 
 
-# ---- words in, tokens out ----
+# ---- words to vocabulary and merges ----
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A vocabulary.
+    """A trained vocabulary.
 
     Attributes:
-      tokens: every token, its index is its id; byte tokens are written in the GPT-2 alphabet (see
-        `byte_characters`), special tokens as they are.
-      merges: (left token, right token), best first.
+      tokens: tokens by id; byte tokens are written in GPT-2's alphabet (see `byte_characters`),
+        special tokens as they are.
+      merges: (left token, right token), in order.
       word_tokens: int64[words], the number of tokens of each word when it is encoded.
     """
 
@@ -464,27 +465,28 @@ def merge_words(
     continuing_prefix: str = "",
     progress: np.ndarray | None = None,
 ) -> Trained:
-    """Merges until the vocabulary has its size, or no pair is left that occurs often enough.
+    """Merges until the vocabulary has `vocab_size` tokens, or no remaining pair is frequent enough.
 
     Args:
-      offsets: int64[W + 1], where words begin in `symbols`; one may be empty.
-      symbols: int32, their ids, one word after another.
-      counts: int64[W], how often each word occurs, at least once.
-      first: the tokens before any merge; those of symbols are among them.
-      special_tokens: those at the beginning of `first`.
-      vocab_size: tokens wanted, the first included; fewer come out if no pair is left.
-      min_frequency: a pair that occurs less often is not merged.
-      max_token_length: tokens have less symbols than this, or two.
-      continuing_prefix: what tokens begin with that do not begin a word.
-      progress: int64[2] if another thread looks on: the first item becomes the number of tokens; it
-        may set the second to 1 to stop early.
+      offsets: int64[W + 1], where words begin in `symbols`; words may be empty.
+      symbols: int32, the ids of the symbols of all words, joined.
+      counts: int64[W], occurrences of each word, at least 1.
+      first: the tokens before any merge, symbols included.
+      special_tokens: the special tokens at the beginning of `first`.
+      vocab_size: size of the vocabulary, `first` included; a result with fewer tokens means that no
+        pair was left.
+      min_frequency: pairs that occur less often are not merged.
+      max_token_length: tokens of merges have fewer symbols than this, or two.
+      continuing_prefix: prefix of tokens that do not begin a word.
+      progress: int64[2], shared with another thread: the loop sets the first item to the number of
+        tokens; the thread may set the second to 1 to stop the loop.
     """
     spelled = _spelled_by_merges(special_tokens, first, continuing_prefix)
     stops = np.cumsum([0, *map(len, spelled.values())])
     special = np.column_stack([np.array([*spelled], np.int64), stops[:-1], stops[1:]])
-    room = max(len(first), min(vocab_size, len(first) + len(symbols)))  # a merge takes a place
+    room = max(len(first), min(vocab_size, len(first) + len(symbols)))  # a merge uses up a symbol
     laid_out = _lay_out(offsets, symbols)
-    del symbols  # as large again
+    del symbols  # to free as much memory as `laid_out` takes
     lengths, sizes = np.ones(room, np.int64), np.zeros(5, np.int64)
     lengths[special[:, TOKEN]] = special[:, STOP] - special[:, START]
     sizes[TOKENS] = len(first)
@@ -497,23 +499,23 @@ def merge_words(
         special,
         lengths,
         np.empty_like(laid_out),
-        np.empty((POOL_ROOM * len(laid_out), 1), laid_out.dtype),  # takes memory as it is filled
+        np.empty((POOL_ROOM * len(laid_out), 1), laid_out.dtype),  # memory is allocated when used
         sizes,
         max(1, min_frequency),
         _ANY_LENGTH if max_token_length is None else max(max_token_length - 1, 2),
         np.zeros(2, np.int64) if progress is None else progress,
     )
-    lefts, rights, made = merges.T.tolist()
-    tokens = [*first, *[""] * (max(made, default=-1) + 1 - len(first))]
+    lefts, rights, results = merges.T.tolist()
+    tokens = [*first, *[""] * (max(results, default=-1) + 1 - len(first))]
     skipped = len(continuing_prefix)
-    for left, right, new in zip(lefts, rights, made, strict=True):
+    for left, right, new in zip(lefts, rights, results, strict=True):
         tokens[new] = tokens[left] + tokens[right][skipped:]
-    named = [(tokens[left], tokens[right]) for left, right in zip(lefts, rights, strict=True)]
-    return Trained(tokens, named, word_tokens)
+    pairs = [(tokens[left], tokens[right]) for left, right in zip(lefts, rights, strict=True)]
+    return Trained(tokens, pairs, word_tokens)
 
 
 def _lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Words in a row with a wall before, between and after: |ab|c|."""
+    """Joins words with a wall before, between and after them: |ab|c|."""
     walls = offsets - offsets[0] + np.arange(len(offsets))
     number = int(walls[-1]) + 1
     is_symbol = np.ones(number, bool)
@@ -526,7 +528,7 @@ def _lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
 def _spelled_by_merges(
     special_tokens: Sequence[str], first: Sequence[str], prefix: str
 ) -> Mapping[int, list[int]]:
-    """Special tokens that merges can spell, as `the` or `##ing`, and the symbols of each."""
+    """Special tokens that merges can spell, such as `the` or `##ing`, to their symbols."""
     ids = {token: i for i, token in enumerate(first)}
     spelled = {}
     for token in special_tokens:

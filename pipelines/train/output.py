@@ -1,4 +1,4 @@
-"""The directory of a tokenizer: its files, found finished, published whole or not at all."""
+"""The output directory of train_tokenizer: its report, the check for a finished one, publishing."""
 
 import hashlib
 import json
@@ -25,9 +25,9 @@ from schemas.version import VERSION
 
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_REPORT
 CONFIG = "tokenizer_config.json"
-RUN = "config.yaml"  # the flags, to run it again
-READ, SAMPLE = "read.json", "sample.json"  # in the staging folder only
-_FILES = (HISTOGRAM, REJECTS, REPORT, CONFIG, RUN)  # beside tokenizer.json, the seal
+RUN = "config.yaml"  # the flags, to repeat the run
+READ, SAMPLE = "read.json", "sample.json"  # only in the staging directory
+_FILES = (HISTOGRAM, REJECTS, REPORT, CONFIG, RUN)  # published before tokenizer.json
 FORMAT_VERSION = 1  # of report.json
 
 
@@ -36,13 +36,13 @@ FORMAT_VERSION = 1  # of report.json
 
 @dataclass(frozen=True, kw_only=True)
 class Read(BlockReport):
-    """What workers read.
+    """A worker's report of the blocks that it read.
 
     Attributes:
-      documents: that were counted.
-      bytes: of their text.
-      normalized_bytes: of it as the tokenizer's normalizer writes it.
-      dropped: reason to number of all that were left out.
+      documents: documents whose words were counted.
+      bytes: UTF-8 bytes of their text.
+      normalized_bytes: bytes of their text after the tokenizer's normalizer.
+      dropped: reason to number of documents that were rejected or filtered.
     """
 
     documents: int = 0
@@ -53,15 +53,15 @@ class Read(BlockReport):
 
 @dataclass(frozen=True)
 class Text:
-    """What a tokenizer was trained on.
+    """The text of a tokenizer.
 
     Attributes:
-      digest: sha256 of the inputs' sizes and hashes, whatever their names and order; of the
-        histogram file if it was trained from one.
-      files: input files; 0 if it was trained from a histogram.
-      documents: that were counted.
-      bytes: of their text.
-      refused: reason to number of documents that were not counted, those of --filter too.
+      digest: sha256 of the inputs' sizes and hashes, regardless of their names and order; with
+        --from_histogram, of that file.
+      files: number of input files; 0 with --from_histogram.
+      documents: documents whose words were counted.
+      bytes: UTF-8 bytes of their text.
+      refused: reason to number of documents that were rejected or filtered.
     """
 
     digest: str
@@ -73,19 +73,20 @@ class Text:
 
 @dataclass(frozen=True)
 class Report:
-    """report.json.
+    """The content of report.json.
 
     Attributes:
-      parameters: what decides the tokenizer besides the text, see `TokenizerOptions`.
+      parameters: the options that decide the tokenizer besides the text, see `TokenizerOptions`.
       words: occurrences of words in the text.
-      distinct_words: different ones.
-      vocab_size: tokens found; fewer than asked for if no pair was left to merge.
-      merges: found; one that spells a special token adds none to the vocabulary.
-      tokens: the text's, without special tokens.
-      bytes_per_token: of the text.
-      words_of_one_token: share of the words' occurrences, the coverage.
-      distinct_words_of_one_token: share of the different words.
-      fertility: of each group, the one with the most text first; none without text.
+      distinct_words: number of distinct words.
+      vocab_size: size of the vocabulary; below --vocab_size if no pair was left to merge.
+      merges: number of merges; one that spells a special token adds no token.
+      tokens: tokens of the text, without special tokens.
+      bytes_per_token: bytes of the text per token.
+      words_of_one_token: share of the occurrences of words that are one token: the coverage.
+      distinct_words_of_one_token: share of the distinct words that are one token.
+      fertility: metrics of each group, the one with the most text first; empty with
+        --from_histogram.
     """
 
     format_version: int
@@ -106,21 +107,22 @@ class Report:
 
 
 def check_read(read: Read, max_rejects: int) -> None:
-    """Refuses a text that is empty, or of which too much was refused.
+    """Requires that documents are left, and that not too many were rejected.
 
     Raises:
-      DataError: says which.
+      DataError: no document is left, or more than `max_rejects` were rejected.
     """
     read.rejects.refuse_too_many(max_rejects)
     if not read.documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in read.dropped.items())
         raise DataError(
-            f"no document is left to train on; refused: {reasons or 'none, there were blank lines'}"
+            f"no document is left to train on: {reasons or 'the inputs have only blank lines'}; "
+            "check --input and the field names"
         )
 
 
 def text_of(read: Read) -> Text:
-    """The report of what was read."""
+    """Summarizes the workers' reports."""
     inputs = file_digests(read.digests)
     return Text(
         digest=inputs_digest(inputs),
@@ -132,7 +134,7 @@ def text_of(read: Read) -> Text:
 
 
 def inputs_digest(inputs: Inputs) -> str:
-    """One hash of all inputs, whatever their names and order."""
+    """One hash of all inputs, regardless of their names and order."""
     return hashlib.sha256(json.dumps(inputs.content()).encode()).hexdigest()
 
 
@@ -146,7 +148,7 @@ def report_of(
     histogram_sha256: str,
     fertility: tuple[Fertility, ...] = (),
 ) -> Report:
-    """Counts what the tokenizer makes of the text; exact, for every word's tokens are known."""
+    """Makes the report. Its counts are exact, since the tokens of every word are known."""
     counts = histogram.counts["count"].to_numpy()
     single = trained.word_tokens == 1
     words, tokens = int(counts.sum()), int(counts @ trained.word_tokens)
@@ -173,7 +175,7 @@ def report_of(
 
 
 def add_special_tokens(tokenizer: Tokenizer, tokens: Sequence[str], takes_space: str = "") -> None:
-    """Makes tokens of the vocabulary special; `takes_space` takes the space before it along."""
+    """Makes tokens of the vocabulary special; `takes_space` includes the space before it."""
     tokenizer.add_special_tokens(
         [
             AddedToken(token, lstrip=token == takes_space, normalized=False, special=True)
@@ -183,7 +185,7 @@ def add_special_tokens(tokenizer: Tokenizer, tokens: Sequence[str], takes_space:
 
 
 def config_json(settings: Mapping[str, Any]) -> bytes:
-    """tokenizer_config.json: the roles of the special tokens and more, for `AutoTokenizer`."""
+    """tokenizer_config.json, with which `AutoTokenizer` knows the roles of special tokens."""
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -198,18 +200,19 @@ def config_json(settings: Mapping[str, Any]) -> bytes:
 def finished_tokenizer(
     output: str, parameters: dict[str, Any], digest: Callable[[], str]
 ) -> Report | None:
-    """The report of the tokenizer in `output`, if it is the one that is asked for.
+    """The report of the tokenizer in `output`, if it has the same parameters and inputs.
 
     Args:
-      output: the directory; it need not be there.
-      parameters: asked for.
-      digest: of the inputs; called only if nothing else differs, for it reads them all.
+      output: the directory; it need not exist.
+      parameters: the parameters of this run.
+      digest: returns the digest of the inputs; called only if all else is equal, since it reads
+        all inputs.
 
     Returns:
-      None if the directory holds no tokenizer.
+      None if the directory has no tokenizer.
 
     Raises:
-      UsageError: it holds another one; names what differs and how to go on.
+      UsageError: it has a different tokenizer; the message lists the differences and remedies.
     """
     if not store.exists(os.path.join(output, TOKENIZER)):
         return None
@@ -218,7 +221,7 @@ def finished_tokenizer(
         output,
         "another tokenizer",
         _differences(output, parameters, digest),
-        f"; for the same text, --from_histogram={histogram} saves counting it again",
+        f"; for the same text, --from_histogram={histogram} avoids counting its words again",
     )
     return _report(output)
 
@@ -231,9 +234,9 @@ def _differences(output: str, parameters: dict[str, Any], digest: Callable[[], s
             (HISTOGRAM, report.histogram_sha256),
         ):
             if store.sha256(os.path.join(output, name)) != sha256:
-                return [f"its {name} is not the one that {REPORT} tells of"]
+                return [f"its {name} does not match the sha256 in {REPORT}"]
     except (DataError, OSError):
-        return [f"without a whole {REPORT} and {HISTOGRAM} of this program"]
+        return [f"it has no valid {REPORT} and {HISTOGRAM}"]
     there, here = report.parameters, parameters
     differing = [
         f"{name} {there.get(name)!r}, not {here.get(name)!r}"
@@ -241,8 +244,8 @@ def _differences(output: str, parameters: dict[str, Any], digest: Callable[[], s
         if there.get(name) != here.get(name)
     ]
     if ("document" in there) != ("document" in here):
-        differing = ["trained from text and not from a histogram, or the reverse"]
-    return differing or ([] if report.text.digest == digest() else ["made from other text"])
+        differing = ["one is trained from text, the other from a histogram"]
+    return differing or ([] if report.text.digest == digest() else ["it is made from other text"])
 
 
 def _report(output: str) -> Report:
@@ -251,7 +254,7 @@ def _report(output: str) -> Report:
 
 
 def publish(output: str, run: str) -> None:
-    """Publishes a tokenizer, whose files wait in OUTPUT/.staging."""
+    """Publishes the files of a tokenizer from OUTPUT/.staging."""
     staging = os.path.join(output, STAGING)
     sizes = {name: store.size(os.path.join(staging, name)) for name in _FILES}
     files = {name: (name, size) for name, size in sizes.items() if size is not None}

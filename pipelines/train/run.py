@@ -1,4 +1,4 @@
-"""What train_tokenizer does once its command line is read: counts, merges, publishes, reports."""
+"""Runs train_tokenizer with parsed options: counts words, merges, publishes, reports."""
 
 import os
 import shlex
@@ -59,7 +59,7 @@ from pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
 from schemas.commands.terminal import number_of
-from schemas.drops import REFUSED, describe_dropped
+from schemas.drops import REJECTED, describe_dropped
 from schemas.errors import UsageError
 from schemas.typed_json import from_json, to_json
 
@@ -67,17 +67,17 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 _console = Console()
-_say = partial(_console.print, soft_wrap=True)  # a path that is cut cannot be copied
-_MANY_RETURNS = 0.005  # of all words
+_print = partial(_console.print, soft_wrap=True)  # paths stay on one line, to be copied
+_MANY_RETURNS = 0.005  # share of all words
 _SHARED = ("document", "text_field", "input_format", "max_document_bytes", "filter")
 
 
 def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
-    """Trains the tokenizer, or finds it trained, and says so.
+    """Trains the tokenizer, unless --output already contains it, and prints a summary.
 
     Raises:
-      UsageError: the inputs or the output directory cannot be used so.
-      DataError: the inputs are damaged, or there is nothing in them.
+      UsageError: the inputs or the output directory cannot be used.
+      DataError: the inputs are damaged or empty.
     """
     began = time.monotonic()
     refuse_others(options.output, REPORT)
@@ -91,7 +91,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
         publish(options.output, staging.run)
 
     if finished := find_or_make(options.output, lambda: _find_finished(options, blocks), train):
-        _say(f"{options.output} holds this very tokenizer already: nothing to do")
+        _print(f"{options.output} already contains this tokenizer: nothing to do")
     documents = describe_documents(blocks, options.source()) if blocks else ""
     _print_summary(options, finished or reports[0], documents, time.monotonic() - began)
 
@@ -103,7 +103,7 @@ def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | N
 
     def digest() -> str:
         if options.from_histogram:
-            read_histogram(options.from_histogram)  # refuses what is none
+            read_histogram(options.from_histogram)  # raises if it is no histogram
             return store.sha256(options.from_histogram)
         return inputs_digest(hash_inputs(blocks))
 
@@ -113,10 +113,10 @@ def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | N
 def _train(
     options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], staging: Staging
 ) -> Report:
-    """Leaves all files in the staging folder."""
+    """Writes all files to the staging directory."""
     folder = staging.folder
     if options.from_histogram:
-        histogram, text = _given_histogram(options, options.from_histogram)
+        histogram, text = _read_histogram(options, options.from_histogram)
         write_file(os.path.join(folder, HISTOGRAM), store.read(options.from_histogram))
     else:
         histogram, text = _count(options, blocks, beam_arguments, staging)
@@ -145,16 +145,16 @@ def _train(
 
 
 def _parameters(options: TokenizerOptions) -> dict[str, Any]:
-    """What decides the tokenizer besides the text; of a chat template its content, as a hash."""
+    """The options that decide the tokenizer besides the text; a chat template as its sha256."""
     template = options.chat_template
     return options.parameters() | ({"chat_template": store.sha256(template)} if template else {})
 
 
 def refuse_unusable(options: TokenizerOptions) -> None:
-    """Refuses a splitting pattern and a chat template that are none.
+    """Checks the splitting pattern and the chat template before the run.
 
     Raises:
-      UsageError: which, and why.
+      UsageError: one of them cannot be used.
     """
     _refuse_pattern(options.cutting().pattern, "--pattern")
     if options.chat_template:
@@ -167,25 +167,29 @@ def _refuse_pattern(pattern: str, place: str) -> None:
 
 
 def _measure_groups(folder: str) -> tuple[Fertility, ...]:
-    """Encodes the sample of the text with the new tokenizer."""
+    """Measures the new tokenizer on the sample of each group."""
     sample = GroupSample()
     sample.merge(store.read(os.path.join(folder, SAMPLE)))
     tokenizer = Tokenizer.from_buffer(store.read(os.path.join(folder, TOKENIZER)))
     return measure_fertility(sample, tokenizer)
 
 
-def _given_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
-    """The words of --from_histogram, if this command would have cut the text as they were."""
+def _read_histogram(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
+    """The words of --from_histogram.
+
+    Raises:
+      UsageError: this command would cut the text in another way.
+    """
     histogram = read_histogram(path)
-    origin, counted, asked = histogram.origin, histogram.origin.cutting, options.cutting()
-    _refuse_pattern(counted.pattern, f"{path}: its pattern")
+    origin, theirs, ours = histogram.origin, histogram.origin.cutting, options.cutting()
+    _refuse_pattern(theirs.pattern, f"{path}: its pattern")
     for flag in vars(options.bpe):
-        old, new = (str(getattr(cutting, flag)) for cutting in (counted, asked))
+        old, new = (str(getattr(cutting, flag)) for cutting in (theirs, ours))
         follows = options.model == BPE and getattr(options.bpe, flag) is None
         if old != new and not follows:
             raise UsageError(
-                f"{path} was counted with --{flag}={name_of(old)}, and this command wants "
-                f"{name_of(new)}: give the flag as it was, or count the text again with --input"
+                f"{path} was counted with --{flag}={name_of(old)}, but this command has "
+                f"{name_of(new)}: use the same value, or count the text again with --input"
             )
     return histogram, Text(store.sha256(path), 0, origin.documents, origin.bytes, {})
 
@@ -196,9 +200,9 @@ def _count(
     """Runs the pipeline that counts words."""
     beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
     run = run_of(options, blocks, beam_arguments, how)
-    _say(f"counting words: {run.facts}")
-    _say_if_slow(options.cutting().pattern)
-    run.prepare(staging, _say)
+    _print(f"counting words: {run.facts}")
+    _note_slow_pattern(options.cutting().pattern)
+    run.prepare(staging, _print)
     path = os.path.join(staging.folder, READ)
     wiring = wire_counting(options, run, staging)
     run.execute(wiring, staging, is_done=lambda: store.exists(path))
@@ -209,53 +213,53 @@ def _count(
 def run_of(
     options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], how: str = ""
 ) -> BlockRun:
-    """What is read, and what runs it; the runner is chosen."""
+    """The run that counts words, with a runner that is already chosen."""
     source, name = options.source(), options.reading.filter
     return BlockRun("train_tokenizer", source, blocks, beam_arguments, how, filter=name)
 
 
 def _warn_of_returns(histogram: Histogram) -> None:
-    """Warns if the line ends of Windows would be a part of the vocabulary."""
+    """Warns if Windows line ends would become a part of the vocabulary."""
     counts = histogram.counts["count"].to_numpy()
     holds = pc.match_substring(histogram.counts["word"], "\r")
     share = counts[holds.to_numpy()].sum() / max(counts.sum(), 1)
     if share > _MANY_RETURNS:
-        _say(
-            f"warning: {share:.1%} of all words hold a carriage return, as files of Windows end "
-            "lines: remove them (sed -i 's/\\r$//' FILE) and train again"
+        _print(
+            f"warning: {share:.1%} of all words contain a carriage return, from Windows line ends: "
+            "remove them (sed -i 's/\\r$//' FILE) and train again"
         )
 
 
 def _warn_of_endless_turns(settings: Mapping[str, Any], specials: Sequence[str]) -> None:
-    """Warns if build_shards cannot use the chat template with these special tokens."""
+    """Warns if build_shards --task=chat would reject the chat template with these tokens."""
     roles = {name: token for name, token in settings.items() if name.endswith("_token")}
     try:
         find_turn_ends(ChatTemplate(settings["chat_template"], "the template", roles), specials, "")
     except UsageError as error:
-        _say(
-            f"warning: build_shards --task=chat would refuse this tokenizer, unless what ends a "
-            f"turn is among --special_tokens. {error}"
+        _print(
+            f"warning: build_shards --task=chat would reject this tokenizer: {error}; or add the "
+            "end of turn to --special_tokens"
         )
 
 
-def _say_if_slow(pattern: str) -> None:
+def _note_slow_pattern(pattern: str) -> None:
     try:
         if name_of(pattern) == pattern:
             compile_pattern(pattern)
     except UnsupportedPattern as error:
-        _say(
-            "note: this --pattern is not compiled here, so `tokenizers` cuts the words, at its own "
-            f"speed: {error}"
+        _print(
+            f"note: Textmill does not compile this --pattern ({error}), so `tokenizers` splits the "
+            "words, more slowly"
         )
 
 
 def wire_counting(
     options: TokenizerOptions, run: BlockRun, staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
-    """Gives what adds the transforms to a pipeline."""
+    """Returns a function that adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
-        # Beam takes a second to import, and training from a histogram needs none of it.
+        # Importing Beam takes a second; training from a histogram does not need it.
         from pipelines.train.transforms import CountJob, CountWords
 
         job = run.job(
@@ -272,9 +276,9 @@ def wire_counting(
 
 
 def _merge(options: TokenizerOptions, words: Histogram) -> Trained:
-    """Trains in a thread, so that progress is seen and Ctrl-C heard."""
+    """Trains in a thread, to show progress and to respond to Ctrl-C."""
     progress = np.zeros(2, np.int64)
-    _say(f"merging: {words.counts.num_rows:,} distinct words")
+    _print(f"merging: {words.counts.num_rows:,} distinct words")
     console = Console(stderr=True)
     with (
         Progress(
@@ -304,14 +308,14 @@ def _print_summary(
     counts = f"{number_of(text.documents, 'document')}, {decimal(text.bytes)}"
     rows = {
         "text": "; ".join(filter(None, (counts, documents))),
-        **describe_dropped(text.refused, (REFUSED,)),
+        **describe_dropped(text.refused, (REJECTED,)),
         "words": f"{report.words:,}, {report.distinct_words:,} distinct",
         "vocabulary": f"{report.vocab_size:,} tokens, {report.merges:,} merges",
         "coverage": f"{report.words_of_one_token:.1%} of words are one token, "
         f"{report.distinct_words_of_one_token:.1%} of distinct words",
-        "bytes a token": f"{report.bytes_per_token:.3f}",
-        "took": f"{seconds:.1f} s",
-        "lies in": options.output,
+        "bytes per token": f"{report.bytes_per_token:.3f}",
+        "time": f"{seconds:.1f} s",
+        "output": options.output,
     }
     table = Table(show_header=False)
     for name, value in rows.items():
@@ -320,16 +324,16 @@ def _print_summary(
     if report.fertility:
         _console.print(fertility_table(report.fertility))
     if report.vocab_size < options.vocab_size:
-        _say(
-            f"note: {report.vocab_size:,} tokens instead of {options.vocab_size:,}: no pair of "
-            f"tokens is left that occurs {max(1, options.min_frequency)} times"
+        _print(
+            f"note: {report.vocab_size:,} tokens instead of {options.vocab_size:,}: no other pair "
+            f"of tokens occurs {max(1, options.min_frequency)} times"
         )
     masks = not set(COMMON_SPECIALS["mask"]).isdisjoint(options.specials())
     shards = ["python -m pipelines.build_shards", f"--task={'mlm' if masks else 'clm'}"]
     shards += [f"--input={shlex.quote(pattern)}" for pattern in options.reading.input or ("TEXT",)]
-    for field in fields(options.reading):  # how the text is read: the set's is to be the same
+    for field in fields(options.reading):  # the dataset must read the text in the same way
         value = getattr(options.reading, field.name)
         if field.name in _SHARED and value != field.default:
             shards.append(f"--{field.name}={shlex.quote(str(value))}")
     shards += [f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"]
-    _say(f"make shards with it: {' '.join(shards)}")
+    _print(f"next, build a dataset: {' '.join(shards)}")

@@ -1,7 +1,7 @@
-"""The Beam wiring of train_tokenizer: blocks -> counts of a bundle -> counts -> one histogram.
+"""The Beam transforms of train_tokenizer: blocks to counts of bundles to one histogram.
 
-Elements are tables: what a bundle of blocks counted in each bucket of words, never a word. What
-happens to them are the functions of `word_counts` and `histogram`.
+Elements are tables, the counts of a bundle for each bucket of words, never single words. The work
+is done by functions of `word_counter` and `histogram`.
 """
 
 import os
@@ -32,19 +32,19 @@ from pipelines.writers.rejects import rejects_file
 from pipelines.writers.staging import check_turn
 from schemas.typed_json import to_json
 
-_READ = -1  # the key of what was read; others are buckets of words, and one is of the sample
-_SAMPLE = BUCKETS
+_READ = -1  # the key of reports; keys from 0 to BUCKETS - 1 are buckets of words
+_SAMPLE = BUCKETS  # the key of samples
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountJob(BlockJob):
-    """What every worker needs to know.
+    """The options that workers need.
 
     Attributes:
       cutting: how documents become words.
-      filter: the user's function, which chooses documents; "" for none.
-      max_rejects: a run with more refused documents fails; below 0 for no limit.
-      groups: how files make groups, if documents do not say it.
+      filter: the user's function that filters documents; "" for none.
+      max_rejects: a run with more rejected documents fails; below 0 for no limit.
+      groups: how files form groups without --group_field.
     """
 
     cutting: Cutting
@@ -54,7 +54,7 @@ class CountJob(BlockJob):
 
 
 class CountBlocks(BlockStep[CountJob]):
-    """Blocks of a bundle -> (bucket, counts of its words), a sample, and what was read."""
+    """Counts the words of a bundle's blocks: (key, counts of a bucket, a sample or a report)."""
 
     def start_bundle(self) -> None:
         """Starts empty counts and an empty report for this bundle."""
@@ -72,18 +72,18 @@ class CountBlocks(BlockStep[CountJob]):
         )
         for group, chosen in pieces:
             columns, text = chosen.documents.columns, chosen.documents.text
-            counted = {
+            counts = {
                 "documents": len(text),
                 "bytes": histogram.array_bytes(text),
                 "normalized_bytes": self._counts.count(text, job.cutting),
                 "dropped": chosen.dropped,
             }
-            self._read.append(Read.of(chosen.documents, **counted))
+            self._read.append(Read.of(chosen.documents, **counts))
             self._sample.add(columns[0], group if len(columns.schema) == 1 else columns[1])
         self._read.append(Read(deliveries=Deliveries(blocks=(block.index,))))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Gives the counts of the bundle, its sample, and then what it read."""
+        """Emits the counts of the bundle, its sample, and then its report."""
         tables = ((bucket, histogram.to_bytes(t)) for bucket, t in self._counts.buckets())
         for keyed in chain(tables, [(_SAMPLE, self._sample.to_bytes())]):
             self._read.append(Read(deliveries=Deliveries(sent=tally([keyed]))))
@@ -93,7 +93,7 @@ class CountBlocks(BlockStep[CountJob]):
 
 
 def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Read, bytes]]:
-    """All of a key as one: what was read; or what came for it, and the sum of its tables."""
+    """Adds up the values of a key: reports, samples or tables; counts what was received."""
     key, parts = keyed
     if key == _READ:
         return ALL, (key, Read.sum(parts), b"")
@@ -112,13 +112,13 @@ def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Read, byte
 
 
 class WriteHistogram(beam.DoFn):
-    """All counts and all that was read -> the files in the staging folder."""
+    """Writes the files of the staging directory from all counts and reports."""
 
     def __init__(self, job: CountJob):
         self._job = job
 
     def process(self, everything: tuple[int, Iterable[tuple[int, Read, bytes]]]) -> Iterator[str]:
-        """Refuses what is not complete or cannot be trained on, and writes the rest."""
+        """Checks that nothing was lost and that documents are left; writes the files."""
         keys, reads, totals = zip(*everything[1], strict=True)
         read, tables = Read.sum(reads), dict(zip(keys, totals, strict=True))
         sample = tables.pop(_SAMPLE, b"")
@@ -148,16 +148,16 @@ class WriteHistogram(beam.DoFn):
 
 
 class CountWords(beam.PTransform):
-    """Blocks in the staging folder -> the staged histogram."""
+    """Counts the words of the blocks in the staging directory; writes the histogram there."""
 
     def __init__(self, job: CountJob):
         super().__init__()
         self._job = job
 
     def expand(self, pipeline: beam.Pipeline) -> PCollection[str]:
-        """Wires the pure functions together.
+        """Wires the functions together.
 
-        Counts and what was read travel as one collection: each grouping takes time of its own.
+        Counts and reports are one collection, since each grouping takes additional time.
         """
         return (
             spread_blocks(pipeline, self._job.staging)

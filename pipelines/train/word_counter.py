@@ -1,11 +1,11 @@
-"""Documents -> how often each word occurs. Pure: pyarrow, numpy and a compiled loop.
+"""Counts the words of documents, in a compiled loop.
 
-A word is what a splitting pattern cuts (see `cutting`), as raw bytes: `it's a dog` gives `it`,
-`'s`, ` a`, ` dog`. Tables of counts are those of `word_counts`.
+A word is a piece of text that the splitting pattern cuts (see `Cutting`), as raw bytes: `it's a
+dog` has the words `it`, `'s`, ` a` and ` dog`. `histogram` defines tables of counts.
 
-While they are counted, words are in a hash table of three numbers a slot: low and high of the word,
-see `word_slots`, and its count. A loop stops where a table is full, and goes on when its caller has
-made a larger one. Legend: N bytes of text, W words, S slots (a power of two), L long words.
+During counting, words are in a hash table with three numbers per slot: the key of the word, see
+`word_slots`, and its count. The loop stops if a table is full; its caller then makes a larger one.
+Legend: N bytes of text, W words, S slots (a power of two), L long words.
 """
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import, where pyright cannot see them.)
@@ -45,14 +45,14 @@ from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
 from pipelines.train.histogram import SCHEMA, Cutting, array_bytes
 from schemas.errors import DataError
 from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
-from schemas.untrusted.tokenizer_bounds import LONGEST_TEXT, failure_of_patterns, may_run_away
+from schemas.untrusted.tokenizer_bounds import LONGEST_TEXT, failure_of_patterns, may_backtrack
 
 COUNT = 2  # slots[S, 3], after LOW and HIGH
 
 
 @inner
 def _fits(starts, tables, at):
-    """Whether there is room for some words, if all are new."""
+    """Whether the tables have room for these words if all are new."""
     slots, long_starts, long_words, _ = tables
     number, size = at[LONG], long_starts[at[LONG]]
     for n in range(starts.size - 1):
@@ -74,20 +74,20 @@ _TABLES = types.Tuple((types.int64[:, ::1], types.int64[::1], types.uint8[::1], 
 
 @entry(types.boolean(_BYTES, _EIGHTS, _INTS, _INTS, types.int64[::1], _TABLES, types.int64[::1]))
 def count_words(data, eights, starts, counts, missed, tables, at):
-    """Adds to the counts of words: first those in the slot where they are looked for, then others.
+    """Adds to the counts of words: first of those in the slot of their hash, then of the others.
 
     Args:
       data: uint8[N].
-      eights: int64[N - 7], the eight bytes of it from each byte on.
-      starts: int64[W + 1], where words start in it, and where the last ends.
-      counts: int64[W], what is added for each.
+      eights: int64[N - 7], the eight bytes from each byte of `data` on.
+      starts: int64[W + 1], where words start in `data`, and where the last ends.
+      counts: int64[W], the number to add for each word.
       missed: int64[W], overwritten.
-      tables: slots int64[S, 3], all zeros in the beginning; where long words begin, int64[L + 1];
-        the long words one after another, uint8; the eight bytes of these from each byte on.
+      tables: slots int64[S, 3], all zeros at first; where long words begin, int64[L + 1]; the long
+        words joined, uint8; the eight bytes from each byte of these on.
       at: int64[2].
 
     Returns:
-      Whether all are counted; if not, none is, for the tables are too full.
+      Whether all words are counted; if not, none is, since the tables are too full.
     """
     if not _fits(starts, tables, at):
         return False
@@ -95,8 +95,8 @@ def count_words(data, eights, starts, counts, missed, tables, at):
     last = slots.shape[0] - 1
     words, misses, near = starts.size - 1, 0, starts.size - 1
     while near > 0 and starts[near - 1] + 16 > data.size:
-        near -= 1  # from its start on there are no 16 bytes
-    # No function is called with arrays here: numba would count references, which takes ten times
+        near -= 1  # fewer than 16 bytes follow its start
+    # This loop calls no functions with arrays: numba would count references, which takes ten times
     # as long as the rest.
     for n in range(near):
         size = starts[n + 1] - starts[n]
@@ -132,16 +132,16 @@ def count_words(data, eights, starts, counts, missed, tables, at):
     )
 )
 def read_slots(slots, long_starts, long_words, offsets, words, counts, hashes):
-    """Writes the words of all slots one after another, and their counts and hashes.
+    """Reads the words of all slots, with their counts and hashes.
 
     Args:
-      slots: and the long words, as in `count_words`.
-      long_starts: of these.
-      long_words: of these.
-      offsets: int64[words + 1], becomes where each word begins in `words`.
-      words: uint8, with room for SHORT bytes a word and for the long words.
-      counts: int64[words].
-      hashes: int64[words].
+      slots: int64[S, 3].
+      long_starts: int64[L + 1], where long words begin.
+      long_words: uint8, the long words joined.
+      offsets: int64[words + 1], receives where each word begins in `words`.
+      words: uint8 with room for SHORT bytes per word and for the long words, receives the words.
+      counts: int64[words], receives their counts.
+      hashes: int64[words], receives their hashes.
     """
     word, place = 0, 0
     for slot in range(slots.shape[0]):
@@ -166,16 +166,16 @@ def read_slots(slots, long_starts, long_words, offsets, words, counts, hashes):
 BUCKETS = 64  # a power of two
 _BINARY = pa.large_binary()
 _CHUNK = 1 << 16  # words that are added at once
-_REQUEST = 1 << 20  # bytes of documents that `tokenizers` cuts at once
+_REQUEST = 1 << 20  # bytes of documents that `tokenizers` splits at once
 _CHILD = LimitedProcess(f"from {__name__} import answer", seconds=60)
-_REMEDY = "write it without a repeat within a repeat, or give one of the named patterns"
+_REMEDY = "write it without nested repetitions, or use a named pattern"
 
 
 class WordCounter:
-    """Counts that grow, of documents and of other counts.
+    """Counts the words of documents, and adds other counts.
 
-    A word takes 24 bytes in a table that is between three eighths and three quarters full, and one
-    of 16 bytes or more its bytes and eight more.
+    A word takes 24 bytes in a table that is between three eighths and three quarters full; a word
+    of 16 bytes or more takes 8 bytes and its length in addition.
     """
 
     def __init__(self) -> None:
@@ -194,10 +194,10 @@ class WordCounter:
           cutting: how they become words.
 
         Returns:
-          The bytes of the documents as the normalizer wrote them.
+          The bytes of the normalized documents.
 
         Raises:
-          DataError: the pattern fails on them.
+          DataError: the pattern fails on a document.
         """
         text = normalized(text, cutting.normalizers)
         size = array_bytes(text)
@@ -230,10 +230,7 @@ class WordCounter:
         return self._words()[0]
 
     def buckets(self) -> Iterator[tuple[int, pa.Table]]:
-        """The counts, cut by the hash of the word: (bucket, table), the same for a word anywhere.
-
-        Buckets without words are left out.
-        """
+        """The counts by bucket, a part of the word's hash; empty buckets are omitted."""
         table, hashes = self._words()
         buckets = (hashes >> 48 & BUCKETS - 1).astype(np.uint8)
         table = table.take(np.argsort(buckets, kind="stable"))
@@ -243,7 +240,7 @@ class WordCounter:
                 yield bucket, table.slice(start, stop - start)
 
     def _words(self) -> tuple[pa.Table, np.ndarray]:
-        """The counts and the hashes of their words."""
+        """The counts, and the hashes of their words."""
         used, long = self._at[word_slots.USED], self._at[word_slots.LONG]
         offsets, counts = np.empty(used + 1, np.int64), np.empty(used, np.int64)
         words = np.empty(word_slots.SHORT * used + self._long_starts[long], np.uint8)
@@ -269,7 +266,7 @@ class WordCounter:
             self._count(data, eights, starts, counts)
 
     def _grow(self, sizes: np.ndarray) -> None:
-        """Makes room for words of such sizes."""
+        """Makes room for words of these sizes."""
         used, long = self._at.tolist()
         number = len(self._slots)
         while 4 * (used + len(sizes) + 1) > 3 * number:
@@ -294,7 +291,7 @@ def add_counts(tables: Iterable[pa.Table]) -> pa.Table:
 
 @cache
 def _splitter(pattern: str) -> Splitter | None:
-    """What cuts by a pattern; None where `tokenizers` has to."""
+    """The compiled splitter of a pattern; None if only `tokenizers` can split by it."""
     try:
         return split_by(pattern)
     except UnsupportedPattern:
@@ -302,23 +299,23 @@ def _splitter(pattern: str) -> Splitter | None:
 
 
 def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeStringArray:
-    """The documents with a space before each that does not begin with one."""
+    """Puts a space before each document that does not begin with one."""
     space, nothing = pa.scalar(b" ", _BINARY), pa.scalar(b"", _BINARY)
     binary = text.cast(_BINARY)
     prefix = pc.if_else(pc.starts_with(binary, b" "), nothing, space)
     return pc.binary_join_element_wise(prefix, binary, nothing).cast(pa.large_string())
 
 
-# ---- patterns that are not compiled here ----
-# `tokenizers` cuts in a process of limited time and memory: no expression that is tried beforehand
-# is known to be harmless for all texts.
+# ---- patterns that Textmill does not compile ----
+# `tokenizers` splits in a process with limited time and memory: trying an expression beforehand
+# does not show that it is harmless for all texts.
 
 
 def _count_by_tokenizers(text: pa.LargeStringArray, pattern: str) -> pa.Table:
-    """The words of documents, and how often each occurs.
+    """Counts the words of documents by `tokenizers`.
 
     Raises:
-      DataError: the expression fails on the text, or takes too long, as one that runs away does.
+      DataError: the pattern fails on the text, or takes too long.
     """
     texts = text.to_pylist()
     try:
@@ -326,8 +323,8 @@ def _count_by_tokenizers(text: pa.LargeStringArray, pattern: str) -> pa.Table:
     except LimitExceeded as error:
         words = {}
         why = (
-            f"it {error} for {sum(map(len, texts)):,} characters, of which the longest text has "
-            f"{max(map(len, texts)):,}; {_REMEDY}"
+            f"it {error} for {sum(map(len, texts)):,} characters, {max(map(len, texts)):,} of them "
+            f"in the longest document; {_REMEDY}"
         )
     if why:
         raise DataError(f"--pattern={pattern} fails on the text: {why}")
@@ -336,13 +333,13 @@ def _count_by_tokenizers(text: pa.LargeStringArray, pattern: str) -> pa.Table:
 
 
 def answer(request: bytes) -> bytes:
-    """Counts the words of some documents: what the child does.
+    """Counts the words of some documents; runs in the child process.
 
     Args:
       request: marshal of (pattern, documents).
 
     Returns:
-      marshal of (why it fails or "", words and how often each occurs).
+      marshal of ("" or the reason of a failure, word to number of occurrences).
     """
     pattern, texts = marshal.loads(request)
     words: Counter[str] = Counter()
@@ -357,13 +354,13 @@ def answer(request: bytes) -> bytes:
 
 
 def fault_of(pattern: str) -> str | None:
-    """Why a regular expression is of no use to `tokenizers`, or would end a run; None if it is."""
+    """Why `tokenizers` cannot use a regular expression, or it would end a run; None if it can."""
     if len(pattern) > LONGEST_TEXT:
-        return f"it has {len(pattern):,} characters, and no tokenizer.json more than {LONGEST_TEXT}"
-    if may_run_away(pattern):  # what compiles it may do so
+        return f"it has {len(pattern):,} characters; a tokenizer.json may have {LONGEST_TEXT}"
+    if may_backtrack(pattern):  # compiling it may backtrack, too
         return failure_of_patterns([pattern])
     try:
-        with failures_as_data_errors("it is no regular expression of `tokenizers`", _REMEDY):
+        with failures_as_data_errors("it is not a regular expression of `tokenizers`", _REMEDY):
             Regex(pattern)
     except DataError as error:
         return str(error)

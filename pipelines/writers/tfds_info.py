@@ -63,8 +63,8 @@ def _dataset_info(
         "description": (
             f"Rows of {schema.max_length} tokens for {schema.task}, written by Textmill "
             f"{schema.code_version}: {total.documents:,} documents, {total.tokens:,} tokens, "
-            f"{total.density(schema.row_tokens):.2%} of the places filled. schema.json is the "
-            "contract, stats.json has the counts."
+            f"packing efficiency {total.packing_efficiency(schema.row_tokens):.2%}. schema.json "
+            "describes the rows, stats.json has the counts."
         ),
         "fileFormat": first,
         "alternativeFileFormats": others,

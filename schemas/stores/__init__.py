@@ -1,1 +1,1 @@
-"""Files in directories and object stores, and the cache of those that were fetched."""
+"""Access to files in directories and object stores, and the cache of downloaded files."""

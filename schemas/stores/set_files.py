@@ -1,22 +1,22 @@
-"""The files of a shard set, in a directory, or in a store with a cache before it.
+"""The files of a dataset, in a directory, or in an object store with a local cache.
 
     files = open_files("gs://bucket/set", Cache("/disk/cache", gigabytes=50))
     files.fetch("schema.json")          # its path on this machine
     files.prefetch([...])               # in the background, in this order
-    with files.borrow("train-00000-of-00004.tfrecord") as path: ...     # kept nowhere
+    with files.borrow("train-00000-of-00004.tfrecord") as path: ...     # not kept
 
-Textmill compares what comes from a store with the manifest's size and sha256 before it gets its
-name in the cache, and once more when another run finds it there. A download that was cut goes on,
-also in another process; one that came wrong is repeated, and three times wrong is an error.
-Processes that share a cache fetch a file once.
+Textmill compares a download with the manifest's size and sha256 before it gets its final name in
+the cache, and again when another run uses it. An interrupted download is resumed, also by another
+process; a wrong one is repeated, and three wrong ones are an error. Processes that share a cache
+download a file once.
 
-    CACHE/.lock                     held while room is made
-    CACHE/<sha256 of a manifest>/   a set, as far as it was fetched; one built anew is another
+    CACHE/.lock                     held while files are removed to make room
+    CACHE/<sha256 of a manifest>/   the downloaded files of a dataset
         train-00000-of-00004.tfrecord ...
-        *.part                      downloads that are under way, or were cut
-        .locks/                     one for each file that was fetched
+        *.part                      downloads that are in progress or interrupted
+        .locks/                     a lock for each downloaded file
 
-Locks are the kernel's, so that a process that was killed holds none. Python 3.8 syntax.
+Locks are those of the kernel, which releases them when a process is killed. Python 3.8 syntax.
 """
 
 import hashlib
@@ -48,12 +48,12 @@ from schemas.stores import store
 from schemas.stores.store import is_url
 from schemas.typed_json import MAX_BYTES, read_bounded
 
-CACHE_GIGABYTES = 100.0  # unless the user says otherwise
-PIECE_BYTES = 8 << 20  # asked for at once: what a cut or a pause may lose
-THREADS = 4  # that fetch in the background
-TRIES = 3  # of a file whose bytes are wrong
+CACHE_GIGABYTES = 100.0  # default of --cache_gigabytes
+PIECE_BYTES = 8 << 20  # size of a request, the most that an interruption loses
+THREADS = 4  # that download in the background
+TRIES = 3  # of a download with wrong bytes
 _PART, _LOCKS = ".part", ".locks"
-_LOCK_SECONDS = 60.0  # making room is deleting files
+_LOCK_SECONDS = 60.0  # enough for another process to delete files
 
 
 def default_directory() -> str:
@@ -70,26 +70,26 @@ class _Cached(NamedTuple):
 
 @dataclass(frozen=True)
 class Cache:
-    """A directory for files of stores, and how many bytes of them it may hold.
+    """A directory for files from object stores, with a maximum size.
 
     Attributes:
-      directory: shared by all processes that name it.
-      gigabytes: (1e9 bytes) that all files there may take together.
+      directory: the directory, which several processes may share.
+      gigabytes: maximum size of all files together, in units of 1e9 bytes.
     """
 
     directory: str = field(default_factory=default_directory)
     gigabytes: float = CACHE_GIGABYTES
 
     def __post_init__(self) -> None:
-        """Refuses a size that is not above zero."""
+        """Rejects a size that is not above 0."""
         if not self.gigabytes > 0:
             raise UsageError(f"--cache_gigabytes={self.gigabytes}: must be above 0")
 
     def folder(self, key: str) -> str:
-        """The folder of a set, which is made.
+        """The directory of a dataset, which is created.
 
         Raises:
-          UsageError: the cache cannot be written to.
+          UsageError: the cache cannot be written.
         """
         path = os.path.join(os.path.abspath(self.directory), key)
         with self._refusals():
@@ -97,17 +97,17 @@ class Cache:
         return path
 
     def make_room(self, key: str, needed: int, missing: int, *, name: str) -> None:
-        """Removes the least recently used files of other sets until a set has room.
+        """Removes the least recently used files of other datasets until there is room.
 
         Args:
-          key: of the set.
+          key: the key of the dataset.
           needed: bytes of all its files that will be used.
-          missing: bytes of those that are not here yet.
-          name: of the set, for errors.
+          missing: bytes of those that are not downloaded yet.
+          name: the name of the dataset in errors.
 
         Raises:
-          DataError: the cache or its disk is too small for the set.
-          UsageError: the cache cannot be written to.
+          DataError: the cache or its disk is too small for the dataset.
+          UsageError: the cache cannot be written.
         """
         folder, bound = self.folder(key), self.gigabytes * 1e9
         with self._refusals(), _lock(os.path.join(self.directory, ".lock"), _LOCK_SECONDS):
@@ -117,21 +117,21 @@ class Cache:
             own = max(needed, sum(file.bytes for file in files) - taken)
             if own > bound:
                 raise DataError(
-                    f"{name} needs {_gb(needed)} of the cache in {self.directory}, which may hold "
-                    f"{_gb(bound)}: rows are read in an order that goes through all shards. Give "
-                    "more with --cache_gigabytes, or build a set of fewer rows"
+                    f"{name} needs {_gb(needed)} of the cache in {self.directory}, whose limit is "
+                    f"{_gb(bound)}: training reads all shards in random order; raise "
+                    "--cache_gigabytes, or build a dataset with fewer rows"
                 )
             surplus, free = own + taken - bound, shutil.disk_usage(folder).free
             for file in sorted(others):
                 if surplus <= 0 and free >= missing:
                     break
-                with suppress(FileNotFoundError):  # a download that has just been finished
+                with suppress(FileNotFoundError):  # a download that was just completed
                     os.unlink(file.path)
                 surplus, free = surplus - file.bytes, free + file.bytes
             if free < missing:
                 raise DataError(
-                    f"{name}: {_gb(missing)} are to be fetched, and the disk of {self.directory} "
-                    f"has {_gb(free)} free. Give a --cache_dir on a larger disk"
+                    f"{name}: {_gb(missing)} must be downloaded, but the disk of {self.directory} "
+                    f"has {_gb(free)} free; use a --cache_dir on a larger disk"
                 )
 
     @contextmanager
@@ -140,37 +140,35 @@ class Cache:
             yield
         except TimeoutError as error:
             raise UsageError(
-                f"--cache_dir={self.directory}: another process has had its lock for "
-                f"{_LOCK_SECONDS:.0f} s. Wait for it, or give another directory"
+                f"--cache_dir={self.directory}: another process has held its lock for "
+                f"{_LOCK_SECONDS:.0f} s; wait for it, or use another directory"
             ) from error
         except OSError as error:
-            raise UsageError(
-                f"--cache_dir={self.directory} cannot be written to: {error}"
-            ) from error
+            raise UsageError(f"--cache_dir={self.directory} cannot be written: {error}") from error
 
     def file_lock(self, key: str, path: str) -> ContextManager:
-        """A context manager, held by the process that fetches a file."""
+        """The lock of a file, which the process that downloads it holds."""
         return _lock(os.path.join(self.folder(key), _LOCKS, path.replace("/", "+")))
 
 
 def _lock(path: str, seconds: float = -1) -> ContextManager:
-    """A lock among all processes; without `seconds` it is waited for for ever."""
-    # Reading a directory needs none of it.
+    """A lock among all processes; without `seconds`, acquiring it may wait forever."""
+    # Imported here: reading a directory does not need the package.
     from filelock import FileLock
 
     return FileLock(path, timeout=seconds)
 
 
 def _cached(directory: str) -> Iterator[_Cached]:
-    """The files of a cache; names that begin with a dot take no room."""
+    """The files of a cache, except those whose names begin with a dot."""
     for parent, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = os.path.join(parent, name)
-            with suppress(FileNotFoundError):  # a download that has just been finished
-                found = os.stat(path)
+            with suppress(FileNotFoundError):  # a download that was just completed
+                status = os.stat(path)
                 if not name.startswith("."):
-                    yield _Cached(found.st_mtime, found.st_size, path)
+                    yield _Cached(status.st_mtime, status.st_size, path)
 
 
 def _gb(count: float) -> str:
@@ -178,10 +176,10 @@ def _gb(count: float) -> str:
 
 
 class WrongFile(DataError):
-    """A file that is not what the manifest says.
+    """A file that differs from the manifest.
 
     Attributes:
-      found: its size and sha256.
+      found: its actual size and sha256.
     """
 
     def __init__(self, message: str, size: int, sha256: str):
@@ -190,15 +188,15 @@ class WrongFile(DataError):
 
 
 class MissingFile(DataError):
-    """A file that the manifest lists is not in the store."""
+    """A file that the manifest lists is not in the object store."""
 
 
 class LocalFiles:
-    """A set in a directory: there is nothing to fetch.
+    """A dataset in a directory, which needs no downloads.
 
-    The directory may be reached by a link, and links in it may lead to places in it. Others are
-    followed only where the user wants them to be (the cache of huggingface_hub is made of them):
-    else a set from an untrusted source could make a reader open any file of this machine.
+    The directory may be a link, and its links may point into it. Other links are followed only on
+    request (the cache of huggingface_hub consists of them): otherwise a dataset from an untrusted
+    source could make a reader open any file of this machine.
     """
 
     def __init__(self, directory: str, manifest: Manifest, *, follow_links: bool = False):
@@ -209,27 +207,27 @@ class LocalFiles:
         """Compares the size of every file with the manifest.
 
         Raises:
-          DataError: a file is missing, of another size, or a link out of the directory; names it.
+          DataError: a file is missing, has another size, or is a link out of the directory.
         """
         for file in self.manifest.files:
             path, state = self.fetch(file.path), "is missing"
             try:
-                found = os.stat(path)
-                if stat.S_ISREG(found.st_mode):
-                    if found.st_size == file.bytes:
+                status = os.stat(path)
+                if stat.S_ISREG(status.st_mode):
+                    if status.st_size == file.bytes:
                         continue
-                    state = f"has {found.st_size:,} bytes"
+                    state = f"has {status.st_size:,} bytes"
             except (FileNotFoundError, NotADirectoryError):
                 pass
             except OSError as error:
                 raise describe_refusal(path, error) from error
             raise DataError(
-                f"{path} {state}, where the manifest says {file.bytes:,} bytes: copy the set "
-                "again or build it anew"
+                f"{path} {state}, but {MANIFEST} lists {file.bytes:,} bytes: copy or build the "
+                "dataset again"
             )
 
     def fetch(self, path: str) -> str:
-        """The path of a file of the set; it may be missing.
+        """The path of a file of the dataset, which may be missing.
 
         Raises:
           DataError: it is a link out of the directory.
@@ -240,52 +238,52 @@ class LocalFiles:
         return local
 
     def reserve(self, paths: Sequence[str]) -> None:
-        """Files on a disk need no room in a cache."""
+        """Does nothing: local files need no room in a cache."""
 
     def prefetch(self, paths: Sequence[str]) -> None:
-        """The files are here already."""
+        """Does nothing: the files are local."""
 
     def all_here(self, paths: Sequence[str]) -> bool:
-        """Whether the files are on this machine: always."""
+        """Whether the files are on this machine: always True."""
         return True
 
     @contextmanager
     def borrow(self, path: str) -> Iterator[str]:
-        """The path of a file of the set."""
+        """The path of a file of the dataset."""
         yield self.fetch(path)
 
     def names(self) -> List[str]:
-        """All files of the directory, those of the manifest and others, but hidden ones."""
-        found = (
+        """All files of the directory, in the manifest or not, except hidden ones."""
+        names = (
             os.path.relpath(os.path.join(folder, name), self.directory)
-            for folder, _, names in os.walk(self.directory)  # a link to itself is a name too
+            for folder, _, names in os.walk(self.directory)  # a link to itself is a name, too
             for name in names
         )
-        paths = (path.replace(os.sep, "/") for path in found)
+        paths = (name.replace(os.sep, "/") for name in names)
         return sorted(path for path in paths if not f"/{path}".count("/."))
 
 
 class CachedFiles:
-    """A set in a store. May be sent to other processes, and forked.
+    """A dataset in an object store. It may be pickled and forked.
 
     Attributes:
-      directory: the URL.
-      manifest: as it is in the store now.
-      folder: of the set in the cache.
+      directory: its URL.
+      manifest: its manifest, read from the object store.
+      folder: its directory in the cache.
     """
 
     def __init__(self, url: str, cache: Cache, *, verify: bool = True):
-        """Fetches the manifest.
+        """Downloads the manifest.
 
         Args:
-          url: of the set.
-          cache: where to keep its files.
-          verify: whether to compare the sha256 of files that another run left in the cache; what
-            is fetched is compared in any case.
+          url: the URL of the dataset.
+          cache: the cache for its files.
+          verify: whether to compare the sha256 of files that other runs left in the cache;
+            downloads are always compared.
 
         Raises:
-          DataError: there is no finished set, or the store does not answer.
-          UsageError: no package for this kind of store, or the cache cannot be written to.
+          DataError: there is no finished dataset, or the object store does not answer.
+          UsageError: no package reads this object store, or the cache cannot be written.
         """
         self.directory, self._cache, self._verify = url.rstrip("/"), cache, verify
         place = f"{self.directory}/{MANIFEST}"
@@ -294,27 +292,27 @@ class CachedFiles:
         except FileNotFoundError:
             raise no_set(self.directory) from None
         if len(content) > MAX_BYTES:
-            raise DataError(f"{place} has more than {MAX_BYTES:,} bytes: it is of no shard set")
+            raise DataError(f"{place} has more than {MAX_BYTES:,} bytes: it is not of a dataset")
         self.manifest = parse_manifest(content, place)
         self._listed = {file.path: file for file in self.manifest.files}
         self._key = hashlib.sha256(content).hexdigest()
         self.folder = cache.folder(self._key)
-        self._good: Set[str] = set()  # paths that this process knows to be as published
-        self._reserved: Set[str] = set()  # paths that room was made for
-        self._waiting: Deque[str] = deque()  # for a thread
-        self._taken: Set[str] = set()  # by a thread, once
+        self._good: Set[str] = set()  # paths whose files this process has checked
+        self._reserved: Set[str] = set()  # paths for which there is room
+        self._waiting: Deque[str] = deque()  # paths that threads will download
+        self._taken: Set[str] = set()  # paths that a thread has taken
         self._threads: List[threading.Thread] = []
 
     def __getstate__(self) -> Dict[str, Any]:
-        """All but what is under way in this process; a forked one finds its threads dead."""
+        """The state without downloads in progress; a forked process sees its threads as dead."""
         idle = {"_waiting": deque(), "_taken": set(), "_threads": []}
         return {**self.__dict__, "_good": self._good.copy(), **idle}
 
     def reserve(self, paths: Sequence[str]) -> None:
-        """Makes room for files before they are fetched.
+        """Makes room for files before they are downloaded.
 
         Raises:
-          DataError: they do not fit into the cache, or not onto its disk.
+          DataError: the cache or its disk is too small.
         """
         if self._reserved.issuperset(paths):
             return
@@ -325,11 +323,11 @@ class CachedFiles:
         self._reserved.update(paths)
 
     def fetch(self, path: str) -> str:
-        """The path on this machine of a file of the set, once it is there.
+        """Downloads a file unless it is in the cache; returns its local path.
 
         Raises:
-          DataError: the manifest does not list it, the store does not give it, or its bytes are
-            wrong; names it.
+          DataError: the manifest does not list it, the object store does not return it, or its
+            bytes are wrong.
         """
         file, local = self._find(path), os.path.join(self.folder, path)
         if path in self._good and self._is_whole(file):
@@ -342,9 +340,9 @@ class CachedFiles:
         return local
 
     def prefetch(self, paths: Sequence[str]) -> None:
-        """Fetches files in the background, in this order, before those asked for earlier.
+        """Downloads files in the background, in this order, before those requested earlier.
 
-        An error there is passed over: `fetch` of the same file raises it again.
+        Errors are ignored there, since `fetch` of the same file raises them again.
         """
         wanted = [path for path in paths if path not in self._good and path not in self._taken]
         self._waiting = deque(dict.fromkeys([*wanted, *self._waiting.copy()]))
@@ -355,12 +353,12 @@ class CachedFiles:
             thread.start()
 
     def all_here(self, paths: Sequence[str]) -> bool:
-        """Whether this process has fetched them all."""
+        """Whether this process has downloaded and checked all of these files."""
         return self._good.issuperset(paths)
 
     @contextmanager
     def borrow(self, path: str) -> Iterator[str]:
-        """A file for as long as the block lasts: it takes no room in the cache.
+        """Downloads a file for the duration of the block, without using room in the cache.
 
         Raises:
           DataError: as `fetch`.
@@ -375,17 +373,17 @@ class CachedFiles:
             yield local
 
     def names(self) -> List[str]:
-        """All files that the store lists for the set, those of the manifest and others."""
+        """All files of the dataset in the object store, in the manifest or not."""
         parts = (name.split("/") for name in store.sizes(self.directory))
         return ["/".join(part) for part in parts if not any(p.startswith(".") for p in part)]
 
     def _find(self, path: str) -> ManifestFile:
         if path not in self._listed:
-            raise DataError(f"{self.directory}/{path} is missing, and not listed in {MANIFEST}")
+            raise DataError(f"{self.directory}/{path} is not listed in {MANIFEST}")
         return self._listed[path]
 
     def _work(self) -> None:
-        with suppress(Exception):  # no path waits any more, or `fetch` will raise it again
+        with suppress(Exception):  # no path is waiting, or `fetch` will raise the error again
             while True:
                 path = self._waiting.popleft()
                 self._taken.add(path)
@@ -393,25 +391,25 @@ class CachedFiles:
         self._waiting.clear()
 
     def _is_whole(self, file: ManifestFile) -> bool:
-        """Whether a file of the right size is there; only whole ones have its name."""
+        """Whether the cache has a file of the right size; incomplete ones have another name."""
         try:
             return os.path.getsize(os.path.join(self.folder, file.path)) == file.bytes
         except OSError:
             return False
 
     def _is_as_published(self, file: ManifestFile, local: str) -> bool:
-        """Whether what is in the cache can be used; a file that was changed there is removed."""
+        """Whether the file in the cache can be used; removes it if it was changed."""
         if not os.path.exists(local):
             return False
         if self._is_whole(file) and (not self._verify or file_sha256(local) == file.sha256):
-            with suppress(OSError):  # the file may be another user's
-                os.utime(local)  # it is the most recently used now
+            with suppress(OSError):  # the file may belong to another user
+                os.utime(local)  # marks it as the most recently used
             return True
         os.unlink(local)
         return False
 
     def _download(self, file: ManifestFile, local: str) -> None:
-        """Fetches a file to a temporary name, checks it, and gives it its own."""
+        """Downloads a file to a temporary name, checks it, and renames it."""
         may_pass = (WrongFile, FileNotFoundError)
         try:
             store.retry(
@@ -419,16 +417,16 @@ class CachedFiles:
             )
         except OSError as error:
             raise DataError(
-                f"{self.directory}/{file.path} cannot be kept on this machine: {error}. Free some "
-                "space, or give another --cache_dir"
+                f"{self.directory}/{file.path} cannot be stored on this machine: {error}; free "
+                "some space, or use another --cache_dir"
             ) from error
 
     def _fill(self, file: ManifestFile, local: str) -> None:
-        """Goes on with a download where it was cut.
+        """Starts or resumes a download.
 
         Raises:
-          WrongFile: it is not what the manifest says; nothing is left of it.
-          FileNotFoundError: another process made room in the meantime.
+          WrongFile: it differs from the manifest, and was deleted.
+          FileNotFoundError: another process has removed it to make room.
         """
         url, digest, part = f"{self.directory}/{file.path}", hashlib.sha256(), local + _PART
         os.makedirs(os.path.dirname(local), exist_ok=True)
@@ -439,14 +437,14 @@ class CachedFiles:
             size = out.tell()
             while size < file.bytes:
                 stop = min(size + PIECE_BYTES, file.bytes)
-                # One byte more at the end shows a file that is longer than it should be.
+                # One more byte at the end detects a file that is too long.
                 try:
                     piece = store.read(url, size, stop + (stop == file.bytes))
                 except FileNotFoundError as error:
                     os.unlink(part)
                     raise MissingFile(
-                        f"{url} is missing, although the manifest lists it: copy the set again or "
-                        "build it anew"
+                        f"{url} is missing, although {MANIFEST} lists it: copy or build the "
+                        "dataset again"
                     ) from error
                 out.write(piece)
                 digest.update(piece)
@@ -459,12 +457,12 @@ class CachedFiles:
             return
         os.unlink(part)
         if size != file.bytes:
-            what = f"has {size:,} bytes, where the manifest says {file.bytes:,}"
+            what = f"has {size:,} bytes, but {MANIFEST} lists {file.bytes:,}"
         else:
-            what = f"has sha256 {sha256}, where the manifest says {file.sha256}"
+            what = f"has sha256 {sha256}, but {MANIFEST} lists {file.sha256}"
         raise WrongFile(
-            f"{url} {what} ({TRIES} downloads gave no right one): copy the "
-            "set again or build it anew; if that was done while it was read, start again",
+            f"{url} {what} (after {TRIES} downloads): copy or build the dataset again; if it was "
+            "replaced while it was read, run the command again",
             size,
             sha256,
         )
@@ -474,10 +472,10 @@ SetFiles = Union[LocalFiles, CachedFiles]
 
 
 def check_link(directory: str, path: str, *, follow: bool) -> None:
-    """Refuses a file of a set that is a link out of its directory.
+    """Checks that a file of a dataset is not a link out of its directory, unless `follow` is set.
 
     Raises:
-      DataError: it is, and `follow` is not set; names both ends and the flag.
+      DataError: it is such a link.
     """
     link = os.path.join(directory, path)
     if follow:
@@ -485,18 +483,17 @@ def check_link(directory: str, path: str, *, follow: bool) -> None:
     inside, place = os.path.join(os.path.realpath(directory), ""), os.path.realpath(link)
     if not os.path.join(place, "").startswith(inside):
         raise DataError(
-            f"{link} is a link out of the set's directory, to {place}: links are not followed "
-            "there, since a set may be a stranger's. If that is where its files belong, add "
-            "--follow_links (in Python follow_links=True), or copy the set with what its links "
-            "lead to (cp -rL)"
+            f"{link} is a link out of the dataset's directory, to {place}, which is not followed "
+            "because the dataset may come from an untrusted source: if you trust it, add "
+            "--follow_links (in Python follow_links=True), or copy it with its files (cp -rL)"
         )
 
 
 def no_set(directory: str) -> DataError:
-    """What is said of a place that holds no finished set."""
+    """The error for a directory that has no finished dataset."""
     return DataError(
-        f"{directory} is not a finished shard set: it has no {MANIFEST}. Give the directory "
-        "that build_shards wrote; if its run was interrupted, run the same command again"
+        f"{directory} is not a finished dataset: it has no {MANIFEST}. Pass a directory that "
+        "build_shards wrote; if its run was interrupted, run the same command again"
     )
 
 
@@ -507,23 +504,24 @@ def open_files(
     verify: bool = True,
     follow_links: bool = False,
 ) -> SetFiles:
-    """The files of the set in a directory or at a URL.
+    """Opens the dataset in a directory or at a URL.
 
     Args:
-      directory: with MANIFEST.json.
-      cache: for what comes from a store; by default that of this user.
+      directory: the directory or URL with MANIFEST.json.
+      cache: the cache for files from an object store; by default that of the user.
       verify: see `CachedFiles`.
       follow_links: see `LocalFiles`.
 
     Raises:
-      DataError: there is no finished set, it may not be read, or the store does not answer.
-      UsageError: no package for this kind of store, or the cache cannot be written to.
+      DataError: there is no finished dataset, it cannot be read, or the object store does not
+        answer.
+      UsageError: no package reads this object store, or the cache cannot be written.
     """
     if is_url(directory):
         return CachedFiles(directory, cache or Cache(), verify=verify)
     path = os.path.join(directory, MANIFEST)
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait
             raise no_set(directory)
         check_link(directory, MANIFEST, follow=follow_links)
         manifest = parse_manifest(read_bounded(path), path)

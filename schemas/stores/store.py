@@ -1,10 +1,10 @@
-"""Files of stores, such as gs://bucket/set and s3://bucket/set: read, listed, changed.
+"""Reads, lists and changes files in object stores, such as gs://bucket/set and s3://bucket/set.
 
-This is the one place that asks fsspec: gcsfs for gs://, s3fs for s3://, and any other protocol
-whose package is installed. It tries again what may pass, says what it waits for after 5 s, and ends
-in words after one to two minutes. Endpoints and credentials are those that the packages find. Only
-Google's default credentials are loaded here: gcsfs is silent for five minutes where their token
-cannot be renewed, and then reads without any.
+Only this module uses fsspec: gcsfs for gs://, s3fs for s3://, and any other protocol whose package
+is installed. It retries temporary failures, reports after 5 s what it waits for, and gives up with
+an error after one to two minutes. The packages find endpoints and credentials themselves, except
+Google's default credentials, which are loaded here: if their token cannot be renewed, gcsfs waits
+five minutes without a message, and then reads without credentials.
 
 Python 3.8 syntax.
 """
@@ -27,26 +27,26 @@ from schemas.errors import DataError, TextmillError, UsageError, one_line
 T = TypeVar("T")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _EXTRAS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}  # of setup.py
-# Of "gs" and "s3": gives options to their file systems, before what fsspec is told by the user.
+# "gs" or "s3" to a function that returns options of its file system; fsspec's configuration wins.
 option_finders: Dict[str, Callable[[], Dict[str, Any]]] = {}
 _GCSFS_KINDS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
-SILENT_SECONDS = 5.0  # then Textmill says what it waits for
+SILENT_SECONDS = 5.0  # after that, Textmill reports what it waits for
 _AGAIN_SECONDS = 60.0
 _last_told = -_AGAIN_SECONDS
-# For one answer, with what the package itself tries again; a part of a file at 70 kB/s comes.
+# The limit of one answer, retries by the package included; enough for a piece at 70 kB/s.
 ANSWER_SECONDS = 120.0
-PATIENCE_SECONDS = 60.0  # what fails for so long is given up
+PATIENCE_SECONDS = 60.0  # retries end after that
 RENEWAL_SECONDS = 60.0  # for Google's token service
-_SLOWEST = 70_000  # bytes a second of an upload or a copy that is still waited for
+_SLOWEST = 70_000  # bytes per second of the slowest upload or copy that does not time out
 _GIVEN = "GOOGLE_APPLICATION_CREDENTIALS"
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _GS_REMEDY = (
-    "check the network, log in again (gcloud auth application-default login), or name another key "
-    f"with {_GIVEN}; what is public is read without credentials by FSSPEC_GS_TOKEN=anon"
+    "check the network, log in again (gcloud auth application-default login), or set another key "
+    f"with {_GIVEN}; set FSSPEC_GS_TOKEN=anon to read public files without credentials"
 )
 _S3_REMEDY = (
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, make a profile with `aws configure`, or log "
-    "in again (aws sso login); what is public is read by FSSPEC_S3_ANON=true"
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, create a profile with `aws configure`, or "
+    "log in again (aws sso login); set FSSPEC_S3_ANON=true to read public files"
 )
 _DONE = {"put_file": "written", "cp_file": "written", "rm_file": "deleted"}
 _REFUSALS = (
@@ -60,12 +60,12 @@ _REFUSALS = (
 
 
 def is_url(path: str) -> bool:
-    """Whether a path is of a store: gs://bucket/set, but neither /data/set nor gs:set."""
+    """Whether a path is a URL of an object store: gs://bucket/set, not /data/set or gs:set."""
     return bool(_URL.match(path))
 
 
 def kind_of(url: str) -> str:
-    """Which of the packages that are tested reads it: "gs", "s3", or "" for another."""
+    """The extra whose package reads a URL: "gs", "s3", or "" for another protocol."""
     return _EXTRAS.get(_protocol_of(url), "")
 
 
@@ -74,12 +74,12 @@ def _protocol_of(url: str) -> str:
 
 
 def read(url: str, start: int = 0, stop: Optional[int] = None) -> bytes:
-    """Bytes `start` to `stop` of a file, fewer where it ends before.
+    """Reads bytes `start` to `stop` of a file, fewer if it ends earlier.
 
     Raises:
-      FileNotFoundError: there is none.
-      DataError: the store does not give it.
-      UsageError: there is no package for this kind of store, or there are no credentials.
+      FileNotFoundError: there is no such file.
+      DataError: the object store does not return it.
+      UsageError: no package reads this object store, or there are no credentials.
     """
     part = {} if stop is None and not start else {"start": start, "end": stop}
     try:
@@ -91,20 +91,20 @@ def read(url: str, start: int = 0, stop: Optional[int] = None) -> bytes:
 
 
 def describe(url: str) -> Dict[str, Any]:
-    """What the store knows of a file: "size" (bytes), and a checksum by a name of its own.
+    """The object store's description of a file: "size" (bytes), and a checksum.
 
     Raises:
-      FileNotFoundError: there is no file, or it is a folder.
+      FileNotFoundError: there is no such file, or it is a directory.
       DataError, UsageError: as `read`.
     """
-    found = call(url, "info", key_of(url))
-    if found["type"] != "file":
+    info = call(url, "info", key_of(url))
+    if info["type"] != "file":
         raise FileNotFoundError(errno.ENOENT, "there is no such file", url)
-    return found
+    return info
 
 
 def size(url: str) -> Optional[int]:
-    """Bytes of a file; None if there is none.
+    """The size of a file in bytes; None if there is no such file.
 
     Raises:
       DataError, UsageError: as `read`.
@@ -116,58 +116,58 @@ def size(url: str) -> Optional[int]:
 
 
 def sizes(url: str) -> Dict[str, int]:
-    """Bytes of all files of a folder, at any depth, by their sorted paths in it.
+    """The sizes in bytes of all files below a directory, by their sorted relative paths.
 
-    They are of the store's listing, which may lag behind.
+    They come from the object store's listing, which may be out of date.
 
     Raises:
       DataError, UsageError: as `read`.
     """
     folder = key_of(url).rstrip("/") + "/"
-    found = _list(url, "find", folder)
-    return {key[len(folder) :]: found[key] for key in sorted(found) if key.startswith(folder)}
+    size_of = _list(url, "find", folder)
+    return {key[len(folder) :]: size_of[key] for key in sorted(size_of) if key.startswith(folder)}
 
 
 def matches(pattern: str) -> Dict[str, int]:
-    """Bytes of the files that a URL with *, ?, [] and ** (any folders) stands for, by their URLs.
+    """The sizes in bytes of the files that match a URL with *, ?, [] and **, by their URLs.
 
     Raises:
       DataError, UsageError: as `read`.
     """
     if not has_magic(pattern):
-        found = size(pattern)
-        return {} if found is None else {pattern: found}
-    found = _list(pattern, "glob", key_of(pattern))
-    return {f"{pattern.split('://')[0]}://{key.lstrip('/')}": found[key] for key in found}
+        own_size = size(pattern)
+        return {} if own_size is None else {pattern: own_size}
+    size_of = _list(pattern, "glob", key_of(pattern))
+    return {f"{pattern.split('://')[0]}://{key.lstrip('/')}": size_of[key] for key in size_of}
 
 
 def _list(url: str, method: str, key: str) -> Dict[str, int]:
     try:
-        found = call(url, method, key, detail=True)
+        entries = call(url, method, key, detail=True)
     except FileNotFoundError:  # there is no such bucket
         return {}
-    return {key: entry["size"] for key, entry in found.items() if entry["type"] == "file"}
+    return {key: entry["size"] for key, entry in entries.items() if entry["type"] == "file"}
 
 
 def key_of(url: str) -> str:
-    """What fsspec's file system calls a file: bucket/folder/name."""
+    """The name of a file in fsspec's file system: bucket/folder/name."""
     return package_of(url)._strip_protocol(url)
 
 
 def call(url: str, method: str, *arguments: Any, moved: int = 0, **options: Any) -> Any:
-    """Calls a method of fsspec's file systems, such as cat_file, again where that may help.
+    """Calls a method of fsspec's file systems, such as cat_file, with retries.
 
     Args:
-      url: of the file or folder.
-      method: its name.
-      *arguments: of it.
-      moved: bytes that it sends or copies, for which it may take longer.
-      **options: of it.
+      url: the file or directory.
+      method: the name of the method.
+      *arguments: its arguments.
+      moved: bytes that it sends or copies, which extend the time limit.
+      **options: its keyword arguments.
 
     Raises:
       FileNotFoundError: there is no such file to read or delete.
-      DataError: the store does not do it.
-      UsageError: there is no package for this kind of store, or there are no credentials.
+      DataError: the request fails.
+      UsageError: no package reads this object store, or there are no credentials.
     """
     files, fsspec = _file_system(url), _fsspec().asyn
     seconds = ANSWER_SECONDS + moved / _SLOWEST
@@ -188,12 +188,15 @@ def call(url: str, method: str, *arguments: Any, moved: int = 0, **options: Any)
 
 
 def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
-    """Does it, again and again while the store or the network fail; errors are as those of `call`.
+    """Runs an operation, with retries while the object store or the network fail.
 
     Args:
-      url: that it is about, for errors.
-      operation: raises OSError, or what the packages for stores raise.
-      done: what is done with the file: read, written, deleted.
+      url: the file, for errors.
+      operation: may raise OSError, or errors of the packages for object stores.
+      done: what the operation does with the file: read, written, deleted.
+
+    Raises:
+      FileNotFoundError, DataError, UsageError: as `call`.
     """
     try:
         with tell_if_slow(f"{url}: no answer yet"):
@@ -211,8 +214,8 @@ def retry(
     may_pass: Callable[[BaseException], bool],
     tries: Optional[int] = None,
 ) -> T:
-    """Does it again after errors that may pass, for PATIENCE_SECONDS or so many times in all."""
-    # Reading from a disk does not need this package.
+    """Repeats an operation after temporary errors, for PATIENCE_SECONDS or `tries` times."""
+    # Imported here: reading a directory does not need the package.
     import tenacity
 
     by_time, by_count = tenacity.stop_after_delay, tenacity.stop_after_attempt
@@ -227,9 +230,9 @@ def retry(
 
 @contextmanager
 def tell_if_slow(what: str) -> Iterator[None]:
-    """Says on stderr what a block waits for, if it takes longer than SILENT_SECONDS.
+    """Reports on stderr what a block waits for, if it takes longer than SILENT_SECONDS.
 
-    A process says so once in a minute, whatever its threads wait for.
+    All threads of a process together report at most once per minute.
     """
 
     def tell() -> None:
@@ -246,13 +249,13 @@ def package_of(url: str) -> Any:
     """The class of the file system of a URL.
 
     Raises:
-      UsageError: its package is not installed, or there is none.
+      UsageError: its package is not installed, or no package reads the protocol.
     """
     kind, protocol = kind_of(url), _protocol_of(url)
     try:
         if kind == "gs" and not os.environ.get(_GCSFS_KINDS):
-            # Its other class asks by gRPC what kind of bucket each is, and waits 60 s where that
-            # does not get through (an emulator, a proxy). Who has zonal buckets sets the variable.
+            # gcsfs's other class queries the type of each bucket by gRPC, and waits 60 s if that
+            # fails (an emulator, a proxy). Users of zonal buckets set the variable.
             from gcsfs.core import GCSFileSystem
 
             return GCSFileSystem
@@ -264,22 +267,22 @@ def package_of(url: str) -> Any:
         ) from error
     except ValueError as error:
         raise UsageError(
-            f"{url}: nothing reads {protocol}://. Give a directory, or one on gs:// or s3://"
+            f"{url}: no package reads {protocol}://; use a directory, gs:// or s3://"
         ) from error
 
 
 def _fsspec() -> ModuleType:
-    """The package, with those of its modules that are used."""
-    # Reading a directory needs none of it.
+    """The package fsspec with its module asyn."""
+    # Imported here: reading a directory does not need the package.
     import fsspec.asyn
 
     return fsspec
 
 
 def _file_system(url: str) -> Any:
-    """The file system, which fsspec keeps; one made before a fork is not used after it."""
+    """The file system, which fsspec caches per process."""
     package = package_of(url)
-    # They write a traceback for what they raise anyway: here it is told once, in words.
+    # These packages log tracebacks of errors that they also raise, which Textmill reports.
     for name in ("gcsfs", "s3fs", "google.auth", "botocore.credentials", "aiobotocore.credentials"):
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -289,15 +292,15 @@ def _file_system(url: str) -> Any:
         options["token"] = _google_credentials(url) or "anon"
     try:
         return package(use_listings_cache=False, **options)
-    except Exception as error:  # as of credentials that are missing or broken
+    except Exception as error:  # for example, missing or broken credentials
         raise _give_up(url, error, "read") from error
 
 
 def _google_credentials(url: str) -> Any:
-    """Google's default credentials with a token; None where there are none.
+    """Google's default credentials with a token; None if there are none.
 
     Raises:
-      DataError: there are some, and they cannot be loaded or renewed.
+      DataError: they cannot be loaded or renewed.
     """
     given = os.environ.get(_GIVEN)
     folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
@@ -316,8 +319,8 @@ def _google_credentials(url: str) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _load_google(origin: str, process: int) -> Any:
-    """Loads credentials once a process and origin; gcsfs renews their token before it ends."""
-    # A reader of s3:// does not have it.
+    """Loads credentials once per process and origin; gcsfs renews their token before it expires."""
+    # Imported here: readers of s3:// do not have the package.
     import google.auth.transport.requests
 
     auth: Any = google.auth
@@ -339,21 +342,21 @@ def _load_google(origin: str, process: int) -> Any:
 
 def _give_up(url: str, error: Exception, done: str) -> TextmillError:
     if type(error).__name__ == "NoCredentialsError":
-        return UsageError(f"s3:// wants credentials and there are none: {_S3_REMEDY} ({url})")
-    why, remedy = one_line(error), "Check the address, the network and the credentials"
+        return UsageError(f"{url}: there are no credentials for s3://: {_S3_REMEDY}")
+    reason, remedy = one_line(error), "check the address, the network and the credentials"
     if isinstance(error, TimeoutError):
-        why = f"no answer in {ANSWER_SECONDS:.0f} s"
+        reason = f"no answer in {ANSWER_SECONDS:.0f} s"
     elif isinstance(error, FileNotFoundError):
-        why = "there is no such bucket or file"
+        reason = "there is no such bucket or file"
     elif "Credential" in type(error).__name__:
-        remedy = f"The credentials of AWS cannot be used: {_S3_REMEDY}"
+        remedy = f"the credentials of AWS cannot be used: {_S3_REMEDY}"
     elif not _may_pass(error):
-        why = f"the store refused: {why}"
-    return DataError(f"{url} cannot be {done}: {why:.500}. {remedy}")
+        reason = f"the object store rejected the request: {reason}"
+    return DataError(f"{url} cannot be {done}: {reason:.500}; {remedy}")
 
 
 def _is_beyond_end(error: Optional[BaseException]) -> bool:
-    """Whether a range was asked for that begins where a file has ended: HTTP status 416."""
+    """Whether a requested range begins at or after the end of a file: HTTP status 416."""
     return "416" in str(getattr(error, "code", "")) or "satisfiable" in str(error)
 
 
@@ -364,7 +367,7 @@ def _may_pass(error: BaseException) -> bool:
         or not isinstance(error, Exception)
         or _is_beyond_end(error)
         or str(getattr(error, "code", "")) in ("400", "401", "403", "405", "412")
-        or getattr(error, "errno", None) == errno.EINVAL  # 400 of s3, as for a token that expired
+        or getattr(error, "errno", None) == errno.EINVAL  # 400 of s3, for example an expired token
         or "Credential" in type(error).__name__
         or str(error).startswith("Forbidden")
     )

@@ -1,1 +1,1 @@
-"""Limits for files from untrusted sources: their bounds, and a process that may be ended."""
+"""Limits for files from untrusted sources: bounds on their content, and a limited process."""

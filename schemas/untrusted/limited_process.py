@@ -1,8 +1,8 @@
-"""What untrusted text may cost: the seconds and the memory of a process of its own.
+"""Runs work on untrusted text in a child process with limited time and memory.
 
-Regular expressions and templates have no limit of time, and no thread can be ended. Such work is
-done in a child that stays for the next piece of work, and is ended when it takes too long. Python
-3.8 syntax.
+Regular expressions and templates may run forever, and threads cannot be killed. A child process
+does such work; it stays for the next request, and is killed if it takes too long. Python 3.8
+syntax.
 """
 
 import atexit
@@ -16,10 +16,10 @@ from typing import Optional
 
 SECONDS = 10  # of one answer
 BYTES = 4 << 30  # of address space
-_STARTING_SECONDS = 60  # to import what the child needs, on a busy machine
+_STARTING_SECONDS = 60  # for the child's imports on a busy machine
 _LENGTH = struct.Struct("<q")
-# `answer` is what a program defines. It may not write to stdout, and reads nothing. The first
-# request is empty: its answer shows that the program has started.
+# A program defines `answer`, which may not read stdin. The first request is empty; its answer shows
+# that the program has started.
 _FRAME = """
 import os, resource, struct, sys
 sys.path[:] = sys.argv[2:]
@@ -43,22 +43,22 @@ while True:
 
 
 class LimitExceeded(Exception):
-    """What was asked took too long, or ended the process: says which."""
+    """A request took too long, or ended the child; the message states which."""
 
 
 class LimitedProcess:
-    """A child that answers requests of bytes, within limits.
+    """A child process that answers requests of bytes within limits.
 
-    Threads take turns. A child that was ended is started again for the next request.
+    Threads take turns. After the child was killed, the next request starts another.
     """
 
     def __init__(self, program: str, *, seconds: float = SECONDS, size: int = BYTES):
-        """Starts nothing yet.
+        """Sets the limits; the first request starts the child.
 
         Args:
-          program: Python that defines `answer(data: bytes) -> bytes`.
-          seconds: that an answer may take.
-          size: bytes of address space that the child may have.
+          program: Python code that defines `answer(data: bytes) -> bytes`.
+          seconds: time limit of an answer.
+          size: limit of the child's address space in bytes.
         """
         self._program, self._seconds, self._size = program, seconds, size
         self._lock = threading.Lock()
@@ -74,13 +74,13 @@ class LimitedProcess:
         """The answer to a request.
 
         Raises:
-          LimitExceeded: there is none, and the child was ended.
+          LimitExceeded: there is none, and the child was killed.
         """
         with self._lock:
             child = self._start()
             try:
                 return self._exchange(child, data, self._seconds)
-            except BaseException:  # an interrupt as well: the next answer would be this one's
+            except BaseException:  # also after an interrupt, when an old answer would be read next
                 self._end(child)
                 raise
 
@@ -93,7 +93,7 @@ class LimitedProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # without where credentials of a store are: it does what untrusted files say
+            # without Textmill's variables, which lead to credentials: the child runs untrusted code
             env={k: v for k, v in os.environ.items() if not k.startswith("TEXTMILL_")},
         )
         self._child, self._owner = child, os.getpid()
@@ -111,13 +111,13 @@ class LimitedProcess:
 
         def end_late() -> None:
             is_late.set()
-            child.kill()  # which ends the reading and the writing below
+            child.kill()  # ends reading and writing below
 
         timer = threading.Timer(seconds, end_late)
         timer.daemon = True
         timer.start()
         try:
-            with suppress(BrokenPipeError):  # reading finds the end of the child
+            with suppress(BrokenPipeError):  # reading then detects the end of the child
                 child.stdin.write(_LENGTH.pack(len(data)) + data)
                 child.stdin.flush()
             head = child.stdout.read(_LENGTH.size)
@@ -129,9 +129,7 @@ class LimitedProcess:
         if is_late.is_set():
             raise LimitExceeded(f"takes more than {seconds} s")
         if len(answer) < size:
-            raise LimitExceeded(
-                f"ends the process that reads it, which may take {self._size >> 20:,} MiB"
-            )
+            raise LimitExceeded(f"ends its process, whose memory limit is {self._size >> 20:,} MiB")
         return answer
 
     def _end(self, child: subprocess.Popen) -> None:
@@ -140,6 +138,6 @@ class LimitedProcess:
         child.kill()
         child.wait()
         for pipe in (child.stdin, child.stdout):
-            with suppress(BrokenPipeError):  # of what was not written
+            with suppress(BrokenPipeError):  # some data may be unwritten
                 assert pipe is not None
                 pipe.close()

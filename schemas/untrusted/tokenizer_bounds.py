@@ -1,12 +1,11 @@
-"""What a tokenizer.json may hold, checked before any library reads it. Python 3.8 syntax.
+"""Checks the content of a tokenizer.json before any library reads it. Python 3.8 syntax.
 
-`tokenizers` trusts its files: each bound here stands for a way to end or hang the process that
-reads one, or the process that trains with it. Published tokenizers keep far from all of them.
+`tokenizers` trusts its files: each bound here prevents a way to crash or hang the process that
+reads one, or the process that trains with it. Published tokenizers are far below all bounds.
 
-What a regular expression costs is tried in a `LimitedProcess`, unless its form shows that it takes
-little time for any text: published patterns have such a form, and start no process. The child
-cannot try the other bounds: what ids, holes and long tokens cost arises in training and encoding,
-and how much a normalizer makes of a text depends on the text.
+Regular expressions are tried in a `LimitedProcess`, unless their form guarantees short times for
+any text, as with published patterns. The other bounds cannot be tried: ids, holes and long tokens
+cost time and memory in training and encoding, and the output of a normalizer depends on the text.
 """
 
 import base64
@@ -21,18 +20,18 @@ from schemas.typed_json import pause_collector
 from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
 
 MOST_BYTES = 128 << 20  # of a file; the largest published one (Gemma 3) has 33 MB
-MOST_IDS = 1 << 22  # four times the largest published vocabulary: a model has a row for each
-MOST_HOLES = 1 << 16  # ids below the largest that no token has: rows that are trained for nothing
+MOST_IDS = 1 << 22  # four times the largest published vocabulary; a model has a row for each id
+MOST_HOLES = 1 << 16  # ids below the largest without a token, whose rows are useless
 LONGEST_TOKEN = 1 << 16  # characters of a token of the model
-LONGEST_ADDED = 4096  # of an added token: 1 MB that is nearly one takes minutes to encode
-MOST_ADDED_TEXT = 1 << 20  # of all added tokens, as normalized: takes 1 to 4 s to load
+LONGEST_ADDED = 4096  # characters of an added token; 1 MB of near matches takes minutes to encode
+MOST_ADDED_TEXT = 1 << 20  # characters of all added tokens, normalized; loading takes 1 to 4 s
 LONGEST_TEXT = 8192  # characters of any other text, such as a pattern
-LONGEST_AFFIX = 64  # of what goes before or after each piece of a word
-LONGEST_WORD = 1000  # that WordPiece cuts: takes 0.1 s, and time grows with its square
+LONGEST_AFFIX = 64  # characters of the prefix or suffix of pieces of a word
+LONGEST_WORD = 1000  # characters of a word for WordPiece; it takes 0.1 s, and time is quadratic
 MOST_STEPS = 256  # of a normalizer, pre-tokenizer, post-processor or decoder
-MOST_GROWTH = 128.0  # characters that one may become, as far as the file tells; T5's: 36
-MOST_PIECES = 64  # of any list in a step, such as a template or the ids that it adds
-MOST_TYPES = 256  # token types: rows keep them in a byte
+MOST_GROWTH = 128.0  # characters that one may become, as far as the file shows; T5's: 36
+MOST_PIECES = 64  # items of any list in a step, such as a template or its ids
+MOST_TYPES = 256  # token types; rows store them in a byte
 _STEPS_OF = {
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
@@ -48,23 +47,23 @@ _REMEDY = (
 
 @pause_collector()
 def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
-    """The parsed content of a tokenizer.json that is safe to hand to `tokenizers`.
+    """Parses a tokenizer.json, and checks that it is safe to pass it to `tokenizers`.
 
-    Its patterns are not judged (`try_tokenizer`), nor ids that `tokenizers` gives anew
-    (`resolve_ids`). A vocabulary of 50,000 takes 40 ms, nearly all of it parsing.
+    `try_tokenizer` checks patterns, `resolve_ids` the ids that `tokenizers` assigns. A vocabulary
+    of 50,000 takes 40 ms, nearly all of it for parsing.
 
     Args:
-      content: of the file.
-      place: names it in errors.
+      content: the content of the file.
+      place: the name of the file in errors.
 
     Raises:
-      DataError: it is no JSON, or goes beyond a bound: says what, where, and the bound.
+      DataError: it is not JSON, or exceeds a bound.
     """
     check_size(len(content), place)
     try:
         config = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not a tokenizer: no JSON: {error}; {_REMEDY}") from error
+        raise DataError(f"{place} is not a tokenizer: not JSON: {error}; {_REMEDY}") from error
     try:
         _check_bounds(config)
     except (ValueError, RecursionError) as error:
@@ -73,26 +72,26 @@ def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
 
 
 def _describe_misfit(place: str, error: Exception) -> DataError:
-    return DataError(f"{place} is not a tokenizer to be used: {error}; {_REMEDY}")
+    return DataError(f"{place} cannot be used as a tokenizer: {error}; {_REMEDY}")
 
 
 def check_size(size: int, place: str) -> None:
-    """Refuses a file by its size in bytes, before it is read.
+    """Checks the size of a file in bytes before it is read.
 
     Raises:
       DataError: it is larger than `MOST_BYTES`.
     """
     if size > MOST_BYTES:
         raise DataError(
-            f"{place} has {size:,} bytes, and a tokenizer at most {MOST_BYTES:,}: {_REMEDY}"
+            f"{place} has {size:,} bytes, but a tokenizer has at most {MOST_BYTES:,}: {_REMEDY}"
         )
 
 
 def check_vocabulary(vocab: Any, place: str) -> None:
-    """Refuses a model's vocabulary, as of a vocab.json, that goes beyond a bound.
+    """Checks the vocabulary of a model, such as that of a vocab.json.
 
     Raises:
-      DataError: says what, and the bound.
+      DataError: it exceeds a bound.
     """
     try:
         _check_ids(_model_ids(vocab))
@@ -101,11 +100,11 @@ def check_vocabulary(vocab: Any, place: str) -> None:
 
 
 def resolve_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
-    """Every token and its id: {"<s>": 0, ...}.
+    """All tokens and their ids: {"<s>": 0, ...}.
 
     Args:
-      config: a tokenizer.json as `tokenizers` writes it: it gives added tokens ids of its own.
-      place: names it in errors.
+      config: a tokenizer.json as `tokenizers` writes it, which may assign new ids to added tokens.
+      place: the name of the file in errors.
 
     Raises:
       DataError: two tokens have one id, or a template adds an id that no token has.
@@ -124,10 +123,10 @@ def resolve_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
 
 
 def token_ids(config: Dict[str, Any]) -> Dict[str, int]:
-    """Every token and its id, unchecked: of the model, then of added tokens.
+    """All tokens and their ids, unchecked: those of the model, then added tokens.
 
     Raises:
-      ValueError: it is not of that form.
+      ValueError: a part has a wrong type.
     """
     ids = _model_ids(_expect(_expect(config, dict, "it").get("model"), dict, "model").get("vocab"))
     for added in _expect(config.get("added_tokens") or [], list, "added_tokens"):
@@ -146,24 +145,24 @@ def _check_bounds(config: Any) -> None:
     _at_most(longest, LONGEST_WORD, "for its max_input_chars_per_word")
     growth = normalized = 1.0  # characters that one may become
     for name in _STEPS_OF:
-        growth = 1.0 if name == "decoder" else growth  # which has tokens to begin with
+        growth = 1.0 if name == "decoder" else growth  # a decoder starts from tokens
         for number, step in enumerate(_steps(config.get(name), name)):
             _at_most(number + 1, MOST_STEPS, f"steps of its {name}")
             _check_sizes({k: v for k, v in step.items() if k != _STEPS_OF[name]}, f"its {name}")
-            if name != "post_processor":  # which adds few
+            if name != "post_processor":  # a post-processor adds few
                 growth *= _growth(step)
-            _at_most(growth, MOST_GROWTH, f"characters that steps up to its {name} may make of one")
+            _at_most(growth, MOST_GROWTH, f"characters from one, after the steps of its {name}")
         normalized = growth if name == "normalizer" else normalized
     _check_added_tokens(config.get("added_tokens") or [], normalized)
 
 
 def _model_ids(vocab: Any) -> Dict[str, int]:
-    if isinstance(vocab, list):  # of a Unigram model: a token and its score, the number is its id
+    if isinstance(vocab, list):  # a Unigram model: a token and its score; the index is the id
         tokens = [_expect(v, list, "a piece")[0] if v else None for v in vocab]
         ids = {_expect(token, str, "a piece's token"): i for i, token in enumerate(tokens)}
         if len(ids) < len(tokens):
             twice = next(token for i, token in enumerate(tokens) if ids[token] != i)
-            raise ValueError(f"its vocabulary holds {twice!r:.80} twice")
+            raise ValueError(f"its vocabulary has {twice!r:.80} twice")
     else:
         ids = dict(_expect(vocab, dict, "its vocabulary"))
     _at_most(max(map(len, ids), default=0), LONGEST_TOKEN, "characters of a token")
@@ -171,23 +170,23 @@ def _model_ids(vocab: Any) -> Dict[str, int]:
 
 
 def _check_ids(ids: Dict[str, int]) -> None:
-    """Each a whole number, of one token, and few left out."""
+    """Checks that ids are integers within bounds, each of one token, with few holes."""
     if not set(map(type, ids.values())) <= {int}:
         token = next(token for token, i in ids.items() if type(i) is not int)
-        raise ValueError(f"the id of {token!r:.80} is {ids[token]!r:.80}, not a whole number")
+        raise ValueError(f"the id of {token!r:.80} is {ids[token]!r:.80}, not an integer")
     first, last = min(ids.values(), default=0), max(ids.values(), default=-1)
     if first < 0 or last >= MOST_IDS:
         wrong = first if first < 0 else last
-        raise ValueError(f"one of its ids is {wrong:,}; they go from 0 to {MOST_IDS - 1:,} at most")
+        raise ValueError(f"one of its ids is {wrong:,}, not from 0 to {MOST_IDS - 1:,}")
     owner = {i: token for token, i in ids.items()}
     if len(owner) < len(ids):
         token, i = next((token, i) for token, i in ids.items() if owner[i] != token)
-        raise ValueError(f"{token!r:.80} and {owner[i]!r:.80} have one id, {i}; give each its own")
-    _at_most(last + 1 - len(ids), MOST_HOLES, f"ids below its largest, {last:,}, that no token has")
+        raise ValueError(f"{token!r:.80} and {owner[i]!r:.80} have the same id, {i}")
+    _at_most(last + 1 - len(ids), MOST_HOLES, f"ids without a token below its largest, {last:,}")
 
 
 def _check_added_tokens(added_tokens: Any, growth: float) -> None:
-    """`growth`: characters that the normalizer may make of one."""
+    """Checks added tokens; the normalizer may turn one character into `growth`."""
     total = 0.0
     for added in _expect(added_tokens, list, "added_tokens"):
         content = _expect(_expect(added, dict, "an added token").get("content"), str, "its content")
@@ -197,7 +196,7 @@ def _check_added_tokens(added_tokens: Any, growth: float) -> None:
 
 
 def _steps(part: Any, name: str) -> Iterator[Dict[str, Any]]:
-    """A part of a tokenizer.json and, where it is a sequence, those that it is made of."""
+    """A part of a tokenizer.json and, if it is a sequence, its parts."""
     if part is None:
         return
     yield _expect(part, dict, f"its {name}")
@@ -220,10 +219,10 @@ def _check_sizes(value: Any, name: str) -> None:
 
 
 def _growth(step: Dict[str, Any]) -> float:
-    """At most how many characters a step makes of one, for texts of more than a few.
+    """The most characters that a step makes of one, for texts that are not very short.
 
-    What it writes is counted as NFKD spells it: one character may become 18 there, and none of
-    these becomes more by any of Unicode's forms.
+    Output is counted in NFKD, in which one character becomes at most 18; no other normalization
+    form makes more of these.
     """
     if _CHARACTER_MAP in step:
         return _longest_in_map(_expect(step[_CHARACTER_MAP], str, _CHARACTER_MAP))
@@ -234,10 +233,10 @@ def _growth(step: Dict[str, Any]) -> float:
         if isinstance(pattern, dict) and isinstance(pattern.get("String"), str):
             if pattern["String"]:
                 return max(1.0, content / len(pattern["String"]))
-        return 1.0 + content  # a regular expression may find the empty text between all
-    if "" in (step.get("suffix"), step.get("word_delimiter_token")):  # a space between all
+        return 1.0 + content  # a regular expression may match between any two characters
+    if "" in (step.get("suffix"), step.get("word_delimiter_token")):  # a space after each character
         return 2.0
-    # A byte becomes a character; a text that an earlier step cut gets one before each piece.
+    # A byte becomes a character; or each piece that an earlier step has cut gets a prefix.
     if step.get("type") == "ByteLevel" or {"replacement", "trim_offsets"} & step.keys():
         return 2.0
     return 1.0
@@ -248,16 +247,16 @@ def _spelt_length(text: str) -> int:
 
 
 def _longest_in_map(encoded: str) -> float:
-    """Of what a SentencePiece normalizer writes: a trie, and texts that end with a zero byte."""
+    """The longest text in the map of a SentencePiece normalizer: a trie, and zero-ended texts."""
     data = base64.b64decode(encoded, validate=True)
     texts = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
     return float(max(_spelt_length(text.decode("utf-8", "replace")) for text in texts)) or 1.0
 
 
 def _check_added_ids(step: Dict[str, Any], known: Set[int]) -> None:
-    """What a post-processor adds is in the vocabulary, and it takes each text once."""
+    """Checks that a post-processor adds only known ids, and uses each text once."""
     added = {name: value["ids"] for name, value in (step.get("special_tokens") or {}).items()}
-    for name in ("cls", "sep"):  # of BERT's and RoBERTa's own
+    for name in ("cls", "sep"):  # of BertProcessing and RobertaProcessing
         if name in step:
             token, i = _expect(step[name], list, name)
             added[token] = [i]
@@ -272,10 +271,7 @@ def _check_added_ids(step: Dict[str, Any], known: Set[int]) -> None:
             str(piece["Sequence"]["id"]) for piece in step.get(name) or () if "Sequence" in piece
         ]
         if len(set(texts)) < len(texts):
-            raise ValueError(
-                f"its template {name} takes a text twice: it does more with "
-                f"{'two texts' if name == 'pair' else 'a text'} than put special tokens around"
-            )
+            raise ValueError(f"its template {name} uses a text twice")
 
 
 def _expect(value: Any, kind: type, what: str) -> Any:
@@ -286,23 +282,23 @@ def _expect(value: Any, kind: type, what: str) -> Any:
 
 def _at_most(value: float, bound: float, what: str) -> None:
     if value > bound:
-        raise ValueError(f"{value:,.15g} {what}, and at most {bound:,.15g} are taken")
+        raise ValueError(f"{value:,.15g} {what}; at most {bound:,.15g} are allowed")
 
 
-# Regular expressions: `tokenizers` knows no limit of time, and `(a+)+$` takes twice as long for
-# each further `a`.
+# Regular expressions: `tokenizers` has no time limit, and the time of `(a+)+$` doubles with each
+# further `a`.
 
 _TRIAL_SECONDS = 10
-_MOST_REPEATS = 3  # one after another; each makes a power of the text's length of the time
-_RUNS = (28, 2000)  # how long the hard texts are: for doubling, and for powers
+_MOST_REPEATS = 3  # in a sequence; each adds a power of the text's length to the time
+_RUNS = (28, 2000)  # lengths of hard texts: for exponential and for polynomial time
 _ESCAPE = re.compile(r"\\[pP]\{\^?\w+\}|\\.", re.DOTALL)
 _CLASS = re.compile(r"\[[^\[\]]+\]")
 _BACK_REFERENCE = re.compile(r"\\[1-9gkKRX]")
 _DOUBTFUL = re.compile(
-    r"\)[*+{]"  # a repeated group, which may hold repeats and choices
-    r"|[*+?}][*+{]"  # a repeated repeat
-    r"|\(\?(?![imsa-]*[:=!>)]|<[=!])"  # a group that is not one of the usual kinds
-    r"|\{\d*,?\d{4,}|\["  # a large count; a class that is not understood
+    r"\)[*+{]"  # a repeated group, which may contain repetitions and alternatives
+    r"|[*+?}][*+{]"  # a repeated repetition
+    r"|\(\?(?![imsa-]*[:=!>)]|<[=!])"  # an unusual kind of group
+    r"|\{\d*,?\d{4,}|\["  # a large count; an unusual class
 )
 _TRY_PATTERNS = f"""
 import json
@@ -326,49 +322,48 @@ def answer(data):
 
 
 def try_tokenizer(config: Dict[str, Any], place: str) -> None:
-    """Tries the regular expressions of a tokenizer.json that may take time without end.
+    """Tries the regular expressions of a tokenizer.json that may backtrack catastrophically.
 
     Args:
-      config: its content, as `read_tokenizer_json` gives it.
-      place: names it in errors.
+      config: its content, from `read_tokenizer_json`.
+      place: the name of the file in errors.
 
     Raises:
-      DataError: a pattern fails, or takes too long or too much memory.
+      DataError: a pattern fails, or takes too much time or memory.
     """
     steps = chain.from_iterable(_steps(config.get(name), name) for name in _STEPS_OF)
     patterns = (step.get("pattern") for step in steps)
     texts = {p["Regex"] for p in patterns if isinstance(p, dict) and "Regex" in p}
     if failure := failure_of_patterns(sorted(texts)):
-        raise DataError(f"{place}: of its patterns {failure}, or use another tokenizer")
+        raise DataError(f"{place}: its pattern {failure}, or use another tokenizer")
 
 
 def failure_of_patterns(patterns: List[str]) -> Optional[str]:
-    """Tries regular expressions that may run away on hard texts: what fails, and the remedy."""
-    doubtful = [pattern for pattern in patterns if may_run_away(pattern)]
+    """Tries regular expressions on hard texts; returns the failure and the remedy, or None."""
+    doubtful = [pattern for pattern in patterns if may_backtrack(pattern)]
     if not doubtful:
         return None
     child = LimitedProcess(_TRY_PATTERNS, seconds=_TRIAL_SECONDS)
     try:
         failure = child.ask(json.dumps(doubtful).encode()).decode()
     except LimitExceeded as error:
-        failure = f"one {error}"
+        failure = f"{' or '.join(doubtful)!r:.200} {error}"
     finally:
         child.close()
     return failure and (
-        f"{failure}, for texts of {max(_RUNS):,} characters; write them without a repeat within a "
-        "repeat"
+        f"{failure}, for texts of {max(_RUNS):,} characters; write it without nested repetitions"
     )
 
 
-def may_run_away(pattern: str) -> bool:
-    """Whether the form of a regular expression leaves open that it takes long for some text.
+def may_backtrack(pattern: str) -> bool:
+    """Whether a regular expression may backtrack catastrophically, judged by its form.
 
-    Plain are those without repeated groups, references back and long rows of open repeats.
+    Expressions without repeated groups, back-references and many open repetitions are safe.
     """
     if _BACK_REFERENCE.search(pattern):
         return True
     bare, classes = _ESCAPE.sub("E", pattern), 1
-    while classes:  # from the innermost, for a class may hold others
+    while classes:  # from the innermost, since classes may be nested
         bare, classes = _CLASS.subn("C", bare)
     rows = (
         choice.count("*") + choice.count("+") + choice.count(",}") for choice in bare.split("|")

@@ -127,7 +127,9 @@ def test_every_reader_opens_what_we_write(tmp_path):
 def test_other_layouts_are_refused(tmp_path, options):
     path = tmp_path / "rows.array_record"
     write_with_library(path, random_rows(64, 60), options)
-    with pytest.raises(DataError, match="no whole ArrayRecord file of uncompressed rows of 60 byt"):
+    with pytest.raises(
+        DataError, match="not a complete ArrayRecord file of uncompressed rows of 60 byt"
+    ):
         open_rows(str(path), 60)
 
 
@@ -135,7 +137,7 @@ def test_rows_of_other_lengths_are_not_taken_for_ours(tmp_path):
     path = tmp_path / "rows.array_record"
     path.write_bytes(written(random_rows(200, 40)))
     for stride in (1, 39, 41, 83):
-        with pytest.raises(DataError, match="no whole ArrayRecord file"):
+        with pytest.raises(DataError, match="not a complete ArrayRecord file"):
             open_rows(str(path), stride)
     writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
     for length in (40, 39, 41, 40):  # as many bytes in all, and the first and last are right

@@ -4,7 +4,7 @@ from pipelines.corpus.filters import Filters
 from schemas.drops import (
     DROPS,
     FILTERED,
-    REFUSED,
+    REJECTED,
     describe_dropped,
     drop_of,
     total_counts,
@@ -16,19 +16,19 @@ def test_a_line_a_title_whatever_the_reason():
     assert describe_dropped(dropped) == {
         "duplicates": "1,234 dropped",
         "filtered": "1 filter:ad, 9 min_words",
-        "refused": "2 too_long",
+        "rejected": "2 too_long",
     }
     assert list(describe_dropped(dropped | {"held_out": 3})) == [
         "duplicates",
         "held out",
         "filtered",
-        "refused",
+        "rejected",
     ]
 
 
 def test_a_line_that_always_stands_says_none():
     assert describe_dropped({}) == {}
-    assert describe_dropped({"empty": 0}, ("refused",)) == {"refused": "none"}
+    assert describe_dropped({"empty": 0}, ("rejected",)) == {"rejected": "none"}
 
 
 def test_numbers_are_written_as_the_printer_asks():
@@ -38,7 +38,7 @@ def test_numbers_are_written_as_the_printer_asks():
 
 def test_every_reason_has_a_title_with_or_without_a_row():
     assert drop_of("filter:spam").title == drop_of("min_chars").title == FILTERED
-    assert drop_of("whatever a task says").title == REFUSED
+    assert drop_of("whatever a task says").title == REJECTED
     for name, drop in DROPS.items():
         of_rule = any(name in family.REASONS for _, family in Filters().families())
         assert of_rule <= (drop.title == FILTERED)

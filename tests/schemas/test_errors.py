@@ -44,8 +44,8 @@ def _run(body: str, *argv: str) -> subprocess.CompletedProcess:
         (
             "raise PermissionError(13, 'No', 'a.json')",
             1,
-            "error: a.json: No; it is another user's: ask for leave (chmod -R a+rX), or run as who "
-            "has it\n",
+            "error: a.json: No; ask its owner for permission (chmod -R a+rX), or run as its "
+            "owner\n",
         ),
         (
             "raise MemoryError('Unable to allocate 74.5 GiB')",

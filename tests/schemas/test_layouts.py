@@ -148,10 +148,10 @@ def test_huggingface_of_spans():
 def test_what_a_layout_cannot_say_is_refused():
     packed = mlm_schema()
     assert packed.packing == "best_fit"
-    with pytest.raises(UsageError, match="huggingface cannot keep .* --packing=none"):
+    with pytest.raises(UsageError, match="huggingface cannot separate .*  --packing=none"):
         check_layout("huggingface", packed)
     check_layout("huggingface", mlm_schema(packing="none"))
-    with pytest.raises(UsageError, match="maxtext is of decoders, .* these are of mlm"):
+    with pytest.raises(UsageError, match="maxtext needs rows of decoders, .* these are of mlm"):
         check_layout("maxtext", mlm_schema(packing="none"))
     parameters = {
         **{"bos": False, "max_answer_length": 4, "max_question_length": 4},
@@ -162,5 +162,5 @@ def test_what_a_layout_cannot_say_is_refused():
         clm_schema(), task="qa", parameters=parameters, features=features, fingerprint=""
     )
     for layout in LAYOUTS:
-        with pytest.raises(UsageError, match=f"{layout} has no place for prefix_mask.*=causal"):
+        with pytest.raises(UsageError, match=f"{layout} has no prefix_mask.*=causal"):
             check_layout(layout, prefix)

@@ -76,14 +76,14 @@ def real_set(tmp_path_factory) -> Path:
         ("mask_unit", "phrase", "one of token, word, span"),
         ("mask_copies", 0, "a number from 1 to 65536"),
         ("mask_copies", 1 << 63, "a number from 1 to 65536"),
-        ("special_ids", {"bos": 0, "pad": 1}, "rows with masks have a mask token"),
-        ("mask_rate", 0.3, "as many slots as mask_rate picks"),
+        ("special_ids", {"bos": 0, "pad": 1}, "static masking needs a mask token"),
+        ("mask_rate", 0.3, "must be mask_rate x max_length, rounded"),
         ("golden", (("a", (50,)),), "ids below vocab_size"),
         ("seed", -1, "a number from 0 to 18446744073709551615"),
         ("splits", {}, "names of letters"),
         ("shards", {"train": 1 << 31, "validation": 1}, "up to 99999"),
         ("file_formats", ("tfrecord", "tfrecord"), "some of array_record, tfrecord"),
-        ("max_masked", 17, "as many slots as mask_rate picks of max_length, 1 to max_length"),
+        ("max_masked", 17, "must be mask_rate x max_length, rounded"),
         ("splits", {"train": 0.5, "validation": 0.4}, "add up to 1"),
         ("splits", {"train": 1.0, "validation": 0.0}, "shares above 0"),
         ("splits", {"my train": 0.5, "b": 0.5}, "names of letters, digits and _"),
@@ -179,7 +179,7 @@ def test_shard_names():
     ("change", "message"),
     [
         (lambda v: v.pop("seed"), r"missing fields \['seed'\], unknown fields \[\]"),
-        (lambda v: v.update(speed=3), r"unknown fields \['speed'\].*build the set anew"),
+        (lambda v: v.update(speed=3), r"unknown fields \['speed'\].*build the dataset again"),
         (lambda v: v.update(seed="0"), "schema.json: seed is '0', not of type int"),
         (lambda v: v.update(seed=True), "schema.json: seed is True, not of type int"),
         (lambda v: v.update(splits=[]), r"schema.json: splits is \[\], not of type dict"),
@@ -240,7 +240,7 @@ def test_a_wrong_manifest_entry_is_refused(field, value):
 def test_a_manifest_lists_each_file_once_in_order():
     other = ManifestFile("b.json", 3, SHA)
     for files in ((_GOOD_FILE, _GOOD_FILE), (other, _GOOD_FILE)):
-        with pytest.raises(DataError, match="files is .*: sorted by path, each once"):
+        with pytest.raises(DataError, match="files is .*: must be sorted by path, each once"):
             Manifest(2, SHA, files)
     with pytest.raises(DataError, match="format_version is 9: this Textmill reads version 2"):
         Manifest(9, SHA, ())
@@ -279,14 +279,14 @@ def copied(real_set, tmp_path) -> Path:
 
 def test_a_directory_without_a_manifest_is_no_set(copied):
     (copied / "MANIFEST.json").unlink()
-    with pytest.raises(DataError, match=r"not a finished shard set: it has no MANIFEST\.json"):
+    with pytest.raises(DataError, match=r"not a finished dataset: it has no MANIFEST\.json"):
         read_set(str(copied))
 
 
 def test_a_missing_and_a_cut_shard_are_named(copied):
     shard = copied / "train-00001-of-00002.tfrecord"
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"train-00001-of-00002\.tfrecord has [\d,]+ bytes, where"):
+    with pytest.raises(DataError, match=r"train-00001-of-00002\.tfrecord has [\d,]+ bytes, but"):
         read_set(str(copied))
     shard.unlink()
     with pytest.raises(DataError, match=r"train-00001-of-00002\.tfrecord is missing, where"):
@@ -297,7 +297,7 @@ def test_a_missing_and_a_cut_shard_are_named(copied):
 def test_a_changed_metadata_is_named(copied, name):
     content = (copied / name).read_bytes()
     (copied / name).write_bytes(content.replace(b": 1", b": 2", 1))
-    with pytest.raises(DataError, match=f"{name} was changed after the set was published"):
+    with pytest.raises(DataError, match=f"{name} was changed after the dataset was published"):
         read_set(str(copied))
 
 
@@ -372,7 +372,7 @@ def test_broken_equations_are_told_in_numbers():
         "!= tokens in rows 64"
     ]
     assert dataclasses.replace(stats, documents_read=8).broken_equations(2) == [
-        "documents read 8 != kept 2 + left out 5 (duplicates: 3 dropped; refused: 2 empty)"
+        "documents read 8 != kept 2 + dropped 5 (duplicates: 3 dropped; rejected: 2 empty)"
     ]
     short = dataclasses.replace(good, documents=1, dropped={"duplicates": 4})
     assert Statistics(7, {"empty": 2}, shards={"t": short}).broken_equations(2) == [
@@ -404,8 +404,8 @@ def test_stats_json_tells_sums_and_densities():
     values = json.loads(to_json(stats.to_dict(16)))
     assert values["row_tokens"] == 16
     assert values["splits"]["train"]["rows"] == 3
-    assert values["splits"]["train"]["density"] == 0.958333
-    assert values["total"]["density"] == 0.78125
+    assert values["splits"]["train"]["packing_efficiency"] == 0.958333
+    assert values["total"]["packing_efficiency"] == 0.78125
     assert Statistics.from_dict(values, "stats.json") == stats
     for change in (
         {"total": dict(values["total"], rows=5)},
@@ -481,10 +481,10 @@ def _break(values: dict, path: str, value) -> dict:
         ("schema.json", "features.0.more", 1),
         ("schema.json", "file_formats", []),
         ("stats.json", "total.rows", -1),
-        ("stats.json", "total.density", 1.5),
+        ("stats.json", "total.packing_efficiency", 1.5),
         ("stats.json", "total.more", 1),
         ("stats.json", "splits.train.length_histogram", [0]),
-        ("stats.json", "shards.train-00000-of-00002.density", 0.5),
+        ("stats.json", "shards.train-00000-of-00002.packing_efficiency", 0.5),
         ("stats.json", "shards.train", {}),
         ("stats.json", "documents_rejected", {"empty": -1}),
         ("stats.json", "dropped", {}),
@@ -527,7 +527,7 @@ def test_json_schemas_list_the_fields_of_the_dataclasses():
             stats["$defs"]["counts"],
             _fields(ShardStatistics) - {"dropped"} | {drop.name for drop in BY_SHARD},
         ),
-        (stats["$defs"]["dense_counts"], {"density"}),
+        (stats["$defs"]["counts_with_efficiency"], {"packing_efficiency"}),
         (inputs, _fields(Inputs)),
         (inputs["properties"]["files"]["items"], _fields(InputFile)),
         (manifest, _fields(Manifest)),

@@ -139,7 +139,7 @@ def test_a_cut_tfrecord_is_refused(tmp_path):
     path = tmp_path / "rows.tfrecord"
     whole = frame(_rows(3, 21)).tobytes()
     path.write_bytes(whole[:-1])
-    with pytest.raises(DataError, match="110 bytes, which is no whole number of records of 37"):
+    with pytest.raises(DataError, match="110 bytes, which is not a multiple of records of 37"):
         open_rows(str(path), 21)
     # Cut between two records it looks whole: that is what the manifest's count is for.
     path.write_bytes(whole[:-37])

@@ -250,9 +250,9 @@ def test_a_manifest_that_comes_after_a_fault(url, store, cache):
     ("damage", "said"),
     [
         (lambda b: b[:4000] + bytes([b[4000] ^ 1]) + b[4001:], "has sha256"),
-        (lambda b: b[:-1], "bytes, where the manifest says"),
-        (lambda b: b + b"x", "bytes, where the manifest says"),
-        (lambda b: b"", "bytes, where the manifest says"),
+        (lambda b: b[:-1], "bytes, but MANIFEST.json lists"),
+        (lambda b: b + b"x", "bytes, but MANIFEST.json lists"),
+        (lambda b: b"", "bytes, but MANIFEST.json lists"),
         (None, "is missing, although the manifest lists it"),
     ],
     ids=["wrong", "short", "long", "empty", "missing"],
@@ -272,7 +272,7 @@ def test_a_file_that_is_always_wrong_is_refused(damage, said, url, store, direct
 def test_a_place_without_a_set(store, cache):
     store.put("other/schema.json", b"{}")
     for url in (store.url("other"), f"{store.scheme}://no-such-bucket-as-this/x"):
-        with pytest.raises(DataError, match=f"{url} is not a finished shard set"):
+        with pytest.raises(DataError, match=f"{url} is not a finished dataset"):
             opened(url, cache)
 
 
@@ -315,7 +315,7 @@ run_entry(lambda argv: read_set(argv[0]))
         ("gs://b/x", "gcsfs", "pip install '/path/to/textmill[gs]'"),
         ("s3://b/x", "s3fs", "pip install '/path/to/textmill[s3]'"),
         ("s3://b/x", "fsspec", "pip install '/path/to/textmill[s3]'"),
-        ("nonsense://b/x", "gcsfs", "nothing reads nonsense://"),
+        ("nonsense://b/x", "gcsfs", "no package reads nonsense://"),
     ):
         done = subprocess.run(
             [sys.executable, "-c", script, url, package], capture_output=True, text=True, cwd=ROOT
@@ -456,7 +456,7 @@ def test_the_least_recently_used_files_go_first(gs_store, tmp_path, cache):
 def test_a_set_that_does_not_fit_is_refused_before_it_is_fetched(gs_store, tmp_path, cache):
     (url,) = many_sets(gs_store, tmp_path, 1)
     with pytest.raises(
-        DataError, match=r"needs 0.\d+ MB of the cache .* may hold 0.05 MB: .*--cac"
+        DataError, match=r"needs 0.\d+ MB of the cache .* limit is 0.05 MB: .*--cac"
     ):
         opened(url, cache, cache_gigabytes=5e-5)
     assert gets(gs_store, "train-") == 0
@@ -466,7 +466,7 @@ def test_a_disk_that_is_full(gs_store, tmp_path, cache, monkeypatch):
     (url,) = many_sets(gs_store, tmp_path, 1)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(DataError, match="are to be fetched, and the disk of .* --cache_dir"):
+    with pytest.raises(DataError, match="must be downloaded, but the disk of .* --cache_dir"):
         opened(url, cache)
 
 
@@ -485,7 +485,7 @@ def test_files_that_made_room_for_another_set_are_fetched_again(gs_store, tmp_pa
     ("options", "said"),
     [
         ({"cache_gigabytes": 0}, "--cache_gigabytes=0: must be above 0"),
-        ({"cache_dir": "/dev/null/x"}, "--cache_dir=/dev/null/x cannot be written to"),
+        ({"cache_dir": "/dev/null/x"}, "--cache_dir=/dev/null/x cannot be written"),
     ],
 )
 def test_a_cache_that_cannot_be(gs_store, directory, options, said):

@@ -65,21 +65,21 @@ def all_refuse(directory: Path, said: str) -> None:
         ({"splits": {}, "shards": {}}, "names of letters"),
         ({"mask_copies": 1 << 63}, "mask_copies is 9223372036854775808: a number from 1 to 65536"),
         ({"mask_copies": 2}, "x copies 2 != tokens in rows"),
-        ({"special_ids": {"bos": 0, "pad": 1, "eos": 2}}, "rows with masks have a mask token"),
-        ({"vocab_size": 51}, "token_counts.npy has 528 bytes, not those of 51 ids"),
+        ({"special_ids": {"bos": 0, "pad": 1, "eos": 2}}, "static masking needs a mask token"),
+        ({"vocab_size": 51}, "token_counts.npy has 528 bytes, but its ids take 536"),
         ({"vocab_size": 1 << 30}, "vocab_size is 1073741824: a number from 1 to 16777216"),
         ({"code_version": "\ud800"}, "surrogates not allowed"),
         (
             {"parameters": {"prefix_ids": [0], "suffix_ids": 7}},
             "parameters.suffix_ids is 7: a list",
         ),
-        ({"parameters": {"prefix_ids": [0], "suffix_ids": []}}, "specials added are those that"),
+        ({"parameters": {"prefix_ids": [0], "suffix_ids": []}}, "specials added are those of"),
         ({"parameters": {"x": [[[[[[[[[[]]]]]]]]]]}}, "nested in more than 8"),
-        ({"parameters": {"x": 1 << 64}}, "holds 18446744073709551616: below"),
+        ({"parameters": {"x": 1 << 64}}, "has 18446744073709551616: must be below"),
         ({"seed": 1 << 64}, "seed is 18446744073709551616: a number from 0 to 1"),
     ],
 )
-def test_a_contract_that_cannot_be_is_refused(directory, changes, said):
+def test_a_schema_that_cannot_be_is_refused(directory, changes, said):
     forge(directory, **changes)
     all_refuse(directory, said)
 
@@ -99,9 +99,9 @@ def test_a_shard_stays_in_its_split(directory, value):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (0, "has 0 rows, where stats.json says 20"),
-        (21, "has 21 rows, where stats.json says 20"),
-        (1 << 31, "rows is 2147483648: a number for a shard, with its split, not above its bytes"),
+        (0, "has 0 rows, but stats.json 20"),
+        (21, "has 21 rows, but stats.json 20"),
+        (1 << 31, "rows is 2147483648: for a shard, a number that is not above its bytes"),
     ],
 )
 def test_rows_are_those_of_the_statistics(directory, rows, said):
@@ -141,7 +141,7 @@ def test_a_metadata_of_gigabytes_is_not_read(directory, name, size):
         file["bytes"] = size
 
     change_manifest(directory, change)
-    with pytest.raises(DataError, match=f"bytes of {name} is {size}: such a file has up to 268"):
+    with pytest.raises(DataError, match=f"bytes of {name} is {size}: must be at most 268"):
         ShardSet(str(directory), verify=False)
 
 
@@ -154,7 +154,7 @@ def test_a_shard_takes_about_the_bytes_that_its_rows_need(directory):
         file["bytes"] = 10 << 30
 
     change_manifest(directory, change)
-    with pytest.raises(DataError, match=f"{name} has 10,737,418,240 bytes, where 20 rows take"):
+    with pytest.raises(DataError, match=f"{name} has 10,737,418,240 bytes, but 20 rows take"):
         ShardSet(str(directory))
 
 
@@ -166,7 +166,7 @@ def test_a_file_that_is_taken_from_the_list_is_missed(directory, name):
         manifest["files"] = [file for file in manifest["files"] if file["path"] != name]
 
     change_manifest(directory, change)
-    all_refuse(directory, f"MANIFEST.json does not list {name}, which every such set has")
+    all_refuse(directory, f"MANIFEST.json does not list {name}, which every such dataset has")
 
 
 def test_a_file_that_no_set_has_is_refused(directory):
@@ -174,7 +174,7 @@ def test_a_file_that_no_set_has_is_refused(directory):
     info = read_set(str(directory))
     files = [(f.path, f.split, f.rows) for f in info.manifest.files]
     write_manifest(directory, info.schema, [*files, ("notes.txt", None, None)])
-    all_refuse(directory, "lists 'notes.txt', which such a set does not have")
+    all_refuse(directory, "lists 'notes.txt', which such a dataset does not have")
 
 
 def test_a_changed_manifest_is_refused_by_its_digest(directory):
@@ -237,10 +237,10 @@ def test_links_out_of_the_set_are_followed_if_asked(directory, tmp_path, name):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there twice"),
-        (b'{"a": NaN}', "NaN is no number"),
-        (b'{"a": -Infinity}', "-Infinity is no number"),
-        (b'{"a": 1e999}', "1e999 is no number that a computer has"),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' occurs twice"),
+        (b'{"a": NaN}', "NaN is not a number"),
+        (b'{"a": -Infinity}', "-Infinity is not a number"),
+        (b'{"a": 1e999}', "1e999 is too large for a number"),
         (b'{"a": "\\ud800"}', "surrogates not allowed"),
         (b'{"\\udc80": 1}', "surrogates not allowed"),
         (b"[" * 100_000, "x.json is not JSON"),
@@ -280,5 +280,5 @@ def test_a_metadata_that_grew_by_a_hole_is_not_read(tmp_path):
     path = tmp_path / "schema.json"
     path.write_bytes(b"{}")
     os.truncate(path, 200 << 20)
-    with pytest.raises(DataError, match="schema.json ends in NUL bytes: copy the set again"):
+    with pytest.raises(DataError, match="schema.json ends in NUL bytes: copy or build the dataset"):
         load_json(str(path))

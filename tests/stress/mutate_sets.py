@@ -332,7 +332,7 @@ def _dense(shards: list[dict], values: dict) -> dict:
         total[name] = [sum(bins) for bins in zip(*(s[name] for s in shards), strict=True)]
     total["labels"] = dict(sum((Counter(shard["labels"]) for shard in shards), Counter()))
     places = total["rows"] * values["row_tokens"]
-    total["density"] = round(total["tokens_in_rows"] / places, 6) if places else 0.0
+    total["packing_efficiency"] = round(total["tokens_in_rows"] / places, 6) if places else 0.0
     return total
 
 

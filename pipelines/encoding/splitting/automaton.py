@@ -1,21 +1,21 @@
-r"""Splitting patterns -> a table of states: what one loop runs for any pattern.
+r"""Compiles splitting patterns to tables of states, which one loop runs for any pattern.
 
-Known is the part of Oniguruma's regular expressions that splitting patterns are made of: literals,
-sets, properties, `.`, groups, `(?i:`, alternatives, repetitions (also lazy ones, and possessive
-ones where that changes nothing), and `(?!` or `(?=` with one character. What else a pattern may
-hold is refused, and then `tokenizers` has to split.
+It takes the part of Oniguruma's regular expressions that splitting patterns use: literals, sets,
+properties, `.`, groups, `(?i:`, alternatives, repetitions (also lazy ones, and possessive ones if
+that makes no difference), and `(?!` or `(?=` with one character. Other patterns raise
+UnsupportedPattern, and `tokenizers` encodes.
 
-Matches are those of a backtracking matcher, which takes the first alternative that leads to one:
-a state is the list of places in the pattern where that matcher may be, the preferred first, and a
-match cuts off what stands behind it (Cox 2010, https://swtch.com/~rsc/regexp/regexp2.html). A match
-is noticed when the character after it is seen, so a look at that character costs nothing.
+Matches are those of a backtracking matcher, which takes the first alternative that leads to one: a
+state is the list of nodes of the pattern where that matcher may be, the preferred first, and a
+match discards the nodes after it (Cox 2010, https://swtch.com/~rsc/regexp/regexp2.html). The loop
+notices a match at the character after it, so lookahead costs nothing.
 
 A step of the table is an int32:
 
     next state << 2 | EMIT | MARK
     MARK   a match ends before this character, and a longer one may follow
     EMIT   a match ends before this character, which begins the next
-    STOP   nothing goes on; STOP | MARK: and a match ends before this character
+    STOP   no match continues; STOP | MARK: a match ends before this character
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_COPIES = 64
 
 
 class UnsupportedPattern(ValueError):
-    """A pattern that is not compiled here; says why."""
+    """A pattern that Textmill does not compile; the message is the reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Characters:
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """Nothing, where the next character is of a set; `otherwise`: also where there is none."""
+    """Matches no character, if the next one is in a set; with `at_end` also if there is none."""
 
     members: np.ndarray
     at_end: bool
@@ -73,14 +73,14 @@ class Sequence:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The first of some alternatives that leads to a match."""
+    """The first alternative that leads to a match."""
 
     options: tuple[Node, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """A part several times, as often as can be; `lazy`: as seldom; most None: without end."""
+    """Repeats a part as often as possible, with `lazy` as rarely; most=None: without limit."""
 
     part: Node
     least: int
@@ -93,23 +93,23 @@ Node = Characters | Ahead | Sequence | Choice | Repeat
 
 
 def parse_pattern(pattern: str) -> Node:
-    """The tree of a pattern.
+    """Parses a pattern to a tree.
 
     Raises:
-      UnsupportedPattern: it holds what is not known here, or may match nothing at all.
+      UnsupportedPattern: it uses an unsupported construct, or may match the empty string.
     """
     parser = _Parser(pattern)
     tree = parser.choice(ignore_case=False)
     if parser.place < len(pattern):
-        parser.refuse("a bracket too many")
+        parser.refuse("an unmatched bracket")
     _check_possessive(tree, ())
     if can_be_empty(tree):
-        raise UnsupportedPattern(f"{pattern!r} can match nothing at all")
+        raise UnsupportedPattern(f"{pattern!r} can match the empty string")
     return tree
 
 
 def can_be_empty(node: Node) -> bool:
-    """Whether it may match without taking a character."""
+    """Whether the node may match without taking a character."""
     if isinstance(node, Sequence):
         return all(map(can_be_empty, node.parts))
     if isinstance(node, Choice):
@@ -131,9 +131,9 @@ class _Parser:
         return self.pattern.startswith(text, self.place)
 
     def takes(self, text: str) -> bool:
-        found = self.looks_at(text)
-        self.place += len(text) * found
-        return found
+        is_next = self.looks_at(text)
+        self.place += len(text) * is_next
+        return is_next
 
     def choice(self, ignore_case: bool) -> Node:
         options = [self.sequence(ignore_case)]
@@ -160,7 +160,7 @@ class _Parser:
         for opening, ignores in (("(?:", ignore_case), ("(?i:", True), ("(", ignore_case)):
             if self.takes(opening):
                 if opening == "(" and self.looks_at("?"):
-                    self.refuse("a kind of group that is not known here")
+                    self.refuse("an unsupported kind of group")
                 inside = self.choice(ignores)
                 if not self.takes(")"):
                     self.refuse("a bracket that is not closed")
@@ -170,7 +170,7 @@ class _Parser:
     def ahead(self, *, negated: bool) -> Ahead:
         inside = self.choice(ignore_case=False)
         if not self.takes(")") or not isinstance(inside, Characters):
-            self.refuse("a look ahead that is not at one character")
+            self.refuse("a lookahead of more than one character")
         return Ahead(~inside.members if negated else inside.members, at_end=negated)
 
     def character(self, ignore_case: bool) -> np.ndarray:
@@ -216,11 +216,11 @@ class _Parser:
                 raise UnsupportedPattern(str(error)) from error
         single = self.literal()
         if single is None:
-            self.refuse("an escape that is not known here")
+            self.refuse("an unsupported escape")
         return ignoring_case(single) if ignore_case else characters(single, single)
 
     def literal(self) -> str | None:
-        """One character, as it is or escaped; None where something else stands."""
+        """One character, plain or escaped; None if something else comes next."""
         if not self.looks_at("\\"):
             self.place += 1
             return self.pattern[self.place - 1]
@@ -254,10 +254,10 @@ class _Parser:
 
 
 def _check_possessive(node: Node, after: tuple[Node, ...]) -> None:
-    """Refuses a possessive repetition that does not match as a greedy one does.
+    """Rejects a possessive repetition that does not match as a greedy one would.
 
-    It does if what follows cannot fail, or cannot begin with a character that was taken: then
-    nothing would be given back in any case.
+    The two are equal if what follows cannot fail, or cannot begin with a character of the
+    repetition: then a greedy one would give nothing back.
     """
     if isinstance(node, Sequence):
         for i, part in enumerate(node.parts):
@@ -271,7 +271,7 @@ def _check_possessive(node: Node, after: tuple[Node, ...]) -> None:
                 raise UnsupportedPattern("a possessive repetition of more than a set")
             sure = all(can_be_empty(part) and not _looks_ahead(part) for part in after)
             if not sure and (_first(Sequence(after)) & node.part.members).any():
-                raise UnsupportedPattern("a possessive repetition that gives nothing back")
+                raise UnsupportedPattern("a possessive repetition that differs from a greedy one")
         _check_possessive(node.part, (node, *after))
 
 
@@ -282,17 +282,17 @@ def _looks_ahead(node: Node) -> bool:
 
 
 def _first(node: Node) -> np.ndarray:
-    """Characters with which it may begin, or that it looks at: bool[code points]."""
+    """Characters with which the node may begin, or that it looks ahead to: bool[code points]."""
     if isinstance(node, Characters | Ahead):
         return node.members
     if isinstance(node, Repeat):
         return _first(node.part)
-    found = np.zeros(CODE_POINTS, bool)
+    first = np.zeros(CODE_POINTS, bool)
     for part in node.parts if isinstance(node, Sequence) else node.options:
-        found |= _first(part)
+        first |= _first(part)
         if isinstance(node, Sequence) and not can_be_empty(part):
             break
-    return found
+    return first
 
 
 # ---- trees -> states ----
@@ -303,7 +303,7 @@ class Automaton:
     """A pattern, ready to run.
 
     Attributes:
-      classes: uint8[code points], which ones the pattern never tells apart.
+      classes: uint8[code points], the class of each; the pattern treats all of a class alike.
       steps: int32[states, classes], see above; state 0 is where a match begins.
       ends: bool[states], whether a match ends where the text does.
     """
@@ -314,10 +314,10 @@ class Automaton:
 
 
 def compile_pattern(pattern: str) -> Automaton:
-    """The automaton of a pattern.
+    """Compiles a pattern.
 
     Raises:
-      UnsupportedPattern: it holds what is not known here, or needs too many states.
+      UnsupportedPattern: it uses an unsupported construct, or needs too many states.
     """
     program = _Program()
     start = program.add(parse_pattern(pattern), _MATCH)
@@ -327,10 +327,10 @@ def compile_pattern(pattern: str) -> Automaton:
 
 
 class _Program:
-    """The pattern as places: each takes a character of a set, looks ahead, or goes several ways.
+    """The pattern as nodes: each takes a character of a set, looks ahead, or branches.
 
     Attributes:
-      places: ("take", set, next), ("look", set, at_end, next) or ("ways", nexts).
+      places: the nodes: ("take", set, next), ("look", set, at_end, next) or ("ways", nexts).
       sets: bool[code points] of each set.
     """
 
@@ -339,7 +339,7 @@ class _Program:
         self.sets: list[np.ndarray] = []
 
     def add(self, node: Node, then: int) -> int:
-        """Adds a tree before place `then`; where it begins."""
+        """Adds a tree before node `then`; returns the node where the tree begins."""
         if isinstance(node, Characters):
             return self._place("take", self._set(node.members), then)
         if isinstance(node, Ahead):
@@ -426,7 +426,7 @@ class _Build:
         return STOP | MARK * matched
 
     def _closed(self, begins: list[int]) -> tuple[int, ...]:
-        """The places that take, look or match, in order of preference, that lead on from some."""
+        """The nodes that take, look or match reached from `begins`, in order of preference."""
         found: dict[int, None] = {}
         seen: set[int] = set()
         stack = begins[::-1]

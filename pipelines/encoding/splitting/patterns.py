@@ -1,13 +1,13 @@
-r"""Splitting patterns that have a name, as regular expressions, and bytes as characters.
+r"""Named splitting patterns as regular expressions, and the byte alphabet of GPT-2.
 
-| name | who uses it, and what it does |
+| name | used by, and how it splits |
 |---|---|
-| gpt2 | GPT-2, RoBERTa: a word takes one space along, numbers are of any length |
-| cl100k | GPT-4, Phi-4, OLMo 2: numbers of up to three digits, 'LL as 'll, line ends together |
-| o200k | GPT-4o, gpt-oss: the same, and a word ends where small letters meet capitals |
-| llama3 | Llama 3: cl100k in plainer terms |
-| qwen2 | Qwen 2 and 3: the same with single digits |
-| digits:N | the same with numbers of up to N digits, 1 to 9 |
+| gpt2 | GPT-2, RoBERTa: a word includes one leading space, numbers have any length |
+| cl100k | GPT-4, Phi-4, OLMo 2: numbers of up to three digits, 'LL like 'll, line ends together |
+| o200k | GPT-4o, gpt-oss: like cl100k, and a word ends where lower case meets upper case |
+| llama3 | Llama 3: cl100k, written more simply |
+| qwen2 | Qwen 2 and 3: llama3 with single digits |
+| digits:N | llama3 with numbers of up to N digits, 1 to 9 |
 
 Sources: Radford et al. 2019, https://github.com/openai/gpt-2/blob/master/src/encoder.py,
 https://github.com/openai/tiktoken/blob/main/tiktoken_ext/openai_public.py, and the tokenizer.json
@@ -50,18 +50,18 @@ _CHINESE = (  # as BertNormalizer has them
 
 
 def bert_words(*, chinese_apart: bool = True) -> str:
-    """Cuts words that BertNormalizer and BertPreTokenizer may be given one by one.
+    """A pattern that cuts words which BertNormalizer and BertPreTokenizer can take one by one.
 
-    White space, ASCII punctuation and, unless that is switched off, Chinese characters part words
-    there, whatever stands beside them, and the normalizer changes a text character by character. So
-    words can be looked up and counted as they stand in the text, and only new ones be normalized.
+    White space, ASCII punctuation and, unless switched off, Chinese characters always separate
+    words, and the normalizer works character by character. Words can therefore be looked up and
+    counted before normalization, and only new ones need to be normalized.
     """
     apart = _MARKS + _CHINESE * chinese_apart
     return rf" ?[^{_SPACES}{apart}]+| ?[{apart}]|[{_SPACES}]+"
 
 
 def pattern_of(name: str) -> str:
-    """The regular expression of a name; what is no name is one itself."""
+    """The regular expression of a name; any other string is taken as an expression."""
     digits = re.fullmatch(r"digits:([1-9])", name)
     if digits:
         return _with_digits(rf"\p{{N}}{{1,{digits[1]}}}")
@@ -69,7 +69,7 @@ def pattern_of(name: str) -> str:
 
 
 def name_of(pattern: str) -> str:
-    """The name of a regular expression; what has none is its own."""
+    """The name of a regular expression; the expression itself if it has none."""
     names = (*PATTERNS, *(f"digits:{digits}" for digits in range(1, 10)))
     return next((name for name in names if pattern_of(name) == pattern), pattern)
 
@@ -89,14 +89,14 @@ def byte_characters() -> list[str]:
 
 
 def first_tokens(special_tokens: Sequence[str]) -> list[str]:
-    """The vocabulary before any merge: special tokens, then the byte characters not among them."""
+    """The vocabulary before any merge: special tokens, then the remaining byte characters."""
     return list(dict.fromkeys([*special_tokens, *sorted(byte_characters())]))
 
 
 def spelt_bytes(tokens: Iterable[str]) -> list[bytes]:
-    r"""The bytes that each token stands for in `byte_characters`: "Ġé" is b" \xe9".
+    r"""The bytes that each token stands for: "Ġé" is b" \xe9".
 
-    A token with another character stands for itself. A vocabulary of 50,000 takes 20 ms.
+    A token with a character outside `byte_characters` stands for itself. 50,000 tokens take 20 ms.
     """
     tokens = list(tokens)
     whole = "".join(tokens)

@@ -1,10 +1,9 @@
-"""Splitting patterns at work: documents -> where their words start, or which hold a character.
+"""Runs splitting patterns over documents, in compiled loops: finds where words start.
 
-Two bytes of ASCII are one step of a table of pairs, for each step waits for the one before it;
-other characters, and those at which a word may end without a match, take a step alone.
+Since each step waits for the one before it, two ASCII bytes are one step of a table of pairs. Other
+characters, and those at which a word may end without a match, take a step each.
 
-Legend: N bytes, P pieces, S states, C classes and A classes of bytes (powers of two, of which some
-may be unused).
+Legend: N bytes, P pieces, S states, C classes and A classes of bytes (rounded up to powers of two).
 """
 
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ from pipelines.encoding.splitting.automaton import Automaton, compile_pattern
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.text_bytes import code_point
 
-CHUNK = 1 << 14  # bytes of text, and about as many words, that are cut at once
-ROOM = 2 * CHUNK + 4  # for starts: at most one a byte is found
-# at[6]: the piece, the next byte, the row of the state, where the last match ended, where the last
-# gap did, and how many starts are known
+CHUNK = 1 << 14  # bytes of text that are cut at once, and about the most words
+ROOM = 2 * CHUNK + 4  # starts: at most one per byte is found
+# at[6]: the piece, the next byte, the row of the state, the end of the last match, the end of the
+# last gap, and the number of known starts
 PIECE, PLACE, STATE, MATCHED, GAP, FOUND = range(6)
 
 
@@ -32,12 +31,12 @@ def _next_character(data, i):
 
 @inner
 def _stop_word(data, starts, found, matched, gap):
-    """Ends the word that no step goes on with: at its last match, or, without one, in a gap.
+    """Ends a word that no step continues: at its last match, or, without one, in a gap.
 
-    Characters that begin no match make one word with those before them that begin none.
+    Consecutive characters that begin no match form one word, a gap.
 
     Returns:
-      Where to go on, where the last gap ends, and how many starts are known.
+      The next byte, the end of the last gap, and the number of known starts.
     """
     begin = starts[found - 1]
     if matched > begin:
@@ -59,22 +58,22 @@ TABLES = types.Tuple((_BYTES, _STEPS, _BYTES, _BYTES, _STEPS))
 
 @inner
 def cut(data, offsets, tables, shifts, starts, at, most):
-    """Finds where words start, from where `at` says on.
+    """Finds where words start, from the position in `at` on.
 
     Args:
       data: uint8[N], UTF-8.
       offsets: int64[P + 1], where pieces begin, and where the last ends.
       tables: classes uint8[code points], steps int32[S C], ends uint8[S] of an `Automaton`; a step
-        has the place of the next state's row instead of its number. Classes of bytes, uint8[256],
-        and their pairs, int32[S A A]: the place of the next state's row of pairs << 4, and the two
+        has the offset of the next state's row instead of its number. Classes of bytes, uint8[256],
+        and their pairs, int32[S A A]: offset of the next state's row of pairs << 4, and the two
         bits of the second step and of the first; negative if one of them has no next state.
       shifts: log2 C, log2 A.
-      starts: int64[ROOM]; those that `at` knows of lie there.
+      starts: int64[ROOM]; contains the at[FOUND] starts known so far.
       at: int64[6].
-      most: words, about, and bytes that are looked at in one go; at most CHUNK.
+      most: at most CHUNK: the bytes scanned in one call, and about the most words.
 
     Returns:
-      How many words are whole: all but the last, which a gap may still go on with, or all.
+      The number of complete words: all, or all but the last, which may be a gap that continues.
     """
     classes, steps, ends, byte_classes, pairs = tables
     shift, first_shift = shifts[0], np.uint64(shifts[1])
@@ -133,19 +132,19 @@ def cut(data, offsets, tables, shifts, starts, at, most):
 
 @entry(types.int64(_BYTES, _INTS, TABLES, _INTS, types.int64[::1], types.int64[::1]))
 def cut_chunk(data, offsets, tables, shifts, starts, at):
-    """As `cut`, of as many words as there is room for."""
+    """`cut` for a caller in Python, with `most` = CHUNK."""
     return cut(data, offsets, tables, shifts, starts, at, CHUNK)
 
 
 @entry(types.void(_BYTES, _INTS, types.boolean[::1], types.boolean[::1]))
 def find_characters(data, offsets, wanted, found):
-    """Finds the pieces that hold any of some characters.
+    """Finds the pieces that contain any of some characters.
 
     Args:
       data: uint8[N], UTF-8.
       offsets: int64[P + 1].
       wanted: bool[code points].
-      found: bool[P], becomes which pieces hold one.
+      found: bool[P], receives which pieces contain one.
     """
     for piece in range(found.size):
         place, stop, is_found = offsets[piece], offsets[piece + 1], False
@@ -162,40 +161,40 @@ def find_characters(data, offsets, wanted, found):
 
 
 class Splitter:
-    """Cuts text as one pattern after another says, each within the words of the one before.
+    """Cuts text by one pattern after another, each within the words of the one before.
 
-    So do `tokenizers` with a Sequence of Splits, `Isolated`: what matches is a word, and what lies
-    between two matches is one.
+    `tokenizers` does the same with a Sequence of Splits with behavior `Isolated`: each match is a
+    word, and so is the text between two matches.
     """
 
     def __init__(self, *patterns: str):
         """Compiles the patterns, in about 0.1 s.
 
         Raises:
-          UnsupportedPattern: one holds what is not known here.
+          UnsupportedPattern: Textmill does not compile one of them.
         """
         self._tables = [_tables(pattern) for pattern in patterns]
 
     def cut(self, data: np.ndarray, offsets: np.ndarray) -> Iterator[np.ndarray]:
-        """Where the words of pieces start, chunk by chunk.
+        """Finds where the words of pieces start, chunk by chunk.
 
         Args:
           data: UTF-8, uint8[bytes].
           offsets: int64[pieces + 1]; a piece is data[offsets[i] : offsets[i + 1]].
 
         Yields:
-          int64 arrays that are overwritten by the next: where words start, and at last where the
-          last of them ends. Words leave nothing out: `it's a dog` -> [[0, 2, 4, 6, 10]].
+          int64: where words start, and where the last one ends. The next chunk overwrites the
+          array. Words cover the whole text: `it's a dog` -> [[0, 2, 4, 6, 10]].
         """
         return _cut_each(data, self.cut_before(data, offsets), *self.last)
 
     @property
     def last(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """What the loop takes of the last pattern, and log2 of the lengths of its rows."""
+        """The tables of the last pattern, and log2 of the lengths of their rows."""
         return self._tables[-1]
 
     def cut_before(self, data: np.ndarray, offsets: np.ndarray) -> Iterator[np.ndarray]:
-        """As `cut`, by all patterns but the last."""
+        """`cut` by all patterns except the last."""
         chunks: Iterator[np.ndarray] = iter((offsets,))
         for tables in self._tables[:-1]:
             chunks = _cut_each(data, chunks, *tables)
@@ -210,28 +209,28 @@ def split_by(*patterns: str) -> Splitter:
 
 @cache
 def _tables(pattern: str) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """What the loop takes of a pattern, and log2 of the lengths of its rows."""
-    found = compile_pattern(pattern)
-    states, number = found.steps.shape
+    """The tables of a pattern, and log2 of the lengths of their rows."""
+    automaton = compile_pattern(pattern)
+    states, number = automaton.steps.shape
     shift = max(number - 1, 1).bit_length()
     steps = np.zeros((states, 1 << shift), np.int32)
-    where_row_lies = (found.steps >> 2 << shift + 2) | found.steps & 3
-    steps[:, :number] = np.where(found.steps < 0, found.steps, where_row_lies)
-    byte_classes, pairs, byte_shift = _pairs(found)
-    tables = found.classes, steps.ravel(), found.ends.astype(np.uint8), byte_classes, pairs
+    row_offsets = (automaton.steps >> 2 << shift + 2) | automaton.steps & 3
+    steps[:, :number] = np.where(automaton.steps < 0, automaton.steps, row_offsets)
+    byte_classes, pairs, byte_shift = _pairs(automaton)
+    tables = automaton.classes, steps.ravel(), automaton.ends.astype(np.uint8), byte_classes, pairs
     return tables, np.array([shift, byte_shift])
 
 
-def _pairs(found: Automaton) -> tuple[np.ndarray, np.ndarray, int]:
+def _pairs(automaton: Automaton) -> tuple[np.ndarray, np.ndarray, int]:
     """The classes of bytes, the steps of pairs of them, and log2 of the number of classes.
 
-    Bytes above ASCII are of one class, from which no step leads on.
+    Bytes above ASCII form one class, in which no pair has a step.
     """
-    of_ascii, byte_classes = np.unique(found.classes[:128], return_inverse=True)
+    of_ascii, byte_classes = np.unique(automaton.classes[:128], return_inverse=True)
     shift = len(of_ascii).bit_length()
     above = (1 << shift) - 1
-    single = np.full((len(found.steps), 1 << shift), -1, np.int64)
-    single[:, : len(of_ascii)] = found.steps[:, of_ascii]
+    single = np.full((len(automaton.steps), 1 << shift), -1, np.int64)
+    single[:, : len(of_ascii)] = automaton.steps[:, of_ascii]
     first, second = single[:, :, np.newaxis], single[single >> 2]
     pairs = (second >> 2 << 2 * shift + 4) | (second & 3) << 2 | first & 3
     pairs = np.where((first < 0) | (second < 0), -1, pairs).astype(np.int32)
@@ -240,7 +239,7 @@ def _pairs(found: Automaton) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def begin(offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Where cutting stands before the first byte of some pieces: `at` of `cut`."""
+    """The initial `at` of `cut` for some pieces."""
     at = np.zeros(6, np.int64)
     starts[0] = at[PLACE] = offsets[0]
     at[FOUND], at[GAP], at[MATCHED] = 1, -1, -1

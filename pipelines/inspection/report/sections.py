@@ -45,7 +45,7 @@ def overview(content: SetContent) -> dict[str, Any]:
         "documents": tile(total.documents),
         "tokens of text": tile(total.tokens),
         "rows": tile(total.rows),
-        "packing efficiency": percent(total.density(schema.row_tokens)),
+        "packing efficiency": percent(total.packing_efficiency(schema.row_tokens)),
         "shards": tile(sum(schema.shards.values())),
         "in shards": decimal(sum(file.bytes for file in content.files if file.split)),
     }

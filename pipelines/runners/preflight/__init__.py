@@ -1,1 +1,1 @@
-"""--preflight: looks at a command before a cluster costs money."""
+"""--preflight: checks a command before a cluster costs money."""

@@ -1,7 +1,7 @@
-"""--preflight: checks a command before a cluster costs money, and prints what would fail.
+"""--preflight: checks a command before a cluster costs money, and prints each result.
 
-Nothing is written and no job is started. A check that takes credentials or a network, where there
-are none, is "not checked".
+It writes nothing and starts no job. Checks that would need missing credentials or an unreachable
+network are "not checked".
 """
 
 import functools
@@ -34,17 +34,18 @@ from schemas.commands.terminal import in_time, number_of
 from schemas.errors import DataError, TextmillError, UsageError, one_line
 
 _console = Console(soft_wrap=True)
-_PATIENCE = 25.0  # seconds: a store without network or credentials may never answer
-# Of a shard in the shuffle: Beam's messages hold 2 GiB, and Flink keeps all of a key in memory.
+_PATIENCE = 25.0  # seconds; an object store without network or credentials may never answer
+# Limits of a shard in the shuffle: Beam's messages have at most 2 GiB, and Flink keeps a key in
+# memory.
 _MOST_KEY_BYTES, _GOOD_KEY_BYTES = 2_000_000_000, 200_000_000
-# Bytes of memory, measured: a worker with Beam and RoBERTa's tokenizer; beside that, example
-# batches of blocks that wait for others, or a shard's text so many times while it is written.
+# Measured bytes of memory: a worker with Beam and RoBERTa's tokenizer; in addition, batches of
+# examples before they are sent, or a multiple of a shard's text while it is written.
 _WORKER_BYTES, _ROUTE_BYTES, _SHARD_TIMES = 500_000_000, 700_000_000, 3
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command that is to run on a cluster; `plan` reads the plan of its inputs."""
+    """A command to check; `plan` plans its inputs."""
 
     beam_arguments: list[str]
     patterns: tuple[str, ...]
@@ -72,28 +73,28 @@ def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) ->
     """Checks a train_tokenizer command; raises DataError if a check fails.
 
     Raises:
-      UsageError: there is no pipeline to check, or a flag is no pattern or no chat template.
+      UsageError: there is no pipeline to check, or the pattern or chat template cannot be used.
     """
     if options.from_histogram:
-        raise UsageError("--from_histogram runs no pipeline: --preflight has nothing to check")
+        raise UsageError("--preflight has nothing to check: --from_histogram runs no pipeline")
     refuse_unusable(options)
     _print_checks("train_tokenizer", _check_tokenizer(options, beam_arguments))
 
 
 def _print_checks(name: str, checks: Iterable[Check]) -> None:
-    """Prints checks as they come: some take a minute."""
+    """Prints each check when it is done, since some take a minute."""
     _console.print(f"preflight of {name}: nothing is written, no job is started")
     states = []
     for check in checks:
         states.append(check.state)
-        _console.print(f"{check.state:12} {check.name:16} {check.found}")
+        _console.print(f"{check.state:12} {check.name:16} {check.detail}")
         if check.remedy:
             _console.print(f"{'':29} -> {check.remedy}")
     failed, skipped = states.count("failed"), states.count("not checked")
-    left_out = f"; {skipped} could not be made" if skipped else ""
+    more = f"; {skipped} not checked" if skipped else ""
     if failed:
-        raise DataError(f"{failed} of {len(states)} checks failed{left_out}")
-    _console.print(f"nothing failed in {len(states)} checks{left_out}")
+        raise DataError(f"{failed} of {len(states)} checks failed{more}")
+    _console.print(f"0 of {len(states)} checks failed{more}")
 
 
 def _check_shards(options: BuildOptions, beam_arguments: list[str]) -> Iterator[Check]:
@@ -112,12 +113,12 @@ def _check_shards(options: BuildOptions, beam_arguments: list[str]) -> Iterator[
     except TextmillError as error:
         yield Check("tokenizer", "failed", str(error))
         return
-    found = f"{path}, {tokenizer.vocab_size:,} ids, fits --task={options.task}"
-    yield Check("tokenizer", "ok", f"{found}; it goes with the job")
+    detail = f"{path}, {tokenizer.vocab_size:,} ids, fits --task={options.task}"
+    yield Check("tokenizer", "ok", f"{detail}; it is sent with the job")
     if has_runner:
         yield from check_job(beam_arguments, name, wire(run, as_if_staged(output)))
     if blocks is None:
-        yield Check("size", "not checked", "the inputs could not be read from here")
+        yield Check("size", "not checked", "the inputs cannot be read from this machine")
     else:
         yield _check_size(run)
 
@@ -150,7 +151,7 @@ def _check_places(command: Command) -> Generator[Check, None, tuple[bool, list[B
     """Checks runner, flags, inputs, output and filter.
 
     Returns:
-      Whether there is a cluster's runner; the plan of the inputs, None where they cannot be read.
+      Whether the job runs on a cluster; the plan of the inputs, None if they cannot be read.
     """
     runner = check_runner(command)
     yield runner
@@ -165,7 +166,7 @@ def _check_places(command: Command) -> Generator[Check, None, tuple[bool, list[B
 
 
 def as_if_staged(output: str) -> Staging:
-    """Where a run would keep its files; nothing is written there."""
+    """The staging directory that a run would have; nothing is written."""
     folder = os.path.join(output, STAGING)
     if is_url(output):
         return Staging(folder, os.path.join(tempfile.gettempdir(), STAGING), "preflight")
@@ -173,11 +174,11 @@ def as_if_staged(output: str) -> Staging:
 
 
 def check_runner(command: Command) -> Check:
-    """Checks whether Beam has it, and whether it has a job server to run on."""
+    """Checks that Beam has the runner, and that its job server answers."""
     flags, workers = command.flags, command.flags.workers
     if flags.is_local:
-        said = "this machine: there is nothing to check but the plan, which --dry_run prints"
-        return Check("runner", "ok", said)
+        detail = "this machine: only the plan remains to be checked, which --dry_run prints"
+        return Check("runner", "ok", detail)
     try:
         refuse_bad_runner(command.beam_arguments)
         if flags.job_server:
@@ -186,15 +187,15 @@ def check_runner(command: Command) -> Check:
         return Check("runner", "failed", str(error))
     starts = {
         "DOCKER": f"workers start from {workers.image or 'the image of Beam'}",
-        "PROCESS": "workers are processes of the cluster's machines",
-        "EXTERNAL": "workers come from pools that run already",
+        "PROCESS": "workers are processes on the cluster's machines",
+        "EXTERNAL": "workers come from running pools",
         "LOOPBACK": "workers are threads of this command",
     }.get(workers.environment, f"--environment_type={workers.environment}")
     return Check("runner", "ok", f"{flags.runner_class}; {starts}")
 
 
 def _check_inputs(command: Command) -> tuple[Check, list[Block] | None]:
-    """Plans the inputs, and checks whether workers reach them; None where no plan is possible."""
+    """Plans the inputs, and checks that workers can read them; the plan is None if it fails."""
     try:
         patterns = expand_lists(command.patterns)
         for pattern in filter(is_url, patterns):
@@ -202,87 +203,86 @@ def _check_inputs(command: Command) -> tuple[Check, list[Block] | None]:
                 return Check("inputs", "not checked", f"{pattern}: {problem}"), None
         blocks = command.plan()
     except TextmillError as error:
-        return Check("inputs", "failed", str(error), "mend --input"), None
+        return Check("inputs", "failed", str(error), "correct --input"), None
     files = {part.path: part.size for block in blocks for part in block.parts}
-    found = (
+    detail = (
         f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
         f"{number_of(len(blocks), 'block')}"
     )
     local = [pattern for pattern in patterns if not is_url(pattern)]
     if local and (problem := _local_problem("inputs", local[0], command)):
         return problem, blocks
-    return Check("inputs", "ok", found), blocks
+    return Check("inputs", "ok", detail), blocks
 
 
 def _check_output(command: Command) -> Check:
-    """Checks whether workers reach it; whether they may write there, the store decides."""
+    """Checks that workers can reach the output; write permission is not checked."""
     path = command.output
     if is_url(path):
         if problem := unreachable(path):
             return Check("output", "not checked", f"{path}: {problem}")
-        found = f"{path} can be reached; whether workers may write is not known"
-        return Check("output", "ok", found)
+        return Check("output", "ok", f"{path} can be reached; write permission is not checked")
     return _local_problem("output", path, command) or Check("output", "ok", path)
 
 
 def _check_filter(name: str) -> Check:
-    """Checks whether it can be imported here; the check of the package does so for workers."""
+    """Checks that the filter can be imported here; the check of the package does so for workers."""
     try:
         load_filter(name)
     except TextmillError as error:
-        return Check("filter", "failed", str(error), "mend --filter")
+        return Check("filter", "failed", str(error), "correct --filter")
     return Check("filter", "ok", f"{name} can be imported here")
 
 
 def _local_problem(name: str, path: str, command: Command) -> Check | None:
-    """Why workers may not see a path of this machine; None where they do."""
+    """The check of a local path that workers may not see; None if they do."""
     if command.flags.is_dataflow:
-        remedy = "copy it into a bucket in the region of the workers, and give its gs:// path"
+        remedy = "copy it to a bucket in the region of the workers, and use its gs:// path"
         if name == "output":
             remedy = "--output=gs://BUCKET/folder"
-        return Check(name, "failed", f"{path} is local: workers of Dataflow do not see it", remedy)
+        return Check(name, "failed", f"{path} is local: Dataflow's workers cannot see it", remedy)
     if command.flags.is_local or command.flags.workers.environment == "LOOPBACK":
         return None
-    found = f"{path} is a path here, and has to be the same for every worker"
-    remedy = "a file system that all of them mount at the same place, or a store"
-    return Check(name, "not checked", found, remedy)
+    detail = f"{path} is a local path, which must be the same for all workers"
+    remedy = "use an object store, or a file system that all workers mount at the same path"
+    return Check(name, "not checked", detail, remedy)
 
 
 def unreachable(path: str) -> str:
-    """Why a store cannot be read from here; "" if it can."""
+    """Why the object store of a path cannot be read from here; "" if it can."""
     return _bucket_problem("/".join(path.split("/")[:3]))  # gs://bucket
 
 
-@functools.cache  # one wait for inputs and output of a bucket
+@functools.cache  # so that inputs and output in one bucket wait once
 def _bucket_problem(bucket: str) -> str:
-    # Without network or credentials this may hang: after a while its thread is left behind.
+    # Without network or credentials this may hang; the thread is abandoned after a while.
     try:
         in_time(_PATIENCE, lambda: store.exists(f"{bucket}/MANIFEST.json"))
     except TimeoutError as error:
-        return f"{error}: no network here, or no credentials"
+        return f"{error}: no network, or no credentials"
     except Exception as error:
-        return f"the store refuses: {one_line(error)[:200]}"
+        return f"the object store rejects the request: {one_line(error)[:200]}"
     return ""
 
 
 def _check_size(run: Run) -> Check:
-    """Sizes the shuffle and the largest shard, from a sample of the inputs."""
+    """Estimates the size of the shuffle and of the largest shard, from a sample of the inputs."""
     schema = run.schema
     try:
-        found = estimate(run)
+        sizes = estimate(run)
     except TextmillError as error:
-        return Check("size", "failed", str(error), "mend the inputs")
-    # Documents go to shards by their hash: those of a split are of one size, but for a few percent.
-    rows, shards = sum(found.rows.values()) or 1.0, sum(schema.shards.values())
-    share = max(found.rows.get(name, 0) / rows / n for name, n in schema.shards.items())
-    key, text = found.scratch_bytes * share, found.text_bytes * share
+        return Check("size", "failed", str(error), "correct the inputs")
+    # Hashes distribute documents, so the shards of a split differ by a few percent only.
+    rows, shards = sum(sizes.rows.values()) or 1.0, sum(schema.shards.values())
+    share = max(sizes.rows.get(name, 0) / rows / n for name, n in schema.shards.items())
+    key, text = sizes.scratch_bytes * share, sizes.text_bytes * share
     memory = _WORKER_BYTES + max(_ROUTE_BYTES, _SHARD_TIMES * text)
     size = (
-        f"{decimal(int(found.scratch_bytes))} through the shuffle to {shards:,} shards, "
+        f"{decimal(int(sizes.scratch_bytes))} through the shuffle to {shards:,} shards, "
         f"{decimal(int(key))} to the largest; a worker takes up to {decimal(int(memory))}"
     )
     if key > _MOST_KEY_BYTES:
         more = 1 << int(shards * key / _GOOD_KEY_BYTES).bit_length()
-        size += f"; a shard can get {decimal(_MOST_KEY_BYTES)} at most"
+        size += f"; the limit of a shard is {decimal(_MOST_KEY_BYTES)}"
         return Check("size", "failed", size, f"--num_shards={min(more, 99_999)}")
     return Check("size", "ok", size)

@@ -1,7 +1,7 @@
-"""Checks of a job: translated as for the runner, unpickled as by its workers.
+"""Checks a job: translates it as for the runner, and unpickles it as workers would.
 
-An empty virtual environment gets what workers would install: by uv where there is one (seconds, if
-its cache is warm), else by venv and pip.
+The packages of workers are installed in an empty virtual environment: by uv if it is installed
+(seconds, if its cache is warm), else by venv and pip.
 """
 
 import json
@@ -38,7 +38,7 @@ from pipelines.user_filter import load_filter
 from schemas.errors import TextmillError, one_line
 
 _INSTALL_SECONDS, _LOAD_SECONDS = 900, 300
-# What installers print where no index answers: it says nothing of the packages.
+# Messages of installers if no index answers; the packages may still be right.
 _NO_INDEX = re.compile(
     r"dns error|name resolution|Name or service not known|Network is unreachable|timed out|"
     r"Connection (refused|reset|aborted)|NewConnectionError|error sending request|"
@@ -54,16 +54,16 @@ _STAND_INS = (
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of a check: what is there, or why it could not be checked."""
+    """The result of a check, with a detail and a remedy for the user."""
 
     name: str
     state: Literal["ok", "failed", "not checked"]
-    found: str
+    detail: str
     remedy: str = ""
 
 
 def check_flags(beam_arguments: list[str]) -> Check:
-    """Checks the flags that Dataflow requires; Beam would create a bucket where none is named."""
+    """Checks the flags that Dataflow requires; without a bucket, Beam would create one."""
     flags = PipelineOptions(beam_arguments).view_as(GoogleCloudOptions)
     region = flags.region or os.environ.get("CLOUDSDK_COMPUTE_REGION")
     locations = {
@@ -77,16 +77,16 @@ def check_flags(beam_arguments: list[str]) -> Check:
     for name in locations:
         problems += validator.validate_gcs_path(flags, name)
     if flags.template_location:
-        problems.append("--template_location: a job is of one plan, which goes with the command")
+        problems.append("--template_location: a job needs the plan of one command")
     if problems:
         remedy = (
-            "--project=PROJECT_ID --region=REGION --temp_location=gs://BUCKET/tmp, of a bucket in "
-            "the region, and no --template_location"
+            "--project=PROJECT_ID --region=REGION --temp_location=gs://BUCKET/tmp, with a bucket "
+            "in the region, without --template_location"
         )
         return Check("flags", "failed", "; ".join(problems), remedy)
-    places = ", ".join(locations.values())
-    said = f"project {flags.project}, region {region}, {places}: Dataflow checks that they exist"
-    return Check("flags", "ok", said)
+    paths = ", ".join(locations.values())
+    detail = f"project {flags.project}, region {region}, {paths}: Dataflow checks that they exist"
+    return Check("flags", "ok", detail)
 
 
 def check_job(
@@ -94,7 +94,7 @@ def check_job(
     filter_name: str,
     build: Callable[[beam.Pipeline], Any],
 ) -> Iterator[Check]:
-    """Translates the job, and unpickles it where only the workers' package is installed."""
+    """Translates the job, and unpickles it in an environment with the workers' package only."""
     flags = runner_flags(beam_arguments)
     workers, stand_ins = flags.workers, ()
     if flags.is_dataflow and check_flags(beam_arguments).state == "failed":
@@ -103,7 +103,7 @@ def check_job(
         with package_code(beam_arguments, filter_name) as arguments:
             job = translate_job([*arguments, *stand_ins], build)
             size = f"{len(job.components.transforms)} steps, {decimal(job.ByteSize())}"
-            yield Check("job", "ok", f"{size}, whatever the number of files")
+            yield Check("job", "ok", f"{size}, independent of the number of files")
             if workers.are_bare:
                 package = arguments[-1].partition("=")[2]
                 yield from _check_package(beam_arguments, filter_name, package, job)
@@ -111,13 +111,13 @@ def check_job(
                 yield _check_environment(workers)
     except TextmillError as error:
         yield Check("workers' package", "failed", str(error))
-    except (ValueError, ImportError) as error:  # as Beam says it
-        remedy = "mend the flags that it names, or pip install '/path/to/textmill[pipelines,gcp]'"
+    except (ValueError, ImportError) as error:  # raised by Beam
+        remedy = "correct these flags, or pip install '/path/to/textmill[pipelines,gcp]'"
         yield Check("job", "failed", one_line(error), remedy)
 
 
 def translate_job(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -> api.Pipeline:
-    """The job as the runner would get it; nobody is asked and nothing is sent."""
+    """The job as the runner would receive it; nothing is sent."""
     options = PipelineOptions([*arguments, "--no_save_main_session"])
     flags = runner_flags(arguments)
     if flags.is_dataflow:
@@ -135,19 +135,19 @@ def translate_job(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -
 def _check_environment(workers: Workers) -> Check:
     name = "workers' package"
     if workers.environment == "LOOPBACK":
-        return Check(name, "ok", "workers have the modules of this command")
-    same = "Textmill, of the version and the Python of this command"
+        return Check(name, "ok", "workers use the modules of this command")
+    same = "Textmill and Python in the versions of this command"
     if workers.environment == "EXTERNAL":
-        return Check(name, "not checked", f"pools have to bring {same}")
-    brings = f"the image {workers.image}" if workers.image else "your package"
-    found = f"{brings} has to hold {same}"
-    return Check(name, "not checked", found, "deploy/Dockerfile makes an image")
+        return Check(name, "not checked", f"pools must have {same}")
+    source = f"the image {workers.image}" if workers.image else "your package"
+    detail = f"{source} must have {same}"
+    return Check(name, "not checked", detail, "deploy/Dockerfile makes an image")
 
 
 def _check_package(
     beam_arguments: list[str], filter_name: str, package: str, job: api.Pipeline
 ) -> Iterator[Check]:
-    """Installs the package where nothing else is, and unpickles the job there."""
+    """Installs the package in an empty environment, and unpickles the job there."""
     name, where = "workers' package", "there"
     setup = PipelineOptions(beam_arguments).view_as(SetupOptions)
     local = [path for path in setup.extra_packages or () if not is_url(path)]
@@ -157,27 +157,27 @@ def _check_package(
         console = Console(stderr=True, soft_wrap=True)
         with console.working("installing the workers' package in an empty environment"):
             clean = os.path.join(folder, "clean")
-            found = install(clean, [package, *local], setup.requirements_file)
-        if found.problem and not found.no_index:
-            remedy = "mend what pip says, or give --sdk_container_image (deploy/Dockerfile)"
-            yield Check(name, "failed", f"it does not install: {found.problem[:400]}", remedy)
+            result = install(clean, [package, *local], setup.requirements_file)
+        if result.problem and not result.no_index:
+            remedy = "correct it as pip reports, or set --sdk_container_image (deploy/Dockerfile)"
+            yield Check(name, "failed", f"it does not install: {result.problem[:400]}", remedy)
             return
-        if found.problem:
-            why = f"no index to install from could be reached: {found.problem[:200]}"
-            yield Check(name, "not checked", why)
-            where = "by a new interpreter of this environment"
+        if result.problem:
+            reason = f"no package index could be reached: {result.problem[:200]}"
+            yield Check(name, "not checked", reason)
+            where = "in a new interpreter of this environment"
         else:
             size = decimal(os.path.getsize(package))
             yield Check(name, "ok", f"{size}; it installs in an empty environment")
         with console.working("unpickling the job's functions and coders"):
             loaded, problems = load_job(
-                found.python or sys.executable,
+                result.python or sys.executable,
                 job.SerializeToString(),
                 filter_name,
-                None if found.python else package,
+                None if result.python else package,
             )
     remedy = (
-        "workers need it too: as a module or package of its own beside the filter's, as an "
+        "workers need it, too: as a module or package beside that of the filter, as an "
         "--extra_package, or in an image (--sdk_container_image)"
     )
     for problem in problems:
@@ -188,10 +188,12 @@ def _check_package(
 
 @dataclass(frozen=True)
 class Installed:
-    """The Python of an environment, or what the installer printed when it failed.
+    """The result of an installation.
 
     Attributes:
-      no_index: whether it failed for want of an index, which says nothing of the packages.
+      python: the interpreter of the environment; "" if the installer failed.
+      problem: the output of the installer if it failed.
+      no_index: whether it failed because no index could be reached.
     """
 
     python: str
@@ -200,7 +202,7 @@ class Installed:
 
 
 def install(folder: str, packages: list[str], requirements_file: str | None = None) -> Installed:
-    """Creates an environment in a new folder; installs packages, files or folders of a setup.py."""
+    """Creates an environment in a new directory; installs packages, files or source directories."""
     python = os.path.join(folder, "bin", "python")
     create, pip = [sys.executable, "-m", "venv"], [python, "-m", "pip", "install"]
     if uv := shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable)):
@@ -218,16 +220,16 @@ def install(folder: str, packages: list[str], requirements_file: str | None = No
 def load_job(
     python: str, job: bytes, filter_name: str, package: str | None
 ) -> tuple[int, list[str]]:
-    """Unpickles a job in a fresh interpreter, away from this folder and its modules.
+    """Unpickles a job in a new interpreter, without the current directory and its modules.
 
     Args:
-      python: that runs it.
+      python: the interpreter.
       job: a serialized pipeline.
-      filter_name: that has to be importable; "" for none.
-      package: the workers' package, where it is not installed.
+      filter_name: the filter that must be importable; "" for none.
+      package: the workers' package if it is not installed, else None.
 
     Returns:
-      How many functions and coders there are, and what does not load.
+      The number of functions and coders that load, and the problems of the others.
     """
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
         path, modules = os.path.join(folder, "job.pb"), os.path.join(folder, "package")
@@ -241,14 +243,14 @@ def load_job(
     if done.returncode:
         printed = done.stderr.strip().splitlines()
         return 0, [(printed or [f"it ended with exit code {done.returncode}"])[-1]]
-    found = json.loads(done.stdout.splitlines()[-1])
-    return found["loaded"], found["problems"]
+    result = json.loads(done.stdout.splitlines()[-1])
+    return result["loaded"], result["problems"]
 
 
 def _run(
     command: list[str], seconds: float, folder: str | None = None, modules: str | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a command that imports nothing of this environment, but what is in `modules`."""
+    """Runs a command that imports nothing of this environment except `modules`."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     if modules:
         environment["PYTHONPATH"] = modules
@@ -263,19 +265,19 @@ def _run(
             timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        why = f"timed out after {seconds / 60:.0f} minutes"
-        return subprocess.CompletedProcess(command, 124, "", why)
+        reason = f"timed out after {seconds / 60:.0f} minutes"
+        return subprocess.CompletedProcess(command, 124, "", reason)
 
 
 def main(argv: list[str]) -> None:
-    """Loads a job's functions and coders, and a filter: `load_job` runs this where workers would.
+    """Loads a job's functions and coders, and a filter; `load_job` runs it in another interpreter.
 
-    Prints one line of JSON: how many of them there are, and what could not be loaded.
+    Prints one line of JSON: how many were loaded, and the problems of the others.
 
     Args:
-      argv: the path of a serialized pipeline; `package.module:function`, if there is a filter.
+      argv: the path of a serialized pipeline, and `package.module:function` if there is a filter.
     """
-    pickler.set_library("cloudpickle")  # as Beam pickles where nobody chooses
+    pickler.set_library("cloudpickle")  # Beam's default
     path, *filters = argv
     with open(path, "rb") as file:
         components = api.Pipeline.FromString(file.read()).components

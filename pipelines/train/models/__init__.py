@@ -1,1 +1,1 @@
-"""Kinds of tokenizers that can be trained, a file each."""
+"""The tokenizer types that can be trained, one file each."""

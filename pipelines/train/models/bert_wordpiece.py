@@ -1,18 +1,18 @@
-"""WordPiece with BERT's normalizer and words: word counts in, vocabulary out.
+"""WordPiece with BERT's normalizer and words, trained from word counts.
 
 The vocabulary is that of `tokenizers`' WordPieceTrainer, which is BPE by counts: a word is made of
-its characters, `x` where it begins and `##x` further on, and the pair that occurs most is merged.
-What that trainer does, learned by comparing, and kept:
+its characters, `x` at its beginning and `##x` after it, and the most frequent pair is merged.
+The behaviour of that trainer, found by comparison and kept here:
 
 - Ids: special tokens, the characters in the order of their code points, those that occur within
-  words (`##x`), one id a merge.
-- With a limit of n characters, the n most frequent stay; words are merged as if the others were
-  not there, and encoded they become [UNK].
+  words (`##x`), one id per merge.
+- With a limit of n characters, the n most frequent are kept. Words are merged as if the others did
+  not exist, but are encoded as [UNK].
 
-There the order of `##x`, and which of equally frequent characters stay, depend on a hash that
-differs from run to run, and with the order how ties between pairs are broken. Here `##x` are in the
-order of their code points, and of equally frequent characters the smaller code points stay.
-Nothing else differs: given the order of one of its runs, every token and id is the same.
+In that trainer a hash that differs from run to run decides the order of `##x`, which of equally
+frequent characters are kept and, by the order, ties between pairs. Textmill orders `##x` by code
+point and keeps the smaller of equally frequent code points. All else is equal: for the order of
+one of its runs, every token and id is the same.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -41,12 +41,12 @@ UNKNOWN = "[UNK]"
 _CODE_POINTS = 0x110000
 _ENCODED = 1 << 14  # words at once
 _ALWAYS = np.iinfo(np.int64).max
-_AT_ONCE = 1 << 9  # words that are normalized: the time for each grows with more, and with less
-_BETWEEN = "|"  # these: no word but itself has it
+_AT_ONCE = 1 << 9  # words that are normalized at once, which is fastest
+_BETWEEN = "|"  # separates these words; only the word `|` itself has it
 
 
 def normalizer(*, lowercase: bool) -> normalizers.Normalizer:
-    """BERT's own, as published with its uncased and its cased models."""
+    """BERT's normalizer, as published with its uncased and cased models."""
     return normalizers.BertNormalizer(lowercase=lowercase)
 
 
@@ -54,15 +54,15 @@ def normalizer(*, lowercase: bool) -> normalizers.Normalizer:
 
 
 def normalized_words(counts: pa.Table, *, lowercase: bool) -> pa.Table:
-    """What BERT's normalizer and pre-tokenizer make of words, counted, sorted by word.
+    """Applies BERT's normalizer and pre-tokenizer to words; returns counts, sorted by word.
 
     Args:
-      counts: of words as `bert_words` cuts them; see `word_counts`.
+      counts: a table of counts of words that `bert_words` cut.
       lowercase: see `normalizer`.
     """
     text = pc.utf8_ltrim(counts["word"].cast(pa.large_string()), characters=" ")
     numbers = counts["count"]
-    # Of printable ASCII: the pattern leaves a word of it whole, and only capitals change.
+    # A word of printable ASCII is not split further, and only its capitals change.
     plain = pc.match_substring_regex(text, "^[!-~]+$")
     asciis = text.filter(plain)
     tables = [(pc.ascii_lower(asciis) if lowercase else asciis, numbers.filter(plain))]
@@ -78,7 +78,7 @@ def normalized_words(counts: pa.Table, *, lowercase: bool) -> pa.Table:
 def _normalize(
     words: pa.ChunkedArray, counts: pa.ChunkedArray, lowercase: bool
 ) -> tuple[pa.Array, pa.Array]:
-    """Pieces of words, not yet added up; `Été|là` -> ete, la."""
+    """Normalizes and splits words, without adding up equal ones: `Été|là` -> ete, la."""
     text = normalizer(lowercase=lowercase).normalize_str(_BETWEEN.join(words.to_pylist()))
     pieces = pa.array(
         [piece for piece, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)],
@@ -105,9 +105,9 @@ def first_tokens(
     Args:
       words: see `train_wordpiece`.
       counts: int64[len(words)].
-      special_tokens: the first ids.
-      limit_alphabet: so many characters stay, the most frequent.
-      initial_alphabet: characters that stay before any others, in the text or not.
+      special_tokens: the tokens with the first ids.
+      limit_alphabet: the number of characters that are kept, the most frequent ones.
+      initial_alphabet: characters that are always kept, whether or not the text has them.
     """
     offsets, points = _code_points(words)
     times = np.bincount(points, np.repeat(counts, np.diff(offsets)), _CODE_POINTS).astype(np.int64)
@@ -132,16 +132,17 @@ def train_wordpiece(
     special_tokens: Sequence[str] = (),
     progress: np.ndarray | None = None,
 ) -> Trained:
-    """The vocabulary of words that occur `counts` times.
+    """Trains a WordPiece vocabulary on words that occur `counts` times.
 
     Args:
-      words: distinct, UTF-8, none empty, in any order (the order decides nothing), no nulls.
+      words: distinct words, UTF-8, not empty, without nulls; their order has no effect.
       counts: int64[len(words)], each at least 1.
-      first: what `first_tokens` gave.
+      first: the result of `first_tokens`.
       vocab_size: see `merge_words`.
-      min_frequency: see there.
-      max_token_length: tokens have less characters than this, or two; `##` does not count.
-      special_tokens: those at the beginning of `first`.
+      min_frequency: see `merge_words`.
+      max_token_length: tokens of merges have fewer characters than this, or two; `##` is not
+        counted.
+      special_tokens: the special tokens at the beginning of `first`.
       progress: see `merge_words`.
     """
     offsets, symbols = _symbols(words, {token: i for i, token in enumerate(first)})
@@ -161,7 +162,7 @@ def train_wordpiece(
 
 
 def _code_points(words: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """The characters of words, one after another, and where words begin among them."""
+    """The characters of all words, joined, and where each word begins among them."""
     data, offsets = utf8_bytes(words)
     before = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])
     points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), "<u4")
@@ -169,21 +170,21 @@ def _code_points(words: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _symbols(words: pa.LargeBinaryArray, ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of their characters, of those that have one, and where words begin among them."""
+    """The ids of the characters that have one, and where each word begins among them."""
     offsets, points = _code_points(words)
-    found = np.unique(points)
-    characters = [chr(point) for point in found]
-    where = np.searchsorted(found, points)
+    distinct = np.unique(points)
+    characters = [chr(point) for point in distinct]
+    where = np.searchsorted(distinct, points)
     begins = np.array([ids.get(c, -1) for c in characters], np.int32)
-    goes_on = np.array([ids.get(PREFIX + c, -1) for c in characters], np.int32)
-    symbols = np.where(begins[where] < 0, -1, goes_on[where])
+    continues = np.array([ids.get(PREFIX + c, -1) for c in characters], np.int32)
+    symbols = np.where(begins[where] < 0, -1, continues[where])
     symbols[offsets[:-1]] = begins[where[offsets[:-1]]]
     kept = symbols >= 0
     return np.concatenate([[0], np.cumsum(kept)])[offsets], symbols[kept]
 
 
 def _encoded_lengths(words: pa.LargeBinaryArray, tokens: Sequence[str]) -> np.ndarray:
-    """How many tokens each word becomes: the longest that fits is taken, whatever was merged."""
+    """The number of tokens of each word: WordPiece takes the longest match, not the merges."""
     vocabulary = {token: i for i, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
 
@@ -195,7 +196,7 @@ def _encoded_lengths(words: pa.LargeBinaryArray, tokens: Sequence[str]) -> np.nd
     return np.fromiter(lengths(), np.int64, len(words))
 
 
-_ROLES = {  # what transformers calls them, for the special tokens that BERT has
+_ROLES = {  # transformers' names for the special tokens of BERT
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
     "pad_token": "[PAD]",
@@ -205,14 +206,14 @@ _ROLES = {  # what transformers calls them, for the special tokens that BERT has
 
 
 def words_of(histogram: Histogram, options: TokenizerOptions) -> Histogram:
-    """What BERT's normalizer and pre-tokenizer make of the words.
+    """Applies BERT's normalizer and pre-tokenizer to the words.
 
     Raises:
-      DataError: nothing is left.
+      DataError: no word is left.
     """
     words = normalized_words(histogram.counts, lowercase=options.wordpiece.lowercase)
     if not words.num_rows:
-        raise DataError("BERT's normalizer leaves nothing of the text: it holds no words")
+        raise DataError("no words are left after BERT's normalizer: train on other text")
     return replace(histogram, counts=words)
 
 
@@ -220,7 +221,7 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
     """See `train_wordpiece`.
 
     Raises:
-      UsageError: the vocabulary does not hold the characters.
+      UsageError: --vocab_size is too small for the characters.
     """
     counts = words.counts["count"].to_numpy()
     first = first_tokens(
@@ -233,8 +234,8 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
     if options.vocab_size < len(first):
         raise UsageError(
             f"--vocab_size={options.vocab_size}: the special tokens and the text's characters, "
-            f"those within words with {PREFIX}, are {len(first):,} tokens, before any merge; give "
-            "at least as many, or keep the most frequent characters only: --limit_alphabet=N"
+            f"also with {PREFIX}, are {len(first):,} tokens before any merge; use at least as "
+            "many, or keep only the N most frequent characters with --limit_alphabet=N"
         )
     return train_wordpiece(
         words.words,
@@ -246,7 +247,7 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
 
 
 def tokenizer_json(trained: Trained, _: Histogram, options: TokenizerOptions) -> bytes:
-    """The file's content: that of the published BERT, and its `[CLS] text [SEP]` if it can."""
+    """The content of tokenizer.json, with BERT's `[CLS] text [SEP]` if it has these tokens."""
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer(lowercase=options.wordpiece.lowercase)
@@ -264,7 +265,7 @@ def tokenizer_json(trained: Trained, _: Histogram, options: TokenizerOptions) ->
 
 
 def tokenizer_config(options: TokenizerOptions) -> dict[str, Any]:
-    """What tokenizer_config.json says of this tokenizer."""
+    """The settings for tokenizer_config.json."""
     return {
         **{role: token for role, token in _ROLES.items() if token in options.specials()},
         "do_lower_case": options.wordpiece.lowercase,

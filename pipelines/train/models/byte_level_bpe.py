@@ -1,4 +1,4 @@
-"""Byte-level BPE, as GPT-2 and RoBERTa have it. Pure."""
+"""Byte-level BPE, as in GPT-2 and RoBERTa."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from pipelines.train.merge_loop import Trained, merge_words
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import add_special_tokens
 
-_ROLES = {  # what transformers calls them, for the special tokens that RoBERTa has
+_ROLES = {  # transformers' names for the special tokens of RoBERTa
     "bos_token": "<s>",
     "cls_token": "<s>",
     "eos_token": "</s>",
@@ -27,7 +27,7 @@ _ROLES = {  # what transformers calls them, for the special tokens that RoBERTa 
 
 
 def words_of(histogram: Histogram, _: TokenizerOptions) -> Histogram:
-    """The words as they were cut."""
+    """The words of the histogram, unchanged."""
     return histogram
 
 
@@ -47,24 +47,23 @@ def train_bpe(
     special_tokens: Sequence[str] = (),
     progress: np.ndarray | None = None,
 ) -> Trained:
-    """The byte-level vocabulary and merges of words that occur `counts` times.
+    """Trains a byte-level BPE on words that occur `counts` times.
 
-    Before any merge come the special tokens and the 256 byte characters in the order of their code
-    points.
+    The vocabulary begins with the special tokens and the 256 byte characters in the order of their
+    code points.
 
     Args:
-      words: distinct pre-tokens as raw bytes, none empty, in any order (the order decides nothing),
-        without nulls.
+      words: distinct pre-tokens as raw bytes, not empty, without nulls; their order has no effect.
       counts: int64[len(words)], each at least 1.
       vocab_size: see `merge_words`.
-      min_frequency: see there.
-      max_token_length: tokens have less bytes than this, or two.
-      special_tokens: the first ids.
-      progress: see there.
+      min_frequency: see `merge_words`.
+      max_token_length: tokens of merges have fewer bytes than this, or two.
+      special_tokens: the tokens with the first ids.
+      progress: see `merge_words`.
 
     Raises:
-      ValueError: a count is below 1, a word is empty, or `vocab_size` does not hold the first
-        tokens.
+      ValueError: a count is below 1, a word is empty, or `vocab_size` is too small for the tokens
+        before any merge.
     """
     first = first_tokens(special_tokens)
     if vocab_size < len(first):
@@ -90,11 +89,11 @@ def train_bpe(
 
 
 def tokenizer_json(trained: Trained, words: Histogram, options: TokenizerOptions) -> bytes:
-    """The file's content: a byte-level BPE, and RoBERTa's `<s> text </s>` if it can.
+    """The content of tokenizer.json, with RoBERTa's `<s> text </s>` if it has these tokens.
 
     Ids, merges and added tokens are as `tokenizers` itself would save them after training. As in
-    RoBERTa as it was published, `<mask>` takes the space before it along, because it stands for a
-    word with its space.
+    the published RoBERTa, `<mask>` includes the space before it, since it replaces a word with its
+    space.
     """
     cutting = words.origin.cutting
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
@@ -117,10 +116,10 @@ def tokenizer_json(trained: Trained, words: Histogram, options: TokenizerOptions
 
 
 def _pre_tokenizer(cutting: Cutting) -> pre_tokenizers.PreTokenizer:
-    """What cuts text so, as published tokenizers write it.
+    """The pre-tokenizer that cuts text in this way, as in published tokenizers.
 
-    ByteLevel puts a space before each piece that it gets, not before each document, so that with
-    another pattern than its own a step before the others has to: a Metaspace whose mark is a space.
+    ByteLevel puts a space before each piece that it receives, not before each document. With
+    another pattern than its own, a Metaspace step with a space as its mark does that first.
     """
     if cutting.pattern == PATTERNS[GPT2]:
         return pre_tokenizers.ByteLevel(add_prefix_space=cutting.add_prefix_space)
@@ -133,6 +132,6 @@ def _pre_tokenizer(cutting: Cutting) -> pre_tokenizers.PreTokenizer:
 
 
 def tokenizer_config(options: TokenizerOptions) -> dict[str, Any]:
-    """What tokenizer_config.json says of this tokenizer."""
+    """The settings for tokenizer_config.json."""
     roles = {role: token for role, token in _ROLES.items() if token in options.specials()}
     return {**roles, "add_prefix_space": options.bpe.add_prefix_space}

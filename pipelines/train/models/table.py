@@ -1,11 +1,11 @@
-"""The kinds of tokenizers that --model names.
+"""The tokenizer types of --model.
 
-Each is a module of this folder, with four functions of the command's options:
+Each is a module of this package with four functions:
 
-- `words_of(histogram, options)` gives the words that are merged, counted;
-- `train(words, options, progress)` gives what training found in them;
-- `tokenizer_json(trained, words, options)` gives the file;
-- `tokenizer_config(options)` gives what the file of that name says of it.
+- `words_of(histogram, options)` returns the words to merge, with their counts;
+- `train(words, options, progress)` returns the vocabulary and merges;
+- `tokenizer_json(trained, words, options)` returns the content of tokenizer.json;
+- `tokenizer_config(options)` returns the settings for tokenizer_config.json.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +18,14 @@ from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, bert_words, fi
 
 @dataclass(frozen=True)
 class ModelKind:
-    """What must be known of a kind before it is loaded.
+    """Facts about a tokenizer type that are needed before its module is loaded.
 
     Attributes:
-      special_tokens: if none are given.
-      needed: the special tokens that it cannot do without.
-      pattern: cuts words if none is given, a regular expression.
-      first_tokens: special tokens to those that come before any merge, whatever the text.
-      first_are: names them in messages.
+      special_tokens: default of --special_tokens.
+      needed: special tokens that it requires.
+      pattern: default splitting pattern, a regular expression.
+      first_tokens: takes special tokens; returns the tokens before any merge, for any text.
+      first_are: description of these tokens in messages.
     """
 
     special_tokens: str
@@ -56,5 +56,5 @@ _MODULES = {BPE: "byte_level_bpe", WORDPIECE: "bert_wordpiece"}
 
 
 def load_model(name: str) -> ModuleType:
-    """The module of a kind; its loop takes half a second to load."""
+    """Imports the module of a tokenizer type; its loop takes half a second to load."""
     return import_module(f"{__package__}.{_MODULES[name]}")

@@ -639,7 +639,7 @@ FLAGS = {
     "rows of no token": flags_case("--max_length=0", said=["--max_length=0"]),
     "rows of minus one token": flags_case("--max_length=-1", said=["--max_length=-1"]),
     "rows of the specials alone": flags_case(
-        "--max_length=2", said=["--max_length=2", "no place for text"]
+        "--max_length=2", said=["--max_length=2", "no room for text"]
     ),
     "rows of one word": Case(
         {"in.txt": lines(*GOOD)}, ["--max_length=3", "--packing=none"], kept=()

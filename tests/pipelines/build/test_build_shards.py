@@ -255,7 +255,7 @@ def run(*flags):
 MISTAKES = {
     "no such file": (["--input=nowhere/*.txt"], 1, "no file matches --input=nowhere/*.txt"),
     "no tokenizer": (["--tokenizer=nowhere.json"], (1, 2), "nowhere.json"),
-    "too short": (["--max_length=2"], 2, "--max_length=2 has no place for text"),
+    "too short": (["--max_length=2"], 2, "--max_length=2 leaves no room for text"),
     "splits": (["--splits=train:0.9,test:0.2"], 2, "add up to 1.1, not to 1"),
     "split names": (["--splits=Train:1"], 2, "'Train'"),
     "shards": (["--num_shards=train:2"], 2, "names train, but the splits are"),

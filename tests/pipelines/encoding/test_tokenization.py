@@ -184,7 +184,7 @@ def test_named_roles_go_before_common_names(tmp_path):
     (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "</s>"}')
     assert load_tokenizer(tmp_path).special_ids == _ROLES | {"pad": 2}
     (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "[NONE]"}')
-    with pytest.raises(DataError, match="'\\[NONE\\]' as the pad token"):
+    with pytest.raises(DataError, match="the pad token '\\[NONE\\]'"):
         load_tokenizer(tmp_path)
 
 

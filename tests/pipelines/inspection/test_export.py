@@ -223,7 +223,7 @@ def test_unmask_without_masks_and_what_is_no_set(tmp_path):
     make(tmp_path / "set", static_masking=False)
     with pytest.raises(UsageError, match="have no masks"):
         export(tmp_path / "set", tmp_path / "out", "--unmask")
-    with pytest.raises(DataError, match="is not a finished shard set"):
+    with pytest.raises(DataError, match="is not a finished dataset"):
         export(tmp_path / "nothing", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -246,7 +246,7 @@ def test_damaged_rows_publish_nothing(tmp_path):
     assert columns["train"]["input_ids"].shape == (21, 16)
     path = "train-00001-of-00002.array_record"
     replace_file(directory, path, _with_other_name(directory / path))
-    with pytest.raises(DataError, match=f"{path}: row 0 is not of this schema"):
+    with pytest.raises(DataError, match=f"{path}: row 0 does not match this schema"):
         export(directory, tmp_path / "out")
     assert {p.name for p in (tmp_path / "out").iterdir()} <= {".lock"}
 
@@ -258,7 +258,7 @@ def test_rows_that_were_not_published_are_not_exported(tmp_path):
     path = directory / "train-00001-of-00002.tfrecord"
     content, framed = path.read_bytes(), read_set(str(directory)).schema.codec().stride + 16
     path.write_bytes(content[framed : 2 * framed] + content[:framed] + content[2 * framed :])
-    with pytest.raises(DataError, match=f"{path.name} was changed after the set was published"):
+    with pytest.raises(DataError, match=f"{path.name} was changed after the dataset was published"):
         export(directory, tmp_path / "out")
     assert {p.name for p in (tmp_path / "out").iterdir()} <= {".lock"}
 

@@ -113,7 +113,7 @@ def test_tables(directory, capsys):
     assert words[splits + 1] == ["train", "validation", "all"]
     assert words[splits + 2] == ["shards", "2", "1", "3"]
     assert ["rows", "4", "0", "4"] in words
-    density = f"{total.density(12):.2%}"
+    density = f"{total.packing_efficiency(12):.2%}"
     assert ["packing", "efficiency", density, "0.00%", density] in words
     bars = lines[lines.index("tokens of a document") + 1 :]
     bars = bars[: bars.index("")]

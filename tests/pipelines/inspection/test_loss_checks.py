@@ -70,7 +70,7 @@ def test_every_token_of_clm_counts_but_the_first(place, value):
     columns["loss_weights"][0, place] = value
     ((row, message),) = found(clm_problems(columns))
     assert row == 0
-    assert message.startswith(f"loss_weights[{place}] is {value}, not {due}: every token counts")
+    assert message.startswith(f"loss_weights[{place}] is {value}, not {due}: it is 1 for all")
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,32 @@ def test_every_token_of_clm_counts_but_the_first(place, value):
         ("loss_weights", (0, 6), 1, "loss_weights[6] is 1 in padding"),
         ("loss_weights", (0, 2), 2, "loss_weights[2] is 2, not 0 or 1"),
         ("loss_weights", (0, 0), 1, "loss_weights[1] is 0 after 1: the answer is the end of segme"),
-        ("loss_weights", (0, 3), 0, "loss_weights[3] is 0 at the end of segment 1: nothing of it"),
-        ("loss_weights", (0, 5), 0, "loss_weights[5] is 0 at the end of segment 2: nothing of it"),
-        ("prefix_mask", (1, 3), 0, "prefix_mask[3] is 0, not 1: it is 1 on the prompt alone"),
-        ("prefix_mask", (0, 2), 1, "prefix_mask[2] is 1, not 0: it is 1 on the prompt alone"),
-        ("prefix_mask", (0, 6), 1, "prefix_mask[6] is 1, not 0: it is 1 on the prompt alone"),
-        ("prefix_mask", (0, 0), 2, "prefix_mask[0] is 2, not 1: it is 1 on the prompt alone"),
+        ("loss_weights", (0, 3), 0, "loss_weights[3] is 0 at the end of segment 1: the segment"),
+        ("loss_weights", (0, 5), 0, "loss_weights[5] is 0 at the end of segment 2: the segment"),
+        (
+            "prefix_mask",
+            (1, 3),
+            0,
+            "prefix_mask[3] is 0, not 1: it must be 1 on the prompt and 0 elsewhere",
+        ),
+        (
+            "prefix_mask",
+            (0, 2),
+            1,
+            "prefix_mask[2] is 1, not 0: it must be 1 on the prompt and 0 elsewhere",
+        ),
+        (
+            "prefix_mask",
+            (0, 6),
+            1,
+            "prefix_mask[6] is 1, not 0: it must be 1 on the prompt and 0 elsewhere",
+        ),
+        (
+            "prefix_mask",
+            (0, 0),
+            2,
+            "prefix_mask[0] is 2, not 1: it must be 1 on the prompt and 0 elsewhere",
+        ),
         ("prompt_length", 1, 6, "prompt_length is 6, not 0"),
     ],
 )
@@ -100,7 +120,7 @@ def test_what_is_broken_in_a_training_row_is_named(name, place, value, message):
     ("name", "place", "value", "message"),
     [
         ("prompt_length", 1, 3, "prompt_length is 3, not 2"),
-        ("segment_ids", (1, 2), 2, "segment_ids[2] is 2, although test has one question a row"),
+        ("segment_ids", (1, 2), 2, "segment_ids[2] is 2, but test has one question per row"),
     ],
 )
 def test_what_is_broken_in_an_evaluation_row_is_named(name, place, value, message):

@@ -203,7 +203,7 @@ def test_a_store_is_read_as_a_disk_is():
     ]
     with pytest.raises(DataError, match="no file matches --input=memory://b/out"):
         files_of(Source(("memory://b/out",)))
-    with pytest.raises(UsageError, match="odd://b/x.*: nothing reads odd://"):
+    with pytest.raises(UsageError, match="odd://b/x.*: no package reads odd://"):
         files_of(Source(("odd://b/x",)))
     with pytest.raises(UsageError, match=r"memory://b/i\*\*: \*\* matches whole folders"):
         files_of(Source(("memory://b/i**",)))

@@ -59,5 +59,5 @@ def test_rows_hold_their_segments_in_order(lengths_by_row, seed):
 )
 def test_what_does_not_fit_is_refused(starts, lengths):
     spans = int64(0), int64(len(starts))
-    with pytest.raises(ValueError, match="do not fit rows of 4 places"):
+    with pytest.raises(ValueError, match="do not fit rows of 4 positions"):
         RowLayout(int64(*starts), int64(*lengths), spans, 4).copy(STREAM, 0)

@@ -160,7 +160,7 @@ def test_nothing_hangs_on_the_command_that_was_typed(gs_store, corpus, tokenizer
     command += [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "before its last step had run (of a template it runs none)" in done.stderr
+    assert "before its last step (a Dataflow template runs no job)" in done.stderr
     job = found(gs_store)
     for step in job.steps(PARDO).values():
         pickled = api.ParDoPayload.FromString(step.spec.payload).do_fn.payload

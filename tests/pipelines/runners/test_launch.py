@@ -18,7 +18,7 @@ from apache_beam.runners.worker.sdk_worker import SdkHarness
 from pipelines.build.options import BuildOptions
 from pipelines.runners import beam_run
 from pipelines.runners.beam_flags import RUNNERS, runner_flags
-from pipelines.runners.beam_run import in_words, refuse_bad_runner
+from pipelines.runners.beam_run import explain_failure, refuse_bad_runner
 from pipelines.runners.job_servers import LostWorker
 from pipelines.runners.launch import (
     IN_PROCESS,
@@ -57,7 +57,7 @@ def test_input_and_cores_decide(size, cores, words, mode, monkeypatch):
 
 def test_what_the_user_says_stands():
     for asked in (["--runner=FlinkRunner"], ["--runner", "FlinkRunner"]):
-        assert choose_runner(asked, 10**12) == (asked, "as asked")
+        assert choose_runner(asked, 10**12) == (asked, "on FlinkRunner")
         assert not runner_flags(asked).is_local
     arguments, _ = choose_runner(["--direct_num_workers=3"], 10**12)
     assert arguments == [f"--runner={IN_PROCESS}", "--direct_num_workers=3"]
@@ -79,24 +79,24 @@ def test_flags_of_beam_pass_and_others_are_refused_with_a_hint():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--runner=os.system"], "--runner=os.system: there is no such runner; leave it out"),
-        (["--runner", "os.abort"], "--runner=os.abort: there is no such runner; leave it out"),
+        (["--runner=os.system"], "--runner=os.system: there is no such runner; omit"),
+        (["--runner", "os.abort"], "--runner=os.abort: there is no such runner; omit"),
         (["--runner=no.such"], r"--runner=no.such: there is no such runner \(ModuleNotFound"),
         (["--runner="], "--runner=: there is no such runner"),
         (["--runner=.x"], "--runner=.x: there is no such runner"),
-        (["--runner=apache_beam.runners.PipelineRunner"], "there is no such runner; leave"),
-        (["--runner=portable"], "takes a job server: --job_endpoint=HOST:PORT"),
-        (["--runner=SparkRunner"], "nothing is downloaded: .* --spark_job_server_jar=PATH"),
-        (["--runner=flink"], "nothing is downloaded: .* --flink_job_server_jar=PATH"),
-        (["--runner=flink", "--flink_job_server_jar=no.jar"], "no.jar is not the path of a jar"),
+        (["--runner=apache_beam.runners.PipelineRunner"], "there is no such runner; omit"),
+        (["--runner=portable"], "needs a job server: set --job_endpoint=HOST:PORT"),
+        (["--runner=SparkRunner"], "does not download: .* --spark_job_server_jar=PATH"),
+        (["--runner=flink"], "does not download: .* --flink_job_server_jar=PATH"),
+        (["--runner=flink", "--flink_job_server_jar=no.jar"], "no.jar is not a jar"),
         (
             ["--runner=flink", f"--flink_job_server_jar={__file__}"],
-            "py is not the path of a jar",
+            "py is not a jar",
         ),
         (["--runner=KafkaStreamsRunner"], "--kafka_streams_job_server_jar=PATH"),
-        (["--direct_num_workers=0"], "--direct_num_workers=0: from 1 to 1024"),
-        (["--direct_num_workers", "-1"], "--direct_num_workers=-1: from 1 to 1024"),
-        (["--direct_num_workers=1000000"], "--direct_num_workers=1000000: from 1 to 1024"),
+        (["--direct_num_workers=0"], "--direct_num_workers=0: must be from 1 to 1024"),
+        (["--direct_num_workers", "-1"], "--direct_num_workers=-1: must be from 1 to 1024"),
+        (["--direct_num_workers=1000000"], "--direct_num_workers=1000000: must be from 1 to 1024"),
     ],
     ids=" ".join,
 )
@@ -156,25 +156,29 @@ def test_a_workers_error_is_its_own_paragraph():
         "Traceback (most recent call last):\n  File ...\n"
         "schemas.errors.DataError: a.gz is cut: get it again [while running 'Route']\nmore"
     )
-    assert str(in_words(wrapped)) == "a.gz is cut: get it again"
+    assert str(explain_failure(wrapped)) == "a.gz is cut: get it again"
     same_process = DataError("a.gz is cut [while running 'Route-ptransform-1']")
-    assert str(in_words(same_process)) == "a.gz is cut"
-    assert "a worker process died" in str(in_words(RuntimeError("Channel closed prematurely.")))
+    assert str(explain_failure(same_process)) == "a.gz is cut"
+    assert "a worker process died" in str(
+        explain_failure(RuntimeError("Channel closed prematurely."))
+    )
     no_server = RuntimeError("Service failed to start up with error 1")
-    assert "the job server ended as soon as" in str(in_words(no_server))
+    assert "the job server ended when it was started" in str(explain_failure(no_server))
     starved = "Traceback ...\nnumpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB\n"
-    assert "memory is short" in str(in_words(RuntimeError(starved)))
-    assert "_ArrayMemoryError: Unable to allocate 8 GiB" in str(in_words(RuntimeError(starved)))
-    cut = in_words(grpc.RpcError("UNAVAILABLE"), "host:8099")
-    assert str(cut).startswith("the job server at host:8099 ended while the job ran")
-    assert "a worker process died" in str(in_words(LostWorker()))
+    assert "memory is short" in str(explain_failure(RuntimeError(starved)))
+    assert "_ArrayMemoryError: Unable to allocate 8 GiB" in str(
+        explain_failure(RuntimeError(starved))
+    )
+    cut = explain_failure(grpc.RpcError("UNAVAILABLE"), "host:8099")
+    assert str(cut).startswith("the job server at host:8099 ended during the job")
+    assert "a worker process died" in str(explain_failure(LostWorker()))
     defect = ZeroDivisionError("x")
-    assert in_words(defect) is defect
+    assert explain_failure(defect) is defect
 
 
 def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypatch):
     """A thread that is a worker may end after the run: its traceback would follow our paragraph."""
-    beam_run.mend_beam()
+    beam_run.patch_beam()
     responses: Any = Queue()
     harness: Any = SimpleNamespace(_responses=responses)
     request: Any = SimpleNamespace(instruction_id="a-bundle")
@@ -182,7 +186,7 @@ def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypat
     SdkHarness._execute(harness, bundle, request)
     assert "ZeroDivisionError" in responses.get().error
     assert capsys.readouterr().err == ""
-    # Else Beam has changed, and mend_beam need not silence it any more.
+    # Else Beam has changed, and patch_beam need not silence it any more.
     monkeypatch.delattr(sdk_worker, "print")
     SdkHarness._execute(harness, bundle, request)
     assert "ZeroDivisionError" in capsys.readouterr().err
@@ -190,7 +194,7 @@ def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypat
 
 def test_the_local_runner_sends_by_size_alone():
     """What is lost else, test_shuffle shows; here: Beam still reads the setting we change."""
-    beam_run.mend_beam()
+    beam_run.patch_beam()
     assert worker_handlers.DATA_BUFFER_TIME_LIMIT_MS == 0
     source = inspect.getsource(worker_handlers)
     assert source.count("\nDATA_BUFFER_TIME_LIMIT_MS = 1000\n") == 1  # Beam's own

@@ -66,7 +66,7 @@ def row(state, name, *found):
 NO_INDEX = row(
     "not checked",
     "workers' package",
-    "no index to install from could be reached: dns error: no such host",
+    "no package index could be reached: dns error: no such host",
 )
 
 
@@ -84,7 +84,7 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
     """The package is installed in an empty environment, where the job is unpickled."""
     build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}", "--num_shards=2"])
     lines = printed(capsys, gs_store, tokenizer_path)
-    if any("no index to install from" in line for line in lines) and not os.environ.get("CI"):
+    if any("no package index could" in line for line in lines) and not os.environ.get("CI"):
         pytest.skip("no package index to install from")
     assert lines == [
         "preflight of build_shards: nothing is written, no job is started",
@@ -99,14 +99,14 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
         row(
             "ok",
             "output",
-            "gs://my-bucket/out can be reached; whether workers may write is not known",
+            "gs://my-bucket/out can be reached; write permission is not checked",
         ),
         row(
             "ok",
             "tokenizer",
-            "tokenizer.json, 2,000 ids, fits --task=mlm; it goes with the job",
+            "tokenizer.json, 2,000 ids, fits --task=mlm; it is sent with the job",
         ),
-        row("ok", "job", "34 steps, # kB, whatever the number of files"),
+        row("ok", "job", "34 steps, # kB, independent of the number of files"),
         row("ok", "workers' package", "# kB; it installs in an empty environment"),
         row("ok", "unpickling", "all # functions and coders load there"),
         row(
@@ -115,7 +115,7 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
             "# kB through the shuffle to 3 shards, # kB to the largest; a worker takes up to ",
             "1.2 GB",
         ),
-        "nothing failed in 9 checks",
+        "0 of 9 checks failed",
     ]
     assert gs_store.names() == ["in/0.txt", "in/1.txt", "in/2.txt"]
 
@@ -125,14 +125,14 @@ def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, cap
     train_tokenizer(["--preflight", *remote, "--vocab_size=400"])
     lines = printed(capsys, gs_store, None)
     assert lines[5:] == [
-        row("ok", "job", "19 steps, # kB, whatever the number of files"),
+        row("ok", "job", "19 steps, # kB, independent of the number of files"),
         NO_INDEX,
         row(
             "ok",
             "unpickling",
-            "all # functions and coders load by a new interpreter of this environment",
+            "all # functions and coders load in a new interpreter of this environment",
         ),
-        "nothing failed in 7 checks; 1 could not be made",
+        "0 of 7 checks failed; 1 not checked",
     ]
     with pytest.raises(UsageError, match="nothing to check"):
         train_tokenizer(["--preflight", "--from_histogram=x", "--output=y", "--vocab_size=400"])
@@ -147,8 +147,8 @@ def test_one_of_build_corpus(remote, gs_store, no_index, capsys):
     build_corpus(["--preflight", *remote, *more])
     lines = printed(capsys, gs_store, None)
     assert lines[0] == "preflight of build_corpus: nothing is written, no job is started"
-    assert lines[-1] == "nothing failed in 7 checks; 1 could not be made"
-    assert any("functions and coders load by a new interpreter" in line for line in lines)
+    assert lines[-1] == "0 of 7 checks failed; 1 not checked"
+    assert any("functions and coders load in a new interpreter" in line for line in lines)
     assert gs_store.names() == ["in/0.txt", "in/1.txt", "in/2.txt"]
 
 
@@ -156,11 +156,11 @@ def test_files_of_this_machine(remote, corpus, tokenizer_path, all_loads, capsys
     flags = [flag for flag in remote if not flag.startswith("--input")]
     flags += [f"--tokenizer={tokenizer_path}", f"--input={corpus}"]
     assert failures(capsys, build_shards, *flags) == {
-        "inputs": f"{corpus} is local: workers of Dataflow do not see it"
+        "inputs": f"{corpus} is local: Dataflow's workers cannot see it"
     }
     flags = [*remote, f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
     assert failures(capsys, build_shards, *flags) == {
-        "output": f"{tmp_path}/out is local: workers of Dataflow do not see it"
+        "output": f"{tmp_path}/out is local: Dataflow's workers cannot see it"
     }
 
 
@@ -187,8 +187,8 @@ def test_a_filter_in_main(remote, tokenizer_path, capsys, monkeypatch):
     flags = [*remote, f"--tokenizer={tokenizer_path}", "--filter=__main__:choose"]
     assert failures(capsys, build_shards, *flags) == {
         "workers' package": "--filter=__main__:choose: workers have another __main__ than this "
-        "process; put the function into a module of its own beside where you run the command, or "
-        "give workers an image or an --extra_package that holds it"
+        "process; put the function into a separate module in the current directory, or provide it "
+        "to workers in an image or an --extra_package"
     }
 
 
@@ -223,14 +223,14 @@ def test_keys_that_are_too_large(tokenizer_path, topics, capsys, tmp_path):
     job_server = grpc.server(ThreadPoolExecutor(1))
     flags.append(f"--job_endpoint=127.0.0.1:{job_server.add_insecure_port('127.0.0.1:0')}")
     job_server.start()
-    with pytest.raises(DataError, match="1 of 7 checks failed; 3 could not be made"):
+    with pytest.raises(DataError, match="1 of 7 checks failed; 3 not checked"):
         build_shards(["--preflight", *flags])
     job_server.stop(None)
     lines = printed(capsys, None, tokenizer_path)
     [at] = [number for number, line in enumerate(lines) if line.startswith("failed")]
     said = (
         r"2\.\d GB through the shuffle to 2 shards, 2\.\d GB to the largest; a worker takes up to "
-        r"1\d\.\d GB; a shard can get 2\.0 GB at most"
+        r"1\d\.\d GB; the limit of a shard is 2\.0 GB"
     )
     assert re.fullmatch(row("failed", "size", said), lines[at])
     assert lines[at + 1] == f"{'':29} -> --num_shards=32"
@@ -254,14 +254,14 @@ def test_a_store_that_does_not_answer(
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
         build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}"])
     lines = printed(capsys, gs_store, tokenizer_path)
-    no_answer = "no answer in 0.5 s: no network here, or no credentials"
+    no_answer = "no answer in 0.5 s: no network, or no credentials"
     assert [line for line in lines if line.startswith("not checked")] == [
         row("not checked", "inputs", f"gs://my-bucket/in/*.txt: {no_answer}"),
         row("not checked", "output", f"gs://my-bucket/out: {no_answer}"),
         NO_INDEX,
-        row("not checked", "size", "the inputs could not be read from here"),
+        row("not checked", "size", "the inputs cannot be read from this machine"),
     ]
-    assert lines[-1] == "nothing failed in 9 checks; 4 could not be made"
+    assert lines[-1] == "0 of 9 checks failed; 4 not checked"
 
 
 def test_s3_is_looked_at_as_runs_look_at_it(s3_store, tokenizer_path, all_loads, capsys):
@@ -272,7 +272,7 @@ def test_s3_is_looked_at_as_runs_look_at_it(s3_store, tokenizer_path, all_loads,
     build_shards(["--preflight", *flags])
     lines = printed(capsys, s3_store, tokenizer_path)
     assert row("ok", "inputs", "1 file, # kB, 1 block") in lines
-    said = "s3://my-bucket/out can be reached; whether workers may write is not known"
+    said = "s3://my-bucket/out can be reached; write permission is not checked"
     assert row("ok", "output", said) in lines
     assert s3_store.names() == ["in/0.txt"]
 
@@ -281,9 +281,9 @@ def test_this_machine_is_nothing_to_look_at(corpus, tokenizer_path, capsys, tmp_
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
     build_shards(["--preflight", *flags])
     lines = printed(capsys, None, tokenizer_path)
-    said = "this machine: there is nothing to check but the plan, which --dry_run prints"
+    said = "this machine: only the plan remains to be checked, which --dry_run prints"
     assert lines[1] == row("ok", "runner", said)
-    assert lines[-1] == "nothing failed in 5 checks"
+    assert lines[-1] == "0 of 5 checks failed"
     assert not (tmp_path / "out").exists()
 
 
@@ -295,11 +295,11 @@ def test_a_runner_that_is_not_there(corpus, tokenizer_path, capsys, tmp_path, mo
     flags += ["--runner=PortableRunner", "--environment_type=LOOPBACK"]
     found = failures(capsys, build_shards, *flags)
     assert found == {
-        "runner": "--runner=PortableRunner takes a job server: --job_endpoint=HOST:PORT"
+        "runner": "--runner=PortableRunner needs a job server: set --job_endpoint=HOST:PORT"
     }
     assert failures(capsys, build_shards, *flags, "--job_endpoint=127.0.0.1:1") == {
-        "runner": "--job_endpoint=127.0.0.1:1: no job server answers there within 0.5 s; start it, "
-        "or give the address that it listens on (8099 is its usual port)"
+        "runner": "--job_endpoint=127.0.0.1:1: no job server answers within 0.5 s; start it, "
+        "or correct the address (the usual port is 8099)"
     }
 
 

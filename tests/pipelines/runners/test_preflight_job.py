@@ -21,7 +21,7 @@ def failed(*flags):
     """Why the check fails; "" if it does not."""
     check = check_flags([*COMPLETE, *flags])
     assert bool(check.remedy) == (check.state == "failed")
-    return check.found if check.state == "failed" else ""
+    return check.detail if check.state == "failed" else ""
 
 
 GIVEN = "project my-project, region {}, gs://my-bucket/tmp: Dataflow checks that they exist"
@@ -29,19 +29,22 @@ GIVEN = "project my-project, region {}, gs://my-bucket/tmp: Dataflow checks that
 
 def test_complete_flags_pass():
     check = check_flags(COMPLETE)
-    assert (check.state, check.found) == ("ok", GIVEN.format("europe-west4"))
+    assert (check.state, check.detail) == ("ok", GIVEN.format("europe-west4"))
 
 
 def test_what_is_missing_is_named():
     check = check_flags([])
-    assert (check.state, check.found) == ("failed", "no --project; no --region; no --temp_location")
+    assert (check.state, check.detail) == (
+        "failed",
+        "no --project; no --region; no --temp_location",
+    )
     assert "--project=PROJECT_ID --region=REGION --temp_location=gs://BUCKET/tmp" in check.remedy
 
 
 def test_the_environment_may_name_the_region(monkeypatch):
     monkeypatch.setenv("CLOUDSDK_COMPUTE_REGION", "us-central1")
     check = check_flags([COMPLETE[0], COMPLETE[2]])
-    assert (check.state, check.found) == ("ok", GIVEN.format("us-central1"))
+    assert (check.state, check.detail) == ("ok", GIVEN.format("us-central1"))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,7 @@ def test_the_environment_may_name_the_region(monkeypatch):
         ("--temp_location=/tmp/x", "Invalid GCS path (/tmp/x)"),
         ("--temp_location=gs://My_Bucket/tmp", "Invalid GCS bucket"),
         ("--staging_location=s3://my-bucket/x", "Invalid GCS path"),
-        ("--template_location=gs://my-bucket/t", "a job is of one plan"),
+        ("--template_location=gs://my-bucket/t", "a job needs the plan of one command"),
     ],
 )
 def test_each_is_refused_alone(flag, said):

@@ -328,9 +328,9 @@ def test_flags_that_cannot_work(corpus, sentinels, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         wrong = {
-            "--prism_location=/dev/null": "there is no program",
+            "--prism_location=/dev/null": "there is no such program",
             "--prism_location=/bin/true": r"/bin/true .*does not start as Prism .*\(exit code 0\)",
-            "--prism_location=https://example.org/prism.zip": "nothing is downloaded",
+            "--prism_location=https://example.org/prism.zip": "does not download it",
             f"--job_port={port}": f"--job_port={port} does not start .*address already in use",
             "--environment_type=NONSENSE": "Unknown environment type: NONSENSE",
             "--environment_type=EXTERNAL": "external_service_address is required",

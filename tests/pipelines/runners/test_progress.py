@@ -54,9 +54,9 @@ def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
     for now[0] in (5.0, 10.0, 19.0, 21.0, 120.0, 125.0):
         display.update()
     *waiting, last = said.getvalue().splitlines()
-    start = "build_shards: workers start, none has reported yet"
+    start = "build_shards: workers are starting, no report yet"
     assert waiting == [f"{start}, {seconds} s" for seconds in (10, 21, 120)]
-    assert last.startswith("build_shards: no word from a worker for 120 s (none is sent")
+    assert last.startswith("build_shards: no worker has reported for 120 s (none does")
 
 
 def test_finished_shards_are_counted_where_no_journal_is(tmp_path, monkeypatch):

@@ -71,7 +71,7 @@ SENT = tally([(0, b"a"), (1, b"b"), (1, b"c")])
         (Deliveries((0, 1, 2), SENT, tally([])), "of key 0 and of 1 more keys: 0 of 1 parts"),
         (
             Deliveries((0, 1, 2), SENT, tally([(0, b"a"), (1, b"b"), (1, b"d")])),
-            "parts of key 1: other bytes than were sent arrived; nothing was published; run",
+            "parts of key 1: different bytes arrived; nothing was published; run",
         ),
     ],
 )
@@ -100,10 +100,10 @@ LOSSES = {
     "the end": ("_publish", lambda e: True),
 }
 SAID = {
-    "a bundle's report": r"what its workers said of block 0 \(.*jsonl, bytes 0 to [\d,]+\): not",
+    "a bundle's report": r"its workers' report on block 0 \(.*jsonl, bytes 0 to [\d,]+\): not",
     "a shard's examples": "parts of the shard train-00001-of-00003: 0 of 1 parts arrived; nothing",
-    "a shard's report": "lost (parts|what its workers said) of the shard train-00001-of-00003",
-    "the end": r"before its last step had run \(of a template it runs none\): nothing was",
+    "a shard's report": "lost (parts of|its workers' report on) the shard train-00001-of-00003",
+    "the end": r"before its last step \(a Dataflow template runs no job\): nothing was",
 }
 
 
@@ -143,7 +143,7 @@ def test_an_older_set_is_not_taken_for_a_run_that_lost_its_end(
 @pytest.mark.parametrize(
     ("place", "is_lost", "words"),
     [
-        ("CountBlocks.finish_bundle", lambda e: e.value[0] == -1, r"workers said of block 0 \("),
+        ("CountBlocks.finish_bundle", lambda e: e.value[0] == -1, r"workers' report on block 0 \("),
         (
             "CountBlocks.finish_bundle",
             lambda e: e.value[0] == 5,

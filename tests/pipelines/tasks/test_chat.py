@@ -261,7 +261,7 @@ def test_one_of_several_templates(tokenizers):
     loud = weigh(style, tokenizer, chats, template=several, chat_template="loud")
     fast: Any = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=several)
     assert loud[0][0][0] == fast.apply_chat_template(chats[0], chat_template="loud")["input_ids"]
-    with pytest.raises(UsageError, match="of the name default; the tokenizer has loud: name one"):
+    with pytest.raises(UsageError, match="templates loud, but none named default: choose"):
         weigh(style, tokenizer, chats, template={"loud": several["loud"]})
     with pytest.raises(UsageError, match="quiet cannot be read: .*; the tokenizer has default, l"):
         weigh(style, tokenizer, chats, template=several, chat_template="quiet")
@@ -301,13 +301,17 @@ def test_contents_of_parts(tokenizers):
 @pytest.mark.parametrize(
     ("messages", "reason", "says"),
     [
-        ([], "not_messages", "an empty one"),
-        ({}, "not_messages", "no list of messages"),
-        ("[{", "not_messages", "a text that is no JSON"),
-        (["hi"], "not_messages", r"messages\[0\] is no object with a role"),
-        ([{"content": "hi"}], "not_messages", "no object with a role"),
-        ([{"role": "user", "content": 5}], "not_messages", r"content of messages\[0\] is no text"),
-        (chat("hi"), "nothing_to_train_on", "says nothing that counts"),
+        ([], "not_messages", "or is empty"),
+        ({}, "not_messages", "messages is not a list"),
+        ("[{", "not_messages", "a text but not JSON"),
+        (["hi"], "not_messages", r"messages\[0\] is not an object with a role"),
+        ([{"content": "hi"}], "not_messages", "not an object with a role"),
+        (
+            [{"role": "user", "content": 5}],
+            "not_messages",
+            r"content of messages\[0\] is not a text",
+        ),
+        (chat("hi"), "nothing_to_train_on", "has no text to train on"),
         ([{"role": "developer", "content": ""}], "template_failed", "no developer here"),
         ([{"role": "user"}], "template_failed", "UndefinedError: .*'content'"),
     ],
@@ -471,13 +475,13 @@ def test_flags_that_cannot_work(folder, tmp_path, tokenizer_path):
         return str(error.value)
 
     assert "has no chat template" in refused(tokenizer=tokenizer_path)
-    assert "where --end_of_turn='?' is not" in refused("--end_of_turn=?")
+    assert "without --end_of_turn='?'" in refused("--end_of_turn=?")
     assert "--min_chars is a flag of build_corpus" in refused("--min_chars=3")
-    assert "a row of one token predicts none" in refused("--max_length=1")
+    assert "must be at least 2, to predict a token" in refused("--max_length=1")
     assert "cannot be read" in refused("--chat_template=nowhere")
-    assert "is no JSON" in refused("--chat_template_arguments={x}")
-    assert "an object of variables" in refused("--chat_template_arguments=[1]")
-    assert "none of them" in refused('--chat_template_arguments={"messages": []}')
+    assert "is not JSON" in refused("--chat_template_arguments={x}")
+    assert "a JSON object of variables" in refused("--chat_template_arguments=[1]")
+    assert "without _generation_marks" in refused('--chat_template_arguments={"messages": []}')
 
 
 def test_training_counts_what_the_assistant_says(made, tmp_path, capsys):

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.tasks.chat_template import ChatTemplate, TemplateFailed
-from pipelines.tasks.chat_turns import Conversation, Refused, find_turn_ends
+from pipelines.tasks.chat_turns import BadConversation, Conversation, find_turn_ends
 from schemas.errors import DataError, UsageError
 
 TOKENS = ("<e>", "<e>x", "</s>")
@@ -31,9 +31,9 @@ def turns(text: str, *contents: str | dict, given: str = "") -> list[str]:
 
 
 def refusal(text: str, *contents: str | dict) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(BadConversation) as error:
         turns(text, *contents)
-    return refused.value.args[0]
+    return error.value.args[0]
 
 
 SPACED = "\n \n b \n\t"
@@ -100,7 +100,7 @@ def test_fields_beside_the_content():
 def test_other_orders_are_refused():
     text = each("c").replace("in messages", "in messages | reverse")
     template = ChatTemplate(text, "t", {})
-    with pytest.raises(UsageError, match="another order"):
+    with pytest.raises(UsageError, match="changes the order"):
         find_turn_ends(template, TOKENS, "")
 
 
@@ -125,9 +125,9 @@ def test_ends_of_turn():
     [
         (
             "{% for m in messages %}{{ m.content }}|{% endfor %}",
-            "writes '|', where no special token",
+            "writes '|' .*, without a special token",
         ),
-        ("{{ messages[0].content }}", "of the messages alpha, bravo, .* it makes 'alpha'"),
+        ("{{ messages[0].content }}", "renders the messages alpha, bravo, .* as 'alpha'"),
         ("{{ strftime_now('%Y') }}", "fails on .*'strftime_now' is undefined"),
         ("{{ raise_exception('no') }}", "fails on .*TemplateError: no"),
         ("{{ messages.append(1) }}", "fails on .*SecurityError"),
@@ -139,7 +139,7 @@ def test_templates_that_do_not_serve(text, says):
     with pytest.raises(UsageError, match=says):
         find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "")
     with pytest.raises(
-        UsageError, match="without --end_of_turn='§'|fails on|makes|in {% gene|writes"
+        UsageError, match="without --end_of_turn='§'|fails on|renders|in {% gene|writes"
     ):
         find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "§")
 
@@ -158,7 +158,7 @@ def test_templates_that_do_not_serve(text, says):
 def test_templates_without_bounds_of_memory(text):
     # Which of the two it is depends on how busy the machine is.
     with pytest.raises(
-        DataError, match="--chat_template: .* takes more than (1,024 MiB|10 s); give"
+        DataError, match="--chat_template: .* takes more than (1,024 MiB|10 s); use"
     ):
         find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "")
     assert (
@@ -175,7 +175,7 @@ def test_templates_without_bounds_of_memory(text):
     ],
 )
 def test_templates_without_bounds_of_time(text):
-    with pytest.raises(DataError, match="--chat_template: .* takes more than 10 s; give"):
+    with pytest.raises(DataError, match="--chat_template: .* takes more than 10 s; use"):
         find_turn_ends(ChatTemplate(text, "t", {}), TOKENS, "")
 
 

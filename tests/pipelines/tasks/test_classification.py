@@ -141,8 +141,8 @@ def test_a_label_that_is_no_class_is_refused():
     fields = {"text": TEXTS, "label": ["a", "c", "b", "C\n"], "id": ["1", "2", "3", ""]}
     made = make_rows(TOKENIZER, fields, TASK, "--classes=a,b")
     assert [(r.reason, r.detail) for r in made.routed.rejects] == [
-        ("unknown_label", "id 2: label 'c' is none of the classes a, b"),
-        ("unknown_label", "\"who's 12 years old?\": label 'C\\n' is none of the classes a, b"),
+        ("unknown_label", "id 2: label 'c' is not one of the classes a, b"),
+        ("unknown_label", "\"who's 12 years old?\": label 'C\\n' is not one of the classes a, b"),
     ]
     assert made.shards["train"].statistics.labels == {"a": 1, "b": 1}
     assert made.routed.dropped == {"unknown_label": 2}
@@ -195,13 +195,13 @@ def test_of_equal_documents_the_same_id_stays_in_any_order():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--classes=pos"], "one class is nothing to tell apart"),
-        (["--classes=pos,neg,pos"], "a name is there twice"),
+        (["--classes=pos"], "at least two classes"),
+        (["--classes=pos,neg,pos"], "a name occurs twice"),
         (["--classes=pos,,neg"], "none of them empty"),
         (["--classes=[1, 2]"], "none of them empty"),
         (["--classes=[pos"], "not a JSON list"),
-        (["--classes=a,b", "--max_length=2"], "no place for text.*give at least 3"),
-        (["--classes=a,b", "--max_length=5", "--text_pair_field=b"], "give at least 6"),
+        (["--classes=a,b", "--max_length=2"], "no room for text.*use at least 3"),
+        (["--classes=a,b", "--max_length=5", "--text_pair_field=b"], "use at least 6"),
         (["--truncation=middle", "--classes=a,b"], None),
         (["--packing=none", "--classes=a,b"], "--packing is a flag of --task=chat.clm"),
     ],
@@ -220,7 +220,7 @@ def test_a_tokenizer_that_puts_nothing_between_texts_serves_no_pairs():
     bare.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
     tokenizer = LoadedTokenizer(bare.to_str().encode())
     flags = [TASK, "--classes=a,b", "--text_pair_field=b"]
-    with pytest.raises(UsageError, match="nothing between two texts"):
+    with pytest.raises(UsageError, match="does not separate the two texts"):
         make_rows(tokenizer, {"text": ["a"], "text_pair": ["b"], "label": ["a"]}, *flags)
 
 
@@ -247,7 +247,7 @@ def test_broken_rows_are_named():
     columns["token_type_ids"][2, 23] = 1
     found = {(p.row, p.message) for p in row_problems(columns, made.schema)}
     assert found == {
-        (1, "label is 2, and there are 2 classes, from 0 on"),
+        (1, "label is 2, but there are 2 classes, from 0 on"),
         (2, "token_type_ids[23] is 1 in padding, not 0"),
     }
 

@@ -97,7 +97,7 @@ def test_a_tokenizer_without_the_specials_is_refused(corpus, tokenizer_path, tmp
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(config))
     for flags, role in (((), "eos"), (("--bos", "--no_eos"), "bos")):
-        with pytest.raises(UsageError, match=f"no {role} token: give --no_{role}"):
+        with pytest.raises(UsageError, match=f"no {role} token: use --no_{role}"):
             build(corpus, path, tmp_path / "set", *flags)
     build(corpus, path, tmp_path / "set", "--no_eos")
 
@@ -105,5 +105,5 @@ def test_a_tokenizer_without_the_specials_is_refused(corpus, tokenizer_path, tmp
 def test_a_flag_of_another_task_is_said_to_be_one(corpus, tokenizer_path, tmp_path):
     with pytest.raises(UsageError, match="--mask_rate is a flag of --task=mlm, not of clm"):
         build(corpus, tokenizer_path, tmp_path / "set", "--mask_rate=0.3")
-    with pytest.raises(UsageError, match="--task=translation: one of "):
+    with pytest.raises(UsageError, match="--task=translation: choose one of "):
         main(["--task=translation", f"--input={corpus}", "--tokenizer=x", "--output=y"])

@@ -153,9 +153,9 @@ def test_bos_packing_none_and_the_causal_form():
 @pytest.mark.parametrize(
     ("answers", "reason", "detail"),
     [
-        ([("w41", 1)], "answer_not_at_offset", "'w41' is said to be at character 1 of the context"),
-        ([("w43", -1)], "answer_not_in_context", "'w43' is nowhere in the context"),
-        ([("", 0)], "empty_answer", "has an answer of no character"),
+        ([("w41", 1)], "answer_not_at_offset", "at character 1, not the answer 'w41'"),
+        ([("w43", -1)], "answer_not_in_context", "the context does not contain 'w43'"),
+        ([("", 0)], "empty_answer", "has an empty answer"),
     ],
 )
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -175,13 +175,13 @@ def test_questions_of_another_id_are_others_and_equal_ones_are_not():
 
 def test_what_cannot_work_is_said():
     cases = {
-        "--max_answer_length=0: at least 1": lambda: Qa(max_answer_length=0),
+        "--max_answer_length=0: must be at least 1": lambda: Qa(max_answer_length=0),
         "it must end with {answer}": lambda: Qa(qa_template="{answer} {question} {context}"),
         "no eos token, which ends an answer": lambda: schema_of(BY_HAND, NO_SPECIALS, 20),
         "the tokenizer has no bos token: drop": lambda: schema_of(
             replace(BY_HAND, bos=True), NO_BOS, 20
         ),
-        "take 4 tokens, --max_question_length=3 and --max_answer_length=2; give at least 10": (
+        "beside 4 tokens of the template, --max_question_length=3 and --max_answer_length=2: use": (
             lambda: schema_of(BY_HAND, WORDS, 9)
         ),
     }
@@ -324,7 +324,7 @@ def test_two_evaluated_questions_of_one_id_are_an_error(tokenizer_path, tmp_path
     path = tmp_path / "asked.jsonl"
     path.write_text("".join(lines_of(asked)))
     flags = ["--task=qa", f"--tokenizer={tokenizer_path}", f"--validation_input={path}"]
-    with pytest.raises(DataError, match="evaluated have the id 'twice', and differ"):
+    with pytest.raises(DataError, match="two different evaluation documents have the id 'twice'"):
         main([*flags, f"--output={tmp_path / 'set'}"])
     path.write_text("".join([*lines_of(asked[:1])] * 2))
     main([*flags, f"--test_input={path}", f"--output={tmp_path / 'set'}"])

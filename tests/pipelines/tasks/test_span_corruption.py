@@ -137,7 +137,7 @@ def test_a_text_with_a_sentinel_in_it_is_refused():
     [reject] = made.routed.rejects
     assert (reject.reason, reject.detail) == (
         "sentinel_in_text",
-        "the text has <extra_id_1> written in it, which stands for a span of noise",
+        "the text contains <extra_id_1>, which is a sentinel",
     )
     found = [restored(*pair) for pair in pairs_of(made.columns["train"])]
     assert sorted(found) == sorted([ids_of("the fox"), ids_of("dogs' beds")])
@@ -146,15 +146,15 @@ def test_a_text_with_a_sentinel_in_it_is_refused():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--max_length=1000"], "up to 55 spans.*no special token <extra_id_40>.*<extra_id_54>"),
-        (["--sentinels=<s_{}>"], "no special token <s_0>"),
-        (["--sentinels=the{}"], "no special token the0"),
-        (["--sentinels=<x>"], "a pattern with {} in place of the number"),
-        (["--noise_density=1"], "a share between 0 and 1"),
-        (["--mean_span_length=0.5"], "at least 1 token"),
-        (["--max_target_length=-1"], "from 1 to"),
-        (["--max_length=2"], "no place for a text of two tokens"),
-        (["--max_target_length=2"], "no place for a text of two tokens"),
+        (["--max_length=1000"], "up to 55 spans.*no sentinel <extra_id_40>.*<extra_id_54>"),
+        (["--sentinels=<s_{}>"], "no sentinel <s_0>"),
+        (["--sentinels=the{}"], "no sentinel the0"),
+        (["--sentinels=<x>"], "must have {} in place of the number"),
+        (["--noise_density=1"], "must be between 0 and 1"),
+        (["--mean_span_length=0.5"], "must be at least 1"),
+        (["--max_target_length=-1"], "must be from 0 to"),
+        (["--max_length=2"], "no room for a text of two tokens"),
+        (["--max_target_length=2"], "no room for a text of two tokens"),
     ],
 )
 def test_what_cannot_work_is_refused(flags, message):
@@ -202,11 +202,9 @@ def test_broken_rows_are_named():
         columns["target_ids"][0, 1] = 60_000
 
     assert any(m.startswith("target_ids[1] is 60000, not below") for m in broken(unknown))
-    assert "segment 1 of target_ids has sentinel 1 where 0 is due" in broken(second_sentinel_first)
+    assert "segment 1 of target_ids has sentinel 1, not 0" in broken(second_sentinel_first)
     assert any(m.endswith("is 17 at the end of a segment, not 2") for m in broken(no_end))
     found = broken(lost_sentinel)
     assert any("sentinels in its inputs and" in m for m in found), found
-    assert any(
-        "the targets are of segments 1 to 1, the inputs" in m for m in broken(other_segments)
-    )
+    assert any("the targets have segments 1 to 1, the inputs" in m for m in broken(other_segments))
     assert any("is 17 in padding, not 1" in m for m in broken(padding))

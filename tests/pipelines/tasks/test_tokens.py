@@ -118,7 +118,7 @@ def test_a_document_is_shown_and_found(corpus, tokenizer_path, tmp_path, capsys,
 
 
 def test_rows_are_refused_with_who_reads_the_files(made, tmp_path):
-    told = "holds documents whole, not rows, .*megatron by megatron-core's IndexedDataset"
+    told = "has tokenized documents, not rows; .*megatron by megatron-core's IndexedDataset"
     with pytest.raises(UsageError, match=told):
         ShardSet(made.directory)
     with pytest.raises(UsageError, match=told):
@@ -205,7 +205,7 @@ def _swap_first_two(content):
         ("megatron.idx", lambda content: content[:34] + b"\1" + content[35:], "as Textmill writes"),
         ("megatron.bin", lambda content: content[:-2], "has not the .* ids of its index"),
         ("llmc.bin", lambda content: b"\0" + content[1:], "as a file of llm.c"),
-        ("array_record", lambda content: content[:-1], "is no whole ArrayRecord file"),
+        ("array_record", lambda content: content[:-1], "is not a complete ArrayRecord file"),
     ],
 )
 def test_damage_under_a_right_manifest_is_found(made, tmp_path, ending, change, told):
@@ -228,6 +228,5 @@ def test_another_number_of_documents_is_found(made, tmp_path):
         part["rows"], part["segments"] = part["rows"] - 1, part["segments"] - 1
     replace_file(directory, "stats.json", json.dumps(stats).encode())
     assert any(
-        "has" in p and "rows, where stats.json says" in p
-        for p in verify_set(str(directory)).problems
+        "has" in p and "rows, but stats.json" in p for p in verify_set(str(directory)).problems
     )

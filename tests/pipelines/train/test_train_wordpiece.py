@@ -68,7 +68,7 @@ def test_a_whole_run(tmp_path, text, capsys):
     assert report["words_of_one_token"] == np.mean(single)
     assert report["parameters"]["model"] == "wordpiece"
     train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
-    assert "holds this very tokenizer already" in capsys.readouterr().out
+    assert "already contains this tokenizer" in capsys.readouterr().out
     with pytest.raises(UsageError, match="lowercase True, not False"):
         train(tmp_path / "out", f"--input={text}", "--vocab_size=110", "--no_lowercase")
 
@@ -120,7 +120,7 @@ def test_one_histogram_gives_an_uncased_and_a_cased_vocabulary(tmp_path, text):
         ["--document=line", f"--input={text}", f"--output={tmp_path}/gpt2", "--vocab_size=300"]
     )
     other = f"--from_histogram={tmp_path}/gpt2/histogram.parquet"
-    with pytest.raises(UsageError, match="was counted with --pattern=gpt2, and this command wants"):
+    with pytest.raises(UsageError, match="was counted with --pattern=gpt2, but this command has"):
         train(tmp_path / "four", other, *flags)
 
 
@@ -142,8 +142,8 @@ def test_limits_of_the_alphabet_and_of_tokens(tmp_path, text):
 @pytest.mark.parametrize(
     ("flags", "error", "says"),
     [
-        (["--vocab_size=4"], UsageError, "--vocab_size=4: at least 5, because the special tokens"),
-        (["--vocab_size=50"], UsageError, "before any merge; give at least as many, or keep"),
+        (["--vocab_size=4"], UsageError, "--vocab_size=4: at least 5, for the special tokens"),
+        (["--vocab_size=50"], UsageError, "before any merge; use at least as many, or keep"),
         (["--special_tokens=[CLS]"], UsageError, "--model=wordpiece needs [UNK]"),
         (["--pattern=gpt2"], UsageError, "--pattern has no effect on --model=wordpiece"),
         (["--add_prefix_space"], UsageError, "--add_prefix_space has no effect on"),
@@ -165,7 +165,7 @@ def test_refusals(tmp_path, text, flags, error, says):
 
 def test_a_text_without_words_is_refused(tmp_path):
     (tmp_path / "text.txt").write_text("\u200b \u0301\n")
-    with pytest.raises(DataError, match="it holds no words"):
+    with pytest.raises(DataError, match="no words are left"):
         train(tmp_path / "out", f"--input={tmp_path}/text.txt", "--vocab_size=300")
 
 

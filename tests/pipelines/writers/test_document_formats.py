@@ -25,7 +25,7 @@ END = 2
 NAME = "train-00000-of-00001"
 
 
-def contract(vocab_size=300, max_length=12, eos=True, formats=("npy",)):
+def schema_of(vocab_size=300, max_length=12, eos=True, formats=("npy",)):
     plain = mlm_schema(
         packing="none",
         static_masking=False,
@@ -70,7 +70,7 @@ def documents_of(vocab_size):
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_documents_come_back(name, vocab_size, data, tmp_path_factory):
-    schema = contract(vocab_size, formats=[name])
+    schema = schema_of(vocab_size, formats=[name])
     dtype = "uint16" if vocab_size <= 1 << 16 else "uint32"
     if name == "llmc" and dtype == "uint32":
         with pytest.raises(UsageError, match="holds ids of 16 bits"):
@@ -87,7 +87,7 @@ def test_documents_come_back(name, vocab_size, data, tmp_path_factory):
 
 
 def test_the_index_of_megatron_by_hand(tmp_path):
-    schema = contract(formats=["megatron"])
+    schema = schema_of(formats=["megatron"])
     paths = written(tmp_path, ragged([[5, 6, END], [7, END]]), schema)
     assert Path(paths["megatron.bin"]).read_bytes() == struct.pack("<5H", 5, 6, END, 7, END)
     index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 2, 3)
@@ -96,14 +96,14 @@ def test_the_index_of_megatron_by_hand(tmp_path):
 
 
 def test_the_head_of_llmc_by_hand(tmp_path):
-    paths = written(tmp_path, ragged([[5, END], [7, END]]), contract(formats=["llmc"]))
+    paths = written(tmp_path, ragged([[5, END], [7, END]]), schema_of(formats=["llmc"]))
     content = Path(paths["llmc.bin"]).read_bytes()
     assert content[:12] == struct.pack("<3i", 20240520, 1, 4) and not any(content[12:1024])
     assert content[1024:] == struct.pack("<4H", 5, END, 7, END)
 
 
 def test_npy_is_ids_and_nothing_else(tmp_path):
-    paths = written(tmp_path, ragged([[5, END], [7, END]]), contract(formats=["npy"]))
+    paths = written(tmp_path, ragged([[5, END], [7, END]]), schema_of(formats=["npy"]))
     assert np.memmap(paths["ids.bin"], np.uint16).tolist() == [5, END, 7, END]
 
 
@@ -112,7 +112,7 @@ def test_a_record_is_an_example_of_tensorflow(tmp_path):
     example_pb2 = pytest.importorskip("tensorflow.core.example.example_pb2")
     module = pytest.importorskip("array_record.python.array_record_module")
     documents = [[5] * 7 + [100_000, 127, 128, 16_383, 16_384, END], [9, END]]
-    schema = contract(1 << 20, formats=["array_record"])
+    schema = schema_of(1 << 20, formats=["array_record"])
     paths = written(tmp_path, ragged(documents, "uint32"), schema)
     reader = module.ArrayRecordReader(paths["array_record"])
     examples = [example_pb2.Example.FromString(record) for record in reader.read_all()]
@@ -124,12 +124,12 @@ def test_a_record_is_an_example_of_tensorflow(tmp_path):
 @pytest.mark.parametrize("name", ["npy", "llmc"])
 def test_flat_files_need_what_tells_documents_apart(name):
     with pytest.raises(UsageError, match="--no_eos: nothing would tell documents apart"):
-        document_format(name).refuse(contract(eos=False, formats=[name]))
+        document_format(name).refuse(schema_of(eos=False, formats=[name]))
 
 
 @pytest.mark.parametrize("name", DOCUMENT_FORMATS)
 def test_a_shard_without_documents(tmp_path, name):
-    schema = contract(formats=[name])
+    schema = schema_of(formats=[name])
     paths = written(tmp_path, ragged([]), schema)
     assert lists(document_format(name).decode(paths, schema)) == []
 
@@ -138,7 +138,7 @@ def test_a_shard_without_documents(tmp_path, name):
 @pytest.mark.parametrize("damage", ["cut", "longer", "empty", "zeros"])
 def test_damage_is_told_or_changes_the_ids(tmp_path, name, damage):
     """`verify` compares what is left with the counts; nothing worse than a DataError may come."""
-    schema = contract(formats=[name])
+    schema = schema_of(formats=[name])
     documents = [[5, 6, END]] * 50
     for ending in DOCUMENT_FORMATS[name].endings:
         folder = tmp_path / ending
@@ -159,7 +159,7 @@ def test_damage_is_told_or_changes_the_ids(tmp_path, name, damage):
 
 
 def test_documents_are_opened_by_the_name_of_their_first_file(tmp_path):
-    schema = contract(formats=["megatron"])
+    schema = schema_of(formats=["megatron"])
     documents = [[5, 6, END], [7, END]]
     paths = written(tmp_path, ragged(documents), schema)
     found = open_documents(

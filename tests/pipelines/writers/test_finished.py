@@ -135,7 +135,7 @@ main(sys.argv[1:])
 """
 
 
-def contract(fingerprint: str) -> Any:
+def schema_of(fingerprint: str) -> Any:
     """All of a schema that decides."""
     return SimpleNamespace(fingerprint=fingerprint)
 
@@ -152,7 +152,7 @@ def test_a_hash_of_all_that_decides():
             {"ids": Ragged(given["ids"], given["places"])},
             {COPIES: np.array(copies, np.uint32)},
         )
-        return examples_hash(contract(fingerprint), name, block)
+        return examples_hash(schema_of(fingerprint), name, block)
 
     assert of() == of() == of(copies=(1, 5))
     changed = [
@@ -162,7 +162,7 @@ def test_a_hash_of_all_that_decides():
         of(lengths=np.array([3, 5])),
         of(ids=ids[::-1]),
         of(places=np.array([0, 2, 3])),
-        examples_hash(contract("abc"), "train-0", None),
+        examples_hash(schema_of("abc"), "train-0", None),
     ]
     assert len({of(), *changed}) == 8
 

@@ -44,8 +44,8 @@ def test_one_child_answers_again_and_again(child):
     ("request_", "says"),
     [
         (b"sleep", "takes more than 1 s"),
-        (b"grow", "ends the process that reads it, which may take 1,024 MiB"),
-        (b"die", "ends the process"),
+        (b"grow", "ends its process, whose memory limit is 1,024 MiB"),
+        (b"die", "ends its process"),
     ],
 )
 def test_what_takes_too_much_is_ended(child, request_, says):

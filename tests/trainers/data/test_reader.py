@@ -265,7 +265,7 @@ def test_a_record_is_decoded_by_itself(small_set):
     record = codec.encode({name: values[5:6] for name, values in columns["train"].items()})
     row = shards.decode(record.tobytes())
     np.testing.assert_array_equal(row["input_ids"], columns["train"]["input_ids"][5])
-    with pytest.raises(DataError, match="are not of this schema"):
+    with pytest.raises(DataError, match="do not match this schema"):
         shards.decode(b"short")
 
 
@@ -277,7 +277,7 @@ def test_one_changed_byte_is_refused(tmp_path):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-        with pytest.raises(DataError, match=f"{name} was changed after the set was published"):
+        with pytest.raises(DataError, match=f"{name} was changed after the dataset was published"):
             ShardSet(directory)
         ShardSet(directory, verify=False)  # sizes are right
 
@@ -305,7 +305,7 @@ def test_files_must_hold_the_rows_of_the_manifest(tmp_path, file_format, said):
     info = read_set(str(directory))
     files = [(f.path, f.split, f.rows and f.rows + 1) for f in info.manifest.files]
     write_manifest(directory, info.schema, files)
-    with pytest.raises(DataError, match="has 21 rows, where stats.json says 20"):
+    with pytest.raises(DataError, match="has 21 rows, but stats.json 20"):
         ShardSet(directory)
     shards = {name: replace(s, rows=s.rows + 1) for name, s in info.stats.shards.items()}
     stats = replace(info.stats, shards=shards).to_dict(info.schema.row_tokens)

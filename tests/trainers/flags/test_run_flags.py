@@ -362,7 +362,7 @@ def main_refuses(name: str, *argv: str) -> str:
 def test_what_is_not_there_is_named(name, tmp_path):
     none = str(tmp_path / "none")
     assert main_refuses(name) == "give the directory of a shard set with --shards"
-    assert main_refuses(name, f"--shards={none}").startswith(f"{none} is not a finished shard set")
+    assert main_refuses(name, f"--shards={none}").startswith(f"{none} is not a finished dataset")
     assert not list(tmp_path.iterdir())
 
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import ANSWERS
 from pipelines.tasks.questions import find_answers
-from pipelines.tasks.token_places import token_ends, token_span
+from pipelines.tasks.token_spans import token_ends, token_span
 from tests.tools.tokenizer_factory import (
     TEXT,
     changed,
@@ -46,15 +46,15 @@ def test_answers_are_found_in_bytes():
 @pytest.mark.parametrize(
     ("answers", "reason", "detail"),
     [
-        ([("Ærø", 4)], "answer_not_at_offset", "'Ærø' is said to be at character 4 of the context"),
-        ([("Ærø", 4)], "answer_not_at_offset", "where 'rø ' stands"),
-        ([("ø.", 999)], "answer_not_at_offset", "character 999 of the context, where '' stands"),
-        ([("ø.", -3)], "answer_not_at_offset", "character -3 of the context, where '' stands"),
-        ([("ærø", -1)], "answer_not_in_context", "'ærø' is nowhere in the context"),
-        ([("", 3)], "empty_answer", "has an answer of no character"),
-        ([("", -1)], "empty_answer", "has an answer of no character"),
-        ([("Ærø", 3), ("bor", 3)], "answer_not_at_offset", "'bor' is said to be at character 3"),
-        ([("x", -1), ("", 0)], "answer_not_in_context", "'x' is nowhere"),
+        ([("Ærø", 4)], "answer_not_at_offset", "at character 4, not the answer 'Ærø'"),
+        ([("Ærø", 4)], "answer_not_at_offset", "the context has 'rø ' at"),
+        ([("ø.", 999)], "answer_not_at_offset", "the context has '' at character 999"),
+        ([("ø.", -3)], "answer_not_at_offset", "the context has '' at character -3"),
+        ([("ærø", -1)], "answer_not_in_context", "the context does not contain 'ærø'"),
+        ([("", 3)], "empty_answer", "has an empty answer"),
+        ([("", -1)], "empty_answer", "has an empty answer"),
+        ([("Ærø", 3), ("bor", 3)], "answer_not_at_offset", "at character 3, not the answer 'bor'"),
+        ([("x", -1), ("", 0)], "answer_not_in_context", "does not contain 'x'"),
     ],
 )
 def test_an_answer_that_is_not_as_said_is_refused(answers, reason, detail):

@@ -1,6 +1,6 @@
-"""Where tokens lie in the bytes of the text that they encode. Pure.
+"""Maps tokens to bytes of the text that they encode, and spans of bytes to spans of tokens.
 
-Legend: C texts (contexts, conversations), D spans of them, N tokens.
+Legend: C texts (contexts, conversations), D spans of them, N tokens, V tokens of the vocabulary.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import character_begins, utf8_bytes
 
-_SLOW_BATCH = 256  # texts whose offsets `tokenizers` gives at once
-_AT_ONCE = 256  # texts whose bytes are compared at once: an index a byte takes eight
+_SLOW_BATCH = 256  # texts that `tokenizers` encodes at once for their offsets
+_AT_ONCE = 256  # texts whose bytes are compared at once, since the index takes 8 bytes per byte
 
 
 def token_ends(
@@ -21,13 +21,13 @@ def token_ends(
 ) -> np.ndarray:
     """The byte that follows each token in its context, ascending within a context.
 
-    Where the bytes that tokens stand for are the context itself, as with byte-level BPE, they add
-    up; else (another alphabet, a normalizer, a special token that swallows white space) the offsets
-    that `tokenizers` gives are asked for.
+    If the bytes of the tokens are the context, as with byte-level BPE, their lengths are added up.
+    Otherwise (another alphabet, a normalizer, a special token that strips white space) `tokenizers`
+    computes the offsets.
 
     Args:
-      tokenizer: of the set.
-      contexts: C of them.
+      tokenizer: the tokenizer of the dataset.
+      contexts: C texts.
       encoded: their ids.
 
     Returns:
@@ -47,7 +47,7 @@ def token_ends(
 def _add_up(
     token_bytes: Sequence[bytes], contexts: pa.LargeStringArray, encoded: Ragged
 ) -> tuple[np.ndarray, np.ndarray]:
-    """int64 [N], the byte after each token, and bool [C], where tokens are not the context."""
+    """The byte after each token, int64 [N]; contexts that differ from their tokens, bool [C]."""
     data, bounds = utf8_bytes(contexts)
     spelt = np.frombuffer(b"".join(token_bytes), np.uint8)
     length_V = np.array([len(token) for token in token_bytes])
@@ -63,17 +63,17 @@ def _add_up(
         ends = np.append(0, np.cumsum(length_V[ids]))
         ends_N[tokens] = ends[1:] - np.repeat(ends[offsets[:-1]], np.diff(offsets))
         is_other_C[some] = np.diff(ends[offsets]) != sizes
-        # Bytes are compared in contexts that are as long as their tokens.
+        # Contexts as long as their tokens are compared byte by byte.
         alike = np.flatnonzero(~is_other_C[some])
         ids, sizes = Ragged(ids, offsets).take(alike).values, sizes[alike]
-        said = data[ranges(begins[alike], sizes)]
-        wrong = np.flatnonzero(spelt[ranges(start_V[ids], length_V[ids])] != said)
+        text = data[ranges(begins[alike], sizes)]
+        wrong = np.flatnonzero(spelt[ranges(start_V[ids], length_V[ids])] != text)
         is_other_C[first + alike[np.searchsorted(np.cumsum(sizes), wrong, side="right")]] = True
     return ends_N, is_other_C
 
 
 def _byte_offsets(text: str) -> np.ndarray:
-    """int64 [characters + 1]: the byte that each character begins at, and the number of bytes."""
+    """int64 [characters + 1]: the byte where each character begins, and the number of bytes."""
     data = np.frombuffer(text.encode(), np.uint8)
     return np.append(character_begins(data), len(data))
 
@@ -85,26 +85,26 @@ def token_span(
     start_D: np.ndarray,
     stop_D: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens that bytes start_D to stop_D of a context are in, at least in part.
+    """The tokens that contain any of the bytes start_D to stop_D of a context.
 
     Args:
-      ends_N: as `token_ends` gives them.
-      offsets: int64 [C + 1], of the contexts in them.
-      context_D: the context of each question.
-      start_D: int64, bytes.
-      stop_D: int64, bytes, above start_D.
+      ends_N: the result of `token_ends`.
+      offsets: int64 [C + 1], where the tokens of contexts begin in `ends_N`.
+      context_D: the context of each span.
+      start_D: int64, the first byte of each span.
+      stop_D: int64, the byte after its last, above start_D.
 
     Returns:
-      int64 [D] each: the first token, and the one after the last, counted from the context's first.
+      int64 [D] twice: the first token and the one after the last, counted within the context.
     """
-    # One ascending line for all contexts: each begins beyond the last byte of the one before.
+    # One ascending sequence for all contexts: each begins beyond the last byte of the one before.
     longest = int(ends_N.max(initial=0)) + 1
     line_N = ends_N + np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * longest
     base_D = context_D * longest
     first_D = np.searchsorted(line_N, base_D + start_D, side="right")
     after_D = np.maximum(
         np.searchsorted(line_N, base_D + stop_D, side="right"),
-        np.searchsorted(line_N, base_D + stop_D) + 1,  # one token goes on beyond the answer
+        np.searchsorted(line_N, base_D + stop_D) + 1,  # the last token may extend beyond the span
     )
     begin_D, end_D = offsets[:-1][context_D], offsets[1:][context_D]
     return np.clip(first_D, begin_D, end_D) - begin_D, np.clip(after_D, begin_D, end_D) - begin_D
