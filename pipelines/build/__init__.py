@@ -1,1 +1,1 @@
-"""What build_shards is made of: blocks of text -> examples -> routes -> shards -> a set."""
+"""The parts of build_shards: blocks of text -> examples -> routes -> shards -> a dataset."""

@@ -1,4 +1,4 @@
-"""What every worker of build_shards needs to know, and what it reports when it is done."""
+"""The settings that each worker of build_shards gets, and the report that it returns."""
 
 import os
 from dataclasses import dataclass, field
@@ -20,51 +20,55 @@ from schemas.statistics import Statistics
 
 @dataclass(frozen=True, kw_only=True)
 class Job(BlockJob):
-    """What every worker needs to know."""
+    """The settings of a run, which go to each worker."""
 
     schema: Schema
     task: Task
-    filter: str  # the user's function, which chooses documents; "" for none
+    filter: str  # names the user's function that chooses documents; "" for none
     output: str  # the dataset's directory, which holds the staging folder
-    max_rejects: int  # a run with more fails; below 0 for no limit
-    config: bytes  # the file that repeats the run
-    tokenizer_config: bytes
-    resume: bool = False  # whether finished shards are noted, and taken from an earlier run
+    max_rejects: int  # rejected documents above which the run fails; below 0 for no limit
+    config: bytes  # content of config.yaml, which repeats the run
+    tokenizer_config: bytes  # content of tokenizer_config.json
+    resume: bool = False  # whether to record finished shards, and reuse an earlier run's
 
     def locate(self, name: str) -> str:
-        """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""
+        """The path of a file: staged, or already published if publishing is retried."""
         staged = os.path.join(self.staging, name)
         return staged if store.exists(staged) else os.path.join(self.output, name)
 
     @property
     def routes(self) -> Routes:
-        """Splits and shards, which tell where a document goes."""
+        """The splits and shards, from which a document's hash chooses."""
         return Routes.of_schema(self.schema)
 
     def tokenizer(self) -> LoadedTokenizer:
-        """The tokenizer as the set carries it."""
+        """The dataset's copy of the tokenizer.
+
+        Raises:
+          DataError: the file has changed since the run began.
+        """
         sha256 = self.schema.tokenizer_sha256
         if sha256 not in _loaded_tokenizers:
             path = self.locate("tokenizer.json")
             tokenizer = LoadedTokenizer(store.read(path))
             if tokenizer.sha256 != sha256:
-                raise DataError(f"{path} is not the tokenizer that the run began with: run again")
+                raise DataError(f"{path} changed during the run: run build_shards again")
             share_tokenizer(tokenizer.with_roles(self.schema.special_ids))
         return _loaded_tokenizers[sha256]
 
 
-# Parsing one takes 0.4 s and the first encode another 0.5: once a process is enough.
+# Once per process: parsing takes 0.4 s, and the first encode another 0.5 s.
 _loaded_tokenizers: dict[str, LoadedTokenizer] = {}
 
 
 def share_tokenizer(tokenizer: LoadedTokenizer) -> None:
-    """Lets workers in this process use a tokenizer that is loaded already."""
+    """Lets workers in this process use a loaded tokenizer."""
     _loaded_tokenizers[tokenizer.sha256] = tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetReport(BlockReport):
-    """What a bundle of blocks or a shard reports."""
+    """The report on a bundle of blocks or on a shard."""
 
     ADDED = {"token_counts": add_token_counts}
 

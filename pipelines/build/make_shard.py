@@ -1,6 +1,6 @@
-"""The examples of one shard -> its rows -> its files. Any order of examples gives the same bytes.
+"""The examples of one shard -> its rows -> its files. The order of examples changes no byte.
 
-Legend: E examples, S segments, R packed rows, B rows of a chunk, L places a row.
+Legend: E examples, S segments, R packed rows, B rows of a chunk, L tokens of a row.
 """
 
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ _CHUNK_ROWS = 1024  # small enough for the cache
 
 @dataclass(frozen=True)
 class RowMaker:
-    """How examples become rows; `finish` is the task's own, made once."""
+    """Makes rows of examples; `finish` is the task's own function."""
 
     schema: Schema
     task: Task
     finish: Finish
 
     def make(self, kept: Kept, split: str) -> "Shard":
-        """Packs the examples of one shard of a split, from all blocks."""
+        """Packs all examples of one shard of a split."""
         segments = self.task.segments(kept.examples, self.schema)
         method = self.task.packing_of(split, self.schema)
         whole = self.schema.holds_documents
@@ -75,9 +75,9 @@ class RowMaker:
         )
 
     def _keys(self, kept: Kept, segments: Segments, packing: Packing) -> np.ndarray:
-        """uint64 [R]: a hash of the seed and of what each row begins with.
+        """A hash of the seed and of each row's first token's position in its example: uint64 [R].
 
-        After deduplication no two rows begin with the same place of the same example.
+        After deduplication no two rows begin at the same position of the same example.
         """
         high, low, part = kept.high_E, kept.low_E, kept.examples.scalar("part")
         first_of_example = np.searchsorted(segments.example_S, np.arange(len(high)))
@@ -85,19 +85,24 @@ class RowMaker:
         first_R = packing.bounds[:-1]
         begins_R = packing.start_S[first_R]
         example_R = segments.example_S[packing.segment_S[first_R]]
-        place_R = (begins_R - starts[example_R]).astype(np.uint64)
-        place_R |= part[example_R].astype(np.uint64) << np.uint64(32)
+        position_R = (begins_R - starts[example_R]).astype(np.uint64)
+        position_R |= part[example_R].astype(np.uint64) << np.uint64(32)
         seed = mix(np.array([self.schema.seed], np.uint64) * GAMMA)
-        return mix(mix(high[example_R] ^ seed) ^ low[example_R] ^ mix(place_R))
+        return mix(mix(high[example_R] ^ seed) ^ low[example_R] ^ mix(position_R))
 
 
 @dataclass
 class Shard:
-    """The rows of one shard, made a chunk at a time.
+    """The rows of one shard, a chunk at a time.
 
     Attributes:
+      maker: the functions and settings that make the rows.
+      kept: the examples.
+      segments: their tokens, cut into segments.
+      packing: which segments each row holds.
+      keys_R: uint64 [R]; rows are written in the order of these hashes.
       example_ids_E: uint32 [E, 2], for the feature `example_id`; zeros in a training split.
-      counts: of documents, tokens and rows; not of weights, which are made with the chunks.
+      counts: of documents, tokens and rows; weights are counted as `chunks` makes them.
     """
 
     maker: RowMaker
@@ -111,9 +116,9 @@ class Shard:
 
     @property
     def statistics(self) -> ShardStatistics:
-        """Its counts, with those of weights, which are known after the last chunk."""
+        """The shard's counts; those of weights are known after the last chunk."""
         if self._weighed is None and self.maker.schema.static_masking:
-            raise RuntimeError("masks are counted when `chunks` has given its last chunk")
+            raise RuntimeError("masks are not counted before the last of `chunks`")
         return replace(self.counts, **(self._weighed or {}))
 
     def streams(self) -> list[np.ndarray]:
@@ -121,13 +126,13 @@ class Shard:
         return [self.segments.stream, *(values for values, _ in self.segments.pairs.values())]
 
     def documents(self) -> Ragged:
-        """Of a set of whole documents, each in the order of their keys: a shuffle by content."""
+        """Whole documents in the order of their keys, which shuffles them by content."""
         offsets, order = self.segments.offsets, np.argsort(self.keys_R, kind="stable")
         starts, lengths = offsets[order, None], np.diff(offsets)[order, None]
         return join_slices(self.segments.stream, starts, lengths)
 
     def chunks(self) -> Iterator[np.ndarray]:
-        """Encoded rows uint8 [B, stride], in the order of their keys: a shuffle by content."""
+        """Encoded rows uint8 [B, stride] in the order of their keys: a shuffle by content."""
         schema = self.maker.schema
         codec = schema.codec()
         copies = np.arange(schema.mask_copies, dtype=np.uint64) * GAMMA
@@ -145,7 +150,7 @@ class Shard:
         self._weighed = {"masked": masked, "trained": trained}
 
     def _rows(self, rows_B: np.ndarray) -> Columns:
-        """The columns of the rows of these numbers, as the packing lays them."""
+        """The columns of the rows with these numbers, packed."""
         schema, segments, packing = self.maker.schema, self.segments, self.packing
         span_B = packing.bounds[rows_B], packing.bounds[rows_B + 1]
         length, pad = schema.max_length, schema.special_ids.get("pad", 0)
@@ -169,7 +174,7 @@ class Shard:
 
     @cached_property
     def _placed_pairs(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Features beside the row's own: all values, and start and length of each segment's."""
+        """Features with a length of their own: all values; start and length of each segment's."""
         segment_S = self.packing.segment_S
         return {
             name: (values, offsets[:-1][segment_S], np.diff(offsets)[segment_S])
@@ -178,7 +183,7 @@ class Shard:
 
 
 def evaluation_of(kept: Kept) -> tuple[EvaluationLine, ...]:
-    """The lines of evaluation.jsonl that documents brought, if any."""
+    """The documents' lines of evaluation.jsonl, if the task writes any."""
     if "evaluation" not in kept.examples.batch.schema.names:
         return ()
     lines = zip(kept.high_E.tolist(), kept.examples.batch["evaluation"].to_pylist(), strict=True)
@@ -188,10 +193,10 @@ def evaluation_of(kept: Kept) -> tuple[EvaluationLine, ...]:
 def stage_shard(
     shard: Shard | None, schema: Schema, staging: str, name: str
 ) -> tuple[ManifestFile, ...]:
-    """Writes a shard, None for one without a document, in each format of the dataset.
+    """Writes a shard in each format of the dataset; None stands for a shard without documents.
 
     Raises:
-      DataError: the disk is full, or it or the store returned other bytes than were written.
+      DataError: the disk is full, or the bytes read back differ from those written.
     """
     if schema.holds_documents:
         none = Ragged.of(np.zeros(0, token_dtype(schema.vocab_size)), [])

@@ -1,4 +1,4 @@
-"""The last step of build_shards: checks what all workers said, then writes the metadata."""
+"""The last step of build_shards: checks the workers' reports, writes the metadata, publishes."""
 
 from pipelines.build.job import Job, SetReport
 from pipelines.inspection.read_rows import sample_rows
@@ -21,10 +21,10 @@ from schemas.typed_json import to_json
 
 
 def publish_set(report: SetReport, job: Job) -> Manifest:
-    """Checks the equations, writes the metadata files, moves everything into place.
+    """Checks the counts, writes the metadata files and moves all files into place.
 
     Raises:
-      DataError: something was lost on the way, too much was refused, or nothing is left.
+      DataError: data was lost on the way, too many documents were rejected, or none is left.
     """
     check_complete(report, job)
     check_report(report, job)
@@ -39,7 +39,7 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
 
 
 def _metadata(report: SetReport, job: Job) -> dict[str, bytes]:
-    """Name to content of the files beside the shards, but for tokenizer.json and rejects/."""
+    """Name -> content of the metadata files, except tokenizer.json."""
     schema, inputs = job.schema, file_digests(report.digests)
     return {
         "schema.json": to_json(schema),
@@ -56,7 +56,7 @@ def _metadata(report: SetReport, job: Job) -> dict[str, bytes]:
 
 
 def _content(report: SetReport, job: Job, inputs: Inputs) -> SetContent:
-    """Gathers what report.html shows of the set."""
+    """Collects the content of report.html."""
     with store.workspace(job.staging) as folder:
         listed = {file.path: file for file in report.files}
         samples = sample_rows(
@@ -78,7 +78,7 @@ def _content(report: SetReport, job: Job, inputs: Inputs) -> SetContent:
 
 
 def check_complete(report: SetReport, job: Job) -> None:
-    """Refuses to publish where the runner lost a block or a shard on the way."""
+    """Raises DataError if the runner lost a block or a shard."""
     names = job.routes.names()
     check_deliveries(
         report.deliveries,
@@ -95,15 +95,17 @@ def check_complete(report: SetReport, job: Job) -> None:
 
 
 def check_report(report: SetReport, job: Job) -> None:
-    """Refuses to publish what lost a document, kept none, or rejected too many."""
+    """Raises DataError if documents were lost, none was kept, or too many were rejected."""
     statistics = report.statistics
     report.rejects.refuse_too_many(job.max_rejects)
     broken = statistics.broken_equations(job.schema.mask_copies)
     if broken:
-        raise DataError("tokens or documents were lost, this is a defect: " + "; ".join(broken))
+        raise DataError(
+            "tokens or documents were lost, which is a bug in Textmill: " + "; ".join(broken)
+        )
     if not statistics.total().documents:
         reasons = ", ".join(f"{n:,} {r}" for r, n in statistics.all_dropped().items())
         raise DataError(
-            f"no document is left to write; read: {statistics.documents_read:,} "
+            f"no document is left to write of the {statistics.documents_read:,} read "
             f"({reasons or 'only blank lines'})"
         )

@@ -1,4 +1,4 @@
-"""Documents -> example batches, a route each: tokenized, hashed, sorted by where they go. Pure."""
+"""Documents -> example batches: tokenizes and hashes them, and sorts them by route. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ from schemas.metadata import Schema
 
 @dataclass(frozen=True)
 class RoutedExamples:
-    """What became of some documents."""
+    """The examples of some documents, and those that gave none."""
 
-    batches: list[tuple[int, ExampleBatch]]  # by route, which may occur more than once
-    rejects: tuple[Reject, ...] = ()  # by the task
+    batches: list[tuple[int, ExampleBatch]]  # (route, batch); a route may occur more than once
+    rejects: tuple[Reject, ...] = ()  # documents that the task rejected
     dropped: Mapping[str, int] = field(default_factory=dict)  # documents without an example
     guarded: int = 0  # documents that the reference tokenizer encoded
 
@@ -31,9 +31,9 @@ class RoutedExamples:
 def route_examples(
     documents: Documents, task: Task, tokenizer: LoadedTokenizer, schema: Schema, split: str
 ) -> RoutedExamples:
-    """Makes examples of documents that were given for a split, and sorts them by route.
+    """Makes examples of documents and sorts them by route.
 
-    Documents go by their hash where the split is "".
+    Documents go to `split`; if it is "", a hash of each chooses its split.
     """
     count = len(documents.text)
     if not count:
@@ -68,14 +68,14 @@ def route_examples(
 
 
 def _is_trained(routes: Routes) -> np.ndarray:
-    """Which routes are of a training split: bool [routes]."""
+    """Whether each route belongs to a training split: bool [routes]."""
     return np.array([is_training(name) for name in routes.split_names()])
 
 
 def _text_bytes(columns: pa.RecordBatch, task: Task) -> np.ndarray:
-    """UTF-8 bytes of the roles that are each document's text: int64 [n].
+    """UTF-8 bytes of each document's text roles: int64 [n].
 
-    Ids are none, which may differ where documents are equal.
+    Ids do not count, since they may differ between equal documents.
     """
     total = np.zeros(len(columns), np.int64)
     for role in task.roles():
@@ -97,7 +97,7 @@ def _example_batch(text_bytes: np.ndarray, made: Examples, digests: np.ndarray) 
 
 
 def _by_route(whole: ExampleBatch, route_E: np.ndarray) -> list[tuple[int, ExampleBatch]]:
-    """Slices of the examples by route, in its order; a route below 0 leads nowhere."""
+    """Slices of the examples by route, in its order; a route below 0 drops the example."""
     order = np.argsort(route_E, kind="stable")
     order = order[np.count_nonzero(route_E < 0) :]
     present, starts = np.unique(route_E[order], return_index=True)
@@ -118,7 +118,7 @@ def _clear(whole: ExampleBatch, name: str, where_E: np.ndarray) -> ExampleBatch:
 
 
 def _held_out(digests: np.ndarray, made: Examples) -> ExampleBatch:
-    """A hash of each document and nothing else, in the form of the examples."""
+    """Batches with each document's hash alone, in the columns of the examples."""
     zeros = np.zeros(len(digests), np.int64)
     ragged = {
         name: Ragged(values[:0], np.zeros(len(digests) + 1, np.int64))

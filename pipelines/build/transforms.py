@@ -1,6 +1,6 @@
-"""The Beam wiring of build_shards: blocks -> example batches -> shards -> a published set.
+"""The Beam steps of build_shards: blocks -> example batches -> shards -> a published dataset.
 
-One GroupByKey carries the data. What is done on either side of it lies in files without Beam.
+One GroupByKey carries the data. The code on either side of it does not import Beam.
 """
 
 import time
@@ -36,16 +36,18 @@ from schemas.manifest import Manifest, ManifestFile
 from schemas.statistics import ShardStatistics, Statistics
 
 _ROUTED = 0  # the shuffle of example batches
-Made = tuple[ShardStatistics, tuple[ManifestFile, ...], np.ndarray]  # counts, files, token counts
+_Written = tuple[
+    ShardStatistics, tuple[ManifestFile, ...], np.ndarray
+]  # counts, files, token counts
 
 
 def _add_up() -> beam.PTransform:
-    # Few reports at a time: a shard's has a count for each id of the vocabulary, half a megabyte.
+    # Few reports at a time: each has a count for each id of the vocabulary, half a megabyte.
     return beam.CombinePerKey(CallableWrapperCombineFn(SetReport.sum, 10))
 
 
 class RouteBlock(BlockStep[Job], SendingStep[Job]):
-    """Blocks -> example batches, by the shard of their documents."""
+    """Blocks -> example batches, keyed by shard."""
 
     REPORT = SetReport
 
@@ -82,14 +84,14 @@ class WriteShard(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Makes what finishes rows, once a worker."""
+        """Loads the tokenizer and makes the function that finishes rows, once per worker."""
         job = self._job
         finish = job.task.finish(job.schema, job.tokenizer())
         self._maker = RowMaker(job.schema, job.task, finish)
         self._journal = Journal(job.local)
 
     def process(self, routed: tuple[int, Iterable[bytes | Pointer]]) -> Iterator:
-        """Puts the shard together and writes it."""
+        """Joins the batches of a shard and writes it."""
         began = time.monotonic()
         route, values = routed
         job = self._job
@@ -99,7 +101,7 @@ class WriteShard(beam.DoFn):
         del streams
         kept = keep(examples) if examples is not None else None
         name = job.routes.names()[route]
-        statistics, files, token_counts = self._make(name, job.routes.split_names()[route], kept)
+        statistics, files, token_counts = self._write(name, job.routes.split_names()[route], kept)
         self._journal.add(rows=statistics.rows)
         count_shard(
             statistics,
@@ -116,8 +118,8 @@ class WriteShard(beam.DoFn):
         )
         yield ALL, report
 
-    def _make(self, name: str, split: str, kept: Kept | None) -> Made:
-        """Takes the shard that an earlier run finished, or makes it."""
+    def _write(self, name: str, split: str, kept: Kept | None) -> _Written:
+        """Reuses the shard that an earlier run finished, or makes it."""
         staging, schema = self._job.staging, self._job.schema
         examples, resume = kept.examples if kept else None, self._job.resume
         made_of = examples_hash(schema, name, examples) if resume else ""
@@ -125,7 +127,7 @@ class WriteShard(beam.DoFn):
         if found:
             finished, token_counts = found
             statistics = finished.statistics
-            if kept:  # there may be other copies of the same documents
+            if kept:  # this run may read more copies of the same documents
                 statistics = replace(statistics, dropped=kept.dropped)
             count("shards_kept", 1)
             return statistics, finished.files, token_counts
@@ -145,26 +147,25 @@ def _publish(keyed: tuple[int, SetReport], job: Job) -> Manifest:
 
 
 def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:
-    """Gives each shard an empty value, so that one without documents is written too."""
+    """Yields an empty value for each shard, so that one without documents is written too."""
     return ((route, b"") for route in range(shards))
 
 
 class BuildShards(beam.PTransform):
-    """Blocks in the staging folder -> a published shard set."""
+    """Blocks in the staging folder -> a published dataset."""
 
     def __init__(self, job: Job):
         super().__init__()
         self._job = job
 
     def expand(self, input_or_inputs: beam.Pipeline) -> PCollection:
-        """Wires the pure files together."""
+        """Connects the steps."""
         job, pipeline = self._job, input_or_inputs
         route_type, report_type = keyed_type(job.shuffle_by), tuple[int, SetReport]
         wiring = Wiring(job.shuffle_by)
         blocks = spread_blocks(pipeline, job.staging)
         [batches] = wiring.apply(RouteBlock(job), blocks, _ROUTED, name="Route")
-        # Every shard gets a key, so that one without documents is written too. (Keys are made by
-        # workers: 65,536 of them would swell the job.)
+        # Workers make the keys: 65,536 of them would swell the job.
         every_route = (
             pipeline
             | "Shards" >> beam.Create([len(job.routes.names())], reshuffle=False)
@@ -177,7 +178,7 @@ class BuildShards(beam.PTransform):
             | "Write" >> beam.ParDo(WriteShard(job)).with_output_types(report_type)
         )
         return (
-            # Those of shards are large, and are added up where they are made.
+            # Reports on shards are large: the workers add them up.
             (*wiring.reports, shard_reports | "AddShards" >> _add_up())
             | "AllReports" >> beam.Flatten()
             | "AddUp" >> _add_up()

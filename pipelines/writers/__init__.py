@@ -1,1 +1,1 @@
-"""What is written: shard files and what lies beside them, whole or not at all."""
+"""Writers of shards and metadata files, and their atomic publication."""

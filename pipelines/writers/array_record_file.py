@@ -1,7 +1,7 @@
-"""Writes matrices of rows as ArrayRecord files, as `schemas.records` lays them out.
+"""Writes matrices of rows as ArrayRecord files; `schemas.records` describes the layout.
 
-The bytes are those of the library's own writer with `group_size:1,uncompressed` (a test compares
-them), which takes a call a row and holds the interpreter all the while.
+The bytes equal those of the library's writer with `group_size:1,uncompressed` (a test compares
+them), which needs a call per row and holds the interpreter's lock all the while.
 """
 
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from schemas.records import (
     varint,
 )
 
-# What the library notes in the footer, of its own options.
+# The library writes its options into the footer.
 _OPTIONS = (
     b"group_size:1,transpose:false,pad_to_block_boundary:false,uncompressed,max_parallelism:1"
 )
@@ -44,7 +44,7 @@ class ArrayRecordFile:
         self._stride = stride
         self._head = np.frombuffer(row_head(stride), np.uint8)
         self._rows = 0
-        self._place = 0  # in the stream
+        self._position = 0  # in the stream, bytes
         self._write_chunk(b"s", b"", 0, 0)
 
     def write(self, rows: np.ndarray) -> None:
@@ -57,8 +57,8 @@ class ArrayRecordFile:
         self._rows += len(rows)
 
     def finish(self) -> None:
-        """Writes the index. The file itself stays open."""
-        footer = int(begin_in_file(np.array(self._place)))
+        """Writes the index. The file stays open."""
+        footer = int(begin_in_file(np.array(self._position)))
         sizes, records = self._footer()
         self._write_chunk(b"r", sizes + records, self._rows + 1, len(records))
         self._fill_block()
@@ -67,18 +67,18 @@ class ArrayRecordFile:
         self._fill_block()
 
     def _footer(self) -> tuple[bytes, bytes]:
-        """The lengths of the footer's records, and the records: the place of every row."""
+        """The lengths of the footer's records, and the records: the offset of every row."""
         width = len(self._head) + self._stride
-        places = begin_in_file(CHUNK_HEADER + np.arange(self._rows, dtype=np.int64) * width)
+        offsets = begin_in_file(CHUNK_HEADER + np.arange(self._rows, dtype=np.int64) * width)
         described = footer_head(self._rows) + b"\x22" + varint(len(_OPTIONS)) + _OPTIONS
         first = b"\n" + varint(len(described)) + described
         lengths, records = [varint(len(first))], [first]
         after = b"\x10" + varint(self._stride) + b"\x18\x01"
-        bytes_of_place = np.ones(len(places), np.int64)
+        bytes_of_offset = np.ones(len(offsets), np.int64)
         for bits in range(7, 64, 7):
-            bytes_of_place += places >> bits > 0
-        for count in np.unique(bytes_of_place).tolist():
-            some = places[bytes_of_place == count]
+            bytes_of_offset += offsets >> bits > 0
+        for count in np.unique(bytes_of_offset).tolist():
+            some = offsets[bytes_of_offset == count]
             record = np.empty((len(some), 1 + count + len(after)), np.uint8)
             record[:, 0] = 0x08
             for i in range(count):
@@ -91,7 +91,7 @@ class ArrayRecordFile:
 
     def _fill_block(self) -> None:
         """Zeros up to the end of the block, as a chunk of padding."""
-        room = -self._place % IN_BLOCK
+        room = -self._position % IN_BLOCK
         if not room:
             return
         if room < CHUNK_HEADER:
@@ -113,12 +113,12 @@ class ArrayRecordFile:
         hashes = chunks[:, 16:24], chunks[:, :8]
         for stored, hashed in zip(hashes, (chunks[:, 40:], chunks[:, 8:40]), strict=True):
             stored[:] = highway_hash(hashed).astype("<u8").view(np.uint8).reshape(count, 8)
-        stream, begin = chunks.reshape(-1), self._place
-        self._place += len(stream)
-        cuts = np.arange(-(-begin // IN_BLOCK), -(-self._place // IN_BLOCK))
+        stream, begin = chunks.reshape(-1), self._position
+        self._position += len(stream)
+        cuts = np.arange(-(-begin // IN_BLOCK), -(-self._position // IN_BLOCK))
         headers = _block_headers(cuts, begin, width)
         out = np.empty(len(stream) + len(cuts) * BLOCK_HEADER, np.uint8)
-        rest = min(-begin % IN_BLOCK, len(stream))  # of the block that was begun before
+        rest = min(-begin % IN_BLOCK, len(stream))  # of a block begun earlier
         out[:rest] = stream[:rest]
         whole = (len(stream) - rest) // IN_BLOCK
         blocks = out[rest : rest + whole * BLOCK].reshape(whole, BLOCK)
@@ -135,8 +135,8 @@ def _block_headers(blocks: np.ndarray, begin: int, width: int) -> np.ndarray:
     """Headers of blocks that cut through chunks of one width: uint8 [n, 24].
 
     Args:
-      blocks: their numbers in the file.
-      begin: where the chunks begin in the stream.
+      blocks: int64 [n], numbers of the blocks in the file.
+      begin: offset of the first chunk in the stream, bytes.
       width: bytes of a chunk.
     """
     chunk_begins = begin + (blocks * IN_BLOCK - begin) // width * width

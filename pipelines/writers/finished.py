@@ -1,9 +1,9 @@
-"""Shards that a run finished before it died, for the next one to go on with.
+"""Finished shards of an interrupted run, from which the next run resumes.
 
-A shard is a function of its examples and the schema. With --resume a note is written beside each
-staged shard, called by a hash of both, with its counts and its files with their sha256. The next
-run reads and routes all documents anew, but makes no shard that has such a note and whose files
-have these sha256. So the set has the same bytes as that of one run.
+A shard is a function of its examples and the schema. With --resume, a run writes a record beside
+each staged shard, named after a hash of both, with the shard's counts and the sha256 of its files.
+The next run reads and routes all documents again, but reuses each shard whose record and files
+match. So the dataset has the same bytes as that of an uninterrupted run.
 """
 
 import io
@@ -33,9 +33,9 @@ class Finished:
     """A shard that is staged.
 
     Attributes:
-      examples: hash of what it is made of, as `examples_hash` gives it.
+      examples: `examples_hash` of its examples.
       statistics: its counts.
-      files: it in each format.
+      files: its file in each format.
     """
 
     examples: str
@@ -45,17 +45,17 @@ class Finished:
 
 def examples_hash(schema: Schema, name: str, examples: ExampleBatch | None) -> str:
     """A hash of all that decides a shard's bytes; examples are in order and without repeats."""
-    found = xxhash.xxh3_128(f"{schema.fingerprint} {name}".encode())
+    digest = xxhash.xxh3_128(f"{schema.fingerprint} {name}".encode())
     if examples is not None:
         for column_name, column in zip(
             examples.batch.schema.names, examples.batch.columns, strict=True
         ):
-            if column_name == COPIES:  # which is how often a document came, not what it is
+            if column_name == COPIES:  # counts a document's copies and changes no byte of a shard
                 continue
-            found.update(f"{column_name} {len(column)}".encode())
+            digest.update(f"{column_name} {len(column)}".encode())
             for buffer in filter(None, column.buffers()):
-                found.update(buffer)
-    return found.hexdigest()
+                digest.update(buffer)
+    return digest.hexdigest()
 
 
 def note_finished(
@@ -66,7 +66,7 @@ def note_finished(
     files: tuple[ManifestFile, ...],
     token_counts: np.ndarray,
 ) -> None:
-    """Notes that a shard is whole, in a file beside it."""
+    """Records that a shard is complete, in a file beside it."""
     finished = to_json(Finished(examples, statistics, files))
     note = io.BytesIO()
     np.savez_compressed(note, finished=np.frombuffer(finished, np.uint8), token_counts=token_counts)
@@ -74,7 +74,7 @@ def note_finished(
 
 
 def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.ndarray] | None:
-    """A staged shard of the examples with this hash, and its token counts; None if not whole."""
+    """The staged shard of the examples with this hash, and its token counts; None if incomplete."""
     path = _note(staging, name, examples)
     try:
         finished, token_counts = _read(store.read(path), path)
@@ -88,25 +88,25 @@ def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.
 
 
 def count_finished(staging: str) -> int:
-    """How many shards are staged."""
+    """The number of staged shards."""
     staged = filter(None, map(STAGED_NAME.fullmatch, store.sizes(staging)))
     return len({name["shard"] for name in staged})
 
 
-def keep_finished(left: str, staging: str) -> None:
-    """Moves what a run left of finished shards on this disk into a new staging folder."""
-    for entry in sorted(os.listdir(left)):
+def keep_finished(old: str, staging: str) -> None:
+    """Moves the finished shards of an old staging folder into a new one, on this disk."""
+    for entry in sorted(os.listdir(old)):
         if not entry.endswith(_NOTE):
             continue
-        path = os.path.join(left, entry)
+        path = os.path.join(old, entry)
         try:
-            found, _ = _read(store.read(path), path)
+            shard, _ = _read(store.read(path), path)
         except _DAMAGE:
             continue
-        names = [staged_name(file) for file in found.files]
-        if all(os.path.exists(os.path.join(left, name)) for name in names):
+        names = [staged_name(file) for file in shard.files]
+        if all(os.path.exists(os.path.join(old, name)) for name in names):
             for name in (*names, entry):
-                os.replace(os.path.join(left, name), os.path.join(staging, name))
+                os.replace(os.path.join(old, name), os.path.join(staging, name))
 
 
 def _note(staging: str, name: str, examples: str) -> str:

@@ -1,8 +1,8 @@
-"""HighwayHash-64 of many rows, which ArrayRecord files hold; compiled by numba, off the GIL.
+"""HighwayHash-64 of many rows, for ArrayRecord files; compiled by numba, without the GIL.
 
 Alakuijala, Cox and Wassenberg, "Fast keyed hash/pseudo-random function using SIMD multiply and
-permute", 2016. 32 rows go side by side: LLVM turns a loop over them into vector instructions, twice
-as fast as row by row. (It would unroll a loop over a number of rows that it knew.)
+permute", 2016. 32 rows are hashed side by side: LLVM turns a loop over them into vector
+instructions, twice as fast as row by row. (It would unroll a loop over a constant number of rows.)
 
 Legend: the state is four words of four lanes, v0, v1, mul0 and mul1, uint64 [4, 32] each.
 """
@@ -15,7 +15,7 @@ from pipelines.host.compiled import entry, inner
 
 _AT_ONCE = 32
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
-_KEY = np.array(struct.unpack("<4Q", b"Riegeli/records\n" * 2), np.uint64)  # Riegeli gives it
+_KEY = np.array(struct.unpack("<4Q", b"Riegeli/records\n" * 2), np.uint64)  # as in Riegeli
 _MUL0 = np.array(
     [0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3], np.uint64
 )
@@ -27,7 +27,7 @@ _V0, _V1 = _MUL0 ^ _KEY, _MUL1 ^ (_KEY >> _HALF | _KEY << _HALF)
 
 @inner
 def _byte(word, place):
-    """One byte of a word, where it is."""
+    """A word with all bytes but one set to zero."""
     return word & (np.uint64(0xFF) << np.uint64(8 * place))
 
 
@@ -96,7 +96,7 @@ def _halves_rotated(word, bits):
 
 @inner
 def _add_length(v0, v1, length, count):
-    """What precedes a packet of fewer than 32 bytes."""
+    """Adds the length of the last packet, if it has fewer than 32 bytes, to the state."""
     bits = np.uint64(length)
     for lane in range(4):
         for row in range(count):
@@ -106,7 +106,7 @@ def _add_length(v0, v1, length, count):
 
 @inner
 def _fill_last(rest, last):
-    """Fewer than 32 bytes as a packet: uint8 [32]."""
+    """Fills `last`, uint8 [32], with a packet of fewer than 32 bytes."""
     last[:] = 0
     length, whole = rest.size, rest.size & ~3
     for i in range(whole):
@@ -121,7 +121,7 @@ def _fill_last(rest, last):
 
 
 def _signature(types):
-    """Of views of whole words within rows of any length: neither contiguous nor aligned."""
+    """The numba signature: views of words in rows of any length, not contiguous, not aligned."""
     words = types.Array(types.uint64, 2, "A", readonly=True, aligned=False)
     return types.void(words, types.Array(types.uint8, 2, "A", readonly=True), types.uint64[::1])
 
@@ -160,10 +160,10 @@ def _hash_rows(words, rests, hashes):
 
 
 def highway_hash(rows: np.ndarray) -> np.ndarray:
-    """HighwayHash-64 of each row, as Riegeli keys it.
+    """HighwayHash-64 of each row, with Riegeli's key.
 
     Args:
-      rows: uint8 [B, n]; the bytes of a row lie side by side.
+      rows: uint8 [B, n]; the bytes of a row are adjacent in memory.
 
     Returns:
       uint64 [B].

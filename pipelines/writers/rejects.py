@@ -1,7 +1,7 @@
-"""Refused documents -> rejects/rejects.jsonl; those that filters dropped -> filtered.jsonl.
+"""Rejected documents -> rejects/rejects.jsonl; filtered documents -> rejects/filtered.jsonl.
 
-The former are few and come with reports. The latter may be most of the corpus: where their text is
-to be kept, workers stash it in scratch files, and only pointers go through Beam.
+Rejected documents are few and come with the workers' reports. Filtered ones may be most of the
+corpus: if they are to be kept, workers write them to scratch files and send pointers through Beam.
 """
 
 import io
@@ -37,32 +37,32 @@ _WRITTEN = ("detail", "offset", "path", "reason")  # of a reject
 
 @dataclass(frozen=True)
 class Rejects:
-    """Refused documents of a run, of which there may be millions; adds up."""
+    """The rejected documents of a run, which may be millions."""
 
     table: pa.Table = field(default_factory=_COLUMNS.empty_table)
 
     @staticmethod
     def of(rejects: Iterable[Reject]) -> "Rejects":
-        """A table of them."""
+        """Makes a table of rejected documents."""
         rows = [asdict(reject) for reject in rejects]
         return Rejects(pa.Table.from_pylist(rows, _COLUMNS)) if rows else Rejects()
 
     @staticmethod
     def sum(parts: "Iterable[Rejects]") -> "Rejects":
-        """All of them."""
+        """Joins the tables of workers."""
         tables = [part.table for part in parts if len(part)]
         return Rejects(pa.concat_tables(tables).combine_chunks()) if tables else Rejects()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of rejected documents."""
         return self.table.num_rows
 
     def __iter__(self) -> Iterator[Reject]:
-        """Goes through them by path and offset, however they were read."""
+        """Yields the documents by path and offset, in whatever order they were read."""
         return _rows(self._ordered())
 
     def first_of_reasons(self) -> dict[str, Reject]:
-        """The first of each reason."""
+        """The first document of each reason."""
         ordered = self._ordered()
         codes = ordered["reason"].combine_chunks().dictionary_encode().indices.to_numpy()
         firsts = np.unique(codes, return_index=True)[1]
@@ -75,9 +75,9 @@ class Rejects:
         return self.table.take(pc.sort_indices(keys, by))
 
     def refuse_too_many(self, most: int) -> None:
-        """Raises DataError, with the reasons and the first document, if more than `most` are.
+        """Raises DataError if more than `most` documents were rejected; `most` < 0 allows all.
 
-        Below 0, `most` allows any number.
+        The message has the reasons and the first document.
         """
         if not 0 <= most < len(self):
             return
@@ -85,9 +85,9 @@ class Rejects:
         reasons = ", ".join(f"{each['counts']:,} {each['values']}" for each in counts)
         first = next(iter(self))
         raise DataError(
-            f"{number_of(len(self), 'document was', 'documents were')} refused, more than "
+            f"{number_of(len(self), 'document was', 'documents were')} rejected, more than "
             f"--max_rejects={most:,} ({reasons}); the first is in {first.place}: {first.reason}, "
-            f"{first.detail}. Mend the input, or allow more (-1: any number)"
+            f"{first.detail}. Correct the input, or allow more (-1: any number)"
         )
 
 
@@ -97,7 +97,7 @@ def _rows(table: pa.Table) -> Iterator[Reject]:
 
 
 def rejects_file(rejects: Rejects) -> dict[str, bytes]:
-    """The file's name and content, sorted by place; nothing if none was refused."""
+    """The file's name and content, sorted by path and offset; {} if no document was rejected."""
     content = io.StringIO()
     for reject in rejects:
         written = {name: getattr(reject, name) for name in _WRITTEN}
@@ -107,7 +107,7 @@ def rejects_file(rejects: Rejects) -> dict[str, bytes]:
 
 @dataclass(frozen=True, order=True)
 class Stashed:
-    """Lines of dropped documents in a scratch file; they sort as the documents were read."""
+    """Lines of filtered documents in a scratch file, sorted by block and piece."""
 
     block: int
     piece: int
@@ -115,7 +115,7 @@ class Stashed:
 
 
 def stash(lines: bytes, directory: str, block: int, piece: int) -> tuple[Stashed, ...]:
-    """Writes lines of a piece of a block, as in `Filtered`, into a new scratch file, if any."""
+    """Writes the lines of `Filtered` of a piece of a block, if any, into a new scratch file."""
     if not lines:
         return ()
     with disk_errors(os.path.join(directory, "filtered")):
@@ -124,7 +124,7 @@ def stash(lines: bytes, directory: str, block: int, piece: int) -> tuple[Stashed
 
 
 def collect(stashed: Iterable[Stashed], staging: str) -> list[ManifestFile]:
-    """Puts all lines into FILTERED in the staging folder, if there are any."""
+    """Writes all lines, if there are any, into FILTERED in the staging folder."""
     ordered = sorted(stashed)
     if not ordered:
         return []

@@ -1,7 +1,4 @@
-"""Rows -> shard files, published whole or not at all.
-
-A shard is written under a name of its own and staged.
-"""
+"""Rows -> shard files: writes and stages each shard, and publishes all of them atomically."""
 
 import os
 import re
@@ -35,19 +32,19 @@ _ENDINGS = {"jsonl.zst", "parquet", *FORMATS}
 _ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endings}
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
 _SHARD_FILE, STAGED_NAME = re.compile(_SHARD), re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
-_REMOVED = "removed"  # the folder of a corpus that lists what it does not hold
+_REMOVED = "removed"  # the folder of a corpus that lists removed documents
 
 
 def staged_name(file: ManifestFile) -> str:
-    """What a shard is called until it is published: of other content, otherwise.
+    """The name of an unpublished shard, which depends on its content.
 
-    So no attempt, and no run that was thought dead, puts anything in the place of what is there.
+    So no other attempt, and no run that was taken for dead, replaces a staged shard by another.
     """
     return f"{file.sha256[:16]}-{file.path}"
 
 
 class _HashedFile:
-    """A new file, the number of bytes that were written to it, and their sha256."""
+    """A new file that counts and hashes the bytes written to it."""
 
     def __init__(self, path: str):
         self._file = open(path, "xb")
@@ -64,7 +61,7 @@ class _HashedFile:
 
 
 class _TFRecordFile:
-    """A TFRecord file that is being written."""
+    """Writes rows to a TFRecord file."""
 
     def __init__(self, file: _HashedFile, stride: int):
         self._file = file
@@ -85,17 +82,17 @@ def _writer(file_format: str, file: _HashedFile, stride: int) -> ArrayRecordFile
 def write_shard(
     chunks: Iterable[np.ndarray], staging: str, name: str, formats: tuple[str, ...], stride: int
 ) -> list[ManifestFile]:
-    """Writes one shard in each format, reads it again and stages it as `staged_name` says.
+    """Writes one shard in each format, reads it back and stages it under its `staged_name`.
 
     Args:
-      chunks: uint8 [b, stride] matrices; their rows, one after another, are the shard.
-      staging: the folder, on a disk or in a store.
-      name: as `schemas.metadata.shard_name` gives it.
-      formats: array_record, tfrecord.
+      chunks: uint8 [b, stride] matrices: the rows of the shard, in order.
+      staging: the staging folder, on a disk or in an object store.
+      name: the shard's name, see `schemas.metadata.shard_name`.
+      formats: array_record, tfrecord, or both.
       stride: bytes of a row.
 
     Raises:
-      DataError: the disk is full, or it or the store returned other bytes than were written.
+      DataError: the disk is full, or the bytes read back differ from those written.
     """
 
     def write(files: dict[str, _HashedFile]) -> int:
@@ -115,7 +112,7 @@ def write_shard(
 def write_documents(
     documents: Ragged, staging: str, name: str, schema: Schema
 ) -> list[ManifestFile]:
-    """Writes one shard of whole documents in each format, otherwise as `write_shard`."""
+    """Writes one shard of whole documents in each format; see `write_shard`."""
 
     def write(files: dict[str, _HashedFile]) -> int:
         for file_format in schema.file_formats:
@@ -135,7 +132,7 @@ def _stage_files(
     endings: Sequence[str],
     write: Callable[[dict[str, _HashedFile]], int],
 ) -> list[ManifestFile]:
-    """Stages the files of a shard that `write` fills, which gives the number of its rows."""
+    """Stages the files of a shard; `write` fills them and returns the number of rows."""
     with store.workspace(staging) as folder:
         attempt = uuid.uuid4().hex
         temporary = {
@@ -158,15 +155,15 @@ def _stage_files(
 
 
 def _stage_file(path: str, file: _HashedFile, staging: str, name: str, rows: int) -> ManifestFile:
-    """Puts a written file where it waits to be published."""
+    """Moves a written file into the staging folder."""
     split = name.rsplit("-", 3)[0]
-    made = ManifestFile(name, file.bytes, file.sha256.hexdigest(), split, rows)
-    store.put(path, os.path.join(staging, staged_name(made)))
-    return made
+    listed = ManifestFile(name, file.bytes, file.sha256.hexdigest(), split, rows)
+    store.put(path, os.path.join(staging, staged_name(listed)))
+    return listed
 
 
 def find(output: str, file: ManifestFile) -> str:
-    """Where a file of the set lies: staged, or in place, if this is a retry of publishing."""
+    """The path of a file: staged, or already published if publishing is retried."""
     staged = os.path.join(output, STAGING, _staged_of(file))
     return staged if store.exists(staged) else os.path.join(output, file.path)
 
@@ -176,7 +173,7 @@ def _staged_of(file: ManifestFile) -> str:
 
 
 def describe_file(name: str, content: bytes) -> ManifestFile:
-    """What the manifest lists of a file beside the shards."""
+    """The entry of a metadata file in the manifest."""
     return ManifestFile(name, len(content), sha256(content).hexdigest())
 
 
@@ -187,17 +184,20 @@ def publish(
     staged: Iterable[ManifestFile],
     contents: Mapping[str, bytes],
 ) -> Manifest:
-    """Publishes a set, sealed by its manifest.
+    """Publishes a dataset or a corpus; its manifest is written last.
 
     Args:
       output: the directory.
-      run: that publishes; "" for whoever has the directory.
-      fingerprint: of the set.
-      staged: files that wait in OUTPUT/.staging.
-      contents: of all others, by name.
+      run: the name of the run that publishes; "" for any that holds the directory.
+      fingerprint: of the schema.
+      staged: files in OUTPUT/.staging.
+      contents: name -> content of all other files.
+
+    Returns:
+      The manifest.
 
     Raises:
-      DataError: as `publish_files`.
+      DataError: see `publish_files`.
     """
     for name, content in contents.items():
         store.write_file(os.path.join(output, STAGING, name), content)

@@ -1,12 +1,12 @@
-"""An output directory: held by one run, filled in a staging folder, published at once.
+"""An output directory: locked by one run, filled in a staging folder, published atomically.
 
-On a disk the lock dies with its process. A store has no such locks: there a run writes its name
-into the lock file and goes on rewriting it, and a run that finds a file that does not change takes
-over. Whatever happens, the staging folder is gone afterwards, so that an interrupted run leaves
-nothing that a reader would open; with --resume it holds what was finished.
+On a disk, the lock ends with its process. An object store has no such locks: a run keeps rewriting
+the lock file with its name, and another run takes over a lock file that does not change. However a
+run ends, it removes its staging folder, so that an interrupted run leaves no file that a reader
+would open; with --resume the folder keeps the finished shards.
 
-A directory has a seal, a file without which nothing takes it for a set, a tokenizer or an export.
-The seal goes first and comes last.
+A directory is complete once it has its seal, a file (MANIFEST.json, for one) that is removed first
+and written last.
 """
 
 import glob
@@ -37,12 +37,12 @@ F = TypeVar("F")
 
 @dataclass(frozen=True)
 class Staging:
-    """Where a run keeps what is not published yet.
+    """The folders of a run's unpublished files.
 
     Attributes:
-      folder: below the output directory; every worker sees it.
-      local: on the disk of the machine that launched the run: `folder`, unless that is in a store.
-      run: names the run, as the file LOCK in the output directory does for as long.
+      folder: below the output directory, visible to every worker.
+      local: `folder`; if that is in an object store, a folder on the launching machine's disk.
+      run: the name of the run, which the file LOCK holds while it lasts.
     """
 
     folder: str
@@ -50,7 +50,7 @@ class Staging:
     run: str = ""
 
     def scratch(self, *, local: bool) -> str:
-        """Where workers put what they hand on to each other, all of them on this machine or not."""
+        """The folder of files that workers pass to each other; `local`: all are on this machine."""
         return os.path.join(self.local if local else self.folder, "scratch")
 
 
@@ -61,10 +61,10 @@ def find_or_make(
     *,
     resume: Callable[[str, str], None] | None = None,
 ) -> F | None:
-    """What `find` finds in the output directory; None where `make` made and published it.
+    """Returns the result of `find`; if that is None, runs `make`, which publishes one.
 
-    `find` is called again when this run holds the directory: another run may have published in the
-    meantime. For `resume` see `stage`.
+    `find` runs again once this run holds the lock: another run may have published meanwhile. For
+    `resume` see `stage`.
     """
     found = find()
     if found is None:
@@ -77,22 +77,25 @@ def find_or_make(
 
 @contextmanager
 def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> Iterator[Staging]:
-    """Makes the directory and an empty staging folder in it, which is removed at the end.
+    """Makes and locks the directory; yields an empty staging folder and removes it at the end.
 
     Args:
-      output: the directory, on a disk or in a store.
-      resume: moves what is worth it from an old staging folder into a new one. Given, it is called
-        for what an earlier run left, and when this one dies. In a store all stays where it is.
+      output: the directory, on a disk or in an object store.
+      resume: moves finished shards from an old staging folder to a new one: those of an earlier
+        run at the start, and this run's own if it fails. In an object store all files stay.
 
     Raises:
-      UsageError: another run is at work there, or the path is not a directory.
+      UsageError: another run holds the directory, or the path is not a directory.
       DataError: it cannot be written.
     """
     folder, lock = os.path.join(output, STAGING), os.path.join(output, LOCK)
     with ExitStack() as stack:
         if is_url(output):
             if glob.has_magic(output):
-                raise UsageError(f"--output={output}: stores take *, ? and [ for patterns")
+                raise UsageError(
+                    f"--output={output}: in object stores, names with *, ? or [ are patterns; use "
+                    "another name"
+                )
             run = stack.enter_context(_lock_in_store(lock))
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
         else:
@@ -103,7 +106,7 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
             yield Staging(folder, local, run)
             discard(folder)
         except BaseException:
-            with suppress(DataError, OSError):  # of a place that is gone, as the error tells
+            with suppress(DataError, OSError):  # the directory is gone, as the first error says
                 if resume is None:
                     discard(folder)
                 else:
@@ -112,31 +115,31 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
 
 
 def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
-    """Makes a new staging folder, with what is worth it of the old one."""
-    if is_url(staging):  # where names of files tell of their content: none is taken for another
+    """Makes a new staging folder; `resume` moves the finished shards of the old one into it."""
+    if is_url(staging):  # names depend on content there, so old files do no harm
         if resume is None:
             discard(staging)
         return
-    left = _set_aside(staging)
+    old = _set_aside(staging)
     os.mkdir(staging)
-    if left and resume:
-        resume(left, staging)
-    for aside in glob.glob(f"{glob.escape(staging)}.*"):  # and of runs that were killed at this
+    if old and resume:
+        resume(old, staging)
+    for aside in glob.glob(f"{glob.escape(staging)}.*"):  # also of runs that were killed here
         shutil.rmtree(aside, ignore_errors=True)
 
 
 def discard(staging: str) -> None:
-    """Removes a staging folder, even under the hands of a worker that still writes into it."""
+    """Removes a staging folder, even if a worker still writes into it."""
     if is_url(staging):
-        # A listing that lags may lack the file whose absence ends the run.
+        # The run ends once BLOCKS is gone, and a listing that lags may lack that file.
         store.delete([f"{staging}/{BLOCKS}"])
         store.delete_folder(staging)
-    elif left := _set_aside(staging):
-        shutil.rmtree(left, ignore_errors=True)
+    elif aside := _set_aside(staging):
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _set_aside(staging: str) -> str | None:
-    """Renames a staging folder: opening a file in it fails from now on."""
+    """Renames a staging folder, so that workers can open no more files in it."""
     aside = f"{staging}.{uuid.uuid4().hex}"
     try:
         os.rename(staging, aside)
@@ -150,21 +153,21 @@ def _set_aside(staging: str) -> str | None:
 
 @contextmanager
 def _lock_on_disk(path: str) -> Iterator[str]:
-    """Makes the directory and keeps it to this process; yields the name of this run."""
+    """Makes and locks the directory; yields the name of this run."""
     output, run = os.path.dirname(path), uuid.uuid4().hex
     with disk_errors(path):
         try:
             os.makedirs(output, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise UsageError(
-                f"--output={output}: it is a file or lies below one; give a directory"
+                f"--output={output} is a file, or below a file; name a directory"
             ) from error
         lock = FileLock(path, timeout=0)
         try:
             lock.acquire()
         except Timeout as error:
             raise _another_run(path) from error
-    # A cluster may go on with a job whose command was killed: its workers ask whose turn it is.
+    # A cluster may continue a job after its command was killed: workers compare the run's name.
     try:
         with disk_errors(path), open(path, "r+") as file:
             file.write(run)
@@ -177,11 +180,11 @@ def _lock_on_disk(path: str) -> Iterator[str]:
 
 @contextmanager
 def _lock_in_store(path: str) -> Iterator[str]:
-    """Keeps the lock file fresh; yields the name of this run."""
-    run, left = uuid.uuid4().hex, _read_lock(path)
-    if left:
+    """Keeps rewriting the lock file; yields the name of this run."""
+    run, old = uuid.uuid4().hex, _read_lock(path)
+    if old:
         time.sleep(PATIENCE_SECONDS)
-        if _read_lock(path) not in (left, ""):
+        if _read_lock(path) not in (old, ""):
             raise _another_run(path)
     store.write_file(path, f"{run} 0".encode())
     time.sleep(_SETTLE_SECONDS)
@@ -195,7 +198,7 @@ def _lock_in_store(path: str) -> Iterator[str]:
     finally:
         ended.set()
         beats.join()
-        with suppress(DataError):  # of a store that is gone: the next run will wait
+        with suppress(DataError):  # the object store is gone; the next run waits for the lock
             if _read_lock(path).startswith(run):
                 store.delete([path])
 
@@ -204,7 +207,7 @@ def _beat(path: str, run: str, ended: threading.Event) -> None:
     beat = 0
     while not ended.wait(BEAT_SECONDS):
         beat += 1
-        with suppress(TextmillError, OSError):  # the next one may get through
+        with suppress(TextmillError, OSError):  # the next beat may succeed
             if not _read_lock(path).startswith(run):
                 return
             store.write_file(path, f"{run} {beat}".encode())
@@ -219,28 +222,28 @@ def _read_lock(path: str) -> str:
 
 def _another_run(path: str) -> UsageError:
     return UsageError(
-        f"another run writes into {os.path.dirname(path)}: wait for it, or give another --output"
+        f"another run writes into {os.path.dirname(path)}: wait for it, or use another --output"
     )
 
 
 def check_turn(staging: str, run: str, *, publishes: bool = False) -> None:
-    """Keeps a job from working where another run may have begun: nobody waits for it any more.
+    """Stops a job whose command has ended, as another run may use the directory by now.
 
     Args:
       staging: the folder of the job.
-      run: whose job it is; "" for whoever has the folder.
-      publishes: whether it is about to. Workers ask on a disk only: in a store that takes a
-        request, and names of files there tell of their content.
+      run: the name of the job's run; "" for any that holds the lock.
+      publishes: whether the job is about to publish. Other steps check on a disk only: in an
+        object store a check costs a request, and names of staged files depend on their content.
 
     Raises:
-      DataError: the run is over, or another has taken its lock.
+      DataError: the run is over, or another one holds the lock.
     """
     output = os.path.dirname(staging)
     if publishes or not is_url(staging):
         if not _read_lock(os.path.join(output, LOCK)).startswith(run):
             raise DataError(
-                f"another run has begun in {output}, or the one of this job is over: nothing of "
-                "this job was published"
+                f"another run has begun in {output}, or this job's command has ended: this job "
+                "published nothing"
             )
 
 
@@ -255,21 +258,21 @@ def publish_files(
     files: Mapping[str, tuple[str, int]],
     old: Iterable[str],
 ) -> None:
-    """Moves files out of the staging folder into the directory; a second attempt goes on.
+    """Moves files from the staging folder into the directory; a second attempt continues.
 
-    A store cannot move files: it copies each once, on its own side.
+    An object store cannot move files: it copies each one, on its own side.
 
     Args:
       output: the directory.
-      run: that publishes; "" for whoever has the directory.
+      run: the name of the run that publishes; "" for any that holds the lock.
       seal: the file that is written last.
-      content: of the seal; on a disk it is written when all else is safe from a power cut.
-      files: name of each other file to its name in the staging folder and its bytes.
-      old: names that what was there before may have; they go, unless they are among the new ones.
+      content: of the seal; on a disk it is written once all other files are synced.
+      files: name of each other file -> (its name in the staging folder, its bytes).
+      old: names that files of an earlier run may have; they are removed unless in `files`.
 
     Raises:
-      DataError: a file is neither staged nor in place, or cannot be moved, or another run has
-        begun: then there is no seal.
+      DataError: a file is neither staged nor published, or cannot be moved, or another run has
+        begun. The seal is not written then.
     """
     staging, old = os.path.join(output, STAGING), [name for name in old if name not in files]
     check_turn(staging, run, publishes=True)
@@ -286,7 +289,7 @@ def _move_on_disk(output: str, old: list[str], files: Mapping[str, tuple[str, in
         with suppress(FileNotFoundError):
             os.remove(path)
         if "/" in name:
-            with suppress(OSError):  # the folder holds something else
+            with suppress(OSError):  # the folder has other files
                 os.rmdir(os.path.dirname(path))
     folders = {output}
     for name, (staged, size) in files.items():
@@ -296,13 +299,13 @@ def _move_on_disk(output: str, old: list[str], files: Mapping[str, tuple[str, in
             os.makedirs(os.path.dirname(final), exist_ok=True)
             os.replace(source, final)
         elif not os.path.exists(final) or os.path.getsize(final) != size:
-            raise DataError(f"{source} is gone: something else cleans it up; run again")
+            raise DataError(f"{source} is gone: another program removed it; run again")
     for folder in folders:
         store.sync(folder)
 
 
 def _move_in_store(output: str, old: list[str], files: Mapping[str, tuple[str, int]]) -> None:
-    """What is staged goes when all is done, so that a second attempt finds it too."""
+    """Copies staged files; they stay until all is published, so that a second attempt works."""
     store.delete([f"{output}/{old[0]}"])  # the seal, before all else
     store.delete(f"{output}/{name}" for name in old[1:])
     store.copy_all(

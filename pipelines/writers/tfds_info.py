@@ -1,4 +1,4 @@
-"""dataset_info.json and features.json, so that `tfds.builder_from_directory` opens a set. Pure.
+"""dataset_info.json and features.json, so that `tfds.builder_from_directory` opens a dataset. Pure.
 
 TensorFlow Datasets is not imported: the two files are the JSON form of its protocol buffers
 (tensorflow_datasets/core/proto/dataset_info.proto and feature.proto).
@@ -20,14 +20,14 @@ _FILE_NAMES = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 def tfds_files(
     schema: Schema, files: Sequence[ManifestFile], stats: Statistics
 ) -> dict[str, bytes]:
-    """The files that describe a set to TensorFlow Datasets.
+    """The files that describe a dataset to TensorFlow Datasets.
 
     ArrayRecord opens as `builder.as_data_source(split=...)`, TFRecord as `builder.as_dataset(...)`,
-    in the order of the shards with `tfds.ReadConfig(interleave_cycle_length=1)`. A set in both
-    formats is declared as array_record. TFDS 4.9 refuses `file_format="tfrecord"` for it, although
-    the file names it as an alternative; there is `builder.info.set_file_format("tfrecord",
-    override=True, override_if_initialized=True)`. A split without any row TFDS does not open, nor
-    files of whole documents: there are none for them.
+    in the order of the shards with `tfds.ReadConfig(interleave_cycle_length=1)`. A dataset in both
+    formats is declared as array_record. TFDS 4.9 rejects `file_format="tfrecord"` for it, although
+    the file names tfrecord as an alternative; use `builder.info.set_file_format("tfrecord",
+    override=True, override_if_initialized=True)`. TFDS does not open a split without rows, nor
+    whole documents, which get no such files.
     """
     if schema.holds_documents:
         return {}
@@ -85,7 +85,7 @@ def _features(schema: Schema) -> dict[str, Any]:
 
 
 def _tensor(feature: Feature, encoding: str) -> dict[str, Any]:
-    # tf.io.decode_raw knows no uint32. Ids are below 2**31, so int32 reads the same bytes.
+    # tf.io.decode_raw does not support uint32. Ids are below 2**31, so int32 reads them right.
     dtype = "int32" if feature.dtype == "uint32" else feature.dtype
     return {
         "pythonClassName": f"{_FEATURES}.tensor_feature.Tensor",

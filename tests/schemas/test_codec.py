@@ -133,13 +133,13 @@ def test_varints_that_are_not_padded_or_too_large_are_refused():
     for value in (b"\x05\x00", b"\x85\x80", b"\x80\x02"):  # not padded, no end, 256
         row = codec.encode({"a": np.array([[5]])})
         row[0, -2:] = np.frombuffer(value, np.uint8)
-        with pytest.raises(DataError, match="a value of a is no uint8"):
+        with pytest.raises(DataError, match="a value of a is not uint8"):
             codec.decode(row)
 
 
 def test_rows_of_another_length_are_refused():
     codec = RowCodec([_feature("a", "uint8", 2)])
-    with pytest.raises(DataError, match="whose rows have 15 bytes"):
+    with pytest.raises(DataError, match="its rows have 15 bytes"):
         codec.decode(np.zeros((3, 16), np.uint8))
 
 

@@ -124,7 +124,7 @@ ABSURD = {
     "twice": (
         ["removed", "duplicates", "samples"],
         [{"document": _name(1), "excerpt": "", "detail": ""}] * 2,
-        "each of another document",
+        "at most 20 different documents",
     ),
 }
 

@@ -148,7 +148,7 @@ def test_huggingface_of_spans():
 def test_what_a_layout_cannot_say_is_refused():
     packed = mlm_schema()
     assert packed.packing == "best_fit"
-    with pytest.raises(UsageError, match="huggingface cannot separate .*  --packing=none"):
+    with pytest.raises(UsageError, match="huggingface cannot separate .* with --packing=none"):
         check_layout("huggingface", packed)
     check_layout("huggingface", mlm_schema(packing="none"))
     with pytest.raises(UsageError, match="maxtext needs rows of decoders, .* these are of mlm"):

@@ -190,5 +190,5 @@ def test_a_missing_file_and_an_unknown_kind_are_refused(tmp_path):
         open_rows(str(tmp_path / "train-00000-of-00001.tfrecord"), 21)
     other = tmp_path / "train.parquet"
     shutil.copy(__file__, other)
-    with pytest.raises(DataError, match=r"a shard is \*.array_record or \*.tfrecord"):
+    with pytest.raises(DataError, match=r"a shard must be \*.array_record or \*.tfrecord"):
         open_rows(str(other), 21)

@@ -253,7 +253,7 @@ def test_a_manifest_that_comes_after_a_fault(url, store, cache):
         (lambda b: b[:-1], "bytes, but MANIFEST.json lists"),
         (lambda b: b + b"x", "bytes, but MANIFEST.json lists"),
         (lambda b: b"", "bytes, but MANIFEST.json lists"),
-        (None, "is missing, although the manifest lists it"),
+        (None, "is missing, although MANIFEST.json lists it"),
     ],
     ids=["wrong", "short", "long", "empty", "missing"],
 )

@@ -1,1 +1,1 @@
-"""Whole documents in the files of other projects, a format a file."""
+"""The file formats of other projects for whole documents, one module each."""

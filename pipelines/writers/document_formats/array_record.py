@@ -1,9 +1,8 @@
-"""A document a record of ArrayRecord: a tf.train.Example with the int64_list `tokens`.
+"""An ArrayRecord file with a record per document: a tf.train.Example with the int64_list `tokens`.
 
-A document of more than max_length tokens is cut every max_length, and its pieces are records that
-follow one another: no token is lost, and a loader that packs or truncates to max_length finds
-nothing to truncate. The library writes the records, one chunk each, so that any of them is read by
-itself.
+A document of more than max_length tokens is cut into consecutive records of max_length: no token is
+lost, and a loader that packs or truncates to max_length has nothing to truncate. The library writes
+each record as a chunk of its own, so that a reader can read any of them alone.
 """
 
 import os
@@ -27,11 +26,11 @@ from schemas.metadata import Schema
 TELLS_DOCUMENTS = False
 _OPTIONS = "group_size:1,uncompressed,max_parallelism:1"
 _READ = "readahead_buffer_size:0,max_parallelism:0"
-_AT_ONCE = 4096  # records that are read
+_AT_ONCE = 4096  # records per read
 
 
-# tf.train.Example of int64 lists (tensorflow/core/example/example.proto), without TensorFlow. An
-# Entry is one of a map, as it is on the wire.
+# tf.train.Example of int64 lists (tensorflow/core/example/example.proto), without TensorFlow. Entry
+# is an entry of a map, as on the wire.
 _PROTO = """
 name: "example.proto" syntax: "proto3"
 message_type { name: "Int64List"
@@ -52,12 +51,12 @@ _Example: Any = message_factory.GetMessageClass(_pool.FindMessageTypeByName("Exa
 
 
 def encode(documents: Ragged, schema: Schema) -> Mapping[str, Iterator[np.ndarray | bytes]]:
-    """The file as the library writes it."""
+    """The content of the file, written by the library."""
     return {"array_record": _file(documents, schema.max_length)}
 
 
 def _file(documents: Ragged, longest: int) -> Iterator[bytes]:
-    """The bytes of a file of records; the library writes to a path only."""
+    """The bytes of a file of records, through a temporary file: the library writes to a path."""
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
         path = os.path.join(folder, "records")
         writer = array_record_module.ArrayRecordWriter(path, _OPTIONS)
@@ -72,13 +71,13 @@ def _file(documents: Ragged, longest: int) -> Iterator[bytes]:
 
 
 def decode(paths: Mapping[str, str], schema: Schema) -> Ragged:
-    """The records, each with at most max_length tokens."""
+    """Token ids of the records, each with at most max_length."""
     path = paths["array_record"]
     try:
         reader = array_record_module.ArrayRecordReader(path, _READ)
-        if not reader.ok():  # closing raises what is wrong
+        if not reader.ok():  # closing raises the error
             reader.close()
-            raise DataError(f"{path} is no whole ArrayRecord file")
+            raise DataError(f"{path} is not a complete ArrayRecord file")
         count = reader.num_records()
         pieces = [
             _tokens(record, path)
@@ -87,26 +86,26 @@ def decode(paths: Mapping[str, str], schema: Schema) -> Ragged:
         ]
         reader.close()
     except (RuntimeError, ValueError, IndexError) as error:
-        raise DataError(f"{path} is no whole ArrayRecord file: {error}") from error
+        raise DataError(f"{path} is not a complete ArrayRecord file: {error}") from error
     lengths = [len(piece) for piece in pieces]
     if min(lengths, default=1) < 1 or max(lengths, default=1) > schema.max_length:
-        raise DataError(f"{path} has a record of no token, or of more than {schema.max_length:,}")
+        raise DataError(f"{path} has a record of 0 or more than {schema.max_length:,} tokens")
     values = np.concatenate([np.zeros(0, np.uint32), *pieces])
-    if values.max(initial=0) < schema.vocab_size:  # others are for `verify` to report
+    if values.max(initial=0) < schema.vocab_size:  # `verify` reports larger ids
         values = values.astype(token_dtype(schema.vocab_size))
     return Ragged.of(values, lengths)
 
 
 def _tokens(record: bytes, path: str) -> np.ndarray:
-    """The ids of a record uint32 [n], which must be an Example as `encode` writes it."""
+    """The ids of a record, uint32 [n]; raises DataError unless `encode` would write the same."""
     try:
         example = _Example.FromString(record)
     except DecodeError:
         example = _Example()
     features = example.features.feature
     if len(features) != 1 or features[0].key != "tokens" or example.SerializeToString() != record:
-        raise DataError(f"{path} has a record that is no tf.train.Example of tokens alone")
+        raise DataError(f"{path} has a record that is not a tf.train.Example of tokens alone")
     ids = np.array(features[0].value.int64_list.value, np.int64)
     if len(ids) and not 0 <= ids.min() <= ids.max() < 1 << 32:
-        raise DataError(f"{path} has a token that is no number of 32 bits")
+        raise DataError(f"{path} has a token that is not an unsigned number of 32 bits")
     return ids.astype(np.uint32)

@@ -1,13 +1,14 @@
-"""What a format of whole documents is, and the documents of a shard for those who read it.
+"""The interface of the formats of whole documents, and readers of a shard's documents.
 
-A format is a file with these functions, called as its row in `schemas.records.DOCUMENT_FORMATS`;
-paths and contents go by the endings of that table:
+A format is a module of this package, named as its row in `schemas.records.DOCUMENT_FORMATS`. That
+table has the endings of its files, by which paths and contents are keyed:
 
-    TELLS_DOCUMENTS: whether it holds where each document ends. Others give pieces, no fewer.
-    encode(documents, schema): what each file of a shard holds, in parts, by ending.
-    decode(paths, schema): token ids of the documents or pieces of a shard; what is large may be
-      mapped. Raises DataError if a file is not of the format, or not of this dataset; names it.
-    refuse(schema): raises UsageError if ids or settings do not fit; a format may lack it.
+    TELLS_DOCUMENTS: whether the files hold the ends of documents; if not, `decode` returns pieces,
+      at least one per document.
+    encode(documents, schema): the contents of a shard's files, in parts.
+    decode(paths, schema): token ids of the documents or pieces of a shard; may map large files.
+      Raises DataError, with the file, if one is not of the format or not of this dataset.
+    refuse(schema): raises UsageError if ids or settings do not fit the format; optional.
 """
 
 import importlib
@@ -26,12 +27,12 @@ _CHUNK_TOKENS = 1 << 20
 
 
 def document_format(name: str) -> Any:
-    """The file of a format of the table."""
+    """The module of a format."""
     return importlib.import_module(f"{__package__}.{name}")
 
 
 def refuse_formats(schema: Schema) -> None:
-    """Raises UsageError if a dataset's ids or settings do not go into one of its formats."""
+    """Raises UsageError if a dataset's ids or settings do not fit one of its formats."""
     for form in map(document_format, schema.file_formats):
         if hasattr(form, "refuse"):
             form.refuse(schema)
@@ -42,11 +43,11 @@ def open_documents(schema: Schema, path: str, locate: Callable[[str], str]) -> R
 
     Args:
       schema: of the dataset.
-      path: in the dataset, of the first of the shard's files in a format.
-      locate: gives the path on this machine of a file of the dataset.
+      path: of the shard's first file in a format, relative to the dataset's directory.
+      locate: maps the path of a file in the dataset to its path on this machine.
 
     Raises:
-      DataError: they are damaged, or of another dataset.
+      DataError: the files are damaged, or of another dataset.
     """
     shard, ending = path.split(".", 1)
     name = next(name for name, row in DOCUMENT_FORMATS.items() if ending == row.endings[0])
@@ -55,22 +56,22 @@ def open_documents(schema: Schema, path: str, locate: Callable[[str], str]) -> R
 
 
 def document_rows(documents: Ragged, rows: range) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yields the number of the first row of some, and their columns, as long as the longest.
+    """Yields chunks of rows, padded to the longest: the number of the first row, the columns.
 
     [5, 6, 7], [0, 1, 3] -> tokens [[5 0] [6 7]], segment_ids [[1 0] [1 1]]
 
     Args:
       documents: of a shard.
-      rows: which; no more of them at a time than its step, and fewer where they are long.
+      rows: numbers of the rows; its step is the largest chunk, and long rows make it smaller.
 
     Raises:
-      DataError: there are not so many documents.
+      DataError: the shard has fewer documents.
     """
     lengths = documents.lengths
     if rows.stop > len(lengths):
         raise DataError(
-            f"a shard holds {len(lengths):,} documents, fewer than the manifest says: copy the set "
-            "again or build it anew"
+            f"a shard holds {len(lengths):,} documents, fewer than MANIFEST.json lists: copy or "
+            "build the dataset again"
         )
     start = rows.start
     while start < rows.stop:
@@ -86,21 +87,21 @@ def document_rows(documents: Ragged, rows: range) -> Iterator[tuple[int, dict[st
 
 
 def refuse_without_edges(name: str, schema: Schema) -> None:
-    """Raises UsageError if nothing tells documents apart."""
+    """Raises UsageError if no special token separates documents."""
     if not schema.parameters["prefix_ids"] and not schema.parameters["suffix_ids"]:
         raise UsageError(
-            f"--no_eos: nothing would tell documents apart in a file of {name}; leave the flag "
-            "out, or give --bos"
+            f"--no_eos: no token would separate documents in the format {name}; leave the flag "
+            "out, or set --bos"
         )
 
 
 def map_documents(path: str, dtype: str, schema: Schema, *, head: int = 0) -> Ragged:
-    """The ids of a file, mapped, cut behind each eos, or before each bos if there is no eos.
+    """Maps the ids of a file and cuts them after each eos, or before each bos if there is no eos.
 
-    A text that spells such a token itself is cut there too. `head` bytes precede the ids.
+    A text that contains such a token itself is cut there too. `head` bytes precede the ids.
 
     Raises:
-      DataError: it has no whole number of ids.
+      DataError: the file does not hold a whole number of ids.
     """
     size = os.path.getsize(path) - head
     if size % np.dtype(dtype).itemsize:

@@ -20,11 +20,11 @@ _HEAD = 256 * 4  # bytes
 
 
 def refuse(schema: Schema) -> None:
-    """Refuses ids of more than 16 bits, and what tells no documents apart."""
+    """Raises UsageError for ids of more than 16 bits, and if no token separates documents."""
     if token_dtype(schema.vocab_size) != "uint16":
         raise UsageError(
             f"--file_format=llmc holds ids of 16 bits, and the tokenizer has {schema.vocab_size:,} "
-            "ids: give another format, such as npy"
+            "ids: use another format, such as npy"
         )
     refuse_without_edges("llmc", schema)
 
@@ -34,7 +34,7 @@ def encode(documents: Ragged, schema: Schema) -> Mapping[str, Iterator[np.ndarra
     count = len(documents.values)
     if count >= 1 << 31:
         raise DataError(
-            f"a shard of {count:,} tokens does not go into llmc: give more --num_shards"
+            f"a shard of {count:,} tokens is too large for llmc: set a higher --num_shards"
         )
     return {"llmc.bin": iter((_head(count), documents.values.astype("<u2", copy=False)))}
 
@@ -46,10 +46,10 @@ def _head(count: int) -> np.ndarray:
 
 
 def decode(paths: Mapping[str, str], schema: Schema) -> Ragged:
-    """The ids between the edges of documents."""
+    """Token ids, cut where documents end or begin."""
     path = paths["llmc.bin"]
     with open(path, "rb") as file:
         head = file.read(_HEAD)
     if head != _head(max(0, os.path.getsize(path) - _HEAD) // 2).tobytes():
-        raise DataError(f"{path} does not begin as a file of llm.c with this many ids")
+        raise DataError(f"{path} does not begin with the header of an llm.c file of its size")
     return map_documents(path, "<u2", schema, head=_HEAD)

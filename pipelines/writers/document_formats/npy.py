@@ -13,7 +13,7 @@ TELLS_DOCUMENTS = False
 
 
 def refuse(schema: Schema) -> None:
-    """Refuses what tells no documents apart."""
+    """Raises UsageError if no token separates documents."""
     refuse_without_edges("npy", schema)
 
 
@@ -24,6 +24,6 @@ def encode(documents: Ragged, schema: Schema) -> Mapping[str, Iterator[np.ndarra
 
 
 def decode(paths: Mapping[str, str], schema: Schema) -> Ragged:
-    """The ids between the edges of documents."""
+    """Token ids, cut where documents end or begin."""
     dtype = np.dtype(token_dtype(schema.vocab_size)).newbyteorder("<").str
     return map_documents(paths["ids.bin"], dtype, schema)

@@ -196,7 +196,7 @@ def test_refused_documents_are_listed_and_the_rest_goes_on(tokenizer_path, tmp_p
     assert listed == [(21, "not_utf8"), (35, "missing_field")]
     with pytest.raises(
         DataError,
-        match=r"2 documents were refused, more than --max_rejects=1 "
+        match=r"2 documents were rejected, more than --max_rejects=1 "
         r"\(1 missing_field, 1 not_utf8\); the first is in .*mixed.jsonl at byte 21: not_utf8",
     ):
         main(arguments(source, tokenizer_path, tmp_path / "strict", "--max_rejects=1"))

@@ -210,7 +210,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
         (["--layout=maxtext"], "layout maxtext is of decoders"),
         (["--split=dev"], "no such split; it has test, train, validation"),
         (["--output={set}"], "holds a shard set .MANIFEST.json., which must stay as it is"),
-        (["--output={set}/schema.json"], "it is a file or lies below one"),
+        (["--output={set}/schema.json"], "is a file, or below a file"),
         (["--output=s3://bucket/rows"], "written to a disk; give a local directory"),
     ],
 )

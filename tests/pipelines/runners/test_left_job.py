@@ -24,11 +24,11 @@ def test_a_turn_ends_with_its_run(tmp_path):
     output = str(tmp_path / "set")
     with stage(output) as first:
         check_turn(first.folder, first.run)
-    with pytest.raises(DataError, match="nothing of this job was published"):
+    with pytest.raises(DataError, match="this job published nothing"):
         check_turn(first.folder, first.run)
     with stage(output) as second:
         check_turn(second.folder, second.run, publishes=True)
-        with pytest.raises(DataError, match="nothing of this job was published"):
+        with pytest.raises(DataError, match="this job published nothing"):
             check_turn(first.folder, first.run)
     assert os.listdir(output) == [LOCK]
 
@@ -38,7 +38,7 @@ def test_no_seal_after_another_run_has_begun_while_files_were_moved(tmp_path, mo
     with stage(str(output)) as staging:
         (output / ".staging" / "a").write_bytes(b"a")
         monkeypatch.setattr(store, "sync", lambda path: (output / LOCK).write_text("another"))
-        with pytest.raises(DataError, match="nothing of this job was published"):
+        with pytest.raises(DataError, match="this job published nothing"):
             publish_files(str(output), staging.run, "SEAL", b"x", {"a": ("a", 1)}, [])
     assert not (output / "SEAL").exists()
 
@@ -56,7 +56,7 @@ def test_no_shard_and_no_set_after_another_run_has_begun(
         flags += ["--vocab_size=300"]
     else:
         flags += [f"--tokenizer={tokenizer_path}", "--max_length=32", "--num_shards=2"]
-    with pytest.raises(DataError, match="nothing of this job was published"):
+    with pytest.raises(DataError, match="this job published nothing"):
         command(flags)
     assert os.listdir(output) == [LOCK]
 
@@ -70,5 +70,5 @@ def test_a_killed_command_leaves_its_turn_to_the_next(tmp_path):
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     run = killed.stdout.strip()
     check_turn(os.path.join(output, ".staging"), run)  # until somebody else comes
-    with stage(output), pytest.raises(DataError, match="nothing of this job"):
+    with stage(output), pytest.raises(DataError, match="this job published nothing"):
         check_turn(os.path.join(output, ".staging"), run)

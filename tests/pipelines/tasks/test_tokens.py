@@ -132,7 +132,7 @@ def test_rows_are_refused_with_who_reads_the_files(made, tmp_path):
         (["--file_format=npy,npy"], "each once"),
         (["--file_format=both"], "one or more of"),
         (["--file_format="], "one or more of"),
-        (["--file_format=npy", "--no_eos"], "nothing would tell documents apart"),
+        (["--file_format=npy", "--no_eos"], "no token would separate documents"),
     ],
 )
 def test_formats_that_cannot_be(corpus, tokenizer_path, tmp_path, flags, told):
@@ -201,9 +201,9 @@ def _swap_first_two(content):
         ("ids.bin", lambda content: b"\xff\xff" + content[2:], "has an id 65535, not below"),
         ("ids.bin", _swap_first_two, "as npy: token 0 differs from .* as array_record"),
         ("ids.bin", lambda content: content[:-2] + b"\x09\0", "ends with id 9, not 2"),
-        ("megatron.idx", lambda content: content[:-1], "is no index of"),
+        ("megatron.idx", lambda content: content[:-1], "is not an index of"),
         ("megatron.idx", lambda content: content[:34] + b"\1" + content[35:], "as Textmill writes"),
-        ("megatron.bin", lambda content: content[:-2], "has not the .* ids of its index"),
+        ("megatron.bin", lambda content: content[:-2], "does not hold the .* ids of its index"),
         ("llmc.bin", lambda content: b"\0" + content[1:], "as a file of llm.c"),
         ("array_record", lambda content: content[:-1], "is not a complete ArrayRecord file"),
     ],

@@ -704,7 +704,7 @@ def test_a_broken_document_is_refused_and_said(tmp_path, capsys):
     assert report["text"]["refused"] == {"broken_json": 1, "empty": 1, "missing_field": 1}
     rejects = (tmp_path / "out" / "rejects" / "rejects.jsonl").read_text().splitlines()
     assert [json.loads(line)["reason"] for line in rejects] == ["broken_json", "missing_field"]
-    with pytest.raises(DataError, match=r"2 documents were refused, more than --max_rejects=1"):
+    with pytest.raises(DataError, match=r"2 documents were rejected, more than --max_rejects=1"):
         train(tmp_path / "strict", f"--input={path}", "--vocab_size=262", "--max_rejects=1")
     assert [path.name for path in (tmp_path / "strict").iterdir()] == [".lock"]
 

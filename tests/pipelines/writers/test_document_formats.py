@@ -123,7 +123,7 @@ def test_a_record_is_an_example_of_tensorflow(tmp_path):
 
 @pytest.mark.parametrize("name", ["npy", "llmc"])
 def test_flat_files_need_what_tells_documents_apart(name):
-    with pytest.raises(UsageError, match="--no_eos: nothing would tell documents apart"):
+    with pytest.raises(UsageError, match="--no_eos: no token would separate documents"):
         document_format(name).refuse(schema_of(eos=False, formats=[name]))
 
 
@@ -182,7 +182,7 @@ def test_documents_as_rows(lengths, step):
 
 
 def test_rows_that_are_not_there():
-    with pytest.raises(DataError, match="holds 2 documents, fewer than the manifest says"):
+    with pytest.raises(DataError, match="holds 2 documents, fewer than MANIFEST.json lists"):
         list(document_rows(ragged([[5], [6]]), range(0, 3, 1)))
 
 

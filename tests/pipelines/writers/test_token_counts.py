@@ -57,7 +57,7 @@ def test_a_set_gives_its_counts_back(directory):
     [
         (
             lambda counts: counts + (np.arange(50) == 7),
-            r"counts \d+ tokens, where the rows have \d+, \d+ in each of 2 masked copies",
+            r"counts \d+ tokens, but the rows have \d+, \d+ in each of 2 masked copies",
         ),
         (lambda counts: counts - 99 * (np.arange(50) == 7), r"id 7 occurs -\d\d times"),
         (lambda counts: counts[:7], "has 184 bytes, but its ids take 528"),

@@ -77,7 +77,7 @@ def test_addresses_that_nobody_limits_suffice():
 
 @pytest.mark.parametrize("copies", [0, 1001, 10**9])
 def test_masked_copies_that_no_memory_holds_are_refused(copies):
-    with pytest.raises(UsageError, match=rf"--mask_copies={copies}: from 1 to 1,000"):
+    with pytest.raises(UsageError, match=rf"--mask_copies={copies}: must be from 1 to 1,000"):
         Mlm(mask_copies=copies)
 
 

@@ -62,7 +62,7 @@ REFUSED = {
         changed(_CONFIG, "post_processor", "cls", value=["<s>", 999]),
         "adds id 999 as '<s>'",
     ),
-    "a text twice": (changed(_CONFIG, "post_processor", value=_twice), "takes a text twice"),
+    "a text twice": (changed(_CONFIG, "post_processor", value=_twice), "uses a text twice"),
     "a token type": (changed(_CONFIG, "post_processor", value=_typed), "256 for a type_id"),
     "a long added token": (_with_token("x" * 1_000_000), "1,000,000 characters of an added token"),
     "much added text": (
@@ -111,7 +111,7 @@ REFUSED = {
     "an id for two": (_with_ids({"unused": 17}), "'unused' have the same id, 17"),
     "an id for two, given anew": (  # added tokens are numbered from the vocabulary's size on
         _with_ids({"unused": _SIZE + 1}) | {"added_tokens": [added(900, "<x>"), added(901, "<y>")]},
-        "have one id, 449",
+        "have the same id, 449",
     ),
     "no whole number": (_with_ids({"a": 1.5}), "the id of 'a' is 1.5, not an integer"),
     "a long suffix": (
@@ -124,7 +124,7 @@ REFUSED = {
     ),
     "a runaway pattern": (
         changed(_CONFIG, "pre_tokenizer", value=split("(a+)+$")),
-        r"of its patterns '\(a\+\)\+\$' fails: Onig: Regex search error: retry-limit",
+        r"its pattern '\(a\+\)\+\$' fails: Onig: Regex search error: retry-limit",
     ),
     "long words": (
         changed(shapes()["bert"], "model", "max_input_chars_per_word", value=10**9),
@@ -132,7 +132,7 @@ REFUSED = {
     ),
     "a piece twice": (
         changed(shapes()["unigram"], "model", "vocab", 4, value=["ing", -1.0]),
-        "holds 'ing' twice",
+        "its vocabulary has 'ing' twice",
     ),
     "a token that the template lacks": (  # a panic in `tokenizers`
         changed(_CONFIG, "post_processor", value=_lacking),
@@ -168,7 +168,7 @@ def test_trainers_refuse_them_too(name):
 def test_trainers_read_ids_in_words():
     assert _ids(data_of(shapes()["words"]))["quick"] == 6
     for broken in (b"{", b"[]", b'{"model": []}', b'{"model": {"vocab": 3}}', b"\xff"):
-        with pytest.raises(DataError, match=r"tokenizer\.json is not a tokenizer"):
+        with pytest.raises(DataError, match=r"tokenizer\.json cannot be used as a tokenizer"):
             _ids(broken)
     padded = shapes()["bert"]
     assert padded["padding"] and len(open_tokenizer(data_of(padded)).encode("a").ids) == 3
