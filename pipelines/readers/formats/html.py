@@ -16,11 +16,7 @@ _TYPE = "text/html"
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Checks that the fields of roles are those of HTML files.
-
-    Raises:
-      UsageError: a field is unknown; names it and the fields that HTML files have.
-    """
+    """Checks that the fields of roles are those of HTML files: see `check_names`."""
     check_names(roles, path, FIELDS)
 
 

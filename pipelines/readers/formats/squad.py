@@ -44,11 +44,7 @@ def peek(raw: BinaryIO, part: Part) -> bool:
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Checks that the fields of roles are those of SQuAD files.
-
-    Raises:
-      UsageError: a field is unknown; names it and the fields that SQuAD files have.
-    """
+    """Checks that the fields of roles are those of SQuAD files: see `check_names`."""
     check_names(roles, path, FIELDS)
 
 

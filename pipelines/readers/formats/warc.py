@@ -35,11 +35,7 @@ Headers = dict[str, str]  # name in lower case -> value
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Checks that the fields of roles are those of WARC files.
-
-    Raises:
-      UsageError: a field is unknown; names it and the fields that WARC files have.
-    """
+    """Checks that the fields of roles are those of WARC files: see `check_names`."""
     check_names(roles, path, FIELDS)
 
 
