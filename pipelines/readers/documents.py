@@ -147,11 +147,11 @@ def too_long(path: str, offset: int, longest: int) -> Reject:
 
 
 def too_large(path: str, size: int, longest: int) -> DataError:
-    """A text file of `size` stored bytes that cannot be one document."""
+    """The error about a text file, of `size` stored bytes, that is too large for one document."""
     return DataError(
-        f"{path} ({decimal(size)}) is too large to be one document (--document=file), which has at "
-        f"most {longest:,} bytes: give --document=line to make each line a document, or "
-        "--document=paragraph, or raise --max_document_bytes"
+        f"{path} ({decimal(size)}) is too large for one document (--document=file) of at most "
+        f"{longest:,} bytes: give --document=line or --document=paragraph, or raise "
+        "--max_document_bytes"
     )
 
 

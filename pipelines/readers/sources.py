@@ -52,7 +52,7 @@ from schemas.errors import DataError, UsageError
 from schemas.metadata import Inputs
 
 BLOCK_BYTES = 16 << 20
-# What --document makes of a text file.
+# --document -> its meaning, for plans and summaries.
 DOCUMENTS = {
     "file": "each text file is one document",
     "paragraph": "each paragraph of a text file is one document",
@@ -272,7 +272,7 @@ def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None
 
 
 def describe_documents(blocks: Iterable[Block], source: Source) -> str:
-    """What is a document in the text files among the inputs, in words; "" if there are none."""
+    """The unit of documents, for plans and summaries; "" if no input is a text file."""
     if not any(part.format == "text" for block in blocks for part in block.parts):
         return ""
     how = "its folder is the label" if source.has_labels else f"--document={source.document}"

@@ -30,7 +30,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     """The documents that start in a part.
 
     Raises:
-      DataError: the file is to be one document, and is too large for one.
+      DataError: the file is too large for one document.
     """
     kind, label = source.text_document, folder_label(part.path)
     roles, longest = source.roles, source.max_document_bytes

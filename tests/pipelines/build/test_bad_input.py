@@ -153,7 +153,7 @@ TEXT = {
         {"in1.txt": b"x" * 51, **{f"in2{i}.txt": t.encode() for i, t in enumerate(GOOD)}},
         flags=["--max_document_bytes=50", "--document=file"],
         code=1,
-        said=["in1.txt (51 bytes) is too large to be one document", "--document=line"],
+        said=["in1.txt (51 bytes) is too large for one document", "--document=line"],
     ),
 }
 JSON = {

@@ -169,7 +169,7 @@ def test_a_text_file_is_one_document_unless_it_is_too_large(tmp_path, name):
         "each text file is one document (--document=file)"
     )
     size = path.stat().st_size
-    words = rf"{name} \({size} bytes\) is too large to be one document .*: give --document=line"
+    words = rf"{name} \({size} bytes\) is too large for one document .*: give --document=line"
     with pytest.raises(DataError, match=words):
         texts(path, document="file", max_document_bytes=len(text) - 4)
     labelled = replace(source, roles=(*TEXT_ROLES, Role("label", "label", "label")))
