@@ -22,7 +22,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, TypeVa
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
 
-_COLUMN = 24
+_COLUMN = 24  # where texts begin
 _WIDTHS = 80, 100  # of a screen, at least and at most
 _SENTENCE = re.compile(r"(?<=[\w)\]\"'`][.!?])\s+(?=[A-Z\"(<-])")
 
@@ -48,8 +48,9 @@ class Help:
       example: arguments of a typical command.
       page: of the documentation: docs/build_shards.md.
       common: names of the flags on the first screen, besides those of `usage`; "all" for all.
-      groups: title to names of flags. A field that holds a dataclass stands for all of its flags.
-        Each other flag is in the group of its dataclass.
+      groups: title ("Output: the corpus", whose first words name the group) to names of flags. A
+        field that holds a dataclass stands for all of its flags. Each flag that is not named is in
+        the group of its dataclass.
       note: what else the command accepts.
     """
 
