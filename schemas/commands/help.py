@@ -24,7 +24,7 @@ from schemas.errors import UsageError
 
 _COLUMN = 24  # where texts begin
 _WIDTHS = 80, 100  # of a screen, at least and at most
-_SENTENCE = re.compile(r"(?<=[\w)\]\"'`][.!?])\s+(?=[A-Z\"(<-])")
+_SENTENCE = re.compile(r"(?<=[\w)\]\"'`][.!?])\s+(?=[A-Z\"(<-]|\w+: )")
 
 CONFIG_NOTE = "--config=FILE.yaml reads flags from a file; those of the command line win."
 BEAM_NOTE = "Flags of Beam work too: --runner=FlinkRunner, --direct_num_workers=4."

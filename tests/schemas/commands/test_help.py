@@ -50,7 +50,7 @@ class Flags:
     output: str
     """Directory of the run."""
     kind: Literal["a", "b"] = "a"
-    """Kind of thing."""
+    """Kind of thing. a: the first. b: the second."""
     names: tuple[str, ...] = ()
     """Names to keep."""
     verify: bool = True
