@@ -153,7 +153,7 @@ def test_a_changed_label_is_found(made):
         labels = part["labels"]
         labels["0"], labels["1"] = labels["1"], labels["0"]
     replace_file(Path(directory), "stats.json", json.dumps(stats).encode())
-    assert any("are labelled '0' in stats.json" in p for p in verify_set(directory).problems)
+    assert any("documents with label '0'" in p for p in verify_set(directory).problems)
 
 
 def test_the_command_line_of_a_task_is_told(tmp_path):
