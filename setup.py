@@ -37,7 +37,7 @@ _TRAINERS = [
 ]
 _FLAX = [*_TRAINERS, "flax>=0.12,<0.13", "jax>=0.10,<0.11", "optax>=0.2.8,<0.3"]
 _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
-# PopTorch comes with Graphcore's SDK and its own PyTorch. Without an IPU, this PyTorch runs instead.
+# PopTorch comes with Graphcore's SDK and its own PyTorch. Without an IPU, this PyTorch runs.
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]
 _LOGS = ["tensorboardX>=2.6.4", "wandb>=0.28"]  # for trainers, --log_to=
 _HF = ["datasets>=5.2,<6"]  # for pipelines, --input=hf:
