@@ -40,8 +40,7 @@ _MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
 
 HELP = Help(
     module="pipelines.build_shards",
-    about="Tokenizes documents and packs them into rows of a fixed length, as a dataset for "
-    "trainers.",
+    about="Tokenizes documents and packs them into rows: a dataset for trainers.",
     usage="--input=PATH --tokenizer=PATH|NAME --output=DIR",
     example="--task=clm --input=corpus --tokenizer=tokenizer --output=shards --max_length=1024",
     page="docs/build_shards.md",
