@@ -228,7 +228,7 @@ def _evaluate(
         if not number:
             line.say(program.description)
             program.compile(trains=False, evaluates=True)
-        metrics, speed = _measure(task, program, shards, split, line)
+        metrics, speed = _measure(task, program, shards, split, line, name)
         model = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
         say(f"{model} on {title}: {task.describe(metrics)}; {speed:,.0f} tokens/s")
         if use.report is not None:
@@ -268,18 +268,21 @@ def _measure(
     shards: Union[ShardSet, Mixture],
     split: str,
     line: ProgressLine,
+    name: str,
 ) -> Tuple[Metrics, float]:
-    """Metrics of a split, and tokens a second."""
-    batches, tokens, began = -(-shards.rows(split) // program.evaluation_rows), 0, time.monotonic()
+    """Metrics of a split, and tokens a second; `name` is that of the weights."""
+    tokens, began = 0, time.monotonic()
 
     def count_tokens(pairs: Any) -> Any:
         nonlocal tokens
-        for number, (batch, outputs) in enumerate(pairs, 1):
+        for batch, outputs in pairs:
             tokens += int(np.count_nonzero(batch["segment_ids"]))
-            line.update(f"batch {number} of {batches}")
             yield batch, outputs
 
-    with closing(evaluate(program, shards, split)) as pairs:
+    def show(text: str) -> None:
+        line.update(f"checkpoint {name}: {text}")
+
+    with closing(evaluate(program, shards, split, show)) as pairs:
         metrics = task.measure(count_tokens(pairs))
     if metrics is None:
         raise DataError(

@@ -216,31 +216,51 @@ def open_sinks(
     return [makers[sink]() for sink in parse_log_to(log_to)]
 
 
+class Rate(NamedTuple):
+    """Steps and tokens a second, and the share of time spent waiting for data."""
+
+    steps: float
+    tokens: float
+    waiting: float
+
+
 class Rates:
-    """Tokens a second and the share of time spent waiting for data, over the last seconds."""
+    """The rate of the last seconds, and that of the whole run."""
 
     def __init__(self) -> None:
-        self._marks: Deque[Tuple[float, float, float]] = deque([(time.perf_counter(), 0.0, 0.0)])
-        self._tokens = self._waited = 0.0
+        self._steps, self._tokens, self._waited = 0, 0.0, 0.0
+        self._began = time.perf_counter()
+        self._history: Deque[Tuple[float, int, float, float]] = deque([(self._began, 0, 0.0, 0.0)])
 
     def count_wait(self, seconds: float) -> None:
-        """Counts time in which the loop stood still for lack of a batch."""
+        """Counts time in which the loop waited for a batch."""
         self._waited += seconds
 
     def skip(self, seconds: float) -> None:
-        """Takes time out of the account that no step was due in, such as an evaluation."""
-        self._marks = deque((at + seconds, *counts) for at, *counts in self._marks)  # type: ignore
+        """Leaves out time in which no step ran, such as that of an evaluation."""
+        self._began += seconds
+        self._history = deque((at + seconds, *counts) for at, *counts in self._history)  # type: ignore
 
-    def count_step(self, tokens: float) -> Tuple[float, float]:
-        """Counts a step; returns (tokens a second, share of time spent waiting)."""
+    def count_step(self, tokens: float) -> Rate:
+        """Counts a step; the rate of the last seconds."""
+        self._steps += 1
         self._tokens += tokens
-        now = time.perf_counter()
-        self._marks.append((now, self._tokens, self._waited))
-        while now - self._marks[0][0] > WINDOW_SECONDS and len(self._marks) > WINDOW_STEPS:
-            self._marks.popleft()
-        then, tokens_then, waited_then = self._marks[0]
-        seconds = max(now - then, 1e-9)
-        return (self._tokens - tokens_then) / seconds, (self._waited - waited_then) / seconds
+        history, now = self._history, time.perf_counter()
+        history.append((now, self._steps, self._tokens, self._waited))
+        while now - history[0][0] > WINDOW_SECONDS and len(history) > WINDOW_STEPS:
+            history.popleft()
+        return self._since(*history[0])
+
+    def mean(self) -> Rate:
+        """The rate from the first step to the last."""
+        return self._since(self._began, 0, 0.0, 0.0)
+
+    def _since(self, then: float, steps: int, tokens: float, waited: float) -> Rate:
+        seconds = max(self._history[-1][0] - then, 1e-9)
+        steps_a_second = (self._steps - steps) / seconds
+        return Rate(
+            steps_a_second, (self._tokens - tokens) / seconds, (self._waited - waited) / seconds
+        )
 
 
 class ProgressLine:

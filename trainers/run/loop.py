@@ -48,17 +48,25 @@ class _SignalCame(Exception):
 
 
 def evaluate(
-    program: Program, shards: BatchReader, split: str
+    program: Program, shards: BatchReader, split: str, show: Callable[[str], None]
 ) -> Generator[Tuple[Batch, Arrays], None, None]:
-    """Every batch of a split with what the program says of it, one call ahead of who reads."""
+    """Every batch of a split with the program's outputs, one call ahead of the consumer.
+
+    `show` gets the progress after each: "evaluating validation: batch 3 of 40, 12 s left".
+    """
+    count = -(-shards.rows(split) // program.evaluation_rows)
     batches = shards.in_order(split, batch_size=program.evaluation_rows, prefetch=0)
     placed = ((rows, program.put(rows)) for rows in batches)
     before: Optional[Tuple[Batch, Callable[[], Arrays]]] = None
+    began = time.monotonic()
     with closing(read_ahead(placed, AHEAD)) as calls:
-        for rows, on_devices in calls:
+        for number, (rows, on_devices) in enumerate(calls):
             started = rows, program.evaluate(on_devices)
             if before is not None:
-                yield before[0], before[1]()
+                outputs = before[1]()
+                left = duration((time.monotonic() - began) / number * (count - number))
+                show(f"evaluating {split}: batch {number} of {count}, {left} left")
+                yield before[0], outputs
             before = started
         if before is not None:
             yield before[0], before[1]()
@@ -89,7 +97,7 @@ class Loop:
         self.progress, self.start = Progress(), checkpoints.latest
         self.interruption = Interruption()
         self.began = time.perf_counter()
-        self.waited = 0.0  # seconds in which it stood still for lack of a batch
+        self.rates = Rates()
 
     def run(self, first_weights: Callable[[], Weights]) -> None:
         """Everything from the first state to the last checkpoint.
@@ -192,27 +200,27 @@ class Loop:
 
     def _train(self) -> None:
         """All steps, until the end, a signal, or enough evaluations without a better one."""
-        progress, rates = self.progress, Rates()
+        progress, self.rates = self.progress, Rates()
         running: Optional[_Running] = None
         with closing(self._train_calls()) as calls:
             while progress.step < self.stop and self.interruption.signal is None:
-                rows, on_devices = self._next(calls, rates)
+                rows, on_devices = self._next(calls)
                 read = self.program.train(on_devices, progress.step)
                 if running is not None:
-                    self._report(running, rates)
+                    self._report(running)
                 running = _Running(progress.step, rows, read)
                 progress.step += self.program.steps_a_call
                 every, is_last = self.flags.length.checkpoint_every, progress.step >= self.stop
                 is_saved = progress.step % every == 0 and not is_last
                 if not (is_saved or self._is_evaluated_now()):
                     continue
-                self._report(running, rates)
+                self._report(running)
                 running, before = None, time.perf_counter()
                 if self._is_evaluated_now():
                     self._evaluate()
                 if is_saved:
                     self._save()
-                rates.skip(time.perf_counter() - before)
+                self.rates.skip(time.perf_counter() - before)
                 if self.is_enough and not is_last:
                     self.line.say(
                         f"no better {self.task.best_by} in {self.flags.task.patience} evaluations: "
@@ -221,17 +229,15 @@ class Loop:
                     )
                     return
         if running is not None:
-            self._report(running, rates)
+            self._report(running)
 
-    def _next(self, calls: Iterator[_Placed], rates: Rates) -> _Placed:
+    def _next(self, calls: Iterator[_Placed]) -> _Placed:
         before = time.perf_counter()
         placed = next(calls)
-        waited = time.perf_counter() - before
-        self.waited += waited
-        rates.count_wait(waited)
+        self.rates.count_wait(time.perf_counter() - before)
         return placed
 
-    def _report(self, running: _Running, rates: Rates) -> None:
+    def _report(self, running: _Running) -> None:
         """Waits for a call's measurements, writes and shows them; stops at what is no number."""
         size = self.batch_size
         train_rows = self.shards.rows(self.train_split)
@@ -249,7 +255,7 @@ class Loop:
             if "counted" in values:
                 values[self.task.counts] = values.pop("counted")
             tokens = int(np.count_nonzero(rows["segment_ids"]))
-            tokens_a_second, waiting = rates.count_step(tokens)
+            rate = self.rates.count_step(tokens)
             epoch = step * size / train_rows
             self.metrics.write(
                 {
@@ -258,15 +264,15 @@ class Loop:
                     "epoch": round(epoch, 4),
                     **values,
                     "tokens": tokens,
-                    "tokens_per_second": round(tokens_a_second, 1),
-                    "waiting": round(waiting, 4),
+                    "tokens_per_second": round(rate.tokens, 1),
+                    "waiting": round(rate.waiting, 4),
                 }
             )
             left = (time.perf_counter() - self.began) / (step - self.start) * (self.stop - step)
             self.line.update(
                 f"step {step}/{self.stop}  epoch {epoch:.2f}  loss {values['loss']:.4f}  "
-                f"{tokens_a_second:,.0f} tokens/s  waiting for data {waiting:.1%}  "
-                f"{duration(left)} left"
+                f"{rate.steps:,.2f} steps/s  {rate.tokens:,.0f} tokens/s  "
+                f"waiting for data {rate.waiting:.1%}  {duration(left)} left"
             )
 
     @property
@@ -297,11 +303,11 @@ class Loop:
         self.line.say(f"step {step}: {split} {self.task.describe(metrics)}")
 
     def _until_signal(self, split: str) -> Iterator[Tuple[Batch, Arrays]]:
-        batches = -(-self.shards.rows(split) // self.program.evaluation_rows)
-        with closing(evaluate(self.program, self.shards, split)) as pairs:
-            for number, pair in enumerate(pairs, 1):
-                step = self.progress.step
-                self.line.update(f"step {step}: measuring {split}, batch {number} of {batches}")
+        def show(text: str) -> None:
+            self.line.update(f"step {self.progress.step}: {text}")
+
+        with closing(evaluate(self.program, self.shards, split, show)) as pairs:
+            for pair in pairs:
                 yield pair
                 if self.interruption.signal is not None:
                     raise _SignalCame

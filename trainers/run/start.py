@@ -173,9 +173,10 @@ def _say_last_word(loop: Loop) -> None:
         for line in each_metrics(str(output / METRICS))
     ]
     draw_curve(lines, str(curve), f"{output.name}, {flags.data.shards}", unit=task.unit)
-    seconds = time.perf_counter() - loop.began
-    waiting = f"{loop.waited / max(seconds, 1e-9):.1%} of it waiting for data"
-    say(f"{step} steps done; this run took {duration(seconds)}, {waiting}.")
+    mean, took = loop.rates.mean(), duration(time.perf_counter() - loop.began)
+    rates = f"{mean.steps:,.2f} steps/s, {mean.tokens:,.0f} tokens/s"
+    rates = f": on average {rates}, waiting for data {mean.waiting:.1%}" if mean.steps else ""
+    say(f"{step} steps done; this run took {took}{rates}")
     for text in summarize(lines, task, loop.progress.best_step):
         say(text)
     say(f"  checkpoint  {checkpoints.directory / str(step)}")

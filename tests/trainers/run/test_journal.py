@@ -101,11 +101,11 @@ def test_rates_by_hand(clock):
     rates = Rates()
     clock[0] += 2.0
     rates.count_wait(0.5)
-    assert rates.count_step(100) == (50.0, 0.25)
+    assert rates.count_step(100) == (0.5, 50.0, 0.25)
     clock[0] += 7.0  # an evaluation
     rates.skip(7.0)
     clock[0] += 2.0
-    assert rates.count_step(300) == (100.0, 0.125)
+    assert rates.count_step(300) == (0.5, 100.0, 0.125) == rates.mean()
 
 
 def test_rates_forget_what_is_long_ago(clock):
@@ -116,7 +116,8 @@ def test_rates_forget_what_is_long_ago(clock):
     for _ in range(11):
         clock[0] += 1.0
         found = rates.count_step(50)
-    assert found == (50.0, 0.0)
+    assert found == (1.0, 50.0, 0.0)
+    assert rates.mean() == (1.0, (30 * 10 + 11 * 50) / 41, 0.0)
 
 
 class Terminal(io.StringIO):

@@ -35,7 +35,7 @@ from tests.tools.shard_factory import count_rows, write_mlm_set, write_set
 from trainers.flags.command_line import command, make_flags
 from trainers.models.weights import fresh
 from trainers.reader import ShardSet
-from trainers.run import start
+from trainers.run import journal, start
 from trainers.run.checkpoints import Checkpoints, Progress, read_weights
 from trainers.run.program import Schedule, check_state
 from trainers.run.start import train
@@ -571,7 +571,7 @@ def test_with_nothing_to_do_nothing_is_touched(shards, tmp_path, capfd):
     assert {path: path.stat().st_mtime_ns for path in times} == times and times
     said = capfd.readouterr()
     assert "nothing to do: step 12 of 12 is done" in said.err
-    assert "12 steps done; this run took" in said.out
+    assert re.search(r"^12 steps done; this run took \d+ s$", said.out, re.M)
 
 
 def test_a_run_that_is_done_is_exported_without_its_framework(shards, tmp_path):
@@ -801,7 +801,8 @@ def test_a_run_makes_what_its_last_word_names(shards, tmp_path, capfd, real_pict
     assert (tmp_path / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
     out, err = capfd.readouterr()
     run_line, *lines = out.splitlines()
-    assert re.fullmatch(r"9 steps done; this run took \d+ s, .*% of it waiting for data.", run_line)
+    rates = r"on average [\d,]+\.\d\d steps/s, [\d,]+ tokens/s, waiting for data \d+\.\d%"
+    assert re.fullmatch(rf"9 steps done; this run took \d+ s: {rates}", run_line)
     first, last = (lines_of(tmp_path / "run", "train")[place]["loss"] for place in (0, -1))
     assert lines[0] == f"  training    loss {first:.4f} at first, {last:.4f} at last"
     assert lines[1].startswith("  last        step 8: loss 3.")
@@ -820,7 +821,19 @@ def test_a_run_makes_what_its_last_word_names(shards, tmp_path, capfd, real_pict
         "gpt2, 1 layers of 8, 1,008 parameters; 40 rows of 16 tokens, 12 steps of 4 rows"
     )
     assert begins[0] == "numpy on the CPU, float32" and begins[1].startswith("ready in ")
-    assert begins[2].startswith("step 1/9  epoch 0.10  loss 3.9092  ")
+    assert re.match(r"step 1/9  epoch 0.10  loss 3.9092  [\d,.]+ steps/s  [\d,]+ tok", begins[2])
+
+
+def test_evaluations_show_progress_in_a_log(shards, tmp_path, capfd, monkeypatch):
+    """The last one too: the validation split has 10 rows, 4 in a batch."""
+    monkeypatch.setattr(journal, "LOG_SECONDS", 0.0)
+    train(flags_of(shards, tmp_path, steps=5), numpy_trainer())
+    lines = re.findall(r"^step \d: evaluating .*left$", capfd.readouterr().err, re.M)
+    assert [re.sub(r"\d+ s left", "0 s left", line) for line in lines] == [
+        f"step {step}: evaluating validation: batch {number} of 3, 0 s left"
+        for step in (4, 5)
+        for number in (1, 2)
+    ]
 
 
 def test_a_full_epoch_is_the_default(shards, tmp_path):
