@@ -108,6 +108,18 @@ def _mlm(sizes: Sizes) -> Tuple[Feature, ...]:
 
 
 def _loss_weights(sizes: Sizes) -> Tuple[Feature, ...]:
+    """The weight of predicting `input_ids[i]` is `loss_weights[i]`; the logits at i - 1 predict it.
+
+    Two documents, 5 6 and 8, each with its eos 2, then padding:
+
+        input_ids     [5, 6, 2, 8, 2, 0]
+        loss_weights  [0, 1, 1, 0, 1, 0]  no logit in the segment predicts its first token
+
+    The logits at 0 predict 6, those at 1 predict 2, those at 3 predict 2. So shift by one:
+
+        loss_BxL = cross_entropy(logits[:, :-1], input_ids[:, 1:])
+        loss = (loss_BxL * loss_weights[:, 1:]).sum() / loss_weights[:, 1:].sum()
+    """
     meaning = "1 where predicting THIS token counts"
     return (Feature("loss_weights", "uint8", (sizes.max_length,), meaning),)
 

@@ -89,7 +89,7 @@ class ClmObjective:
         self._graph = graph_of(DecoderForCausalLM, plan.model, dtype)
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> DeviceBatch:
-        """Rows as they are stored; `loss_weights` are 1 where predicting THIS token counts."""
+        """Rows as they are stored; `loss_weights[:, i]` weighs the prediction of the token at i."""
         dtypes = {"input_ids": jnp.int32, "segment_ids": jnp.int32, "loss_weights": jnp.float32}
         return {name: batch[name].astype(dtype) for name, dtype in dtypes.items()}
 
@@ -98,7 +98,10 @@ class ClmObjective:
         return rows["loss_weights"][:, 1:].sum()
 
     def sums(self, params: Params, rows: DeviceBatch, key: jax.Array | None) -> Sums:
-        """Of every token given those before it in its segment."""
+        """Sums over every token given those before it in its segment.
+
+        The logits at i predict the token at i + 1, whose weight is `loss_weights[:, i + 1]`.
+        """
         model = nnx.merge(self._graph, params)
         logits_BxLxV = model(rows["input_ids"], rows["segment_ids"], key)[:, :-1]
         return token_sums(logits_BxLxV, rows["input_ids"][:, 1:], rows["loss_weights"][:, 1:])
