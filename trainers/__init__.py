@@ -1,6 +1,6 @@
-"""Shards in, training steps out: one minimal trainer per task and framework.
+"""Trainers that stream datasets: one for each task and framework.
 
-Never imports pipelines or Beam. `trainers.reader` works alone: it needs numpy and `schemas`.
+Nothing here imports pipelines or Beam. `trainers.reader` needs numpy and `schemas` only.
 """
 
 from schemas.commands.entry import name_missing_packages

@@ -1,9 +1,9 @@
-"""Entry: trains a causal language model (GPT-2, OPT) on a shard set, in Flax NNX.
+"""Entry: trains a causal language model (GPT-2, OPT) on a dataset, in Flax NNX.
 
     python -m trainers.flax_clm --shards=DIR --output=RUN --model=small --steps=1000
     python -m trainers.use_model RUN --generate="Once upon a time"
 
-`--help` lists every flag.
+`--help=all` lists every flag.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from trainers.tasks.language_models import ClmFlags, ClmTask
 
 @dataclass(frozen=True)
 class FlaxClmFlags(RunFlags):
-    """Trains a causal language model on a shard set: GPT-2 or OPT, from scratch or fine-tuned."""
+    """Trains GPT-2 or OPT on a dataset of --task=clm or chat, from scratch or from --init_from."""
 
     entry: ClassVar[str] = "flax_clm"
 

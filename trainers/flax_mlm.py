@@ -1,8 +1,8 @@
-"""Entry: trains a masked language model (RoBERTa, BERT, ELECTRA) on a shard set, in Flax NNX.
+"""Entry: trains a masked language model (RoBERTa, BERT, ELECTRA) on a dataset, in Flax NNX.
 
     python -m trainers.flax_mlm --shards=DIR --output=RUN --model=small --steps=1000
 
-`--help` lists every flag.
+`--help=all` lists every flag.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from trainers.tasks.language_models import MlmFlags, MlmTask
 
 @dataclass(frozen=True)
 class FlaxMlmFlags(RunFlags):
-    """Trains a masked language model on a shard set: RoBERTa, BERT or ELECTRA's generator."""
+    """Trains RoBERTa, BERT or ELECTRA's generator on a dataset of --task=mlm."""
 
     entry: ClassVar[str] = "flax_mlm"
 

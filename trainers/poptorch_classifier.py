@@ -1,9 +1,9 @@
-"""Entry: fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch.
+"""Entry: trains an encoder as a classifier on Graphcore IPUs, or in plain PyTorch.
 
     python -m trainers.poptorch_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=2
     python -m trainers.use_model RUN --predict=FILE.jsonl
 
-`--help` lists every flag. Python 3.8 syntax; the calls are of PyTorch 2.0, as PopTorch 3.4 has it.
+`--help=all` lists every flag. Python 3.8 syntax, and PyTorch 2.0 as PopTorch 3.4 needs it.
 """
 
 import os
@@ -20,7 +20,7 @@ from trainers.tasks.classification import ClassificationFlags, ClassificationTas
 
 @dataclass(frozen=True)
 class PoptorchClassifierFlags(RunFlags):
-    """Fine-tunes an encoder as a classifier on Graphcore IPUs, or on plain PyTorch."""
+    """Trains BERT, RoBERTa or ELECTRA as a classifier on Graphcore IPUs, or in plain PyTorch."""
 
     entry: ClassVar[str] = "poptorch_classifier"
 
@@ -30,8 +30,8 @@ class PoptorchClassifierFlags(RunFlags):
 
 
 def _import_program(plan: Plan, task: ClassificationTask) -> Program:
-    # Threads that spin while they wait take the time of whatever else runs: beside four busy
-    # processes on two cores a step took three times as long; alone it costs a twentieth.
+    # Threads that spin while they wait slow down other processes: beside four busy ones on two
+    # cores a step took three times as long. On an idle machine PASSIVE costs 5 %.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return import_later("trainers.on_poptorch.ipu_program:make_program")(plan, task)
 

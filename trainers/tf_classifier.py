@@ -1,9 +1,9 @@
-"""Entry: trains a classifier of BERT's family on a shard set, in TensorFlow.
+"""Entry: trains BERT, RoBERTa or ELECTRA as a classifier on a dataset, in TensorFlow.
 
     python -m trainers.tf_classifier --shards=DIR --output=RUN --init_from=DIR --epochs=3
     python -m trainers.use_model RUN --predict=FILE.jsonl
 
-`--help` lists every flag. Python 3.8 syntax.
+`--help=all` lists every flag. Python 3.8 syntax.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from trainers.tasks.classification import ClassificationFlags, ClassificationTas
 
 @dataclass(frozen=True)
 class TfClassifierFlags(RunFlags):
-    """Trains a classifier of BERT's family on a shard set."""
+    """Trains BERT, RoBERTa or ELECTRA as a classifier on a dataset of --task=classification."""
 
     entry: ClassVar[str] = "tf_classifier"
 

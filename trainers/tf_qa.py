@@ -1,9 +1,9 @@
-"""Entry: trains a GPT-2 to answer questions on a shard set, in TensorFlow.
+"""Entry: trains GPT-2 to answer questions, in TensorFlow.
 
     python -m trainers.tf_qa --shards=DIR --output=RUN --init_from=DIR --epochs=2
     python -m trainers.use_model RUN --evaluate --checkpoint=all
 
-`--help` lists every flag. Python 3.8 syntax.
+`--help=all` lists every flag. Python 3.8 syntax.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from trainers.tasks.qa import QaFlags, QaTask
 
 @dataclass(frozen=True)
 class _Gpt2Flags(DecoderFlags):
-    """Which decoder."""
+    """Which decoder to train."""
 
     family: Literal["gpt2"] = "gpt2"
     model: Literal["tiny", "small", "base", "medium", "gpt2"] = "tiny"
@@ -27,7 +27,7 @@ class _Gpt2Flags(DecoderFlags):
 
 @dataclass(frozen=True)
 class TfQaFlags(RunFlags):
-    """Trains a GPT-2 to answer questions on a shard set, and scores its answers."""
+    """Trains GPT-2 to answer the questions of a dataset of --task=qa, and scores its answers."""
 
     entry: ClassVar[str] = "tf_qa"
 

@@ -1,16 +1,16 @@
-"""Entry: measures a trained model, exports it, labels texts or continues one.
+"""Entry: evaluates a trained model, exports it, labels texts or continues a text.
 
     python -m trainers.use_model RUN --evaluate --validation_split=test
     python -m trainers.use_model RUN --export=DIR
     python -m trainers.use_model RUN --predict=FILE.jsonl
     python -m trainers.use_model RUN --generate="Once upon a time" --temperature=0.8
 
-RUN is the directory of a run, one of its checkpoints, or one with published weights.
-`python -m trainers.use_model RUN --help` lists what the run's trainer adds.
+RUN is the directory of a run, one of its checkpoints, or a directory of published weights.
+`python -m trainers.use_model RUN --help` also lists the flags of the run's trainer.
 
-RUN/evaluation/SET-SPLIT-1a2b3c4d/500/metrics.json   of the weights after step 500, and what people
-look at: plots, predictions; the last part is of the set's fingerprint
-RUN/evaluation/SET-SPLIT-1a2b3c4d/metrics.jsonl      a line for each measured checkpoint
+RUN/evaluation/DATASET-SPLIT-1a2b3c4d/500/metrics.json  metrics of step 500, beside plots and
+    predictions; 1a2b3c4d begins the dataset's fingerprint
+RUN/evaluation/DATASET-SPLIT-1a2b3c4d/metrics.jsonl     a line for each checkpoint
 """
 
 import time
@@ -38,7 +38,7 @@ from trainers.run.checkpoints import ALL
 from trainers.run.journal import ProgressLine, json_text
 from trainers.run.loop import evaluate
 from trainers.run.program import Metrics, Plan, Program, Task, Trainer
-from trainers.run.run_directory import errors_in_words
+from trainers.run.run_directory import as_data_errors
 from trainers.run.start import export_weights
 from trainers.run.trained import Trained, find_trained
 from trainers.tasks.language_models import GenerationFlags
@@ -57,29 +57,29 @@ TRAINERS = ("flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifi
 
 @dataclass(frozen=True)
 class UseFlags:
-    """What is done, and with which weights."""
+    """Which weights to use, and how."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Directory of a run, one of its checkpoints, or one with published weights."""
+    """Directory of a run, one of its checkpoints, or a directory of published weights."""
     checkpoint: Optional[str] = None
-    """Of a run: best, last, the number of a step, or all, to evaluate every one. None: best where
-    --best_by kept one, else last."""
+    """Checkpoint of a run: best, last or the number of a step. --evaluate also takes all. Default:
+    best if --best_by kept one, else last."""
     evaluate: bool = False
-    """Measure the weights on --validation_split of --shards. What people look at goes to
+    """Evaluate the weights on --validation_split of --shards. Plots and predictions go to
     RUN/evaluation."""
     report: Optional[str] = None
-    """With --evaluate: a file that gets the metrics as one more line of JSON."""
+    """File to which --evaluate appends the metrics as a line of JSON."""
     export: Optional[str] = None
-    """Write the weights as a directory that transformers opens."""
+    """Write the weights as a directory for transformers."""
     predict: Optional[str] = None
-    """Classify the texts of this file (JSON Lines by .jsonl, else lines): a line of label, tab,
-    probability for each."""
+    """Classify the texts of this file, JSON Lines if it ends in .jsonl, else plain lines. Each text
+    gives a line "label, tab, probability"."""
     predictions: Optional[str] = None
-    """Where the lines of --predict go. None: standard output."""
+    """Output file of --predict. Default: standard output."""
     trainer: Optional[
         Literal["flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier"]
     ] = None
-    """Which trainer runs published weights. None: one for their architecture."""
+    """Trainer that runs published weights. Default: one for their architecture."""
 
     def __post_init__(self) -> None:
         """Refuses flags that do not go together."""
@@ -93,7 +93,7 @@ class UseFlags:
 
 
 def main(argv: List[str]) -> None:
-    """Finds the model, then does what the command line asks for."""
+    """Finds the model and runs the command line."""
     arguments = [word for word in argv if word != "-h" and not word.startswith("--help")]
     if not arguments or arguments[0].startswith("-"):
         parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), HELP)
@@ -105,7 +105,7 @@ def main(argv: List[str]) -> None:
         use_underscores=True,
         return_unknown_args=True,
     )
-    with errors_in_words(Path(first.run), "Mend that, then ask again"):
+    with as_data_errors(Path(first.run), "Repair that, then run again"):
         trained = find_trained(first.run, first.checkpoint)
         trainer = trainer_of(trained, first.trainer)
         use, flags, generation = parse_use(argv, trained, trainer)
@@ -113,23 +113,26 @@ def main(argv: List[str]) -> None:
 
 
 def trainer_of(trained: Trained, name: Optional[str]) -> Trainer:
-    """The trainer of a run; of published weights the one that is asked for."""
+    """The trainer of a run; for published weights the one with this name."""
     if trained.settings and name not in (None, trained.trainer):
         raise UsageError(
             f"{trained.directory} holds a run of trainers.{trained.trainer}, not of "
             f"trainers.{name}: leave --trainer out"
         )
     name = name or trained.trainer
-    if name not in TRAINERS:  # of a config.json from somewhere else
-        raise UsageError(f"{trained.directory} is a run of {name!r}, and there is no such trainer")
+    if name not in TRAINERS:  # from a foreign config.json
+        raise UsageError(
+            f"{trained.directory} is a run of an unknown trainer {name!r}: give a run of "
+            f"{', '.join(TRAINERS)}"
+        )
     return import_module(f"trainers.{name}").TRAINER
 
 
 def flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
-    """The flags that a run began with, but for what it wrote."""
+    """The flags that a run began with, without its exports."""
     names = set(kinds_of(trainer.flags)) - {"export", "export_saved_model"}
     values = {name: value for name, value in trained.settings.items() if name in names}
-    if values.get("accumulation"):  # an evaluation takes the rows of a microbatch
+    if values.get("accumulation"):  # an evaluation batch has the rows of a microbatch
         values["batch_size"] //= values.pop("accumulation")
     return make_flags(trainer.flags, **values)
 
@@ -137,7 +140,7 @@ def flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
 def parse_use(
     argv: List[str], trained: Trained, trainer: Trainer
 ) -> Tuple[UseFlags, RunFlags, GenerationFlags]:
-    """What is asked for; flags of rows, computation and task are the run's where none is given."""
+    """The command line's flags; those of data, compute and task default to the run's."""
     flags = flags_of(trained, trainer)
     kind = _groups_of(flags, writes=trainer.write_text is not None)
     parsed = parse_groups(argv, kind, HELP)
@@ -165,21 +168,21 @@ def use_model(
     trained: Trained,
     trainer: Trainer,
 ) -> None:
-    """Metrics a trained model, labels texts with it, exports it, continues a text.
+    """Evaluates a trained model, labels texts with it, exports it, continues a text.
 
     Raises:
-      UsageError: nothing is asked for, or the set does not go with the model.
-      DataError: something cannot be read or written.
+      UsageError: the flags request nothing, or the dataset does not fit the model.
+      DataError: a file cannot be read or written.
     """
     line, exports = ProgressLine(), flags.compute.exports_program
     needs_one = use.export or exports or use.predict or generation.generate
     if not (use.evaluate or needs_one):
         raise UsageError(
-            f"what is to be done with {use.run}? Give --evaluate, --export=DIR, --predict=FILE or "
+            f"nothing to do with {use.run}: give --evaluate, --export=DIR, --predict=FILE or "
             "--generate=TEXT"
         )
     if use.checkpoint == ALL and needs_one:
-        raise UsageError("--checkpoint=all is for --evaluate alone: give one checkpoint")
+        raise UsageError("--checkpoint=all works with --evaluate only: give one checkpoint")
     if use.evaluate:
         _evaluate(use, flags, trained, trainer, line)
     if generation.generate is not None:
@@ -189,7 +192,7 @@ def use_model(
     if not (use.export or exports or use.predict):
         return
     if trained.schema is None or trained.tokenizer_json is None:
-        raise UsageError(f"{trained.directory} is no run: give a run's directory")
+        raise UsageError(f"{trained.directory} is not a run: give the output directory of one")
     plan = Plan(flags, trained.schema, trained.config, 1, trained.directory)
     task = trainer.make_task(flags, trained.schema, None)
     [(name, read)] = trained.weights
@@ -208,10 +211,10 @@ def use_model(
 def _evaluate(
     use: UseFlags, flags: RunFlags, trained: Trained, trainer: Trainer, line: ProgressLine
 ) -> None:
-    """Metrics each checkpoint that is asked for, prints and writes what it finds."""
+    """Evaluates the chosen checkpoints; prints and writes the metrics."""
     name_of_set, split = flags.data.shards, flags.data.validation_split
     if not name_of_set:
-        raise UsageError("--evaluate: give the set to measure on with --shards")
+        raise UsageError("--evaluate: give the dataset with --shards")
     shards = _open_fitting(flags, trained, line)
     task = trainer.make_task(flags, shards.schema, shards)
     if trained.schema is not None:
@@ -219,7 +222,7 @@ def _evaluate(
     plan = Plan(flags, shards.schema, trained.config, 1, trained.directory)
     program = trainer.make_program(plan, task)
     title = f"{split} of {name_of_set}"
-    # Many sets are named "test".
+    # Many datasets are named "test".
     name_of_rows = f"{shards_name(name_of_set)}-{split}-{shards.fingerprint[:8]}"
     folder = trained.directory / "evaluation" / name_of_rows
     rows: List[Metrics] = []
@@ -245,7 +248,7 @@ def _evaluate(
         (folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
         for text in task.report(folder, rows, f"{trained.directory} on {title}"):
             say(text)
-        say(f"Metrics, and what goes with them, are in {folder}")
+        say(f"Metrics and plots: {folder}")
 
 
 def _open_fitting(
@@ -286,8 +289,8 @@ def _measure(
         metrics = task.measure(count_tokens(pairs))
     if metrics is None:
         raise DataError(
-            f"{shards.name}: no token of split {split!r} counts, its loss_weights are all 0: there "
-            "is nothing to measure. Give another --validation_split"
+            f"{shards.name}: all loss_weights of split {split!r} are 0, so there is nothing to "
+            "evaluate: give another --validation_split"
         )
     return metrics, tokens / max(time.monotonic() - began, 1e-9)
 

@@ -1,1 +1,1 @@
-"""Shard sets as batches: the reader, mixtures, the order of rows; numpy, Python 3.8 syntax."""
+"""Datasets as batches: readers, mixtures, the order of rows. numpy only; Python 3.8 syntax."""

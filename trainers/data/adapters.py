@@ -1,4 +1,4 @@
-"""Segments of packed rows as other trainers want them: masks, lengths, or a row each. Pure.
+"""Segments of packed rows for other trainers: as masks, as lengths, or as a row each. Pure.
 
     flat = variable_length(batch["segment_ids"])
     ids = flat.take(batch["input_ids"])                 # [T], without padding
@@ -16,30 +16,30 @@ from trainers.data.batches import Batch
 
 
 class VariableLength(NamedTuple):
-    """Segments one after another, as flash-attention's `varlen` functions take them.
+    """Concatenated segments, as flash-attention's `varlen` functions take them.
 
-    Of [[1, 1, 2, 0], [1, 1, 1, 1]]: places [0, 1, 2, 4, 5, 6, 7], cu_seqlens [0, 2, 3, 7],
+    [[1, 1, 2, 0], [1, 1, 1, 1]] gives indices [0, 1, 2, 4, 5, 6, 7], cu_seqlens [0, 2, 3, 7],
     max_seqlen 4, position_ids [0, 1, 0, 0, 1, 2, 3].
 
     Attributes:
-      places: int64 [T]; where each token lies in the batch, counted through its rows.
-      cu_seqlens: int32 [S + 1]; where each segment starts among the T, and where the last ends.
+      indices: int64 [T]; of each token in the flattened batch.
+      cu_seqlens: int32 [S + 1]; start of each segment among the T tokens, and T.
       max_seqlen: tokens of the longest segment.
       position_ids: int32 [T]; they restart at 0 in each segment.
     """
 
-    places: np.ndarray
+    indices: np.ndarray
     cu_seqlens: np.ndarray
     max_seqlen: int
     position_ids: np.ndarray
 
     def take(self, column_BxL: np.ndarray) -> np.ndarray:
         """The T values of a column such as input_ids, labels or loss_weights."""
-        return column_BxL.reshape(-1, *column_BxL.shape[2:])[self.places]
+        return column_BxL.reshape(-1, *column_BxL.shape[2:])[self.indices]
 
 
 def variable_length(segment_ids_BxL: np.ndarray) -> VariableLength:
-    """Tells each segment's place; padding, segment 0, is left out."""
+    """Lengths and positions of all segments without padding, which is segment 0."""
     rows, columns = np.nonzero(segment_ids_BxL)
     length = segment_ids_BxL.shape[1]
     positions = positions_from_segments(segment_ids_BxL)[rows, columns]
@@ -49,9 +49,9 @@ def variable_length(segment_ids_BxL: np.ndarray) -> VariableLength:
 
 
 def attention_mask(segment_ids_BxL: np.ndarray, *, causal: bool) -> np.ndarray:
-    """Whether the token at i attends to the one at j: bool [B, 1, L, L], the same for all heads.
+    """Whether token i attends to token j: bool [B, 1, L, L], the same for all heads.
 
-    Padding is as a segment of its own, so that no softmax is over nothing.
+    Padding attends to padding, so that every softmax has an input.
     """
     same = segment_ids_BxL[:, None, :, None] == segment_ids_BxL[:, None, None, :]
     return np.tril(same) if causal else same
@@ -67,18 +67,18 @@ def segments_of(segment_ids_BxL: np.ndarray) -> List[Tuple[int, int]]:
 
 
 def one_segment_a_row(batch: Batch, segments: Optional[List[Tuple[int, int]]] = None) -> Batch:
-    """Rows that hold one segment each, from the first place on, and padding of zeros.
+    """Rows of one segment each, which starts at position 0 and is padded with zeros.
 
     Args:
-      batch: packed rows. An array [B, L] is a value a token, others are of a row; static masks,
-        which name places of the packed row, are not for this.
-      segments: row and number of each segment, as `segments_of` gives them all; None takes all.
+      batch: packed rows without static masks, whose positions would be wrong. Arrays [B, L] have a
+        value for each token, others one for each row.
+      segments: row and number of each segment, as `segments_of` returns them; None takes all.
     """
     segments = segments_of(batch["segment_ids"]) if segments is None else segments
     rows_S = np.array([row for row, _ in segments], np.int64)
     length = batch["segment_ids"].shape[1]
     here = batch["segment_ids"][rows_S] == np.array([n for _, n in segments]).reshape(-1, 1)
-    order = np.argsort(~here, axis=1, kind="stable")  # the segment's places first
+    order = np.argsort(~here, axis=1, kind="stable")  # the segment's tokens first
     inside = np.arange(length) < here.sum(axis=1, keepdims=True)
     alone: Batch = {}
     for name, column in batch.items():

@@ -1,4 +1,4 @@
-"""Rows that can be read by their index, as batches for a loop and as a dataset of single rows."""
+"""Random access to rows: as batches for a training loop, and as a dataset of single rows."""
 
 import queue
 import sys
@@ -13,15 +13,15 @@ from schemas.metadata import Schema
 
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]
-_BYTES_A_READ = 4 << 20  # a shard that is touched costs as much as some hundred rows
+_BYTES_A_READ = 4 << 20  # since a read from another shard costs as much as some hundred rows
 
 
 class BatchReader(ABC):
-    """What a shard set and a mixture of several have in common."""
+    """A dataset, or a mixture of several."""
 
-    name: str  # where it lies, for errors
+    name: str  # its directory, for errors
     schema: Schema
-    fingerprint: str  # of its rows and what they mean; a resumed run compares it
+    fingerprint: str  # of rows and their meaning; a resumed run compares it
 
     @property
     @abstractmethod
@@ -34,31 +34,31 @@ class BatchReader(ABC):
 
     @abstractmethod
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
-        """For every feature an array [n, *shape] of the rows with these indices, integers [n].
+        """The rows with these indices, integers [n]: for every feature an array [n, *shape].
 
         Raises:
-          DataError: a file cannot be read or holds other rows; names it.
+          DataError: a file cannot be read or has another number of rows; names it.
         """
 
     @abstractmethod
     def order(self, split: str, positions: np.ndarray, *, seed: int) -> Batch:
-        """Which rows come at these positions, integers [n], of the endless stream of `batches`.
+        """The rows at these positions, integers [n], of the endless stream of `batches`.
 
-        Step s of batches of B takes positions s * B to s * B + B - 1. Gives int64 [n] arrays
-        `row_index`, of the row in the split, and `epoch`.
+        Step s of batches of B has positions s * B to s * B + B - 1. Returns int64 [n] arrays:
+        `row_index`, the row's index in the split, and `epoch`.
         """
 
     def fetching(self, split: str) -> bool:
-        """Whether files of a split may have to be fetched from a store first."""
+        """Whether files of a split may have to be fetched from a bucket first."""
         return False
 
     def describe_passes(self, split: str, steps: int, batch_size: int) -> List[str]:
-        """How often a run reads each of several sets, a line for each; of one there is no need."""
+        """How often a run reads each dataset of a mixture, a line each; none for one dataset."""
         return []
 
     @property
     def rows_a_read(self) -> int:
-        """How many rows are best read at once, though they make several batches."""
+        """Number of rows for one efficient read, which may make several batches."""
         return max(1, _BYTES_A_READ // sum(feature.bytes for feature in self.schema.features))
 
     def batches(
@@ -74,22 +74,23 @@ class BatchReader(ABC):
         process_count: int = 1,
         prefetch: int = 2,
     ) -> Generator[Batch, None, None]:
-        """This process's part of the batches of the steps from `start_step` to before `stop_step`.
+        """This process's part of each batch from `start_step` up to, not including, `stop_step`.
 
-        Every batch is a pure function of (seed, its step): the features and what `order` gives,
-        each with batch_size / process_count rows. Steps and processes count from 0; without a
-        `stop_step` it goes on for ever; with a `stride` of 3 it takes every third step. A
-        background thread reads `prefetch` batches ahead; 0 reads when asked.
+        Every batch is a pure function of (seed, step): the features and the columns of `order`,
+        each with batch_size / process_count rows. Steps and processes count from 0. Without a
+        `stop_step` the stream is endless; a `stride` of 3 takes every third step. A background
+        thread reads `prefetch` batches ahead; 0 starts no thread.
 
         Raises:
-          DataError, UsageError: as `read`; the batch size cannot be shared.
+          DataError: as `read`.
+          UsageError: the processes cannot share the batch size equally.
         """
         share, first = self._share(split, batch_size, process_index, process_count)
 
         def read() -> Iterator[Batch]:
             step = start_step
             while stop_step is None or step < stop_step:
-                # While files are on their way, a batch waits for no other than its own.
+                # While files are being fetched, a batch waits for its own rows only.
                 count = 1 if self.fetching(split) else max(1, self.rows_a_read // share)
                 stop = step + count * stride
                 steps = np.arange(step, stop if stop_step is None else min(stop, stop_step), stride)
@@ -111,11 +112,10 @@ class BatchReader(ABC):
         process_count: int = 1,
         prefetch: int = 2,
     ) -> Generator[Batch, None, None]:
-        """Every row of a split once, in its order, for evaluation.
+        """Every row of a split once, in stored order, for evaluation.
 
-        The last batch is filled up with rows of zeros (all padding), so that shapes stay the same;
-        `row_weights` uint8 is 1 for a row of the split and 0 for a filling one, whose `row_index`
-        is that of the last row.
+        The last batch is padded with rows of zeros, so that shapes stay the same: `row_weights`
+        (uint8) is 1 for rows of the split and 0 for those, whose `row_index` is the last row's.
         """
         share, first = self._share(split, batch_size, process_index, process_count)
         rows = self.rows(split)
@@ -140,28 +140,28 @@ class BatchReader(ABC):
     def split(
         self, name: str, *, seed: Optional[int] = None, count: Optional[int] = None
     ) -> "SplitRows":
-        """One split as a dataset of single rows: in their own order, or in that of `batches`.
+        """One split as a dataset of single rows, in stored order or in that of `batches`.
 
-        With a seed, row i is the one at position i of the stream; there are `count` of them, by
-        default as many as the split has rows. Of a mixture, its weights count only then.
+        With a seed, row i is the row at position i of the stream, and there are `count` rows, by
+        default as many as in the split. The weights of a mixture apply with a seed only.
         """
         return SplitRows(self, name, seed, count)
 
     def no_split(self, split: str) -> UsageError:
-        """The error for a split that is not there."""
+        """The error for an unknown split."""
         return UsageError(f"{self.name} has no split {split!r}: it has {', '.join(self.splits)}")
 
     def no_rows(self, split: str) -> DataError:
-        """The error for a split that cannot be trained on."""
+        """The error for an empty split."""
         return DataError(
-            f"{self.name}: split {split!r} has no rows; build the set from more text or with other "
-            "--splits"
+            f"{self.name}: split {split!r} has no rows; build the dataset from more text or with "
+            "other --splits"
         )
 
     def _share(
         self, split: str, batch_size: int, process_index: int, process_count: int
     ) -> Tuple[int, int]:
-        """Rows of a batch that this process reads, and the first of them."""
+        """Number of rows that this process reads of a batch, and the first of them."""
         if batch_size < 1 or process_count < 1 or batch_size % process_count:
             raise UsageError(
                 f"a batch of {batch_size} rows cannot be shared by {process_count} processes: give "
@@ -176,7 +176,7 @@ class BatchReader(ABC):
 
 
 class SplitRows:
-    """The rows of one split by their index: a map-style dataset for PyTorch, a source for grain.
+    """The rows of one split by index: a map-style dataset for PyTorch, a source for grain.
 
         rows = ShardSet("shards").split("train")
         len(rows), rows[0]["input_ids"]                    # uint16 [L]
@@ -184,7 +184,7 @@ class SplitRows:
         grain.MapDataset.source(rows).shuffle(seed=0).batch(32)
         ShardSet("shards").split("train", seed=0, count=10**6)    # in the order of `batches`
 
-    May be sent to other processes: files are opened where they are first read.
+    It can be pickled: each process opens files on its first read.
     """
 
     def __init__(
@@ -194,17 +194,17 @@ class SplitRows:
         seed: Optional[int] = None,
         count: Optional[int] = None,
     ):
-        """As `BatchReader.split`; a count without a seed is refused with a UsageError."""
+        """As `BatchReader.split`; a UsageError for a count without a seed."""
         self._reader, self._split, self._seed = reader, split, seed
         self._rows = reader.rows(split)
         if seed is None and count is not None:
-            raise UsageError(f"{count} rows of {self!r}: give a seed too, which says in what order")
+            raise UsageError(f"{count} rows of {self!r}: give a seed too, for their order")
         if seed is not None and not self._rows:
             raise reader.no_rows(split)
         self._rows = self._rows if count is None else count
 
     def __len__(self) -> int:
-        """Rows of the split, or as many as were asked for."""
+        """The number of rows."""
         return self._rows
 
     def __getitem__(self, index: int) -> Batch:
@@ -212,7 +212,7 @@ class SplitRows:
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Batch]:
-        """Several rows with one read, as PyTorch's DataLoader asks for the rows of a batch."""
+        """Several rows with one read; PyTorch's DataLoader calls this for a batch."""
         rows = np.asarray(indices, np.int64)
         outside = (rows < -self._rows) | (rows >= self._rows)
         if outside.any():
@@ -224,22 +224,22 @@ class SplitRows:
         return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
     def __iter__(self) -> Iterator[Batch]:
-        """All rows in order, many of them with one read."""
+        """All rows in order, many with one read."""
         step = self._reader.rows_a_read
         for start in range(0, self._rows, step):
             yield from self.__getitems__(range(start, min(start + step, self._rows)))
 
     def __repr__(self) -> str:
-        """What it reads: grain compares this when it resumes."""
+        """Identifies the rows: grain compares this on resume."""
         seed = "" if self._seed is None else f", seed {self._seed}"
         return f"SplitRows({self._reader.name!r}, {self._split!r}, {self._rows} rows{seed})"
 
 
 def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """The same items, made by a background thread up to `depth` ahead; 0 starts no thread.
+    """The same items, computed up to `depth` ahead in a background thread; 0 starts no thread.
 
-    An error in the thread is raised where its item would have come. Closing the generator (or
-    leaving its `for` loop and dropping it) ends the thread.
+    An error in the thread is raised in place of its item. Closing or dropping the generator ends
+    the thread.
     """
     if not depth:
         yield from items
@@ -266,7 +266,7 @@ def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
 
     thread = threading.Thread(target=fill, name="read_ahead", daemon=True)
     thread.start()
-    at_exit = sys.is_finalizing  # bound now: when Python exits, modules lose their names
+    is_finalizing = sys.is_finalizing  # bound now: at exit, Python clears modules
     try:
         while True:
             kind, value = ready.get()
@@ -277,5 +277,5 @@ def read_ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
             yield value
     finally:
         stopped.set()
-        if not at_exit():
+        if not is_finalizing():
             thread.join()

@@ -1,4 +1,4 @@
-"""Several shard sets read as one, each with a share of the rows.
+"""Several datasets read as one, each with a share of the rows.
 
     mixture = ShardSet.mix({"data/books": 0.7, "data/web": 0.3}, seed=1)
     mixture = open_shards("data/books:0.7,data/web:0.3")    # as --shards takes it
@@ -8,12 +8,12 @@
         batch["row_index"]                # int64 [32]: rows of web come after those of books
         batch["epoch"]                    # int64 [32]: of the row's own set
 
-Order. Which set a row of the stream comes from is a pure function of its position, spaced as evenly
-as whole rows can be: of the first n rows a set of weight w gave n * w, but for at most half a row a
-set of the mixture. The rows that a set gives are its own endless stream: a new permutation in each
-of its own epochs, every row once. Nothing is stored, and any step can be asked for.
+Order. The dataset of a row is a pure function of the row's position in the stream. Datasets
+alternate as evenly as possible: the first n rows have n * w of a dataset of weight w, up to half a
+row for each dataset of the mixture. Within a dataset the order is that of its own endless stream, a
+new permutation in each of its epochs. No state is stored, and any step can be computed.
 
-Of 0.7 and 0.3 the first ten positions are 0 1 0 0 0 1 0 0 1 0: books, web, books, books ...
+With weights 0.7 and 0.3 the first ten rows are of 0 1 0 0 0 1 0 0 1 0: books, web, books, books ...
 """
 
 import hashlib
@@ -34,47 +34,47 @@ from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row
 from trainers.data.shard_set import ShardSet
 
-# Of a share's denominator: products with a position stay in int64 up to 4e12 rows.
+# Largest denominator of a share: products with a position fit int64 up to 4e12 rows.
 FINEST = 10**6
 # A directory, then the weight after its last colon, up to a comma or the end.
 _WEIGHTED = re.compile(r"(?P<path>.+?):(?P<weight>[0-9.]+(?:e[-+]?[0-9]+)?)(?:,|$)")
 
 
 def parse_shards(text: str) -> Dict[str, Optional[float]]:
-    """What `--shards` means: directory to weight, or one directory without a weight.
+    """The datasets of `--shards` and their weights; None for one dataset without a weight.
 
     "books:0.7,web:0.3" -> {"books": 0.7, "web": 0.3}; "gs:data" -> {"gs:data": None}. The weight
-    stands after a directory's last colon, and a text that is a directory as a whole is one.
+    follows the last colon; the path of an existing directory may contain colons and commas.
 
     Raises:
-      UsageError: a directory has no weight, or comes twice.
+      UsageError: a directory has no weight, or is repeated.
     """
     if os.path.isdir(text) or not (_WEIGHTED.match(text) or "," in text):
         return {text: None}
     weights: Dict[str, Optional[float]] = {}
-    place = 0
-    while place < len(text):
-        match = _WEIGHTED.match(text, place)
+    start = 0
+    while start < len(text):
+        match = _WEIGHTED.match(text, start)
         if match is None:
             raise UsageError(
-                f"--shards={text}: {text[place:]!r} has no weight; give one directory, or "
+                f"--shards={text}: {text[start:]!r} has no weight; give one directory, or "
                 "each with its weight, as in --shards=DIR:0.7,DIR:0.3"
             )
         path = match["path"]
         if path in weights:
-            raise UsageError(f"--shards={text}: {path} comes twice; give it once, with one weight")
+            raise UsageError(f"--shards={text} names {path} twice; give it once, with one weight")
         try:
             weights[path] = float(match["weight"])
         except ValueError:
             raise UsageError(
-                f"--shards={text}: {match['weight']!r} is no number; give a weight such as 0.7"
+                f"--shards={text}: {match['weight']!r} is not a number; give a weight such as 0.7"
             ) from None
-        place = match.end()
+        start = match.end()
     return weights
 
 
 def absolute_shards(text: str) -> str:
-    """The same with absolute paths: "a:1,gs://b/c:2" -> "/data/a:1.0,gs://b/c:2.0"."""
+    """`--shards` with absolute paths: "a:1,gs://b/c:2" -> "/data/a:1.0,gs://b/c:2.0"."""
     weights = parse_shards(text)
     paths = [path if is_url(path) else os.path.abspath(path) for path in weights]
     if None in weights.values():
@@ -83,18 +83,18 @@ def absolute_shards(text: str) -> str:
 
 
 def shards_name(text: str) -> str:
-    """A short name for what `--shards` names: "data/books:0.7,data/web:0.3" -> "books+web"."""
+    """A short name for `--shards`: "data/books:0.7,data/web:0.3" -> "books+web"."""
     return "+".join(os.path.basename(os.path.realpath(path)) for path in parse_shards(text))
 
 
 def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, "Mixture"]:
-    """Opens what `--shards` names: a set, or a mixture "data/books:0.7,gs://bucket/web:0.3".
+    """Opens `--shards`: a dataset, or a mixture "data/books:0.7,gs://bucket/web:0.3".
 
-    `seed` is of a mixture's order; `opening` is as for ShardSet: verify, cache_dir and others.
+    `seed` decides a mixture's order; `opening` is as for ShardSet: verify, cache_dir and others.
 
     Raises:
-      DataError: one is no finished set.
-      UsageError: the text or the weights make no sense, or the sets do not go together.
+      DataError: one is not a finished dataset.
+      UsageError: text or weights are wrong, or the datasets cannot be mixed.
     """
     weights = parse_shards(text)
     if None in weights.values():
@@ -104,24 +104,24 @@ def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, 
 
 
 class Mixture(BatchReader):
-    """Shard sets with weights, which a training loop reads like one.
+    """Datasets with weights, which a training loop reads like one.
 
-    A split has the rows of all sets that have it, one set after another, and so has `in_order`,
-    for evaluation; weights are for `batches`.
+    A split is the concatenation of that split of all datasets that have it; `in_order` reads it so,
+    and `batches` by weight.
 
     Attributes:
-      parts: the sets, in the order they were given.
+      parts: the datasets.
       weights: their shares, which add up to 1.
-      schema: the first set's. The others agree in all that decides what a row means.
+      schema: that of the first dataset; in the others rows mean the same.
     """
 
     def __init__(self, parts: Sequence[ShardSet], weights: Sequence[float], *, seed: int = 0):
-        """Mixes at least one set, each with a weight above 0, of which only proportions count.
+        """Mixes at least one dataset; weights are above 0, and only their proportions count.
 
-        The seed is of the order, where `order` is given none.
+        `order` uses the seed if it gets none.
 
         Raises:
-          UsageError: a weight is no share, or two sets do not go together; says what differs.
+          UsageError: a weight is wrong, or rows of two datasets mean different things.
         """
         self.parts, self.seed = tuple(parts), seed
         self.weights = _shares([part.name for part in parts], weights)
@@ -142,9 +142,9 @@ class Mixture(BatchReader):
     def open(weights: Dict[str, float], *, seed: int = 0, **opening: Any) -> "Mixture":
         """As `ShardSet.mix`."""
         if not weights:
-            raise UsageError("a mixture of no set: give at least one directory with its weight")
+            raise UsageError("the mixture is empty: give at least one directory with its weight")
         directories = [os.fspath(directory) for directory in weights]
-        _shares(directories, list(weights.values()))  # before every byte of the sets is read
+        _shares(directories, list(weights.values()))  # before all bytes are read
         parts = [ShardSet(directory, **opening) for directory in directories]
         return Mixture(parts, list(weights.values()), seed=seed)
 
@@ -155,19 +155,19 @@ class Mixture(BatchReader):
 
     @property
     def splits(self) -> Tuple[str, ...]:
-        """Names of the splits that any of the sets has, sorted."""
+        """Names of the splits of all datasets, sorted."""
         return tuple(sorted({split for part in self.parts for split in part.splits}))
 
     def rows(self, split: str) -> int:
-        """Rows of a split in all sets together."""
+        """Rows of a split, summed over the datasets."""
         return int(self._ends(split)[-1])
 
     def fetching(self, split: str) -> bool:
-        """Whether files of a split may have to be fetched from a store first."""
+        """Whether files of a split may have to be fetched from a bucket first."""
         return any(split in part.splits and part.fetching(split) for part in self.parts)
 
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
-        """Rows by their index, where those of a set follow those of the set before it."""
+        """Rows by their index in the concatenated split."""
         ends = self._ends(split)
         row_indices = np.asarray(row_indices, np.int64)
         set_of = np.searchsorted(ends, row_indices, side="right")
@@ -182,7 +182,7 @@ class Mixture(BatchReader):
         return batch
 
     def order(self, split: str, positions: np.ndarray, *, seed: Optional[int] = None) -> Batch:
-        """By weight; beside `row_index` and `epoch` an int64 [n] `set_index`."""
+        """The order by weight; adds an int64 [n] `set_index` to `row_index` and `epoch`."""
         ends = self._ends(split)
         set_index, own_positions = take_turns(positions, self._turns)
         epoch, row_index = np.empty_like(own_positions), np.empty_like(own_positions)
@@ -198,7 +198,7 @@ class Mixture(BatchReader):
         return {"row_index": row_index, "epoch": epoch, "set_index": set_index}
 
     def describe_passes(self, split: str, steps: int, batch_size: int) -> List[str]:
-        """How often a run reads each set."""
+        """How often a run reads each dataset."""
         lines = []
         for part, weight in zip(self.parts, self.weights):
             rows, read = self._rows_of(part, split), steps * batch_size * float(weight)
@@ -220,20 +220,22 @@ class Mixture(BatchReader):
 def _shares(names: Sequence[str], weights: Sequence[float]) -> Tuple[Fraction, ...]:
     """Weights as fractions that add up to 1: 0.7, 0.3 -> 7/10, 3/10."""
     if len(names) != len(weights) or not names:
-        raise UsageError(f"{len(weights)} weights for {len(names)} sets: give one to each")
+        raise UsageError(f"{len(weights)} weights for {len(names)} datasets: give one to each")
     for name, weight in zip(names, weights):
         if not (weight > 0 and math.isfinite(weight)):
-            raise UsageError(f"{name}: weight {weight} must be above 0; or leave the set out")
-    exact = [Fraction(str(weight)) for weight in weights]  # as it was written: 0.7 is 7/10
+            raise UsageError(f"{name}: weight {weight} must be above 0; or omit the dataset")
+    exact = [Fraction(str(weight)) for weight in weights]  # 0.7 is 7/10
     shares = tuple(weight / sum(exact) for weight in exact)
     for name, share in zip(names, shares):
         if share < Fraction(1, FINEST):
-            raise UsageError(f"{name}: its weight is less than a millionth of all; leave it out")
+            raise UsageError(
+                f"{name}: its weight is below a millionth of the sum; omit the dataset"
+            )
     return shares
 
 
 def _turns(shares: Sequence[Fraction]) -> List[Tuple[int, int]]:
-    """Of the rows that the sets before left over, the share that each set but the last takes."""
+    """For each dataset but the last, its share of the rows that the datasets before it leave."""
     left, turns = Fraction(1), []
     for share in shares[:-1]:
         rounded = (share / left).limit_denominator(FINEST)
@@ -245,39 +247,40 @@ def _turns(shares: Sequence[Fraction]) -> List[Tuple[int, int]]:
 def take_turns(
     positions: np.ndarray, turns: Sequence[Tuple[int, int]]
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """Which set each position of a stream belongs to, and the how-manieth of that set it is.
+    """The dataset of each position of a stream, and the position in that dataset's own stream.
 
-    A set with share a/b of what the sets before it left has given round(n * a / b) of the first n
-    of it, halves up: it takes position n if that number grows from n to n + 1.
+    The datasets take turns in order. One with share a/b has round(n * a / b), halves up, of the
+    first n rows that the datasets before it leave: it takes position n if that number grows from n
+    to n + 1.
 
     Args:
       positions: integers [n] from 0 on.
-      turns: a and b for every set but the last, which takes what is left.
+      turns: a and b for every dataset but the last, which takes the rest.
 
     Returns:
-      int64 [n] index of the set, int64 [n] position in that set's own stream.
+      int64 [n] index of the dataset, int64 [n] position in its own stream.
     """
-    left = np.asarray(positions, np.int64).copy()  # positions in what the sets before left
+    left = np.asarray(positions, np.int64).copy()  # positions among the rows that are left
     set_index = np.full(len(left), len(turns), np.int64)
     own = np.empty_like(left)
     waiting = np.arange(len(left))
     for index, (part, whole) in enumerate(turns):
-        places = left[waiting]
-        before = (2 * places * part + whole) // (2 * whole)
-        takes = (2 * (places + 1) * part + whole) // (2 * whole) > before
+        position = left[waiting]
+        before = (2 * position * part + whole) // (2 * whole)
+        takes = (2 * (position + 1) * part + whole) // (2 * whole) > before
         set_index[waiting[takes]] = index
         own[waiting[takes]] = before[takes]
-        left[waiting[~takes]] = (places - before)[~takes]
+        left[waiting[~takes]] = (position - before)[~takes]
         waiting = waiting[~takes]
     own[waiting] = left[waiting]
     return set_index, own
 
 
 def _difference(one: Schema, other: Schema) -> Optional[str]:
-    """The first thing that makes rows mean something else; None if they mean the same.
+    """The first difference in what rows mean: "max_length is 128 in the first and 512 in ...".
 
-    "max_length is 128 in the first and 512 in the second": the shapes of features follow from it.
-    Encoding, file format, packing, seed, splits, and tasks with the same rows may differ.
+    None if they mean the same. Encoding, file format, packing, seed, splits, and tasks with the
+    same rows may differ.
     """
     names = (
         *("max_length", "vocab_size", "tokenizer_sha256", "special_ids"),

@@ -1,11 +1,12 @@
-"""The order of rows: a seeded permutation of every row's index that is computed, not stored.
+"""The order of rows: a seeded permutation that is computed, not stored.
 
-Row number `position // rows` is the epoch, and inside an epoch a Feistel network permutes the
-positions. It costs a few operations a row and no memory, whatever the number of rows, and any
-process can ask for any place of it: a resumed run and every host of a cluster see the same order.
+`position // rows` is the epoch, and inside an epoch a Feistel network permutes the positions. It
+takes a few operations a row and no memory, and any process can compute any position: a resumed run
+and every host of a cluster see the same order.
 
 Method: J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), methods 2 and 3: a
-Feistel network on a grid just larger than the number of rows, walked until it lands inside.
+Feistel network on a grid just larger than the number of rows, applied again until the result is
+inside.
 """
 
 import hashlib
@@ -19,35 +20,34 @@ ROUNDS = 8
 def epoch_and_row(
     positions: np.ndarray, *, rows: int, seed: int, stream: int = 0
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """Where in a split's rows a run's positions are: epochs int64 [n], row indices int64 [n].
+    """Epochs int64 [n] and row indices int64 [n] of positions in the stream of all epochs.
 
-    Positions are integers [n] from 0 on, counted over all epochs; in an epoch every row comes once.
-    Each `stream` of several that are read with one seed has an order of its own.
+    Positions are integers [n] from 0 on; each epoch has every row once. Each `stream` that is read
+    with one seed has its own order.
     """
     positions = np.asarray(positions, np.int64)
-    epochs, places = np.divmod(positions, rows)
-    indices = np.empty_like(places)
-    for epoch in np.unique(epochs):  # one, or two where a batch crosses into the next epoch
+    epochs, offsets = np.divmod(positions, rows)
+    indices = np.empty_like(offsets)
+    for epoch in np.unique(epochs):  # two if a batch crosses into the next epoch
         here = epochs == epoch
         key = (seed, int(epoch)) + ((stream,) if stream else ())
-        indices[here] = permute(places[here], rows=rows, key=key)
+        indices[here] = permute(offsets[here], rows=rows, key=key)
     return epochs, indices
 
 
-def permute(places: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarray:
-    """The permutation of 0..rows-1 that `key` names, at these places: integers [n] to int64 [n].
+def permute(numbers: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarray:
+    """Permutes numbers below `rows`, integers [n], by a key; returns int64 [n].
 
-    There may be 1 to 2**62 rows.
+    `rows` may be 1 to 2**62.
     """
-    # Sides of a grid of at least `rows` cells, with fewer than one side to spare: a place lands
-    # outside so seldom that the walk below hardly ever takes a second turn.
+    # The grid has at least `rows` cells and at most a column more, so few results are outside.
     high = int(np.ceil(np.sqrt(rows)))
     while high * high < rows:  # sqrt of a large int64 is rounded
         high += 1
     low = -(-rows // high)
     text = ",".join(str(part) for part in key).encode()
     keys = np.frombuffer(hashlib.blake2b(text, digest_size=8 * ROUNDS).digest(), "<u8")
-    indices = _feistel(np.asarray(places, np.int64), high, low, keys)
+    indices = _feistel(np.asarray(numbers, np.int64), high, low, keys)
     outside = np.flatnonzero(indices >= rows)
     while len(outside):
         indices[outside] = _feistel(indices[outside], high, low, keys)
@@ -55,9 +55,9 @@ def permute(places: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarra
     return indices
 
 
-def _feistel(places: np.ndarray, high: int, low: int, keys: np.ndarray) -> np.ndarray:
-    """Each round adds to one coordinate a hash of the other, so that it can be undone."""
-    left, right = np.divmod(places, low)
+def _feistel(numbers: np.ndarray, high: int, low: int, keys: np.ndarray) -> np.ndarray:
+    """Each round adds a hash of one coordinate to the other, which is invertible."""
+    left, right = np.divmod(numbers, low)
     for number, key in enumerate(keys):
         if number % 2:
             left = (left + _hash(right, key, high)) % high

@@ -1,30 +1,29 @@
-"""Shard sets as batches of numpy arrays, for any training loop.
+"""Datasets as batches of numpy arrays, for any training loop.
 
     from trainers.reader import ShardSet
 
-    shards = ShardSet("data/shards")          # the contract is checked, every file's sha256 too
+    shards = ShardSet("data/shards")          # checks the schema and every file's sha256
     shards.schema.vocab_size, shards.schema.max_length, shards.rows("train")
 
     for batch in shards.batches("train", batch_size=32, seed=0):
         batch["input_ids"]                    # uint16 [32, L]; the features of the task
-        batch["row_index"], batch["epoch"]    # int64 [32]; which row of the split, in which epoch
+        batch["row_index"], batch["epoch"]    # int64 [32]; the row's index in the split, its epoch
 
     for batch in shards.in_order("validation", batch_size=32):
-        batch["row_weights"]                  # uint8 [32]; 0 where the last batch was filled up
+        batch["row_weights"]                  # uint8 [32]; 0 for the padding rows of the last batch
 
     shards.split("train")[0]["input_ids"]     # uint16 [L]; a dataset for PyTorch, grain, ...
-    ShardSet.mix({"books": 0.7, "web": 0.3})  # several sets read as one, by weight
-    ShardSet("gs://bucket/shards", cache_dir="/disk/cache")    # from a store, see below
+    ShardSet.mix({"books": 0.7, "web": 0.3})  # several datasets read as one, by weight
+    ShardSet("gs://bucket/shards", cache_dir="/disk/cache")    # from a bucket, see below
 
-Order. `batches` goes on for ever, through a new permutation of all rows in every epoch. Its order
-is a pure function of (seed, step): `start_step=1000` continues exactly where step 999 ended, and
-needs no saved state. A batch that reaches the end of an epoch goes on into the next one, so every
-row comes exactly once an epoch and no row is ever left over.
+Order. `batches` is endless, with a new permutation of all rows in every epoch. Its order is a pure
+function of (seed, step): `start_step=1000` continues exactly where step 999 ended, without saved
+state. A batch may cross into the next epoch, so every epoch has each row exactly once.
 
-With `process_count=N` each process reads its own N-th part of every batch, and together they read
-the batches that one process would. Opening with `verify=True` reads every byte of the set once
-(about 1 to 2 GB/s a core for sha256). The files of a set at a URL are fetched into a cache when
-rows of them are first asked for, and the others of the split behind them in the background.
+With `process_count=N` each process reads its N-th part of every batch; together they read the
+batches that one process would. `verify=True` reads every byte of the dataset once (sha256 takes
+about 1 to 2 GB/s a core). Files at a URL are fetched into a cache when their rows are first read;
+the other files of the split follow in the background.
 """
 
 import os
@@ -47,15 +46,15 @@ if TYPE_CHECKING:
 
 
 class ShardSet(BatchReader):
-    """A finished shard set, checked against its contract.
+    """A dataset of rows, checked against its schema.
 
-    May be sent to other processes, and forked: files are opened where they are first read.
+    It can be pickled and forked: each process opens files on its first read.
 
     Attributes:
-      directory: where it lies, or its URL; `name` is the same.
+      directory: directory or URL; `name` is the same.
       stats: counts (`schemas.statistics.Statistics`).
       manifest: every file (`schemas.manifest.Manifest`).
-      file_format: the format that is read, array_record or tfrecord.
+      file_format: the format to read, array_record or tfrecord.
     """
 
     def __init__(
@@ -68,23 +67,23 @@ class ShardSet(BatchReader):
         cache_gigabytes: float = CACHE_GIGABYTES,
         follow_links: bool = False,
     ):
-        """Reads the metadata files; no rows yet.
+        """Reads the metadata files, but no rows.
 
         Args:
-          directory: that build_shards wrote; or a URL such as gs://bucket/shards.
-          verify: whether to compare the sha256 of every file with the manifest. Sizes and the
-            metadata files are compared in any case, and so is what is fetched from a store.
-          file_format: None prefers array_record where that package is installed.
-          cache_dir: where files from a store are kept; None: textmill in the user's cache directory
+          directory: output of build_shards, or a URL such as gs://bucket/shards.
+          verify: whether to compare the sha256 of every file with the manifest. Sizes, metadata
+            files and fetched files are always compared.
+          file_format: None takes array_record if the dataset has it, else tfrecord.
+          cache_dir: for files from a bucket; None is textmill in the user's cache directory
             ($XDG_CACHE_HOME or ~/.cache).
-          cache_gigabytes: (1e9 bytes) that all sets there may take together.
-          follow_links: whether to open files that are links out of the directory.
+          cache_gigabytes: size limit of all datasets there, in 1e9 bytes.
+          follow_links: whether to open files that are links to outside the directory.
 
         Raises:
-          DataError: not a finished set, or not as it was published; names the file. Or a set in a
-            store does not fit into the cache, or the store does not answer.
-          UsageError: the set has no such format, or holds documents whole; the package for a store
-            is not installed.
+          DataError: the dataset is unfinished, or a file has changed; names the file. Or a dataset
+            in a bucket does not fit into the cache, or the bucket does not answer.
+          UsageError: the dataset has no such format, or holds tokenized documents; the package for
+            the bucket is not installed.
         """
         cache = Cache(cache_dir or default_directory(), cache_gigabytes)
         info = read_set(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
@@ -111,11 +110,11 @@ class ShardSet(BatchReader):
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def __getstate__(self) -> dict:
-        """All but open files."""
+        """Everything but open files."""
         return dict(self.__dict__, _readers={}, _lock=None)
 
     def __setstate__(self, state: dict) -> None:
-        """As it was, with no file open."""
+        """Restores everything but open files."""
         vars(self).update(state)
         self._open_nothing()
 
@@ -140,8 +139,8 @@ class ShardSet(BatchReader):
         row_indices = np.asarray(row_indices, np.int64)
         ends = self._ends[split]
         if self._process != os.getpid():
-            # After a fork the files share their place with the parent's, and a thread that is not
-            # here any more may hold the lock.
+            # A fork shares file offsets with its parent, and a thread of the parent may hold the
+            # lock.
             self._open_nothing()
         shard_of = np.searchsorted(ends, row_indices, side="right")
         self._bring(split, shard_of)
@@ -157,20 +156,20 @@ class ShardSet(BatchReader):
         return self._codec.decode(encoded)
 
     def paths(self, split: str) -> List[str]:
-        """The files of a split, in order, for readers of their format; fetched from a store."""
+        """The files of a split in order, fetched from a bucket; for other readers of the format."""
         self._bring(split, np.arange(len(self._shards(split))))
         return [self.locate(file.path) for file in self._shards(split)]
 
     def locate(self, path: str) -> str:
-        """Where a file such as "tokenizer.json" lies here; a DataError if its store is silent."""
+        """Local path of a file such as "tokenizer.json"; a DataError if it cannot be fetched."""
         return self._info.locate(path)
 
     def fetching(self, split: str) -> bool:
-        """Whether files of a split may have to be fetched from a store first."""
+        """Whether files of a split may have to be fetched from a bucket first."""
         return not self._files.all_here([file.path for file in self._shards(split)])
 
     def decode(self, record: bytes) -> Batch:
-        """One row from its bytes, as any reader of the files gives them: a tf.train.Example."""
+        """One row from a record, which is a serialized tf.train.Example."""
         columns = self._codec.decode(np.frombuffer(record, np.uint8)[None])
         return {name: column[0] for name, column in columns.items()}
 
@@ -181,15 +180,15 @@ class ShardSet(BatchReader):
 
     @staticmethod
     def mix(weights: Dict[str, float], seed: int = 0, **opening: Any) -> "Mixture":
-        """Several sets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
+        """Datasets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
         `opening` is as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
 
         Raises:
-          DataError: one is no finished set.
-          UsageError: their rows do not mean the same; names what differs.
+          DataError: one is not a finished dataset.
+          UsageError: their rows mean different things; names the difference.
         """
-        # It imports this class, to read its sets with.
+        # That module imports this one.
         from trainers.data.mixture import Mixture
 
         return Mixture.open(weights, seed=seed, **opening)
@@ -200,7 +199,7 @@ class ShardSet(BatchReader):
         return self._splits[split]
 
     def _bring(self, split: str, shards: np.ndarray) -> None:
-        """Fetches these shards of a split; the others follow in the background, in their order."""
+        """Fetches these shards of a split; the others follow in the background, in order."""
         if not len(shards):
             return
         paths = [file.path for file in self._shards(split)]
@@ -209,10 +208,10 @@ class ShardSet(BatchReader):
         _, first = np.unique(shards, return_index=True)
         needed = [paths[shard] for shard in shards[np.sort(first)]]
         if len(needed) > 1:
-            self._files.prefetch(needed)  # several at a time
+            self._files.prefetch(needed)  # in parallel
         for path in needed:
             self._files.fetch(path)
-        after = int(shards[-1]) + 1  # what is needed now had the network for itself
+        after = int(shards[-1]) + 1  # the needed ones had the whole bandwidth
         self._files.prefetch(paths[after:] + paths[:after])
 
     def _reader(self, file: ManifestFile) -> RowReader:
@@ -221,8 +220,8 @@ class ShardSet(BatchReader):
             reader = open_rows(path, self._codec.stride)
             if len(reader) != file.rows:
                 raise DataError(
-                    f"{path} holds {len(reader):,} rows where the manifest says {file.rows:,}: "
-                    "copy the set again or build it anew"
+                    f"{path} has {len(reader):,} rows instead of the manifest's {file.rows:,}: "
+                    "copy or build the dataset again"
                 )
             self._readers[file.path] = reader
         return self._readers[file.path]
@@ -232,13 +231,13 @@ def _choose_format(info: SetInfo, wanted: Optional[str]) -> str:
     formats = info.schema.file_formats
     if wanted is not None:
         if wanted not in formats:
-            raise UsageError(f"{info.directory} has no {wanted} files: it has {', '.join(formats)}")
+            raise UsageError(f"{info.directory} has no {wanted} files; give {' or '.join(formats)}")
         return wanted
     return formats[0]
 
 
 def _verify_files(info: SetInfo) -> None:
-    """Compares the sha256 of every file; in threads, since hashing lets go of the interpreter."""
+    """Compares the sha256 of every file; in threads, since hashing releases the GIL."""
     files = info.manifest.files
     paths = [os.path.join(info.directory, file.path) for file in files]
     with ThreadPoolExecutor(os.cpu_count()) as pool:

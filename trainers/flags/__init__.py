@@ -1,1 +1,1 @@
-"""Flags of the trainers: groups, checks, command lines. No framework; Python 3.8 syntax."""
+"""Flags of the trainers; imports no framework. Python 3.8 syntax."""

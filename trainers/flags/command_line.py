@@ -1,4 +1,4 @@
-"""Command lines to flags and back, whatever groups the flags are in."""
+"""Command lines to flags and back."""
 
 import dataclasses
 import difflib
@@ -32,7 +32,7 @@ _SPELLINGS = {
     "save_steps": "checkpoint_every",
     "save_total_limit": "keep_checkpoints",
 }
-# What the dataset fixes.
+# Flags of build_shards -> why a trainer has none.
 _OF_DATASET = {
     "max_length": "rows are as long as the dataset's; build another with build_shards {}",
     "tokenizer": "the dataset has its own tokenizer; build another with build_shards {}",
@@ -62,7 +62,10 @@ def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
 
 
 def parse_groups(argv: List[str], kind: Type[Group], page: Help) -> Group:
-    """A dataclass of groups, whose names are not part of the flags; --help shows a page."""
+    """A dataclass of groups from a command line, without the groups' names in its flags.
+
+    Raises as `parse_flags`.
+    """
     show_help(argv, page, kind)
     flags, unknown = tyro.cli(
         kind,
@@ -92,7 +95,7 @@ def _describe_unknown(argument: str, names: List[str]) -> str:
 
 
 def flag_values(flags: Any) -> Dict[str, Any]:
-    """Every flag by its name: {"shards": "set", "batch_size": 32, ...}."""
+    """Names of flags to values: {"shards": "data", "batch_size": 32, ...}."""
     return {field.name: value for field, value in _fields_of(flags)}
 
 
@@ -106,9 +109,9 @@ def _fields_of(flags: Any) -> "Iterator[Tuple[dataclasses.Field, Any]]":
 
 
 def make_flags(kind: Type[Group], **values: Any) -> Group:
-    """Flags of these values, by their names, and of defaults.
+    """Flags with these values, and defaults for the others.
 
-    make_flags(FlaxMlmFlags, shards="set", steps=10).length.steps is 10.
+    make_flags(FlaxMlmFlags, shards="data", steps=10).length.steps is 10.
     """
     unknown = set(values) - set(kinds_of(kind))
     if unknown:
@@ -127,7 +130,7 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
 
 
 def command(flags: RunFlags, **changes: Any) -> str:
-    """The command line that gives these flags, with some of them changed."""
+    """The command line of these flags, with some of them changed."""
     words = ["python", "-m", f"trainers.{flags.entry}"]
     for field, value in _fields_of(flags):
         value = changes.get(field.name, value)

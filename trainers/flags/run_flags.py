@@ -1,4 +1,4 @@
-"""The flags of a trainer, in the groups that --help shows.
+"""The flags of a trainer, in groups.
 
     @dataclass(frozen=True)
     class FlaxMlmFlags(RunFlags):
@@ -7,8 +7,10 @@
 
     flags.data.shards, flags.task.masking       # --shards, --masking
 
-A trainer that has more flags, other choices or other defaults replaces a group by a subclass of it.
-A flag means the same in all trainers, and its name is in one group only.
+A trainer with more flags, other choices or other defaults replaces a group by a subclass of it. A
+flag means the same in all trainers, and its name is in one group only.
+
+--help prints the string under a field, and its default unless the string ends with "Default: ...".
 """
 
 import importlib.util
@@ -29,7 +31,7 @@ from trainers.data.shard_set import ShardSet
 
 
 def at_least(config: object, least: int, *names: str) -> None:
-    """Refuses flags below `least`, or that are no numbers; None passes."""
+    """Refuses flags below `least` and NaN; None passes."""
     for name in names:
         value = getattr(config, name)
         if value is not None and not value >= least:
@@ -37,7 +39,7 @@ def at_least(config: object, least: int, *names: str) -> None:
 
 
 def above_0(config: object, *names: str) -> None:
-    """Refuses flags that are no finite numbers above 0."""
+    """Refuses flags that are not finite numbers above 0."""
     for name in names:
         value = getattr(config, name)
         if not 0 < value < float("inf"):
@@ -45,31 +47,30 @@ def above_0(config: object, *names: str) -> None:
 
 
 def share(config: object, *names: str) -> None:
-    """Refuses flags that are no share from 0 to below 1; None passes."""
+    """Refuses flags outside [0, 1); None passes."""
     for name in names:
         value = getattr(config, name)
         if value is not None and not 0 <= value < 1:
-            raise UsageError(f"--{name}={value}: a share from 0 to below 1")
+            raise UsageError(f"--{name}={value}: must be at least 0 and below 1")
 
 
 def on_disk(config: object, *names: str) -> None:
-    """Refuses URLs where directories are meant; None passes."""
+    """Refuses URLs; None passes."""
     for name in names:
         value = getattr(config, name)
         if value is not None and is_url(value):
             raise UsageError(
-                f"--{name}={value}: give a directory on this machine; only --shards may be on a "
-                "store"
+                f"--{name}={value}: give a directory on this machine; only --shards may be a URL"
             )
 
 
 def refuse_existing(path: str, *, flag: str = "--export") -> None:
-    """Refuses to export over what is there, before hours of training rather than after."""
+    """Refuses to replace files, before hours of training; an empty directory passes."""
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise UsageError(f"{flag}={path} is there already: give another directory or remove it")
+        raise UsageError(f"{flag}={path} exists already: give another directory or remove it")
 
 
-_LOG_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}  # by the name in --log_to
+_LOG_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}  # by the name for --log_to
 DIMENSIONS = (
     *("max_positions", "layers", "hidden_size", "heads"),
     *("intermediate_size", "embedding_size"),
@@ -78,30 +79,31 @@ DIMENSIONS = (
 
 @dataclass(frozen=True)
 class DataFlags:
-    """Which rows are read."""
+    """Which rows the trainer reads."""
 
     shards: str = ""
-    """Directory that build_shards wrote, or its URL; several with weights: DIR:0.7,DIR:0.3."""
+    """Directory or URL of a dataset that build_shards wrote. Several are mixed by weight:
+    DIR:0.7,DIR:0.3."""
     train_split: str = "train"
     """Split to train on."""
     validation_split: str = "validation"
-    """Split to evaluate on, if the set has it."""
+    """Split to evaluate on, if the dataset has it."""
     verify: bool = True
-    """Check the sha256 of every file of the set before it is read."""
+    """Check the sha256 of every file of the dataset first."""
     follow_links: bool = False
-    """Open files of the set that are links out of its directory, too."""
+    """Also open files of the dataset that are links to outside its directory."""
     cache_dir: Optional[str] = None
-    """Where files of sets on gs:// or s3:// are kept. None: textmill in ~/.cache."""
+    """Directory for files fetched from gs:// or s3://. Default: ~/.cache/textmill."""
     cache_gigabytes: float = CACHE_GIGABYTES
-    """That all sets in it may take; the least recently used files go first."""
+    """Size limit of the cache, in 1e9 bytes. The least recently used files are removed first."""
 
     def __post_init__(self) -> None:
-        """Refuses a cache on a store or of no size."""
+        """Refuses a URL as the cache, and a cache without space."""
         on_disk(self, "cache_dir")
         Cache(self.cache_dir or default_directory(), self.cache_gigabytes)
 
     def open(self, seed: int) -> Union[ShardSet, Mixture]:
-        """Opens the set, or the mixture, whose order the seed decides."""
+        """Opens the dataset or the mixture; the seed decides the order of a mixture."""
         names = ("verify", "cache_dir", "cache_gigabytes", "follow_links")
         opening = {name: getattr(self, name) for name in names}
         return open_shards(self.shards, seed=seed, **opening)
@@ -109,20 +111,21 @@ class DataFlags:
 
 @dataclass(frozen=True)
 class LengthFlags:
-    """How long a run is, and what happens on its way."""
+    """How long the run is, and when it evaluates and writes checkpoints."""
 
     steps: Optional[int] = None
-    """Optimizer steps. None: as many as the epochs take."""
+    """Optimizer steps. Default: those of --epochs."""
     epochs: float = 1.0
-    """Passes over the training split, where steps is not given; of a mixture, over all its rows."""
+    """Passes over the training split, or over all rows of a mixture. --steps replaces it."""
     stop_after: Optional[int] = None
-    """Stop after this step with a checkpoint; the schedule stays that of all steps."""
+    """Stop after this step, with a checkpoint. The learning rate still follows the schedule of all
+    steps, so a resumed run ends as an unbroken one."""
     evaluate_every: int = 500
-    """Steps between evaluations; there is one at the end in any case."""
+    """Steps between evaluations. Every run ends with one."""
     checkpoint_every: int = 500
-    """Steps between checkpoints; there is one at the end in any case."""
+    """Steps between checkpoints. Every run ends with one."""
     keep_checkpoints: int = 2
-    """Newest checkpoints to keep."""
+    """Number of newest checkpoints to keep."""
 
     def __post_init__(self) -> None:
         """Refuses counts below 1."""
@@ -133,30 +136,30 @@ class LengthFlags:
 
 @dataclass(frozen=True)
 class OptimizationFlags:
-    """How weights change in a step."""
+    """How a step changes the weights."""
 
     optimizer: Literal["adamw", "sgd_momentum"] = "adamw"
-    """The framework's own. sgd_momentum wants a higher learning rate."""
+    """Optimizer, the framework's own. sgd_momentum needs a higher learning rate."""
     learning_rate: float = 5e-5
-    """Highest learning rate."""
+    """Highest learning rate, reached after the warm-up."""
     warmup_steps: Optional[int] = None
-    """Linear warm-up, then linear decay to 0. None: a tenth of the steps."""
+    """Steps of linear warm-up, before linear decay to 0. Default: a tenth of the steps."""
     weight_decay: float = 0.01
-    """Times the learning rate, on matrices only."""
+    """Weight decay, multiplied by the learning rate. It applies to matrices only."""
     beta1: float = 0.9
-    """Of adamw and lion; the momentum of sgd_momentum."""
+    """First beta of adamw and lion, or the momentum of sgd_momentum."""
     beta2: float = 0.999
-    """Of adamw and lion."""
+    """Second beta of adamw and lion."""
     epsilon: float = 1e-8
-    """Of adamw."""
+    """Epsilon of adamw."""
     clip_norm: float = 1.0
-    """Largest global norm of a gradient; 0 does not clip."""
+    """Largest global norm of the gradient. 0 turns clipping off."""
     dropout: Optional[float] = None
-    """On embeddings, attention probabilities, residual branches and before a classifier. None: as
-    published encoders have it, 0.1 for other models."""
+    """Dropout rate on embeddings, attention probabilities and residual branches, and before a
+    classifier. Default: the rate of --init_from if that is an encoder, else 0.1."""
 
     def __post_init__(self) -> None:
-        """Refuses rates below 0 or without end."""
+        """Refuses negative and infinite rates."""
         above_0(self, "learning_rate", "epsilon")
         at_least(self, 0, "warmup_steps", "weight_decay", "clip_norm")
         share(self, "beta1", "beta2", "dropout")
@@ -164,11 +167,11 @@ class OptimizationFlags:
 
 @dataclass(frozen=True)
 class PretrainingFlags(OptimizationFlags):
-    """How weights change in a step."""
+    """How a step changes the weights."""
 
     optimizer: Literal["adamw", "adafactor", "sgd_momentum", "lion"] = "adamw"
-    """The framework's own. sgd_momentum wants a higher learning rate, lion one some 5 times
-    lower."""
+    """Optimizer, the framework's own. sgd_momentum needs a higher learning rate, lion one about 5
+    times lower."""
     learning_rate: float = 5e-4
     beta2: float = 0.98
     epsilon: float = 1e-6
@@ -177,28 +180,28 @@ class PretrainingFlags(OptimizationFlags):
 
 @dataclass(frozen=True)
 class ModelFlags:
-    """Which model."""
+    """Which model to train."""
 
     family: str = ""
-    """Whose architecture; with --init_from its config.json says it, and all that follows."""
+    """Architecture of a new model. With --init_from, config.json sets it and all flags below."""
     model: str = "small"
-    """Dimensions to start from; each flag below replaces one of them."""
+    """Named size of a new model. Each flag below replaces one of its dimensions."""
     layers: Optional[int] = None
-    """Layers of attention and feed-forward block."""
+    """Number of layers. Default: that of --model."""
     hidden_size: Optional[int] = None
-    """Width of the hidden states."""
+    """Width of the hidden states. Default: that of --model."""
     heads: Optional[int] = None
-    """Attention heads; divides hidden_size."""
+    """Number of attention heads, a divisor of hidden_size. Default: that of --model."""
     intermediate_size: Optional[int] = None
-    """Width of the feed-forward block."""
+    """Width of the feed-forward block. Default: that of --model."""
     embedding_size: Optional[int] = None
-    """Width of the embeddings, electra and opt only. None: hidden_size; of electra 128 up to
-    hidden states of 256."""
+    """Width of the embeddings, for electra and opt only. Default: hidden_size, or 128 for electra
+    with a hidden_size of at most 256."""
     max_positions: Optional[int] = None
-    """Longest segment the model can place, at least the rows' length. None: that length."""
+    """Number of positions, at least the length of the rows. Default: the length of the rows."""
     activation: Optional[str] = None
-    """Of the feed-forward blocks, by Hugging Face's name. None: gelu; gelu_new for gpt2, relu for
-    opt."""
+    """Activation of the feed-forward block, by its name at Hugging Face. Default: gelu, gelu_new
+    for gpt2, relu for opt."""
 
     def __post_init__(self) -> None:
         """Refuses dimensions below 1."""
@@ -207,7 +210,7 @@ class ModelFlags:
 
 @dataclass(frozen=True)
 class EncoderFlags(ModelFlags):
-    """Which encoder."""
+    """Which encoder to train."""
 
     family: Literal["roberta", "bert", "electra"] = "roberta"
     model: Literal["tiny", "small", "base", "electra_small"] = "small"
@@ -215,7 +218,7 @@ class EncoderFlags(ModelFlags):
 
 @dataclass(frozen=True)
 class ClassifierFlags(EncoderFlags):
-    """Which encoder."""
+    """Which encoder to train."""
 
     family: Literal["bert", "roberta", "electra"] = "bert"
     model: Literal["tiny", "small", "base", "electra_small"] = "tiny"
@@ -223,99 +226,103 @@ class ClassifierFlags(EncoderFlags):
 
 @dataclass(frozen=True)
 class DecoderFlags(ModelFlags):
-    """Which decoder."""
+    """Which decoder to train."""
 
     family: Literal["gpt2", "opt"] = "gpt2"
     model: Literal["tiny", "small", "base", "medium", "gpt2"] = "small"
     norm: Optional[Literal["pre", "post"]] = None
-    """LayerNorm before each block, or after it (opt only, as OPT-350m). None: pre."""
+    """LayerNorm before each block, or after it as in OPT-350m (opt only). Default: pre."""
     tied: bool = True
-    """Use the embedding as the output layer, too. --init_from decides for published weights."""
+    """Share the weights of the embedding and the output layer. With --init_from, config.json
+    decides."""
 
 
 @dataclass(frozen=True)
 class ComputeFlags:
-    """How a step is computed."""
+    """How the devices compute a step."""
 
     batch_size: int = 32
-    """Rows a step, over all devices and microbatches."""
+    """Rows of a step, over all devices and microbatches."""
     accumulation: Optional[int] = None
-    """Microbatches a step; gradients are added up in f32. None: as few as the devices ask for."""
+    """Microbatches of a step, whose gradients are summed in float32. More of them need less memory.
+    Default: as few as the devices allow."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the computation; weights are float32. auto: bfloat16 on accelerators, float32 on CPU."""
+    """Precision of the computation; checkpoints stay float32. auto is bfloat16 on accelerators and
+    float32 on CPUs."""
     seed: int = 0
-    """Of new weights, row order, dropout and masks made while training."""
+    """Seed of new weights, row order, dropout and dynamic masks."""
 
     def __post_init__(self) -> None:
-        """Refuses batches that cannot be cut."""
+        """Refuses batches that microbatches cannot share equally."""
         at_least(self, 1, "batch_size", "accumulation")
         at_least(self, 0, "seed")
         if self.seed >= 1 << 31:
             raise UsageError(f"--seed={self.seed}: must be below 2**31")
         if self.accumulation and self.batch_size % self.accumulation:
             raise UsageError(
-                f"--batch_size={self.batch_size} is no multiple of "
-                f"--accumulation={self.accumulation}: microbatches are of one size"
+                f"--batch_size={self.batch_size} is not a multiple of "
+                f"--accumulation={self.accumulation}: microbatches have equal sizes"
             )
 
     @property
     def exports_program(self) -> bool:
-        """Whether something is to be written that only the framework can, see `Program.export`."""
+        """Whether the run writes files that only the framework can, see `Program.export`."""
         return False
 
 
 @dataclass(frozen=True)
 class TaskFlags:
-    """What is learned and measured."""
+    """The task's settings, and the metric that chooses the best weights."""
 
     rows: ClassVar[str]
     """Task of the rows: mlm."""
     same_settings: ClassVar[Tuple[str, ...]] = ()
-    """Of these flags, what a resumed run has in common with its first part."""
+    """The flags of this group that a resumed run may not change."""
 
     best_by: Literal["none", "loss"] = "none"
-    """What the best weights, kept besides the newest, are best in on the validation split."""
+    """Metric of the validation split that chooses the best weights, kept besides the newest."""
     patience: Optional[int] = None
-    """Stop after so many evaluations in a row without a better one by --best_by. None: never."""
+    """Stop after this many evaluations in a row without a better --best_by. Default: never."""
 
     def __post_init__(self) -> None:
-        """Refuses patience without a measure."""
+        """Refuses patience without a metric."""
         at_least(self, 1, "patience")
         if self.patience is not None and self.best_by == "none":
-            raise UsageError(f"--patience={self.patience} needs --best_by: better in what?")
+            raise UsageError(f"--patience={self.patience} needs a metric: give --best_by")
 
     @property
     def measure(self) -> Optional[str]:
-        """The measure that the best weights are chosen by."""
+        """The metric that chooses the best weights."""
         return None if self.best_by == "none" else self.best_by
 
     def check_rows(self, schema: Schema, shards: str) -> None:
-        """Refuses with a UsageError a set whose rows are not the trainer's."""
+        """Refuses with a UsageError a dataset of another task than the trainer's."""
         if ROWS_OF.get(schema.task, schema.task) != self.rows:
             raise UsageError(
-                f"{shards} holds rows for task {schema.task!r}; this trainer takes {self.rows!r}. "
-                f"Build a set with build_shards --task={self.rows}, or use that task's trainer"
+                f"{shards} holds rows of --task={schema.task}, and this trainer needs {self.rows}: "
+                f"build a dataset with build_shards --task={self.rows}, or use another trainer"
             )
 
 
 @dataclass(frozen=True)
 class FileFlags:
-    """Where a run begins, and what it writes."""
+    """Where the run starts, and what it writes."""
 
     output: Optional[str] = None
-    """Where checkpoints, metrics and the loss curve go. None: runs/SHARDS-MODEL."""
+    """Directory of checkpoints, metrics and the loss curve. Default: runs/SHARDS-MODEL."""
     resume: bool = False
-    """Go on from the newest checkpoint in the output directory."""
+    """Resume from the newest checkpoint in --output."""
     init_from: Optional[str] = None
-    """Begin with published weights: a directory of config.json and model.safetensors."""
+    """Start from published weights, a directory with config.json and model.safetensors."""
     export: Optional[str] = None
-    """At the end, write the weights as a directory that transformers opens: the best where
-    --best_by keeps them, else the last. trainers.use_model exports others, and later."""
+    """At the end, write the weights as a directory for transformers. These are the best weights
+    with --best_by, else the last. trainers.use_model exports others later."""
     log_to: str = ""
-    """Besides metrics.jsonl: tensorboard, wandb, or both as tensorboard,wandb."""
+    """Also log metrics to tensorboard, wandb, or both as tensorboard,wandb. Default:
+    metrics.jsonl only."""
 
     def __post_init__(self) -> None:
-        """Refuses places that cannot be written to, before anything is read."""
+        """Refuses directories that cannot be written to, before anything is read."""
         on_disk(self, "output", "init_from", "export")
         parse_log_to(self.log_to)
         if self.export is not None:
@@ -323,21 +330,21 @@ class FileFlags:
 
 
 def parse_log_to(text: str) -> Tuple[str, ...]:
-    """What `--log_to` means: "tensorboard,wandb" -> ("tensorboard", "wandb"); "" -> ().
+    """The names in `--log_to`: "tensorboard,wandb" -> ("tensorboard", "wandb"); "" -> ().
 
     Raises:
-      UsageError: a name is unknown or comes twice, or its package is not installed.
+      UsageError: a name is unknown or repeated, or its package is not installed.
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         package = _LOG_PACKAGES.get(name)
         if package is None:
             raise UsageError(
-                f"--log_to={text}: there is no {name!r}; give {' or '.join(_LOG_PACKAGES)}, or "
-                "both with a comma between (metrics.jsonl is written in any case)"
+                f"--log_to={text}: {name!r} is unknown; give {' or '.join(_LOG_PACKAGES)}, or "
+                "both separated by a comma (metrics.jsonl is always written)"
             )
         if names.count(name) > 1:
-            raise UsageError(f"--log_to={text}: {name} comes twice")
+            raise UsageError(f"--log_to={text} names {name} twice: give it once")
         if importlib.util.find_spec(package) is None:
             raise UsageError(
                 f"--log_to={text}: the package {package} is not installed: pip install {package}"
@@ -347,7 +354,7 @@ def parse_log_to(text: str) -> Tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RunFlags:
-    """Trains on a shard set."""
+    """Trains on a dataset."""
 
     entry: ClassVar[str]
     """Name of the trainer: flax_mlm."""
@@ -362,12 +369,12 @@ class RunFlags:
 
     @property
     def same_settings(self) -> Tuple[str, ...]:
-        """What a resumed run has in common with its first part: else it would be another run."""
+        """The flags that a resumed run may not change."""
         always = ("batch_size", "seed", "train_split", "clip_norm", "optimizer", "init_from")
         return (*always, "best_by", *self.task.same_settings)
 
     def plan_steps(self, shards: BatchReader) -> int:
-        """Optimizer steps of the whole schedule; a DataError if there are no rows to train on."""
+        """Optimizer steps of the whole schedule; a DataError if the training split is empty."""
         rows = shards.rows(self.data.train_split)
         if not rows:
             raise shards.no_rows(self.data.train_split)
@@ -375,7 +382,7 @@ class RunFlags:
 
     @property
     def output(self) -> Path:
-        """Where a run goes: `--output`, or a name made of the set's and the model's."""
+        """The run's directory: `--output`, or a name made from the dataset's and the model's."""
         model = self.architecture.model
         if self.files.init_from is not None:
             model = os.path.basename(os.path.realpath(self.files.init_from))

@@ -1,1 +1,1 @@
-"""How good a model is: scores, plots, questions. Knows no framework."""
+"""Scores and plots of models. Imports no framework."""

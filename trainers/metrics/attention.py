@@ -1,4 +1,4 @@
-"""Proof that a model of packed rows keeps documents apart: tokens are changed, logits compared.
+"""Tests that a model keeps the documents of packed rows apart: changes tokens, compares logits.
 
     from trainers.metrics.attention import pick_rows, verify_attention
 
@@ -6,7 +6,7 @@
         return model(torch.from_numpy(batch["input_ids"]), ...).logits
 
     report = verify_attention(logits_of, pick_rows(ShardSet("shards")), causal=True)
-    print(report)              # which row, which segment, how far
+    print(report)              # row and segment of each leak, and its size
     assert report.ok
 
 Legend: B rows, L tokens a row, C logits a token.
@@ -29,40 +29,40 @@ ALONE = "being packed, not alone in a row"
 
 @dataclass(frozen=True)
 class Movement:
-    """The farthest that one cause moved the logits of one segment.
+    """The largest movement of the logits of one segment by one cause.
 
     Attributes:
       cause: EARLIER, LATER, AHEAD, PADDING, ROW or ALONE.
-      changed: row and segment whose tokens were changed; None where none were.
+      changed: row and segment whose tokens were changed; None for ALONE.
       moved: row and segment whose logits moved.
-      place: of the logits that moved farthest, in the row.
+      position: in the row, of the logits that moved farthest.
       by: the largest difference of a logit.
     """
 
     cause: str
     changed: Optional[Tuple[int, int]]
     moved: Tuple[int, int]
-    place: int
+    position: int
     by: float
 
     def __str__(self) -> str:
         """Names both segments and the movement."""
-        place = f"row {self.moved[0]}, segment {self.moved[1]} moves by {self.by:.1e}"
+        row, segment = self.moved
+        text = f"row {row}, segment {segment} moves by {self.by:.1e} at position {self.position}"
         if self.changed is None:
-            return f"{place} at place {self.place}"
-        where = "row {}, segment {}".format(*self.changed)
-        return f"{place} at place {self.place} when {where} changes"
+            return text
+        return text + " when row {}, segment {} changes".format(*self.changed)
 
 
 @dataclass(frozen=True)
 class AttentionReport:
-    """What `verify_attention` found.
+    """The result of `verify_attention`.
 
     Attributes:
-      rows, segments: how many were looked at.
+      rows, segments: how many were checked.
       limit: movements up to this are rounding: the tolerance times `spread`.
       spread: standard deviation of all logits.
-      movements: every movement that was measured, those of nothing too.
+      movements: all movements, including those of 0.
     """
 
     rows: int
@@ -79,11 +79,11 @@ class AttentionReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no logits moved that should not."""
+        """Whether there is no leak."""
         return not self.leaks
 
     def largest(self) -> Dict[str, Movement]:
-        """The largest movement of each cause that was tried."""
+        """The largest movement by each cause."""
         by_cause: Dict[str, Movement] = {}
         for movement in sorted(self.movements, key=lambda movement: movement.by):
             by_cause[movement.cause] = movement
@@ -91,10 +91,10 @@ class AttentionReport:
         return {cause: by_cause[cause] for cause in causes if cause in by_cause}
 
     def __str__(self) -> str:
-        """A line for each cause, with its largest movement and how many were above the limit."""
+        """A line for each cause, with its largest movement and its number of leaks."""
         lines = [
-            f"{self.segments} segments in {self.rows} rows; logits spread by {self.spread:.1e}, "
-            f"movements up to {self.limit:.1e} are rounding"
+            f"{self.segments} segments in {self.rows} rows; logits have a standard deviation of "
+            f"{self.spread:.1e}, movements up to {self.limit:.1e} are rounding"
         ]
         for cause, worst in self.largest().items():
             tried = sum(movement.cause == cause for movement in self.movements)
@@ -107,18 +107,18 @@ class AttentionReport:
 
 
 def pick_rows(shards: BatchReader, split: str = "train", *, count: int = 4, seed: int = 0) -> Batch:
-    """Rows of a set that hold several segments, and so can leak; the first in the seed's order.
+    """The first rows in the seed's order with several segments, which can leak.
 
     Raises:
-      DataError: none of the first thousand holds two segments.
+      DataError: none of the first thousand rows has two segments.
     """
     positions = np.arange(min(1000, shards.rows(split)))
     batch = shards.read(split, shards.order(split, positions, seed=seed)["row_index"])
     packed = np.flatnonzero(batch["segment_ids"].max(axis=1) > 1)[:count]
     if not len(packed):
         raise DataError(
-            f"{shards.name}: of {len(positions):,} rows of split {split!r} none holds two "
-            "segments, so nothing can leak; take a set whose documents are shorter than its rows"
+            f"{shards.name}: none of {len(positions):,} rows of split {split!r} has two segments, "
+            "so nothing can leak; take a dataset whose documents are shorter than its rows"
         )
     return {name: column[packed] for name, column in batch.items()}
 
@@ -131,26 +131,25 @@ def verify_attention(
     tolerance: float = 1e-4,
     seed: int = 0,
 ) -> AttentionReport:
-    """Changes one segment at a time and tells whose logits move; compares packed with alone.
+    """Changes one segment at a time and measures which logits move; compares packed with alone.
 
-    Nothing outside the segment may move, in its row or another; where the model is causal, nothing
-    before the changed tokens. And a segment's logits may not depend on what it is packed with, nor
-    on where in the row it lies.
+    Logits outside the segment may not move, in its row or another; those of a causal model may not
+    move before the changed tokens. A segment's logits may not depend on the other segments of the
+    row or on its position there.
 
     Args:
-      logits_of: the model without dropout. Gets dictionaries of numpy arrays of the shapes of
-        `batch`, with `position_ids` int32 [B, L] in it; gives [B, L, C], or [B, C] where a row is
-        one segment.
-      batch: rows as they are read; arrays [B, L] are taken to be a value a token.
-      causal: whether a token may see none that come later. Where the rows have a `prefix_mask`,
-        tokens of the prefix may.
-      tolerance: how far logits may move, as a share of their standard deviation. Results are
-        rounded: 1e-4 suits float32, 0.1 bfloat16.
-      seed: of the tokens that replace others.
+      logits_of: the model without dropout. Takes dictionaries of numpy arrays in the shapes of
+        `batch`, with `position_ids` int32 [B, L]; returns [B, L, C], or [B, C] if a row is one
+        segment.
+      batch: rows from the reader; arrays [B, L] have a value for each token.
+      causal: whether tokens may not attend to later ones. Tokens of a `prefix_mask` always may.
+      tolerance: the most that logits may move, as a share of their standard deviation: 1e-4 suits
+        the rounding of float32, 0.1 that of bfloat16.
+      seed: for the tokens that replace others.
 
     Raises:
-      UsageError: the logits are of another shape, not finite, differ between two runs of the same
-        rows, or do not move at all where tokens change: nothing could be told.
+      UsageError: the logits have another shape, are not finite, differ between two runs of the same
+        rows, or do not move when their own tokens change.
     """
     return report_on(AttentionRows(logits_of, batch, seed), tolerance, causal=causal)
 
@@ -169,13 +168,13 @@ def report_on(rows: "AttentionRows", tolerance: float, *, causal: bool) -> Atten
 
 
 class AttentionRows:
-    """The rows as they are, the model's logits of them, and ways to change them.
+    """The rows with the model's logits, and ways to change them.
 
     Attributes:
-      changed: name of the column whose tokens are changed; `changed_segments` has their segments,
-        and `logit_segments` those of the logits. A subclass for other models has others.
-      changing: segments of the tokens that are changed, [B, L].
-      segments: those of the logits.
+      changed: name of the column to change; `changed_segments` has the segments of its tokens, and
+        `logit_segments` those of the logits. Subclasses for other models replace them.
+      changing: segments of the tokens of `changed`, [B, L].
+      segments: segments of the logits, [B, L].
       numbered: row and number of each of the latter.
     """
 
@@ -190,7 +189,7 @@ class AttentionRows:
         self.batch["position_ids"] = positions_from_segments(np.asarray(batch["segment_ids"]))
         self._ids = np.unique(self.batch[self.changed][self.changing > 0])
         if len(self._ids) < 2:
-            raise UsageError("the rows hold one token only, which no other can replace")
+            raise UsageError("all tokens of the rows are the same: take other rows")
         self.numbered = segments_of(self.segments)
         self.before = self.run(self.batch)
 
@@ -199,7 +198,7 @@ class AttentionRows:
         return one_segment_a_row(self.batch, segments)
 
     def run(self, batch: Batch) -> np.ndarray:
-        """Logits as float64 [B, L, C]; those of whole rows stand at each of their tokens."""
+        """Logits as float64 [B, L, C]; those of a row are repeated for each of its tokens."""
         output = self._logits_of({name: column.copy() for name, column in batch.items()})
         if hasattr(output, "detach"):  # PyTorch, perhaps on a device and in bfloat16
             output = output.detach().cpu().double()
@@ -208,44 +207,44 @@ class AttentionRows:
             logits = np.repeat(logits[:, None], shape[1], axis=1)
         if logits.ndim != 3 or logits.shape[:2] != shape:
             raise UsageError(
-                f"the logits of rows {list(shape)} have the shape {list(logits.shape)}: give "
-                f"[{shape[0]}, {shape[1]}, C], of every token"
+                f"the logits of rows {list(shape)} have the shape {list(logits.shape)}: return "
+                f"[{shape[0]}, {shape[1]}, C], logits of every token"
             )
         if not np.isfinite(logits[batch[self.logit_segments] > 0]).all():
-            raise UsageError("logits of tokens are not finite: nothing can be told of them")
+            raise UsageError("logits are not finite: check the model's weights")
         return logits
 
     def check_that_runs_agree(self, limit: float) -> None:
-        """Refuses a model that gives the same rows other logits."""
-        apart = np.abs(self.run(self.batch) - self.before)[self.segments > 0].max()
-        if apart > limit:
+        """Refuses a model whose logits differ between two runs."""
+        difference = np.abs(self.run(self.batch) - self.before)[self.segments > 0].max()
+        if difference > limit:
             raise UsageError(
-                f"two runs of the same rows differ by {apart:.1e}: turn dropout off (in PyTorch "
-                "model.eval()), or raise the tolerance"
+                f"two runs of the same rows differ by {difference:.1e}: turn dropout off (in "
+                "PyTorch model.eval()), or raise the tolerance"
             )
 
     def moved(self, here: np.ndarray) -> np.ndarray:
-        """How far logits move, [B, L], where the tokens of `here`, bool [B, L], are replaced."""
+        """Movement of the logits, [B, L], if other tokens replace those in `here`, bool [B, L]."""
         ids = self.batch[self.changed].copy()
-        # Each by another token of the rows, at random: 1 to n - 1 further in their sorted list.
-        place = np.searchsorted(self._ids, ids[here])  # of padding perhaps none of them
-        place += self._random.integers(1, len(self._ids), here.sum())
-        ids[here] = self._ids[place % len(self._ids)]
+        # Each by another token of the rows: 1 to n - 1 further in their sorted list, at random.
+        index = np.searchsorted(self._ids, ids[here])  # padding may not be in the list
+        index += self._random.integers(1, len(self._ids), here.sum())
+        ids[here] = self._ids[index % len(self._ids)]
         changed = {**self.batch, self.changed: ids}
         return np.abs(self.run(changed) - self.before).max(axis=-1)
 
     def farthest(
         self, cause: str, changed: Optional[Tuple[int, int]], row: int, moved_L: np.ndarray
     ) -> Iterator[Movement]:
-        """The movement of one segment: `moved_L` is below 0 at all other places."""
-        place = int(moved_L.argmax())
-        if moved_L[place] >= 0:
-            segment = int(self.segments[row, place])
-            yield Movement(cause, changed, (row, segment), place, float(moved_L[place]))
+        """The movement of one segment; `moved_L` is negative at all other positions."""
+        position = int(moved_L.argmax())
+        if moved_L[position] >= 0:
+            segment = int(self.segments[row, position])
+            yield Movement(cause, changed, (row, segment), position, float(moved_L[position]))
 
 
 def change_segments(rows: AttentionRows, limit: float) -> Iterator[Movement]:
-    """What other segments and rows do while one segment, or the padding of one row, changes."""
+    """Movements of other segments and rows when a segment, or the padding of a row, changes."""
     own = 0.0
     for changed in sorted({*rows.numbered, *((row, 0) for row in range(len(rows.segments)))}):
         here = np.zeros(rows.changing.shape, bool)
@@ -264,37 +263,37 @@ def change_segments(rows: AttentionRows, limit: float) -> Iterator[Movement]:
                 yield from rows.farthest(cause, changed, row, its_own)
     if own <= limit:
         raise UsageError(
-            f"logits move by {own:.1e} at most where their own tokens change: the model does not "
-            f"read `{rows.changed}` of the rows it is given"
+            f"logits move by at most {own:.1e} when their own tokens change: the model does not "
+            f"read `{rows.changed}`"
         )
 
 
 def _change_ends(rows: AttentionRows) -> Iterator[Movement]:
-    """What the first half of a segment does while the second changes."""
+    """Movements of the first half of a segment when the second changes."""
     for row, segment in rows.numbered:
-        places = np.flatnonzero(rows.segments[row] == segment)
-        cut = len(places) // 2
-        if "prefix_mask" in rows.batch:  # whose tokens see each other
-            cut = max(cut, int(rows.batch["prefix_mask"][row, places].sum()))
-        if not 0 < cut < len(places):
+        positions = np.flatnonzero(rows.segments[row] == segment)
+        cut = len(positions) // 2
+        if "prefix_mask" in rows.batch:  # tokens of the prefix attend to each other
+            cut = max(cut, int(rows.batch["prefix_mask"][row, positions].sum()))
+        if not 0 < cut < len(positions):
             continue
         here = np.zeros(rows.segments.shape, bool)
-        here[row, places[cut:]] = True
+        here[row, positions[cut:]] = True
         first_half = np.full(rows.segments.shape[1], -1.0)
-        first_half[places[:cut]] = rows.moved(here)[row, places[:cut]]
+        first_half[positions[:cut]] = rows.moved(here)[row, positions[:cut]]
         yield from rows.farthest(AHEAD, (row, segment), row, first_half)
 
 
 def _compare_alone(rows: AttentionRows) -> Iterator[Movement]:
-    """How a segment's logits differ from those of a row that holds nothing else."""
+    """Differences of a segment's logits from those of the segment alone in a row."""
     count = len(rows.segments)
     for start in range(0, len(rows.numbered), count):
         few = rows.numbered[start : start + count]
-        whole = few + few[-1:] * (count - len(few))  # the same shape for all, which compiles once
+        whole = few + few[-1:] * (count - len(few))  # one shape for all, so that it compiles once
         logits = rows.run(rows.alone(whole))
         for number, (row, segment) in enumerate(few):
-            places = np.flatnonzero(rows.segments[row] == segment)
-            apart = np.full(rows.segments.shape[1], -1.0)
-            difference = rows.before[row, places] - logits[number, : len(places)]
-            apart[places] = np.abs(difference).max(axis=-1)
-            yield from rows.farthest(ALONE, None, row, apart)
+            positions = np.flatnonzero(rows.segments[row] == segment)
+            moved_L = np.full(rows.segments.shape[1], -1.0)
+            difference = rows.before[row, positions] - logits[number, : len(positions)]
+            moved_L[positions] = np.abs(difference).max(axis=-1)
+            yield from rows.farthest(ALONE, None, row, moved_L)

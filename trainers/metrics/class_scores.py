@@ -1,4 +1,4 @@
-"""How good a classifier is, in numbers and plots: accuracy, AUC, F1, calibration, confusion.
+"""Metrics and plots of a classifier: accuracy, AUC, F1, calibration, confusion.
 
 Python 3.8 syntax.
 
@@ -13,12 +13,12 @@ from trainers.metrics.plots import new_figure, save_figure
 
 
 class Calibration(NamedTuple):
-    """Rows by the probability of the class that was chosen, in bins of equal width.
+    """Rows by the probability of the predicted class, in bins of equal width.
 
     Attributes:
       rows: int64 [M], rows in each bin.
       confidence: float64 [M], their mean probability; 0 in an empty bin.
-      accuracy: float64 [M], the share of them that is right; 0 in an empty bin.
+      accuracy: float64 [M], their accuracy; 0 in an empty bin.
     """
 
     rows: np.ndarray
@@ -42,10 +42,10 @@ def probabilities(logits_BxC: np.ndarray) -> np.ndarray:
 def class_metrics(logits_BxC: np.ndarray, label_B: np.ndarray) -> Dict[str, float]:
     """Metrics of a classifier on rows, by logits that need not be finite.
 
-    loss: mean cross-entropy, nats. accuracy. auc: of two classes the area under the curve of the
-    second's probability, of more the mean over classes against the rest. f1: of two classes the
-    second's, of more the mean over classes. ece: see `Calibration`. rows: B. A measure that the
-    rows do not define (an AUC where there is one class only) is left out.
+    loss: mean cross-entropy, nats. accuracy. auc: for two classes the area under the ROC curve of
+    the second, for more the mean of each class against the rest. f1: for two classes that of the
+    second, for more the mean over classes. ece: see `Calibration`. rows: B. The result has no auc
+    if all rows are of one class.
     """
     label_B = np.asarray(label_B, np.int64)
     rows, classes = logits_BxC.shape
@@ -77,7 +77,7 @@ def class_metrics(logits_BxC: np.ndarray, label_B: np.ndarray) -> Dict[str, floa
 
 
 def area_under_curve(score_B: np.ndarray, is_positive_B: np.ndarray) -> float:
-    """The chance that a positive has a higher score than a negative; equal scores count half.
+    """The probability that a positive has a higher score than a negative; ties count half.
 
     [0.1, 0.4, 0.35, 0.8] with positives [0, 0, 1, 1] -> 0.75.
     """
@@ -91,23 +91,23 @@ def area_under_curve(score_B: np.ndarray, is_positive_B: np.ndarray) -> float:
 
 
 def confusion_matrix(chosen_B: np.ndarray, label_B: np.ndarray, classes: int) -> np.ndarray:
-    """Counts int64 [C, C]: row is the true class, column the chosen one."""
+    """Counts int64 [C, C]: the row is the true class, the column the predicted one."""
     flat = np.asarray(label_B, np.int64) * classes + np.asarray(chosen_B, np.int64)
     return np.bincount(flat, minlength=classes * classes).reshape(classes, classes)
 
 
 def f1_scores(confusion_CxC: np.ndarray) -> np.ndarray:
-    """F1 of each class, float64 [C]; 0 for a class that is neither there nor chosen."""
+    """F1 of each class, float64 [C]; 0 for a class without rows and predictions."""
     right_C = np.diag(confusion_CxC).astype(np.float64)
     total_C = confusion_CxC.sum(axis=0) + confusion_CxC.sum(axis=1)
     return 2 * right_C / np.maximum(total_C, 1)
 
 
 def calibration(probability_BxC: np.ndarray, label_B: np.ndarray, bins: int = 15) -> Calibration:
-    """How probabilities compare with what came true, as Guo et al., 2017 (arXiv:1706.04599)."""
+    """Confidence and accuracy in bins, as in Guo et al., 2017 (arXiv:1706.04599)."""
     confidence_B = probability_BxC.max(axis=1)
     right_B = probability_BxC.argmax(axis=1) == label_B
-    # A bin holds its upper end, as in the paper: 1.0 is in the last.
+    # A bin includes its upper end, as in the paper: 1.0 is in the last.
     bin_B = np.clip(np.ceil(confidence_B * bins).astype(np.int64) - 1, 0, bins - 1)
     rows = np.bincount(bin_B, minlength=bins)
     some = np.maximum(rows, 1)
@@ -119,12 +119,13 @@ def calibration(probability_BxC: np.ndarray, label_B: np.ndarray, bins: int = 15
 
 
 def class_weights(text: str, counts: Sequence[int]) -> List[float]:
-    """What --class_weights means; "balanced" is B / (C * rows of the class), as in scikit-learn.
+    """The weights of --class_weights for these training rows of each class.
 
-    Training rows [30, 10] -> [0.667, 2.0]; "none" -> ones; "1,2.5" -> [1.0, 2.5].
+    Rows [30, 10]: "balanced" -> [0.667, 2.0], B / (C * rows of the class) as in scikit-learn;
+    "none" -> [1.0, 1.0]; "1,2.5" -> [1.0, 2.5].
 
     Raises:
-      ValueError: it is none of these; says why.
+      ValueError: the text is none of these.
     """
     if text == "none":
         return [1.0] * len(counts)
@@ -138,16 +139,16 @@ def class_weights(text: str, counts: Sequence[int]) -> List[float]:
     if len(weights) != len(counts):
         raise ValueError(f"{len(weights)} weights for {len(counts)} classes: give one for each")
     if not all(0 <= weight < float("inf") for weight in weights) or not any(weights):
-        raise ValueError("weights are numbers from 0 on, and not all of them 0")
+        raise ValueError("weights must be at least 0, and one of them above 0")
     return weights
 
 
 def draw_confusion(
     confusion_CxC: np.ndarray, classes: Sequence[str], path: str, title: str
 ) -> None:
-    """Draws counts of rows, true class by chosen class; colours are shares of the true class.
+    """Draws counts of rows, true class by predicted class; colours are shares of the true class.
 
-    Of up to 30 classes, names and counts are written on it.
+    With at most 30 classes the plot has their names and the counts.
     """
     number = len(classes)
     side = min(12.0, 3.5 + 0.5 * number)
@@ -160,15 +161,15 @@ def draw_confusion(
             color = "white" if share[row, column] > 0.5 else "black"
             count = f"{confusion_CxC[row, column]:,}"
             axes.text(column, row, count, ha="center", va="center", color=color)
-        labels = [name.replace("$", r"\$") for name in classes]  # no mathematics
+        labels = [name.replace("$", r"\$") for name in classes]  # else matplotlib parses math
         axes.set_xticks(range(number), labels, rotation=45 if number > 4 else 0)
         axes.set_yticks(range(number), labels)
-    axes.set(xlabel="chosen class", ylabel="true class", title=title)
+    axes.set(xlabel="predicted class", ylabel="true class", title=title)
     save_figure(figure, path)
 
 
 def draw_reliability(bars: Calibration, path: str, title: str) -> None:
-    """Draws accuracy over confidence, with the rows of each bin, and the calibration error."""
+    """Draws accuracy over confidence, the rows of each bin, and the calibration error."""
     figure, axes = new_figure((6.0, 5.0))
     bins = len(bars.rows)
     some = bars.rows > 0
@@ -180,7 +181,7 @@ def draw_reliability(bars: Calibration, path: str, title: str) -> None:
     shares = np.append(bars.rows, bars.rows[-1]) / max(1, bars.rows.sum())
     share.step(np.append(left, 1.0), shares, where="post", color="C2", linewidth=1)
     share.set(ylabel="share of the rows (line)", ylim=(0, 1))
-    axes.set(xlabel="probability of the chosen class", ylabel="share that is right")
+    axes.set(xlabel="probability of the predicted class", ylabel="accuracy")
     title = f"{title}\nexpected calibration error {bars.error:.4f}"
     axes.set(xlim=(0, 1), ylim=(0, 1), title=title)
     axes.legend(loc="upper left")

@@ -1,4 +1,4 @@
-"""Pictures as PNGs, each there whole or not at all: the loss curve, and SQuAD's scores.
+"""Plots as PNGs, written atomically: the loss curve, and SQuAD's scores.
 
 Python 3.8 syntax.
 """
@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 
 def new_figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
-    """A figure of so many inches, and its axes; it needs no display."""
-    # A second that a run without plots does not pay.
+    """A figure of this size in inches, and its axes; it needs no display."""
+    # The import takes a second, which a run without plots need not wait.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
@@ -17,14 +17,14 @@ def new_figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
 
 
 def save_figure(figure: Any, path: str) -> None:
-    """Replaces the plot at `path`, whole."""
+    """Replaces the plot at `path` atomically."""
     partial = path + ".partial"
     figure.savefig(partial, format="png", dpi=120)
     os.replace(partial, path)
 
 
 def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str, *, unit: str) -> None:
-    """Draws loss over steps, training and evaluation, from the lines of a metrics file."""
+    """Draws training and evaluation loss over steps, from the lines of a metrics file."""
     figure, axes = new_figure((8, 4.5))
     styles = {"train": {"linewidth": 1.0}, "evaluation": {"marker": "o", "linewidth": 1.5}}
     for kind, style in styles.items():
@@ -50,7 +50,7 @@ _NAMES = {
 
 
 def score_table(checkpoints: Sequence[Mapping[str, float]]) -> str:
-    """Scores by checkpoint in aligned columns: "step", "loss" and what `squad_scores` gives."""
+    """Scores by checkpoint in aligned columns: "step", "loss" and those of `squad_scores`."""
     columns = [name for name in _NAMES if name in checkpoints[0]]
     lines = [["step", *(_NAMES[name] for name in columns)]]
     for scores in checkpoints:
@@ -63,7 +63,7 @@ def score_table(checkpoints: Sequence[Mapping[str, float]]) -> str:
 
 
 def draw_scores(checkpoints: Sequence[Mapping[str, float]], path: str, title: str) -> None:
-    """Draws exact match and F1 over steps, of the scores that `score_table` takes."""
+    """Draws exact match and F1 over steps, from the argument of `score_table`."""
     figure, axes = new_figure((8, 4.5))
     steps = [scores["step"] for scores in checkpoints]
     for name, label in _NAMES.items():

@@ -1,19 +1,16 @@
-"""Questions of a set, and scores of answers to them.
+"""Questions of a dataset, and SQuAD's scores of answers: exact match and F1, versions 1.1 and 2.0.
 
-Numpy and the standard library only, Python 3.8 syntax.
+numpy and the standard library only; Python 3.8 syntax. Written from the definitions in Rajpurkar et
+al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016 (arXiv:1606.05250), section
+6.1, and "Know What You Don't Know", 2018 (arXiv:1806.03822):
 
-Scores are SQuAD's official ones, exact match and F1, of versions 1.1 and 2.0.
-Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016
-(arXiv:1606.05250), section 6.1, and "Know What You Don't Know", 2018 (arXiv:1806.03822), written
-from their definitions:
-
-- Texts are compared without case, punctuation (ASCII's), the words a, an, the, and white space.
-- Exact match: the same text. F1: of the two texts as bags of words.
-- Of several gold answers the best counts; scores are means over questions, in percent.
-- 1.1: every question has an answer; where no word is shared F1 is 0, even if both texts are empty.
-- 2.0: a question without answers has the gold answer "", as has one whose answers are all empty
-  once normalized; such golds are left out beside others. Where either text is empty F1 is 1 if
-  both are, else 0. Scores are also given apart for questions with and without answers.
+- Normalized texts are compared: without case, ASCII punctuation, the words a, an, the, and extra
+  white space. Exact match is equality; F1 compares the texts as bags of words.
+- The best of several gold answers counts. Scores are means over questions, in percent.
+- 1.1: every question has an answer. Without a common word F1 is 0, even if both texts are empty.
+- 2.0: a question whose gold answers are all empty once normalized, or that has none, has the gold
+  answer "". Beside others, empty ones are ignored. If either text is empty, F1 is 1 if both are,
+  else 0. Questions with and without answers also have scores of their own.
 """
 
 import json
@@ -32,10 +29,9 @@ from trainers.data.shard_set import ShardSet
 
 @dataclass(frozen=True)
 class Question:
-    """A question that answers are scored on.
+    """A question with its gold answers, () if it has none.
 
-    Its name is its id in the source, or its row's `example_id` where it has none; answers are all
-    right ones, () where it cannot be answered.
+    Its name is its id in the source, else its row's `example_id`.
     """
 
     name: str
@@ -50,18 +46,18 @@ def example_numbers(example_ids_Bx2: np.ndarray) -> List[int]:
 
 
 def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
-    """The questions of all evaluation rows of these sets, by the number of `example_id`.
+    """Numbers of `example_id` to the questions of all evaluation rows of these datasets.
 
-    Where the source gives one id to two questions, the second is named by its `example_id`.
+    If the source has one id twice, the second question is named by its `example_id`.
 
     Raises:
-      DataError: a file is not as build_shards writes it; names the line.
+      DataError: a line is not in the format of build_shards; names it.
     """
     questions: Dict[int, Question] = {}
     number_of: Dict[str, int] = {}
     for shards in sets:
         if EVALUATION not in {file.path for file in shards.manifest.files}:
-            continue  # a set without evaluation splits has none
+            continue  # the dataset has no evaluation split
         path = shards.locate(EVALUATION)
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -76,8 +72,8 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
                     questions[example] = Question(name, values["question"], answers)
                 except (ValueError, KeyError, TypeError) as error:
                     raise DataError(
-                        f"{path}: line {number:,} is not as build_shards writes it ({error!r}): "
-                        "copy the set again or build it anew"
+                        f"{path}: line {number:,} is not in the format of build_shards "
+                        f"({error!r}): copy or build the dataset again"
                     ) from error
     return questions
 
@@ -85,7 +81,7 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
 def score_answers(
     questions: Sequence[Question], predictions: Mapping[str, str], version: str
 ) -> Dict[str, float]:
-    """`squad_scores` of predictions by question's name; "auto": 2.0 if one cannot be answered."""
+    """`squad_scores` of predictions by question's name; "auto" is 2.0 if one has no answer."""
     if version == "auto":
         version = "1.1" if all(question.answers for question in questions) else "2.0"
     golds = {question.name: question.answers for question in questions}
@@ -97,7 +93,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """As texts are compared: "The  Panthers' (defense)!" -> "panthers defense"."""
+    """Normalizes a text to compare it: "The  Panthers' (defense)!" -> "panthers defense"."""
     bare = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
@@ -115,10 +111,10 @@ def f1(gold: str, predicted: str, version: str) -> float:
 
 
 def best_scores(golds: Sequence[str], predicted: str, version: str) -> Tuple[float, float]:
-    """Exact match and F1 against the gold answer that fits best.
+    """Exact match and F1, each of the best gold answer.
 
     Raises:
-      ValueError: no gold answers in version 1.1, which has no such questions.
+      ValueError: version 1.1 without gold answers.
     """
     if version == "2.0":
         golds = [gold for gold in golds if normalize(gold)] or [""]
@@ -131,16 +127,16 @@ def best_scores(golds: Sequence[str], predicted: str, version: str) -> Tuple[flo
 def squad_scores(
     golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], version: str
 ) -> Dict[str, float]:
-    """Scores of a set of questions.
+    """Mean scores of questions.
 
     Args:
-      golds: question's id to its right answers.
-      predictions: id to answer. Where one is missing, 1.1 counts 0 and 2.0 leaves the question out.
+      golds: question's id to its gold answers.
+      predictions: id to answer. A missing one counts 0 in 1.1, and is ignored in 2.0.
       version: "1.1" or "2.0".
 
     Returns:
       "exact", "f1" (percent) and "total"; in 2.0 also "HasAns_exact", "HasAns_f1", "HasAns_total"
-      and the same for NoAns, where there are such questions.
+      and the same for NoAns, if there are such questions.
     """
     scores_of = {
         name: best_scores(golds[name], predictions[name], version)

@@ -1,7 +1,7 @@
-"""Modules with weights, and the model families that are made of them.
+"""The model families: their modules with weights, and their keys in config.json.
 
-A new family is a row of FAMILIES: its modules with their names, and its keys in config.json. Fields
-of ModelConfig that it has no key for keep their default, or the value of `always`.
+A new family is a row of FAMILIES. Fields of ModelConfig without a key keep their default, or the
+value of `always`.
 """
 
 from typing import (
@@ -21,7 +21,7 @@ import numpy as np
 
 Weights = Dict[str, np.ndarray]
 """Our name of each weight, "layers.0.qkv.weight", to a float32 array in PyTorch's layout: a linear
-layer is [out, in]; query, key and value are joined along the first axis, in this order."""
+layer is [out, in]; query, key and value are concatenated along the first axis, in this order."""
 
 NORMAL = None
 LEAVES: Dict[str, Dict[str, Optional[float]]] = {
@@ -31,14 +31,14 @@ LEAVES: Dict[str, Dict[str, Optional[float]]] = {
     "matrix": {"weight": NORMAL},  # a linear layer without a bias
     "vector": {"bias": 0.0},
 }
-"""Kind of module -> its weights -> what fresh ones are filled with, or NORMAL numbers."""
+"""Kind of module -> its weights -> their initial value, or NORMAL for normal random numbers."""
 
 ACTIVATIONS = {
     **{name: name for name in ("relu", "tanh", "silu", "gelu")},
     "swish": "silu",
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "tanh_gelu"),
 }
-"""Hugging Face's names of activations -> formulas, by which each framework finds its functions."""
+"""Hugging Face's names of activations -> the formulas that each framework implements."""
 
 
 class Module(NamedTuple):
@@ -46,13 +46,13 @@ class Module(NamedTuple):
 
     Attributes:
       ours: "layers.0.qkv".
-      theirs: Hugging Face's names; several are joined along the first axis of ours.
-      kind: of LEAVES.
-      rows: of each of theirs, along the first axis.
-      width: of the second axis; 0: there is none.
-      deviation: of fresh weights.
-      is_turned: whether theirs is stored as [in, out] (GPT-2's Conv1D).
-      part: what published weights may lack as a whole, in words; "" for what they may not.
+      theirs: Hugging Face's names; several are concatenated along our first axis.
+      kind: a key of LEAVES.
+      rows: length of the first axis, for each of `theirs`.
+      width: length of the second axis; 0 if there is none.
+      deviation: standard deviation of new weights.
+      is_turned: whether Hugging Face stores [in, out] (GPT-2's Conv1D).
+      part: name of a part that published weights may lack as a whole; "" if they may not.
     """
 
     ours: str
@@ -73,7 +73,7 @@ class Module(NamedTuple):
 
     @property
     def tensors(self) -> Dict[str, Tuple[int, ...]]:
-        """Theirs by name, and the shapes that they have in files."""
+        """Hugging Face's names and the shapes in its files."""
         return {
             f"{name}.{leaf}": (rows, *shape[1:])[:: -1 if self.is_turned else 1]
             for leaf, shape in self.leaves.items()
@@ -82,11 +82,11 @@ class Module(NamedTuple):
 
 
 def modules_at(ours: str, theirs: str, table: Iterable[Tuple[Any, ...]]) -> List[Module]:
-    """Modules whose names begin alike, such as those of a layer.
+    """Modules whose names have a common prefix, such as those of a layer.
 
     modules_at("layers.0.", "h.0.", [("mlp_in", "linear", "mlp.c_fc", 512, 128)]) is [Module(
-    "layers.0.mlp_in", ("h.0.mlp.c_fc",), "linear", rows=(512,), width=128)]; there may be several
-    of their names, and rows for each.
+    "layers.0.mlp_in", ("h.0.mlp.c_fc",), "linear", rows=(512,), width=128)]. Names and rows of
+    Hugging Face may be tuples.
     """
     modules = []
     for name, kind, names, rows, *width in table:
@@ -99,18 +99,18 @@ def modules_at(ours: str, theirs: str, table: Iterable[Tuple[Any, ...]]) -> List
 if TYPE_CHECKING:
     from trainers.models.model_config import ModelConfig
 
-ELECTRA_EMBEDDING = 128  # of ELECTRA's small model; wider ones have it as wide as hidden states
+ELECTRA_EMBEDDING = 128  # in ELECTRA's small model; larger ones use the hidden size
 
 
 class Key(NamedTuple):
-    """A field of a configuration in Hugging Face's config.json.
+    """A field of ModelConfig in Hugging Face's config.json.
 
     Attributes:
       ours: the field.
       theirs: the key.
-      absent: the field where config.json leaves the key out, as in transformers; or a function
-        that makes it of the fields of the keys before.
-      is_opposite: whether theirs is true where ours is false.
+      absent: the field's value if config.json lacks the key, as in transformers; or a function of
+        the fields of earlier keys.
+      is_opposite: whether theirs is the negation of ours.
     """
 
     ours: str
@@ -119,28 +119,28 @@ class Key(NamedTuple):
     is_opposite: bool = False
 
     def turn(self, value: Any) -> Any:
-        """A value of theirs as ours, or the other way round."""
+        """Converts a value of theirs to ours, or back."""
         return not value if self.is_opposite else value
 
 
 class Family(NamedTuple):
-    """A kind of model.
+    """A model family.
 
     Attributes:
-      classes: of transformers: the language model, and the classifier where it is built here.
-      base: what names begin with; left out where the model was saved without its head.
-      body: a model's modules but for its head.
-      head: names of a language model's head; the last is the output layer where it is not tied, and
-        of an encoder's come before: a dense layer, a norm, a bias.
-      keys: its fields in config.json; of two for one field the first says what it is when absent.
-      fixed: settings of theirs that would make another model than ours, and the value ours has.
+      classes: in transformers: the language model, and the classifier if trainers have one.
+      base: prefix of names in files; models saved without a head lack it.
+      body: returns a model's modules without its head.
+      head: names of a language model's head. The last is the output layer if it is not tied; an
+        encoder's head has a dense layer, a norm and a bias before.
+      keys: its fields in config.json; the first of two keys for one field decides its default.
+      fixed: settings of config.json that would make another model, with the only value accepted.
       class_head: names of the dense layer and the output layer of a classifier.
-      other_heads: beginnings of names that a language model has no use for, and a classifier.
-      always: fields that have one value in all its models, which is not the default.
-      new: fields of a new model, where they are not what config.json may leave out.
-      dropout_keys: keys that all have `dropout`; theirs is not taken over.
-      ids: the bos and the eos token where config.json leaves them out; None of an encoder.
-      begins_with_bos: whether it was published with a tokenizer that begins every text so.
+      other_heads: prefixes of names that a language model ignores, and that a classifier ignores.
+      always: fields with one value in all models of the family, unlike ModelConfig's default.
+      new: fields of a new model, if they differ from `Key.absent`.
+      dropout_keys: keys that are written from `dropout` and never read.
+      ids: default bos and eos ids of config.json; None for encoders.
+      begins_with_bos: whether the published tokenizer begins every text with bos.
     """
 
     classes: Tuple[str, ...]
@@ -159,12 +159,12 @@ class Family(NamedTuple):
 
     @property
     def fields(self) -> Tuple[str, ...]:
-        """Those that its config.json has."""
+        """The fields in its config.json."""
         return tuple(key.ours for key in self.keys)
 
-    def complete(self, given: Mapping[str, Any]) -> Dict[str, Any]:
-        """Adds to the fields that are given what its models have where nothing is said."""
-        values = {**self.always, **given}
+    def complete(self, values: Mapping[str, Any]) -> Dict[str, Any]:
+        """Adds the family's defaults to some fields."""
+        values = {**self.always, **values}
         for key in self.keys:
             if key.ours not in values:
                 values[key.ours] = key.absent(values) if callable(key.absent) else key.absent
@@ -213,7 +213,7 @@ def _gpt2(config: "ModelConfig") -> List[Module]:
     modules = modules_at("embeddings.", config.base, embeddings)
     for n in range(config.layers):
         for module in modules_at(f"layers.{n}.", f"{config.base}h.{n}.", layer):
-            if module.ours.endswith("_out"):  # what is added up 2 * layers times begins smaller
+            if module.ours.endswith("_out"):  # the residual stream sums 2 * layers of these
                 module = module._replace(deviation=0.02 * (2 * config.layers) ** -0.5)
             modules.append(module._replace(is_turned=module.kind == "linear"))
     return modules + modules_at("", config.base, [("final_norm", "norm", "ln_f", hidden)])
@@ -247,7 +247,7 @@ def _opt(config: "ModelConfig") -> List[Module]:
 
 
 def head_modules(config: "ModelConfig") -> List[Module]:
-    """Those of a model's head; a decoder's tied one has none."""
+    """The modules of a model's head; a decoder's tied head has none."""
     row, hidden = FAMILIES[config.family], config.hidden_size
     if config.classes:
         dense, out = row.class_head
@@ -276,7 +276,7 @@ _KEYS = (
     Key("layers", "num_hidden_layers", 12),
     Key("heads", "num_attention_heads", 12),
     Key("intermediate_size", "intermediate_size", 3072),
-    Key("max_positions", "max_position_embeddings", 512),  # theirs counts the position offset in
+    Key("max_positions", "max_position_embeddings", 512),  # theirs includes the position offset
     Key("token_types", "type_vocab_size", 2),
     Key("activation", "hidden_act", "gelu"),
     Key("layer_norm_epsilon", "layer_norm_eps", 1e-12),

@@ -1,10 +1,10 @@
-"""Published weights: directories of Hugging Face's form, in and out.
+"""Reads and writes directories of published weights in Hugging Face's format.
 
     config, tensors = read_directory("roberta-base")     # config.json, model.safetensors
-    tensors["roberta.embeddings.word_embeddings.weight"]  # float32, read when asked for
+    tensors["roberta.embeddings.word_embeddings.weight"]  # float32, read on access
     write_directory("out", config, tensors, tokenizer_json)
 
-Only safetensors are read: a pickle runs what it likes when it is opened.
+Only safetensors are read: opening a pickle can run any code.
 """
 
 import os
@@ -34,18 +34,18 @@ from schemas.typed_json import load_json, quote, to_json
 from trainers.flags.run_flags import refuse_existing
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-# Buffers that older versions of transformers saved: causal masks, and the numbers 0, 1, 2, ...
+# Buffers that old versions of transformers saved: causal masks, and the numbers 0, 1, 2, ...
 _BUFFERS = re.compile(
     r"(^|\.)(attn\.(bias|masked_bias)|embeddings\.(position_ids|token_type_ids))$"
 )
-_FIRST_NAMES = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")  # BERT's, of a norm's weight and bias
+_FIRST_NAMES = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")  # BERT's for a norm's weight and bias
 
 
 FLOATS = ("F32", "F16", "BF16", "F64")  # as safetensors names them
 
 
 class _Place(NamedTuple):
-    """Where a tensor lies: its file, its name there, its shape and dtype."""
+    """A tensor in a file."""
 
     file: str
     name: str
@@ -54,11 +54,10 @@ class _Place(NamedTuple):
 
 
 class Tensors(Mapping[str, np.ndarray]):
-    """Tensors of a directory by name, read from disk when they are asked for.
+    """Tensors of a directory by name, read from disk on access.
 
-    Floating tensors come as float32 whatever they are stored as, since trainers keep weights in
-    float32; bfloat16 and float16 go into it without loss. `shapes` and `dtypes` are known without
-    reading any.
+    Floating tensors are converted to float32, as trainers keep weights; from bfloat16 and float16
+    without loss. `shapes` and `dtypes` need no read.
     """
 
     def __init__(self, places: Mapping[str, _Place]):
@@ -72,7 +71,7 @@ class Tensors(Mapping[str, np.ndarray]):
         try:
             with safe_open(place.file, framework="np") as file:
                 if place.dtype == "BF16":
-                    # Teaches numpy the dtype; weights of other dtypes need it not.
+                    # Registers the dtype with numpy; only bfloat16 needs it.
                     import ml_dtypes  # noqa: F401
                 value = np.ascontiguousarray(file.get_tensor(place.name))
         except (SafetensorError, OSError) as error:
@@ -93,25 +92,25 @@ def read_directory(
 ) -> Tuple[Dict[str, Any], Tensors]:
     """Opens a directory of config.json and model.safetensors, in one file or with an index.
 
-    Returns config.json as it is, and the tensors; buffers that are no weights are left out. Takes
-    any of model_types, or all where none are given; errors name the path after `flag`.
+    Returns config.json and the tensors without buffers. Accepts any of `model_types`, or all if it
+    is empty; errors name the path after `flag`.
 
     Raises:
-      UsageError: there is no such directory, or it holds no weights that can be read.
+      UsageError: there is no such directory, or it has no readable weights.
       DataError: a file is broken, or a shard is missing.
     """
     where = flag + path
     if not os.path.isdir(path):
         raise UsageError(
-            f"{where}: there is no such directory. Published weights are first downloaded: "
+            f"{where}: there is no such directory. Download published weights first: "
             "`hf download NAME --local-dir DIR`"
         )
     config = _read_object(os.path.join(path, CONFIG), where)
     model_type = config.get("model_type")
     if model_types and model_type not in model_types:
         raise UsageError(
-            f"{where}: config.json says model_type {quote(model_type)}, and this trainer takes "
-            f"{', '.join(model_types)}: give weights of one of these"
+            f"{where}: config.json has model_type {quote(model_type)}, and this trainer accepts "
+            f"{', '.join(model_types)}: give weights of one of them"
         )
     places = {
         _FIRST_NAMES.sub(lambda name: "weight" if name[0] == "gamma" else "bias", place.name): place
@@ -140,49 +139,52 @@ def _tensor_places(path: str, where: str) -> Iterator[_Place]:
         return
     if not os.path.isfile(index):
         _refuse_without(WEIGHTS, path, where)
-    promised = _read_object(index, where).get("weight_map")
-    if not isinstance(promised, dict) or not all(isinstance(p, str) for p in promised.values()):
+    file_of = _read_object(index, where).get("weight_map")
+    if not isinstance(file_of, dict) or not all(isinstance(f, str) for f in file_of.values()):
         raise DataError(f"{index} has no weight_map of names to files; copy the directory again")
-    for part in sorted(set(promised.values())):
+    for part in sorted(set(file_of.values())):
         if part != os.path.basename(part):
-            raise DataError(f"{index} names {quote(part)}, which is no file of its directory")
+            raise DataError(
+                f"{index} names {quote(part)}, a file outside its directory; copy the directory "
+                "again"
+            )
         file = os.path.join(path, part)
         if not os.path.isfile(file):
             raise DataError(f"{file} is missing, and {INDEX} names it: copy the directory again")
         places = {place.name: place for place in _places_in(file)}
-        for name in sorted(name for name, where in promised.items() if where == part):
+        for name in sorted(name for name, file_name in file_of.items() if file_name == part):
             if name not in places:
-                raise DataError(f"{file} lacks {name}, which {INDEX} places there: copy it again")
+                raise DataError(f"{file} lacks {name}, which {INDEX} lists there: copy it again")
             yield places[name]
 
 
 def _refuse_without(name: str, path: str, where: str) -> NoReturn:
-    """Says what to do with a directory that lacks a file, and may hold a pickle instead."""
+    """Raises a UsageError with the remedy for a directory that lacks a file."""
     names = sorted(os.listdir(path))
     pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
     if name != WEIGHTS or not pickles:
         raise UsageError(
-            f"{where}: the directory has no {name} (it holds {', '.join(names[:9]) or 'nothing'}); "
+            f"{where}: the directory has no {name} (it has {', '.join(names[:9]) or 'no files'}); "
             "give one that `save_pretrained` of transformers or --export of a trainer wrote"
         )
     raise UsageError(
-        f"{where}: the directory has {pickles[0]} and no {WEIGHTS}. A pickle can run any code when "
-        "it is opened, so none is read here; where you trust it, convert it once with "
-        "transformers: `AutoModel.from_pretrained(DIR).save_pretrained(OTHER)`, with the class "
-        "that config.json names under architectures"
+        f"{where}: the directory has {pickles[0]} and no {WEIGHTS}. Opening a pickle can run any "
+        "code, so trainers read none. If you trust it, convert it once with transformers: "
+        "`AutoModel.from_pretrained(DIR).save_pretrained(OTHER)`, with the class that config.json "
+        "names under architectures"
     )
 
 
 def _places_in(file: str) -> List[_Place]:
     try:
-        with safe_open(file, framework="np") as opened:
-            tensors = {name: opened.get_slice(name) for name in opened.keys()}
+        with safe_open(file, framework="np") as reader:
+            tensors = {name: reader.get_slice(name) for name in reader.keys()}
             return [
                 _Place(file, name, tuple(tensor.get_shape()), tensor.get_dtype())
                 for name, tensor in tensors.items()
             ]
     except (SafetensorError, OSError) as error:
-        raise DataError(f"{file} is cut or broken ({error}): copy it again") from error
+        raise DataError(f"{file} is truncated or broken ({error}): copy it again") from error
 
 
 def write_directory(
@@ -192,12 +194,12 @@ def write_directory(
     tokenizer_json: Optional[bytes] = None,
     tokenizer_config: Optional[Mapping[str, Any]] = None,
 ) -> None:
-    """Writes a directory that `from_pretrained` of transformers opens: whole, or not at all.
+    """Writes a directory for `from_pretrained` of transformers, atomically.
 
-    A tied tensor is left out of `tensors`; `tokenizer_config` is as `tokenizer_settings` makes it.
+    `tensors` has no tied tensor; `tokenizer_config` is the result of `tokenizer_settings`.
 
     Raises:
-      UsageError: the path is taken.
+      UsageError: the path exists already.
       DataError: it cannot be written.
     """
     refuse_existing(path)
@@ -209,16 +211,16 @@ def write_directory(
         parent, name = os.path.split(path)
         os.makedirs(parent, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}.partial-", dir=parent) as partial:
-            whole = Path(partial) / "whole"  # the temporary one is for its owner alone
+            whole = Path(partial) / "whole"  # others cannot open a temporary directory
             whole.mkdir()
-            # transformers refuses files that do not say which framework's layout they have.
+            # transformers refuses files without this metadata.
             save_file(contiguous, str(whole / WEIGHTS), metadata={"format": "pt"})
             for file, content in files.items():
                 if content is not None:
                     (whole / file).write_bytes(content)
-            shutil.copymode(str(whole / CONFIG), str(whole / WEIGHTS))  # its own: for its owner
+            shutil.copymode(str(whole / CONFIG), str(whole / WEIGHTS))  # else only the owner reads
             os.rename(str(whole), path)
-    except (OSError, SafetensorError) as error:  # of a full disk save_file says the latter
+    except (OSError, SafetensorError) as error:  # save_file raises the latter if the disk is full
         raise DataError(
-            f"--export={path} cannot be written: {error}; free some space, or give another place"
+            f"--export={path} cannot be written: {error}; free some space, or give another path"
         ) from error

@@ -1,7 +1,7 @@
-"""Dimensions and switches of a model, and config.json of Hugging Face, in and out.
+"""Dimensions and switches of a model, from and to Hugging Face's config.json.
 
-What a config.json leaves out is as in transformers; what it asks for and is not built here ends in
-a UsageError, and a value that is not of its type in a DataError. Both begin with `where`, such as
+Keys that config.json lacks have the defaults of transformers. A setting that trainers do not
+implement is a UsageError, a value of a wrong type a DataError. Both begin with `where`, such as
 "--init_from=DIR".
 """
 
@@ -21,32 +21,32 @@ _ROLES = ("bos", "eos", "pad")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """An encoder or a decoder with its head; `new` adds what is not given.
+    """An encoder or a decoder with its head; `new` adds defaults.
 
     Attributes:
-      family: a row of FAMILIES, whose names and whose config.json the weights are exported with.
+      family: a key of FAMILIES, which decides names and config.json of exported weights.
       vocab_size: V, rows of the embedding.
-      max_positions: the longest segment it can place.
+      max_positions: tokens of the longest segment.
       layers: how many.
       hidden_size: H, a multiple of `heads`.
       heads: N.
       intermediate_size: I, width of the feed-forward block.
-      embedding_size: E; where it is not H, a projection leads in, and one out.
+      embedding_size: E; if it is not H, there is a projection in and one out.
       activation: of the feed-forward block, by Hugging Face's name.
-      tied: the output layer is the embedding.
+      tied: whether the output layer is the embedding.
       dropout: on embeddings and both residual branches.
       attention_dropout: on attention probabilities.
-      classifier_dropout: before the head that classifies.
-      layer_norm_epsilon: RoBERTa's, GPT-2's and OPT's 1e-5, BERT's and ELECTRA's 1e-12.
-      position_offset: rows of the position table before that of position 0; RoBERTa's table starts
-        after its padding id, and OPT's at 2.
-      token_types: rows of the token type table, which encoders have.
-      norm_first: LayerNorm before attention and feed-forward, not after (encoders, OPT-350m).
+      classifier_dropout: before the head of a classifier.
+      layer_norm_epsilon: 1e-5 in RoBERTa, GPT-2 and OPT, 1e-12 in BERT and ELECTRA.
+      position_offset: rows of the position table before position 0; RoBERTa's positions start
+        after its padding id, OPT's at 2.
+      token_types: rows of the token type table of encoders.
+      norm_first: LayerNorm before attention and feed-forward, not after as in encoders and
+        OPT-350m.
       final_norm: LayerNorm after the last layer.
-      scale_attention: logits of attention are divided by sqrt(H / N).
-      scale_by_layer: and by the layer's number, from 1.
-      classes: their names, in the order of their numbers; without any, the head is that of a
-        language model.
+      scale_attention: divide the logits of attention by sqrt(H / N).
+      scale_by_layer: divide them also by the number of the layer, from 1.
+      classes: names of the classes by number; none for a language model.
     """
 
     family: str
@@ -72,25 +72,25 @@ class ModelConfig:
     classes: Tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses dimensions that make no model, and switches that its family does not have."""
+        """Refuses impossible dimensions, and switches that the family does not have."""
         at_least(self, 1, "vocab_size", *DIMENSIONS)
         at_least(self, 0, "position_offset")
         if self.hidden_size % self.heads:
             raise UsageError(
-                f"--hidden_size={self.hidden_size} is no multiple of --heads={self.heads}: every "
-                "head takes an equal share of it"
+                f"--hidden_size={self.hidden_size} is not a multiple of --heads={self.heads}: all "
+                "heads have equal width"
             )
         if self.activation not in ACTIVATIONS:
             raise UsageError(
-                f"--activation={self.activation} is not known: {', '.join(ACTIVATIONS)} are"
+                f"--activation={self.activation} is unknown: give one of {', '.join(ACTIVATIONS)}"
             )
         share(self, *RATES)
         if self.family not in FAMILIES:
-            raise UsageError(f"{self.family} is none of {', '.join(FAMILIES)}")
+            raise UsageError(f"family {self.family} is unknown: give one of {', '.join(FAMILIES)}")
         at_least(self, int("token_types" in self._row.fields), "token_types")
         self._check_switches()
         if self.final_norm and not self.norm_first:
-            raise UsageError("a last LayerNorm after post-norm layers: no model has that")
+            raise UsageError("final_norm needs norm_first: post-norm models have no last LayerNorm")
 
     def _check_switches(self) -> None:
         row = self._row
@@ -122,30 +122,30 @@ class ModelConfig:
 
     @property
     def head_activation(self) -> str:
-        """Of a masked language model's head: BERT's is that of its layers, the others' is GELU."""
+        """Activation of a masked language model's head: GELU, but in BERT that of the layers."""
         return self.activation if self.family == "bert" else "gelu"
 
     def attention_scale(self, layer: int) -> float:
-        """What the logits of attention in a layer (from 0) are multiplied with."""
+        """The factor of the logits of attention in a layer (from 0)."""
         scale = (self.hidden_size // self.heads) ** -0.5 if self.scale_attention else 1.0
         return scale / (layer + 1) if self.scale_by_layer else scale
 
     @property
     def modules(self) -> List[Module]:
-        """All that have weights."""
+        """All modules with weights."""
         return self._row.body(self) + head_modules(self)
 
     @property
     def base(self) -> str:
-        """What names begin with in files; left out where the model was saved without its head."""
+        """Prefix of names in files; models saved without a head lack it."""
         return self._row.base
 
     @property
     def doubles(self) -> Dict[str, str]:
-        """Tensors of theirs that files may hold and no model reads -> which of ours they repeat.
+        """Tensors in files that no model reads -> our weights that they repeat.
 
-        A tied output layer is the embedding; one of its own has its own bias, and the head's is
-        dead then.
+        A tied output layer repeats the embedding. An untied one has its own bias, so the head's is
+        unused.
         """
         if self.classes:
             return {}
@@ -159,26 +159,26 @@ class ModelConfig:
 
     @property
     def other_heads(self) -> Tuple[str, ...]:
-        """Beginnings of names of heads that this model has no use for."""
+        """Prefixes of names of heads that this model ignores."""
         return self._row.other_heads[bool(self.classes)]
 
     @classmethod
-    def new(cls, family: str, **given: Any) -> "ModelConfig":
-        """A model of these fields, and of what its family has where nothing is said."""
+    def new(cls, family: str, **values: Any) -> "ModelConfig":
+        """A model of these fields, with the family's defaults for the others."""
         row = FAMILIES[family]
-        return cls(family=family, **row.complete({**row.new, **given}))
+        return cls(family=family, **row.complete({**row.new, **values}))
 
     @classmethod
     def from_json(
         cls, content: Mapping[str, Any], *, classes: Sequence[str] = (), where: str
     ) -> "ModelConfig":
-        """The model that a config.json describes, with a head for these classes."""
+        """The model of a config.json, with a head for these classes."""
         values = _read_fields(content, where)
         row = FAMILIES[values["family"]]
-        if values["family"] == "roberta":  # theirs are the padding's id, and all rows of the table
+        if values["family"] == "roberta":  # theirs are the padding id, and all rows of the table
             values["position_offset"] += 1
             values["max_positions"] -= values["position_offset"]
-        if not values.get("norm_first", True):  # nothing follows post-norm layers, whatever is said
+        if not values.get("norm_first", True):  # config.json may have it for post-norm models, too
             values["final_norm"] = False
         try:
             return cls(**values, classes=tuple(classes) if row.class_head else ())
@@ -189,16 +189,16 @@ class ModelConfig:
     def find_published(
         cls, content: Mapping[str, Any], *, where: str
     ) -> Tuple["ModelConfig", Tuple[int, ...], Tuple[int, ...]]:
-        """What a config.json describes: the model, and what texts begin with and end with."""
+        """The model of a config.json, and the ids that its texts begin with and end with."""
         classes = published_classes(content, where=where)
         return cls.from_json(content, classes=classes, where=where), *text_ids(content, where=where)
 
     def to_json(
         self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
     ) -> Dict[str, Any]:
-        """The config.json that transformers opens as this model; roles to ids are the contract's.
+        """The config.json for transformers; `special_ids` of a schema are roles to ids.
 
-        `prefix_ids` are what texts begin with, where the model goes on with texts: a key of ours.
+        `prefix_ids`, the start of a decoder's texts, is our own key.
         """
         row = self._row
         content = {
@@ -224,50 +224,52 @@ class ModelConfig:
         return content
 
     def check_fits(self, schema: Schema, *, where: str, shards: str) -> None:
-        """Refuses a model, which comes from `where`, that cannot read the rows of --shards."""
+        """Refuses a model from `where` that cannot read the rows of `shards`."""
         if self.max_positions < schema.max_length:
             raise UsageError(
-                f"{where} places {self.max_positions} tokens, fewer than the {schema.max_length} "
-                f"of a row of {shards}: build a set with --max_length={self.max_positions}, or "
-                "take a model of more --max_positions"
+                f"{where} has {self.max_positions} positions, but rows of {shards} have "
+                f"{schema.max_length} tokens: build a dataset with "
+                f"--max_length={self.max_positions}, or take a model with more positions"
             )
         if self.vocab_size < schema.vocab_size:
             raise UsageError(
-                f"{where} has a vocabulary of {self.vocab_size:,}, but the rows of {shards} were "
-                f"written with one of {schema.vocab_size:,}: build a set with the model's tokenizer"
+                f"{where} has a vocabulary of {self.vocab_size:,}, but {shards} has one of "
+                f"{schema.vocab_size:,}: build a dataset with the model's tokenizer"
             )
         pad = schema.special_ids.get("pad", -1)
         if self.family == "roberta" and self.position_offset != pad + 1:
             raise UsageError(
-                f"{where}: its pad_token_id is {self.position_offset - 1} and that of {shards} "
-                f"{pad}; RoBERTa counts positions from it. Build the set with the "
-                "tokenizer of these weights"
+                f"{where}: its pad_token_id is {self.position_offset - 1} and that of {shards} is "
+                f"{pad}, from which RoBERTa counts positions: build the dataset with the tokenizer "
+                "of these weights"
             )
         has_pairs = any(feature.name == "token_type_ids" for feature in schema.features)
-        if has_pairs and self.token_types < 2 and self.family != "roberta":  # RoBERTa has no types
+        if has_pairs and self.token_types < 2 and self.family != "roberta":  # it uses no types
             raise UsageError(
-                f"{where} knows one token type, and the pairs of {shards} have two: "
-                "give other weights"
+                f"{where} has one token type, but pairs of {shards} have two: give other weights"
             )
 
 
 def with_dropout(config: ModelConfig, rate: float) -> ModelConfig:
-    """The same model with one rate of dropout everywhere."""
+    """The model with one dropout rate everywhere."""
     return replace(config, **dict.fromkeys(RATES, rate))
 
 
 def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    """The fields of a configuration that config.json says, or transformers where it does not."""
+    """The fields of ModelConfig from config.json, with the defaults of transformers."""
     family = content.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
         raise UsageError(
-            f"{where}: config.json says model_type {quote(family)}, and {', '.join(FAMILIES)} are "
-            "built here: give weights of one of these"
+            f"{where}: config.json has model_type {quote(family)}: give weights of one of "
+            f"{', '.join(FAMILIES)}"
         )
     row = FAMILIES[family]
     for name, ours in row.fixed.items():
         if content.get(name) not in (None, ours):
-            raise UsageError(f"{where}: its {name} is {quote(content[name])}; here it is {ours!r}")
+            raise UsageError(
+                f"{where}: its {name} is {quote(content[name])}, and trainers support only {ours!r}:"
+                " give other weights"
+            )
     kinds = get_type_hints(ModelConfig)
     values: Dict[str, Any] = {"family": family}
     for key in row.keys:
@@ -278,7 +280,7 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
             value = float(value)
         if type(value) is not kind:
             raise DataError(
-                f"{where}: config.json says that {key.theirs} is {quote(value)}, and it has to be "
+                f"{where}: config.json has {quote(value)} for {key.theirs} instead of "
                 f"{_KINDS[kind]}: copy it again"
             )
         values[key.ours] = key.turn(value)
@@ -286,7 +288,7 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
 
 
 def published_classes(content: Mapping[str, Any], *, where: str) -> Tuple[str, ...]:
-    """Names of the classes that a published encoder tells apart, if it is a classifier."""
+    """Names of the classes of a published classifier; none for other models."""
     if "SequenceClassification" not in str(content.get("architectures")):
         return ()
     labels = content.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
@@ -295,22 +297,24 @@ def published_classes(content: Mapping[str, Any], *, where: str) -> Tuple[str, .
     texts = tuple(name for name in classes if isinstance(name, str))
     if not texts or len(texts) < len(names):
         raise DataError(
-            f"{where}: config.json says that id2label is {quote(labels)}, and it has to name every "
-            'class by its number: {"0": "no", "1": "yes"}'
+            f"{where}: config.json has {quote(labels)} for id2label, which must name every class "
+            'by its number: {"0": "no", "1": "yes"}'
         )
     return texts
 
 
 def text_ids(content: Mapping[str, Any], *, where: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """What a published decoder's texts begin with, and which end them, by its config.json."""
+    """The ids that begin a published decoder's texts, and those that end them."""
     row = FAMILIES[content["model_type"]]
-    if row.ids is None:  # an encoder goes on with no text
+    if row.ids is None:  # an encoder
         return (), ()
     bos, eos = (content.get(f"{role}_token_id", n) for role, n in zip(_ROLES, row.ids))
     ids = []
     for value in (content.get("prefix_ids", bos if row.begins_with_bos else None), eos):
         numbers = [] if value is None else value if isinstance(value, list) else [value]
         if not all(type(number) is int for number in numbers):
-            raise DataError(f"{where}: config.json names a token {quote(value)}, which is no id")
+            raise DataError(
+                f"{where}: config.json has {quote(value)} for the id of a token: copy it again"
+            )
         ids.append(tuple(numbers))
     return ids[0], ids[1]

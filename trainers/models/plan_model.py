@@ -1,7 +1,7 @@
-"""The model that flags, a set and --init_from make.
+"""The model of a run, from its flags, the dataset and --init_from.
 
-Where they make none, or it cannot read the set's rows, that is a UsageError; published weights that
-are broken, or not those of their config.json, are a DataError.
+Errors are a UsageError if there is no such model, or it cannot read the dataset's rows, and a
+DataError if published weights are broken or do not match their config.json.
 """
 
 from dataclasses import fields, replace
@@ -26,18 +26,18 @@ SIZES: Dict[str, Dict[str, int]] = {
     "gpt2": dict(layers=12, hidden_size=768, heads=12, intermediate_size=3072),
     "electra_small": dict(layers=12, hidden_size=256, heads=4, intermediate_size=1024),
 }
-DROPOUT = 0.1  # of a new model
+DROPOUT = 0.1  # default rate of new models
 
 
 class PlannedModel(NamedTuple):
-    """A model, and the tensors of --init_from."""
+    """A model, with the tensors of --init_from."""
 
     config: ModelConfig
     tensors: Optional[Tensors]
     init_from: Optional[str]
 
     def first_weights(self, seed: int) -> Tuple[Weights, List[str]]:
-        """Weights before the first step, and a line for people on each thing of note in them."""
+        """Weights before the first step, and notes on them."""
         if self.tensors is None:
             return fresh(self.config, seed), []
         where = f"--init_from={self.init_from}"
@@ -45,32 +45,33 @@ class PlannedModel(NamedTuple):
 
 
 def families_of(flags: ModelFlags) -> Tuple[str, ...]:
-    """Those that a trainer takes."""
+    """The model families that a trainer accepts."""
     return get_args(get_type_hints(type(flags))["family"])
 
 
 def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
-    """The model that flags, set and --init_from make; a set with classes gives it their head."""
-    asked, rate, init_from = flags.architecture, flags.optimization.dropout, flags.files.init_from
+    """The model of flags, schema and --init_from; with classes in the schema, a classifier."""
+    dimensions, init_from = flags.architecture, flags.files.init_from
+    rate = flags.optimization.dropout
     classes, shards = tuple(schema.parameters.get("classes", ())), flags.data.shards
     if init_from is None:
-        config = ModelConfig.new(**_new_dimensions(asked, schema), classes=classes)
+        config = ModelConfig.new(**_new_dimensions(dimensions, schema), classes=classes)
         config = with_dropout(config, DROPOUT if rate is None else rate)
         config.check_fits(schema, where=f"--max_positions={config.max_positions}", shards=shards)
         return PlannedModel(config, None, None)
     where = f"--init_from={init_from}"
     directory = find_on_hub(init_from, flag="init_from").path
-    content, tensors = read_directory(directory, model_types=families_of(asked))
+    content, tensors = read_directory(directory, model_types=families_of(dimensions))
     config = ModelConfig.from_json(content, classes=classes, where=where)
     norm = "pre" if config.norm_first else "post"
-    _must_agree("norm", getattr(asked, "norm", None), norm, where)
-    for name, value in _dimension_flags(asked).items():
+    _must_agree("norm", getattr(dimensions, "norm", None), norm, where)
+    for name, value in _dimension_flags(dimensions).items():
         _must_agree(name, value, getattr(config, name), where)
-    if rate is None and FAMILIES[config.family].dropout_keys:  # which are not taken over
+    if rate is None and FAMILIES[config.family].dropout_keys:  # config.json's rate is not read
         rate = DROPOUT
     config = config if rate is None else with_dropout(config, rate)
     check_published(tensors, config, where=where)
-    # Rows beyond the set's vocabulary stay: a table is often filled up to a round number.
+    # Rows beyond the dataset's vocabulary stay: tables are often padded to a round number.
     config = replace(config, vocab_size=max(config.vocab_size, schema.vocab_size))
     config.check_fits(schema, where=where, shards=shards)
     return PlannedModel(config, tensors, init_from)
@@ -89,10 +90,10 @@ def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:
 
 
 def _dimension_flags(flags: ModelFlags) -> Dict[str, Any]:
-    """The fields of a configuration that a flag of the same name gives."""
+    """The fields of ModelConfig that have a flag of the same name, if it is set."""
     names = {field.name for field in fields(ModelConfig)} - {"family"}
     values = {name: getattr(flags, name, None) for name in sorted(names)}
-    if values["tied"]:  # the default: published weights may have an output layer of their own
+    if values["tied"]:  # by default, config.json decides for published weights
         del values["tied"]
     return {name: value for name, value in values.items() if value is not None}
 

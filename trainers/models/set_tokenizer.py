@@ -1,6 +1,6 @@
-"""The tokenizer of a set or of published weights: kept beside a run, compared, used for prompts.
+"""The tokenizer of a dataset or of published weights: copied to a run, compared, used for prompts.
 
-The package `tokenizers` is imported where text is.
+The package `tokenizers` is imported only to encode text.
 """
 
 import json
@@ -26,7 +26,7 @@ TOKENIZER, SCHEMA = "tokenizer.json", "schema.json"
 
 
 def sets_of(shards: BatchReader) -> List[ShardSet]:
-    """The sets that a reader reads: one, or those of a mixture, which have one tokenizer."""
+    """The datasets of a reader: one, or those of a mixture, which share a tokenizer."""
     if isinstance(shards, Mixture):
         return list(shards.parts)
     assert isinstance(shards, ShardSet)
@@ -34,8 +34,8 @@ def sets_of(shards: BatchReader) -> List[ShardSet]:
 
 
 def set_file(shards: BatchReader, name: str) -> bytes:
-    """A metadata file of a set, or of the first of a mixture."""
-    return _read(Path(sets_of(shards)[0].locate(name)), "copy the set again")
+    """The content of a metadata file of a dataset, or of the first one of a mixture."""
+    return _read(Path(sets_of(shards)[0].locate(name)), "copy the dataset again")
 
 
 def _read(path: Path, remedy: str) -> bytes:
@@ -46,7 +46,7 @@ def _read(path: Path, remedy: str) -> bytes:
 
 
 def keep_set_files(shards: BatchReader, output: Path) -> None:
-    """Copies contract and tokenizer into a run's directory: it is of use without the set then."""
+    """Copies schema and tokenizer to a run's directory, which then works without the dataset."""
     for name in (SCHEMA, TOKENIZER):
         partial = output / (name + ".partial")
         partial.write_bytes(set_file(shards, name))
@@ -54,33 +54,33 @@ def keep_set_files(shards: BatchReader, output: Path) -> None:
 
 
 def read_schema(directory: Path) -> Schema:
-    """The contract that lies in a directory, such as a run's; a DataError where it does not."""
+    """The schema.json of a directory, such as a run's; a DataError if it has none."""
     path = str(directory / SCHEMA)
     return Schema.from_dict(load_json(path), path)
 
 
 def read_tokenizer(directory: Path) -> bytes:
-    """The tokenizer.json that lies in a directory, such as a run's; a DataError if none does."""
-    return _read(directory / TOKENIZER, "copy it from the set that was trained on")
+    """The tokenizer.json of a directory, such as a run's; a DataError if it has none."""
+    return _read(directory / TOKENIZER, "copy it from the training dataset")
 
 
 def check_same_tokens(
     tokenizer_json: bytes, directory: str, *, flag: str = "--init_from="
 ) -> List[str]:
-    """Refuses published weights whose tokenizer gives other ids than the set's.
+    """Refuses published weights whose tokenizer gives other ids than the dataset's.
 
-    Tokens and merges that only one of them has are no difference: a vocabulary may have grown.
-    Errors name the directory after `flag`. Gives a line where there is nothing to compare.
+    Tokens and merges of one of the two do not count as a difference: a vocabulary may have grown.
+    Errors name the directory after `flag`. Returns a note if the directory has no tokenizer.
 
     Raises:
-      UsageError: the tokenizer is another.
-      DataError: a file of it cannot be read.
+      UsageError: the tokenizers differ.
+      DataError: a tokenizer file cannot be read.
     """
     theirs, their_merges = _published_tokens(Path(directory))
     if not theirs:
         return [
-            f"{flag}{directory} has neither tokenizer.json nor vocab.json nor vocab.txt: nothing "
-            "shows whether the set has the tokenizer of these weights"
+            f"{flag}{directory} has neither tokenizer.json nor vocab.json nor vocab.txt, so its "
+            "tokenizer could not be compared with the dataset's"
         ]
     config = read_tokenizer_json(tokenizer_json, TOKENIZER)
     token_of = {number: token for token, number in token_ids(config).items()}
@@ -89,16 +89,16 @@ def check_same_tokens(
     if other:
         number = min(other)
         what = (
-            f"id {number} is {other[number]!r} there and {token_of[number]!r} in the set "
+            f"id {number} is {other[number]!r} there and {token_of[number]!r} in the dataset "
             f"({len(other):,} ids differ)"
         )
     elif pair:
-        what = f"the merge {pair[0]} there stands where {pair[1]} does in the set"
+        what = f"the merge {pair[0]} there is {pair[1]} in the dataset"
     else:
         return []
     raise UsageError(
-        f"{flag}{directory}: its tokenizer is not the set's: {what}. Build the set with the "
-        "tokenizer of these weights, or give others"
+        f"{flag}{directory}: its tokenizer is not the dataset's: {what}. Build the dataset with "
+        "the tokenizer of these weights, or give other weights"
     )
 
 
@@ -106,7 +106,7 @@ Merge = Tuple[str, ...]
 
 
 def _published_tokens(directory: Path) -> Tuple[Dict[str, int], List[Merge]]:
-    """Every token and its id, and the merges of a BPE; none of a directory without a tokenizer."""
+    """Tokens to ids, and the merges of BPE; both empty for a directory without a tokenizer."""
     whole, lines = directory / TOKENIZER, directory / "vocab.txt"
     vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
     try:
@@ -131,20 +131,19 @@ def _lines(path: Path) -> List[str]:
 
 
 def _merges(config: Dict[str, Any]) -> List[Merge]:
-    """The merges of a tokenizer.json, which are "a b" in old files and ["a", "b"] in new ones."""
+    """The merges of a tokenizer.json: "a b" in old files, ["a", "b"] in new ones."""
     merges = config["model"].get("merges") or []
     return [tuple(m.split(" ") if isinstance(m, str) else m) for m in merges]
 
 
 def open_tokenizer(tokenizer_json: bytes) -> Any:
-    """A `tokenizers.Tokenizer` that neither cuts nor pads; a DataError of one that is not sound."""
+    """A `tokenizers.Tokenizer` without truncation and padding; a DataError if it is unusable."""
     try:
-        # --help and runs without text spare it.
+        # --help and runs without text need no tokenizer.
         from tokenizers import Tokenizer
     except ImportError as error:
         raise UsageError(
-            "text is encoded with the package tokenizers, which is not installed: "
-            "pip install tokenizers"
+            "the package tokenizers, which encodes text, is not installed: pip install tokenizers"
         ) from error
     config = read_tokenizer_json(tokenizer_json, TOKENIZER)
     try_tokenizer(config, TOKENIZER)
@@ -152,12 +151,12 @@ def open_tokenizer(tokenizer_json: bytes) -> Any:
         tokenizer = Tokenizer.from_buffer(tokenizer_json)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        written = tokenizer.to_str().encode("utf-8")
-    except BaseException as error:  # a panic in Rust is no Exception
+        content = tokenizer.to_str().encode("utf-8")
+    except BaseException as error:  # a panic in Rust is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise DataError(
-            f"{TOKENIZER} cannot be read: {str(error)[:300]!r}; take it from the set anew"
+            f"{TOKENIZER} cannot be read: {str(error)[:300]!r}; copy it from the dataset again"
         ) from error
-    resolve_ids(read_tokenizer_json(written, TOKENIZER), TOKENIZER)
+    resolve_ids(read_tokenizer_json(content, TOKENIZER), TOKENIZER)
     return tokenizer

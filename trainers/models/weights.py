@@ -1,12 +1,12 @@
-"""Weights of a model: fresh, as Hugging Face publishes them, and as a framework stores them.
+"""Weights of a model: new, from and to Hugging Face's format, from and to a framework's layout.
 
     weights = fresh(config, seed=0)                   # "layers.0.qkv.weight": float32 [3H, H]
     weights, notes = from_published(tensors, config, seed=0, where="--init_from=DIR")
     tensors = to_published(weights, config)           # a state dict of transformers
     kernels = to_layout(weights, config, FLAX)        # "layers.0.qkv.kernel": [H, 3H]
 
-`modules` of a ModelConfig are the one table behind all this.
-Gradients translate as weights do. `where` is what errors name, such as "--init_from=DIR".
+All functions follow the table `ModelConfig.modules`. Gradients convert like weights. Errors begin
+with `where`, such as "--init_from=DIR".
 """
 
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
@@ -18,7 +18,7 @@ from trainers.models.families import LEAVES, NORMAL, Module, Weights
 from trainers.models.hf_files import FLOATS
 from trainers.models.model_config import ModelConfig
 
-_VOCABULARY = ("embeddings.tokens", "head", "head.table")  # have a row for each token
+_VOCABULARY = ("embeddings.tokens", "head", "head.table")  # a row for each token
 _SHOWN = 5  # names in an error, before "and so many more"
 
 
@@ -40,7 +40,7 @@ def shapes(config: ModelConfig) -> Dict[str, Tuple[int, ...]]:
 
 
 def fresh(config: ModelConfig, seed: int) -> Weights:
-    """Weights before the first step: normal, zero biases, norms that change nothing."""
+    """Initial weights: normal random numbers, zero biases, norms that are the identity."""
     return {
         f"{module.ours}.{leaf}": _fresh(module, leaf, shape, seed)
         for module in config.modules
@@ -54,7 +54,7 @@ def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.n
         return np.full(shape, constant, np.float32)
     draws = []
     for theirs, rows in zip(module.theirs, module.rows):
-        # By name, so that a weight does not depend on what others there are.
+        # Seeded by name, so that a weight does not depend on the others.
         random = np.random.default_rng([seed, *f"{theirs}.{leaf}".encode()])
         draws.append(module.deviation * random.standard_normal((rows, *shape[1:])))
     return np.concatenate(draws).astype(np.float32)
@@ -63,19 +63,19 @@ def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.n
 def from_published(
     tensors: Mapping[str, np.ndarray], config: ModelConfig, *, seed: int, where: str
 ) -> Tuple[Weights, List[str]]:
-    """Published weights for this model, whatever head they were published with.
+    """Published weights for this model, whatever their head.
 
-    An encoder alone or one with another head gets a new head, BERT without a pooler a new one; a
-    classifier for other classes is made anew. A vocabulary that grew gets new rows. Each of these,
-    and what is left out, is told in a line for people. Tensors are read one by one.
+    A model without the head, without BERT's pooler, or with a classifier for other classes gets a
+    new one. A vocabulary that grew gets new rows. Notes report this and ignored tensors. Tensors
+    are read one by one.
 
     Raises:
-      DataError: tensors are missing, left over, or of another shape; names them.
+      DataError: tensors are missing, unexpected, or of another shape; names them.
     """
-    names, left_out, new = check_published(tensors, config, where=where, may_grow=True)
+    names, ignored, new = check_published(tensors, config, where=where, may_grow=True)
     notes = list(new.values())
-    if left_out:
-        notes.append(f"left out, of other heads: {_list_names(left_out)}")
+    if ignored:
+        notes.append(f"ignored tensors of other heads: {_list_names(ignored)}")
     weights: Weights = {}
     for module in config.modules:
         for leaf, shape in module.leaves.items():
@@ -87,8 +87,8 @@ def from_published(
             if len(value) < shape[0]:
                 if module.ours == "embeddings.tokens":
                     notes.append(
-                        f"the vocabulary grows from {len(value):,} tokens to the set's "
-                        f"{shape[0]:,}: new ones begin near the mean of the old"
+                        f"the vocabulary grows from {len(value):,} tokens to the dataset's "
+                        f"{shape[0]:,}: new embeddings start near the mean of the old ones"
                     )
                 value = grow_rows(value, shape[0], seed=seed)
             weights[f"{module.ours}.{leaf}"] = np.ascontiguousarray(value, np.float32)
@@ -98,23 +98,25 @@ def from_published(
 def check_published(
     tensors: Mapping[str, np.ndarray], config: ModelConfig, *, where: str, may_grow: bool = False
 ) -> Tuple[Dict[str, str], List[str], Dict[str, str]]:
-    """Refuses weights that are not those of a model, whose vocabulary may grow; reads none of them.
+    """Refuses weights that do not fit a model; reads no tensor.
+
+    `may_grow`: the vocabulary of the model may be larger.
 
     Returns:
-      The whole model's names -> names in the file; names there of heads that the model has no use
-      for; parts that are not there and begin anew -> a line for people.
+      Names in the model -> names in the file; names in the file of heads that the model ignores;
+      parts that the file lacks and that start new -> a note.
 
     Raises:
-      DataError: tensors are missing, left over, of another shape, or hold no floats; names them.
+      DataError: tensors are missing, unexpected, of another shape, or not floats; names them.
     """
-    if config.layers > len(tensors):  # before a list of so many modules is made
+    if config.layers > len(tensors):  # before it lists the modules of all layers
         raise DataError(
-            f"{where}: config.json says {config.layers:,} layers, and all that is there are "
-            f"{len(tensors)} tensors: give the directory of a whole model"
+            f"{where}: config.json has {config.layers:,} layers, but there are only {len(tensors)} "
+            "tensors: give the directory of a whole model"
         )
     modules = config.modules
     expected = {name: shape for module in modules for name, shape in module.tensors.items()}
-    names, left_out = _match_names(tensors, expected, config)
+    names, ignored = _match_names(tensors, expected, config)
     all_shapes = getattr(tensors, "shapes", None) or {n: np.shape(tensors[n]) for n in tensors}
     present = {name: all_shapes[theirs] for name, theirs in names.items()}
     new = _new_parts(present, modules)
@@ -129,20 +131,18 @@ def check_published(
     if set(expected) - set(present):
         problems.append(f"it lacks {_list_names(set(expected) - set(present))}")
     if set(present) - set(expected):
-        problems.append(f"the model has no place for {_list_names(set(present) - set(expected))}")
+        problems.append(f"it has the unknown {_list_names(set(present) - set(expected))}")
     for name in sorted(set(expected) & set(present)):
         if present[name] != expected[name]:
-            problems.append(
-                f"{names[name]} has shape {present[name]}, in the model {expected[name]}"
-            )
+            problems.append(f"{names[name]} has shape {present[name]} instead of {expected[name]}")
         elif dtypes.get(names[name], FLOATS[0]) not in FLOATS:
             problems.append(f"{names[name]} holds {dtypes[names[name]]}, not {', '.join(FLOATS)}")
     if problems:
         raise DataError(
-            f"{where}: the weights do not fit the model that its config.json describes: "
-            f"{'; '.join(problems[:_SHOWN])}. Give the directory of a whole model of this kind"
+            f"{where}: the weights do not fit their config.json: {'; '.join(problems[:_SHOWN])}. "
+            "Give the directory of a whole model of this kind"
         )
-    return names, left_out, new
+    return names, ignored, new
 
 
 def _list_names(names: Iterable[str]) -> str:
@@ -154,41 +154,41 @@ def _list_names(names: Iterable[str]) -> str:
 def _match_names(
     tensors: Mapping[str, Any], expected: Mapping[str, Any], config: ModelConfig
 ) -> Tuple[Dict[str, str], List[str]]:
-    """Names of the whole model -> names in the file; and those of other heads.
+    """Names in the model -> names in the file; and names in the file of other heads.
 
-    A model that was saved without its head has no prefix: `embeddings.LayerNorm.weight`. What
-    repeats another tensor, or what nothing reads, is dropped where it was saved all the same.
+    A model that was saved without its head has no prefix: `embeddings.LayerNorm.weight`. Copies of
+    other tensors and tensors that no model reads are skipped.
     """
     is_bare = not any(name.startswith(config.base) for name in tensors)
-    names, left_out = {}, []
+    names, ignored = {}, []
     for name in sorted(tensors):
         is_whole = name in expected or name in config.doubles or name.startswith(config.other_heads)
         whole = config.base + name if is_bare and not is_whole else name
         if whole.startswith(config.other_heads) and whole not in expected:
-            left_out.append(name)
+            ignored.append(name)
         elif whole not in config.doubles:
             names[whole] = name
-    return names, left_out
+    return names, ignored
 
 
 def _new_parts(present: Mapping[str, Tuple[int, ...]], modules: List[Module]) -> Dict[str, str]:
-    """Parts of which nothing is there, or that are for other classes; half a one is an error."""
+    """Parts that the file lacks, or has for other classes, with notes; half a part is an error."""
     parts = {module.part for module in modules if any(name in present for name in module.tensors)}
     new = {m.part: f"{m.part} is new" for m in modules if m.part and m.part not in parts}
     for module in modules:
         rows = [present[name][:1] for name in module.tensors if name in present]
         if module.ours == "head.out" and len(rows) == 2 and set(rows) != {module.rows}:
-            other = f"tells other classes apart than the set's {module.rows[0]}"
-            new[module.part] = f"{module.part} {other}: it begins anew"
+            other = f"is for other classes than the dataset's {module.rows[0]}"
+            new[module.part] = f"{module.part} {other}: it starts new"
     return new
 
 
 def grow_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
-    """A table of embeddings for a vocabulary that grew: f32 [old rows, ...] -> [rows, ...].
+    """Embeddings for a vocabulary that grew: f32 [old rows, ...] -> [rows, ...].
 
-    New rows come after the old ones, normal, with the mean and a tenth of the deviation of the old
-    ones in each column: they start near the middle of what the model knows (Hewitt, "Initializing
-    New Word Embeddings for Pretrained Language Models", 2021).
+    New rows follow the old ones. They are normal random numbers with the mean and a tenth of the
+    standard deviation of each old column (Hewitt, "Initializing New Word Embeddings for Pretrained
+    Language Models", 2021).
     """
     more = (rows - len(table), *table.shape[1:])
     mean, deviation = table.mean(axis=0), table.std(axis=0)
@@ -199,8 +199,8 @@ def grow_rows(table: np.ndarray, rows: int, *, seed: int) -> np.ndarray:
 def to_published(weights: Mapping[str, Any], config: ModelConfig) -> Weights:
     """A model's weights as Hugging Face's state dict, float32 and C-contiguous.
 
-    A tied output layer is not repeated. The dead bias of one that is not tied is written, since
-    transformers misses it.
+    A tied output layer is not repeated. The unused bias of an untied one is written, since
+    transformers expects it.
     """
     tensors: Weights = {}
     for module in config.modules:
@@ -216,23 +216,23 @@ def to_published(weights: Mapping[str, Any], config: ModelConfig) -> Weights:
 
 
 def to_layout(weights: Mapping[str, Any], config: ModelConfig, layout: Layout) -> Weights:
-    """Weights under a framework's names and in its shapes, C-contiguous."""
-    places = _places(config, layout)
-    return {theirs: _lay_out(weights[ours], is_turned) for ours, theirs, is_turned in places}
+    """Weights with a framework's names and shapes, C-contiguous."""
+    names = _names(config, layout)
+    return {theirs: _lay_out(weights[ours], is_turned) for ours, theirs, is_turned in names}
 
 
 def from_layout(values: Mapping[str, Any], config: ModelConfig, layout: Layout) -> Weights:
-    """Weights of a framework as ours, C-contiguous."""
-    places = _places(config, layout)
-    return {ours: _lay_out(values[theirs], is_turned) for ours, theirs, is_turned in places}
+    """A framework's weights with our names and shapes, C-contiguous."""
+    names = _names(config, layout)
+    return {ours: _lay_out(values[theirs], is_turned) for ours, theirs, is_turned in names}
 
 
 def _lay_out(value: Any, is_turned: bool) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(value).T if is_turned else value)
 
 
-def _places(config: ModelConfig, layout: Layout) -> Iterator[Tuple[str, str, bool]]:
-    """Our name of each weight, the framework's, and whether one is the other's transpose."""
+def _names(config: ModelConfig, layout: Layout) -> Iterator[Tuple[str, str, bool]]:
+    """For each weight our name, the framework's, and whether one is the transpose of the other."""
     for module in config.modules:
         for leaf in module.leaves:
             is_matrix = module.kind in ("linear", "matrix") and leaf == "weight"

@@ -1,13 +1,12 @@
-"""Checkpoints of a run, whatever its framework: each is there whole or not at all.
+"""Checkpoints of a run, the same for all frameworks; each is written atomically.
 
     OUTPUT/checkpoints/500/state.safetensors   weights/NAME and state/NAME after step 500
     OUTPUT/checkpoints/500/progress.json       steps, the best evaluation so far
-    OUTPUT/checkpoints/500/SHA256SUMS          of both: what was damaged is not used
-    OUTPUT/best/480                            the same with the weights alone
+    OUTPUT/checkpoints/500/SHA256SUMS          checksums of both; a damaged checkpoint is not used
+    OUTPUT/best/480                            the same without the optimizer's state
 
-A directory is written under a name that ends in .partial, then renamed: a run that is killed while
-it writes goes on from the one before. Tensors are safetensors', so that nothing in them can run
-code.
+A checkpoint is written to a directory that ends in .partial, which is then renamed: a run killed
+meanwhile resumes from the checkpoint before. safetensors cannot run code, unlike pickle.
 """
 
 import hashlib
@@ -45,25 +44,25 @@ from trainers.run.run_directory import CHECKPOINTS
 
 
 def is_due(step: int, *, every: int, steps: int) -> bool:
-    """Whether an unbroken run of so many steps is measured after this one; --stop_after is no end.
+    """Whether a run of `steps` evaluates after this step; --stop_after does not count as the end.
 
-    With every=4 and steps=10 these are 4, 8 and 10.
+    With every=4 and steps=10 it does after 4, 8 and 10.
     """
     return step > 0 and (step % every == 0 or step == steps)
 
 
 @dataclass
 class Progress:
-    """What a run remembers besides its weights; lies in its checkpoints."""
+    """The part of a checkpoint that is neither weights nor optimizer."""
 
     step: int = 0  # steps done
-    best: Optional[float] = None  # value of the measure that weights are chosen by
-    best_step: Optional[int] = None  # after which it was measured
+    best: Optional[float] = None  # best value of --best_by
+    best_step: Optional[int] = None  # its step
     without_better: int = 0  # evaluations since then
-    evaluated: int = 0  # the step of the last evaluation that is counted here
+    evaluated: int = 0  # the step of the last evaluation
 
     def __post_init__(self) -> None:
-        """Refuses with a ValueError what no run counts to."""
+        """Refuses impossible values with a ValueError."""
         for name in ("step", "best_step", "without_better", "evaluated"):
             count = getattr(self, name)
             if (type(count) is not int or count < 0) and (name, count) != ("best_step", None):
@@ -75,10 +74,10 @@ class Progress:
     def resume(
         cls, stored: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]], task: Task
     ) -> "Progress":
-        """What a checkpoint holds, and what was evaluated after it was written.
+        """The progress of a checkpoint, updated by evaluations in metrics.jsonl.
 
-        A signal in an evaluation leaves a checkpoint without it; the resumed run makes it up, and
-        only the lines of its metrics.jsonl tell that it did.
+        A signal during an evaluation leaves a checkpoint without it. The resumed run repeats the
+        evaluation and records it in metrics.jsonl only.
         """
         progress = cls(**stored)
         for line in metrics:
@@ -88,10 +87,9 @@ class Progress:
         return progress
 
     def count(self, step: int, metrics: Mapping[str, Any], task: Task) -> bool:
-        """Counts an evaluation; whether it is the best so far.
+        """Counts an evaluation; returns whether it is the best so far.
 
-        A measure that is no number, or that a split does not define (an AUC where there is one
-        class only), is never better.
+        NaN and a metric that the split does not define (AUC with one class) are never better.
         """
         self.evaluated = step
         if task.best_by is None:
@@ -104,25 +102,25 @@ class Progress:
         return False
 
 
-ALL, BEST, LAST = "all", "best", "last"  # of --checkpoint
+ALL, BEST, LAST = "all", "best", "last"  # values of --checkpoint
 STATE, PROGRESS, SUMS = "state.safetensors", "progress.json", "SHA256SUMS"
 PARTIAL, DAMAGED = ".partial", ".damaged"
-_WEIGHTS, _STATE = "weights/", "state/"  # what names in the file begin with
-_MOST_TEXT = 1 << 16  # bytes of progress.json, which has some hundred
+_WEIGHTS, _STATE = "weights/", "state/"  # prefixes of tensors' names
+_MOST_TEXT = 1 << 16  # bytes of progress.json, which has about 100
 _SUM = rb"([0-9a-f]{64})  "
 _SUMS = re.compile(_SUM + rb"progress\.json\n" + _SUM + rb"state\.safetensors\n")
 
 
 class Stored(NamedTuple):
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
-    progress: Dict[str, Any]  # as `dataclasses.asdict` of a `Progress` gives it
-    weights: Arrays  # by the names of `trainers.models.weights`
-    state: Optional[Arrays]  # the optimizer's; None where only weights were kept or asked for
+    progress: Dict[str, Any]  # `dataclasses.asdict` of a `Progress`
+    weights: Arrays  # named as in `trainers.models.weights`
+    state: Optional[Arrays]  # of the optimizer; None if only weights were kept or read
 
 
 def numbered(directory: Path) -> Dict[int, Path]:
-    """The checkpoints in a directory by their steps: {500: OUTPUT/checkpoints/500}."""
+    """Steps to checkpoints in a directory: {500: OUTPUT/checkpoints/500}."""
     if not directory.is_dir():
         return {}
     return {int(path.name): path for path in sorted(directory.iterdir()) if path.name.isdecimal()}
@@ -132,10 +130,10 @@ class Checkpoints:
     """The checkpoints of one run."""
 
     def __init__(self, output: Path, keep: int = 1):
-        """Touches nothing yet; `keep` newest checkpoints stay when one more is written."""
+        """Touches no file; `save` keeps the `keep` newest checkpoints."""
         self.directory, self.best_directory = output / CHECKPOINTS, output / BEST
         self._keep = keep
-        self._known_best: Optional[int] = None  # the best step that the newest checkpoint knows of
+        self._known_best: Optional[int] = None  # best step at the time of the newest checkpoint
 
     @property
     def steps(self) -> List[int]:
@@ -144,7 +142,7 @@ class Checkpoints:
 
     @property
     def latest(self) -> int:
-        """The step of the newest finished checkpoint; 0 where there is none."""
+        """The step of the newest finished checkpoint; 0 if there is none."""
         return max(self.steps, default=0)
 
     @property
@@ -153,17 +151,17 @@ class Checkpoints:
         return max(numbered(self.best_directory), default=None)
 
     def prepare(self, say: Any) -> None:
-        """Removes halves of checkpoints and sets damaged ones aside; raises as `newest_whole`."""
+        """Removes partial checkpoints and renames damaged ones; raises as `newest_whole`."""
         for directory in (self.directory, self.best_directory):
             for path in directory.glob("*" + PARTIAL):
                 shutil.rmtree(str(path))
         newest_whole(numbered(self.directory), say, numbered(self.best_directory))
 
     def save(self, progress: Progress, weights: Arrays, state: Arrays) -> None:
-        """Writes the state after `progress.step` steps, unless it is there already.
+        """Writes the checkpoint after `progress.step` steps, unless it exists.
 
         Raises:
-          DataError: it cannot be written (disk full, rights); earlier checkpoints stay.
+          DataError: it cannot be written (disk full, permissions); earlier checkpoints stay.
         """
         if progress.step in self.steps:
             return
@@ -173,7 +171,7 @@ class Checkpoints:
         self.remove_other_best(progress)
 
     def remove_other_best(self, progress: Progress) -> None:
-        """Removes all best weights but those that a resumed run knows of: it will do without."""
+        """Removes all best weights but those of `progress`."""
         self._known_best = progress.best_step
         self._keep_best(progress)
 
@@ -183,19 +181,19 @@ class Checkpoints:
                 shutil.rmtree(str(path))
 
     def forget_lost_best(self, progress: Progress) -> Optional[str]:
-        """Makes the next evaluation the best where the best weights were removed; says so."""
+        """Returns a note if the best weights were removed: then the next evaluation is best."""
         if progress.best_step is None or progress.best_step in numbered(self.best_directory):
             return None
         lost, progress.best, progress.best_step = progress.best_step, None, None
         return (
-            f"the best weights, after step {lost}, are not in {self.best_directory}: the best of "
-            "the evaluations to come takes their place"
+            f"{self.best_directory} lacks the best weights, those of step {lost}: the best of the "
+            "later evaluations replaces them"
         )
 
     def save_best(self, progress: Progress, weights: Arrays) -> None:
         """Writes the weights as the best so far; raises as `save`.
 
-        Those that the newest checkpoint knows of stay: a run that is killed goes on from there.
+        The best at the time of the newest checkpoint stay, since a killed run resumes there.
         """
         path = self.best_directory / str(progress.best_step)
         if not path.exists():
@@ -203,19 +201,19 @@ class Checkpoints:
         self._keep_best(progress)
 
     def read(self, step: int, model: Optional[ModelConfig] = None) -> Stored:
-        """All of the checkpoint after `step`, to train on; raises as `read_checkpoint`."""
+        """The checkpoint after `step`; raises as `read_checkpoint`."""
         stored = read_checkpoint(self.directory / str(step), model)
         if stored.progress.get("step") != step:
             raise DataError(
-                f"{self.directory / str(step) / PROGRESS}: step is {stored.progress.get('step')}, "
-                f"and must be {step}. Move the checkpoint away to use the one before"
+                f"{self.directory / str(step) / PROGRESS}: step is {stored.progress.get('step')} "
+                f"instead of {step}. Move the checkpoint away to use the one before"
             )
         return stored
 
     def choose(self, which: Optional[str]) -> List[Path]:
-        """The checkpoints that --checkpoint names, ascending by step; whole ones.
+        """The checkpoints that --checkpoint names, ascending by step, with sums checked.
 
-        It is best, last, a step's number or all; None is the best where there is one.
+        `which` is best, last, a step's number or all; None is best if there is one, else last.
 
         Raises:
           UsageError: there is no such checkpoint.
@@ -234,18 +232,17 @@ class Checkpoints:
             paths = [every[int(which)]]
         if not every:
             raise UsageError(
-                f"{self.directory.parent} has no checkpoint yet: a run writes them after every "
+                f"{self.directory.parent} has no checkpoint yet: a run writes one every "
                 "--checkpoint_every steps, and when it ends or is interrupted"
             )
         if not paths:
             raise UsageError(
                 f"{self.directory.parent} has no checkpoint {which or LAST!r}: its steps are "
-                f"{', '.join(map(str, sorted(last)))}, and the best is "
-                f"{max(best, default='not known')}"
+                f"{', '.join(map(str, sorted(last)))}, the best is {max(best, default='unknown')}"
             )
         for path in paths:
             others = [str(step) for step in sorted(every) if every[step] != path]
-            check_whole(path, f"Give another --checkpoint: {', '.join(others) or 'there is none'}")
+            check_whole(path, f"Give another --checkpoint: {', '.join(others) or 'there are none'}")
         return paths
 
     def _publish(self, path: Path, progress: Progress, weights: Arrays, state: Arrays) -> None:
@@ -263,13 +260,13 @@ class Checkpoints:
             shutil.rmtree(str(partial), ignore_errors=True)
             raise DataError(
                 f"{path.parent}: the checkpoint after step {path.name} cannot be written: {error}. "
-                f"The newest whole one is after step {self.latest}; make room, then add --resume"
+                f"The newest is after step {self.latest}; free some space, then add --resume"
             ) from error
 
 
 def _parts_of(arrays: Arrays) -> Iterator[Any]:
-    """A file of safetensors' form: length of the header, header, arrays row by row."""
-    # The widest first, so that each begins at a multiple of its width.
+    """The parts of a safetensors file: length of the header, header, arrays in row-major order."""
+    # The widest dtype first, so that each array starts at a multiple of its width.
     names = sorted(arrays, key=lambda name: (-np.asarray(arrays[name]).itemsize, name))
     values = {name: np.asarray(arrays[name]) for name in names}
     header: Dict[str, Any] = {}
@@ -288,7 +285,7 @@ def _parts_of(arrays: Arrays) -> Iterator[Any]:
 
 
 def _write(path: Path, parts: Iterable[Any]) -> str:
-    """Writes a file in one pass, to the disk itself; gives its sha256."""
+    """Writes a file in one pass and syncs it; returns its sha256."""
     digest = hashlib.sha256()
     with open(str(path), "wb") as file:
         for part in parts:
@@ -302,15 +299,15 @@ def _write(path: Path, parts: Iterable[Any]) -> str:
 def read_checkpoint(
     path: Path, model: Optional[ModelConfig] = None, *, weights_only: bool = False
 ) -> Stored:
-    """What a checkpoint holds.
+    """The content of a checkpoint.
 
     Raises:
-      DataError: it cannot be read, or its weights are not those of the model, where one is given.
+      DataError: it cannot be read, or its weights do not fit `model`.
     """
     arrays: Dict[str, Arrays] = {_WEIGHTS: {}, _STATE: {}}
     try:
         progress = parse_json(read_bounded(str(path / PROGRESS), _MOST_TEXT), PROGRESS)
-        Progress(**progress)  # refuses other names, and what no run counts to
+        Progress(**progress)  # refuses other names and impossible values
         with safe_open(str(path / STATE), framework="np") as file:
             if model is not None:
                 _check_weights(file, shapes(model))
@@ -327,31 +324,30 @@ def read_checkpoint(
 
 
 def _check_weights(file: Any, expected: Mapping[str, Tuple[int, ...]]) -> None:
-    """Refuses with a ValueError weights of other names, shapes or dtypes; reads none of them."""
+    """Refuses unexpected names, shapes and dtypes with a ValueError; reads no tensor."""
     names = {name[len(_WEIGHTS) :]: name for name in file.keys() if name.startswith(_WEIGHTS)}
     for name in sorted({*expected, *names}):
         if name not in expected or name not in names:
-            what = "lacks" if name in expected else "has, and the model has no place for,"
+            what = "lacks" if name in expected else "has the unknown tensor"
             raise ValueError(f"{STATE} {what} {_WEIGHTS}{name:.200}")
         tensor = file.get_slice(names[name])
         dtype, shape = tensor.get_dtype(), tuple(tensor.get_shape())
         if (dtype, shape) != ("F32", expected[name]):
             raise ValueError(
-                f"{_WEIGHTS}{name} in {STATE} is {dtype} {shape}, and of this model F32 "
-                f"{expected[name]}"
+                f"{_WEIGHTS}{name} in {STATE} is {dtype} {shape} instead of F32 {expected[name]}"
             )
 
 
 def read_weights(path: Path, model: Optional[ModelConfig] = None) -> Arrays:
-    """The weights that a checkpoint holds; raises as `read_checkpoint`."""
+    """The weights of a checkpoint; raises as `read_checkpoint`."""
     return read_checkpoint(path, model, weights_only=True).weights
 
 
 def damage_of(checkpoint: Path) -> Optional[str]:
-    """What of a checkpoint is not as it was written, in words; None if all is.
+    """The first damage of a checkpoint: "FILE is missing"; None if it is intact.
 
     Raises:
-      OSError: a file is there and cannot be read.
+      OSError: a file exists and cannot be read.
     """
     progress, state, sums = (checkpoint / name for name in (PROGRESS, STATE, SUMS))
     for path in (progress, state, sums):
@@ -363,12 +359,12 @@ def damage_of(checkpoint: Path) -> Optional[str]:
         return f"{sums} is broken"
     for path, digest in zip((progress, state), match.groups()):
         if file_sha256(str(path)) != digest.decode():
-            return f"{path} is not what was written: its sha256 is not that of {SUMS}"
+            return f"{path} has changed: its sha256 is not the one in {SUMS}"
     return None
 
 
 def check_whole(checkpoint: Path, instead: str) -> None:
-    """Refuses a checkpoint that is damaged.
+    """Refuses a damaged checkpoint.
 
     Raises:
       DataError: names the file, and what to do `instead`.
@@ -386,14 +382,13 @@ def newest_whole(
     say: Callable[[str], None],
     best: Mapping[int, Path] = MappingProxyType({}),
 ) -> Optional[int]:
-    """The step to go on from: that of the newest checkpoint that is whole; None without any.
+    """The step of the newest intact checkpoint, to resume from; None if there are no checkpoints.
 
-    A checkpoint is whole with the `best` weights up to its step: a run that goes on from it keeps
-    them. Newer ones, which are damaged, get names that end in .damaged, and `say` gets a line for
-    each.
+    A checkpoint counts as damaged if the `best` weights up to its step are. Newer checkpoints, all
+    damaged, are renamed to end in .damaged, and `say` gets a line for each.
 
     Raises:
-      DataError: all are damaged; nothing was renamed.
+      DataError: all are damaged; none is renamed.
       OSError: one cannot be read.
     """
     best_damages = {at: damage for at in sorted(best) if (damage := damage_of(best[at]))}
@@ -409,8 +404,8 @@ def newest_whole(
             culprits = [at for at, damage in best_damages.items() if damage in damages.values()]
             without = "".join(f", remove {best[at]} to resume without it" for at in culprits)
             raise DataError(
-                f"no checkpoint is whole: {'; '.join(dict.fromkeys(damages.values()))}. Copy one "
-                f"from a backup{without}, or start anew with another --output"
+                f"all checkpoints are damaged: {'; '.join(dict.fromkeys(damages.values()))}. Copy "
+                f"one from a backup{without}, or start over with another --output"
             )
         return None
     for newer, damage in damages.items():
@@ -419,6 +414,6 @@ def newest_whole(
         os.replace(str(checkpoints[newer]), str(aside))
         say(
             f"note: the checkpoint after step {newer} is damaged: {damage}. It is kept as {aside}; "
-            f"the run goes on from the one after step {step}, and later steps are done again"
+            f"the run resumes after step {step} and repeats the later steps"
         )
     return step

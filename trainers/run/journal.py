@@ -1,6 +1,6 @@
-"""What a training run reports: metrics.jsonl, TensorBoard, Weights & Biases, a progress line.
+"""The reports of a training run: metrics.jsonl, TensorBoard, Weights & Biases, a progress line.
 
-tensorboardX and wandb are imported only when --log_to asks for them.
+tensorboardX and wandb are imported only for --log_to.
 """
 
 import json
@@ -34,16 +34,16 @@ from trainers.flags.run_flags import parse_log_to
 METRICS = "metrics.jsonl"
 PRINT_SECONDS = 0.2  # between updates of a line on a terminal
 LOG_SECONDS = 10.0  # between lines in a log file
-WINDOW_SECONDS = 10.0  # rates are of the last so many seconds
-WINDOW_STEPS = 8  # or of so many steps, where those take longer
+WINDOW_SECONDS = 10.0  # that rates are over
+WINDOW_STEPS = 8  # or over these, if they take longer
 
 
 class MetricSink(NamedTuple):
-    """Something that takes measurements besides metrics.jsonl.
+    """Takes metrics besides metrics.jsonl.
 
     Attributes:
       write: takes one line: `{"kind": "train", "step": 1, "loss": 10.8, ...}`.
-      close: writes out what it still holds.
+      close: flushes.
     """
 
     write: Callable[[Mapping[str, Any]], None]
@@ -51,13 +51,13 @@ class MetricSink(NamedTuple):
 
 
 class MetricsFile:
-    """Measurements as JSON Lines: `{"kind": "train", "step": 1, "loss": 10.8, ...}`.
+    """Metrics as JSON Lines: `{"kind": "train", "step": 1, "loss": 10.8, ...}`.
 
-    The file belongs to one run: made anew at step 0, and cut back to the checkpoint on resume.
+    The file belongs to one run: step 0 replaces it, a resumed run truncates it at its checkpoint.
     """
 
     def __init__(self, path: str, *, start_step: int, also: Sequence[MetricSink] = ()):
-        """Opens the file and drops what was measured after `start_step`: it will be again.
+        """Opens the file and removes lines after `start_step`, whose steps the run repeats.
 
         The sinks in `also` get every line, too, and are closed with the file.
         """
@@ -70,23 +70,23 @@ class MetricsFile:
         self._file = open(path, "a", encoding="utf-8")
 
     def write(self, metrics: Dict[str, Any]) -> None:
-        """Appends one line, whole: a run that is killed leaves no half line."""
+        """Appends one line and flushes it."""
         self._file.write(json_text(metrics))
         self._file.flush()
         for sink in self._also:
             sink.write(metrics)
 
     def close(self) -> None:
-        """Closes the file, and the other sinks with it."""
+        """Closes the file and the other sinks."""
         self._file.close()
         for sink in self._also:
             sink.close()
 
 
-def mend_metrics(path: str) -> Optional[str]:
-    """Cuts a metrics file at its first line that cannot be read, as a power cut leaves it.
+def repair_metrics(path: str) -> Optional[str]:
+    """Truncates a metrics file at its first broken line, such as a power cut leaves.
 
-    Gives a line for people; None of a sound file, or where there is none.
+    Returns a note; None if the file is sound or does not exist.
     """
     if not os.path.exists(path):
         return None
@@ -95,13 +95,13 @@ def mend_metrics(path: str) -> Optional[str]:
         for number, line in enumerate(file, 1):
             if not (line.endswith(b"\n") and _is_measurement(line)):
                 file.truncate(whole)
-                return f"{path}: line {number:,} cannot be read; it and all after it are removed"
+                return f"{path}: line {number:,} is broken; removed it and all later lines"
             whole += len(line)
     return None
 
 
 def _is_measurement(line: bytes) -> bool:
-    """Whether it is an object of numbers with a step and a loss, but for its `kind`."""
+    """Whether it is an object with a `kind`, a step, a loss and other numbers."""
     try:
         values = json.loads(line)
         kind, step = values.pop("kind"), values["step"]
@@ -117,7 +117,7 @@ def _is_measurement(line: bytes) -> bool:
 
 
 def json_text(metrics: Mapping[str, Any], indent: Optional[int] = None) -> str:
-    """Measurements as JSON and a line end; what is no finite number is null: JSON has no NaN."""
+    """Metrics as JSON and a line end; NaN and infinity become null, since JSON has neither."""
     values = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in metrics.items()
@@ -126,9 +126,9 @@ def json_text(metrics: Mapping[str, Any], indent: Optional[int] = None) -> str:
 
 
 def each_metrics(path: str) -> Iterator[Dict[str, Any]]:
-    """The lines of a metrics file, one at a time: a run of a million steps has as many.
+    """The lines of a metrics file, one at a time since there may be millions.
 
-    None where there is no file. A last line that was cut is left out; null is read as NaN.
+    There are none without a file. A last line without its end is skipped; null is read as NaN.
     """
     if not os.path.exists(path):
         return
@@ -140,7 +140,7 @@ def each_metrics(path: str) -> Iterator[Dict[str, Any]]:
 
 
 def scalars(metrics: Mapping[str, Any]) -> Dict[str, float]:
-    """The numbers of a line by their tag: {"kind": "train", "loss": 2.0} -> {"train/loss": 2.0}."""
+    """Tags to numbers of a line: {"kind": "train", "loss": 2.0} -> {"train/loss": 2.0}."""
     return {
         f"{metrics['kind']}/{name}": float(value)
         for name, value in metrics.items()
@@ -151,15 +151,15 @@ def scalars(metrics: Mapping[str, Any]) -> Dict[str, float]:
 def _open_tensorboard(output: str, start_step: int) -> MetricSink:
     """Event files in OUTPUT/tensorboard; `tensorboard --logdir=OUTPUT` shows them.
 
-    A new one takes back what was measured after `start_step`.
+    A new one voids metrics after `start_step`.
     """
-    # Of an extra: --log_to asks for it.
+    # An extra, needed for --log_to only.
     from tensorboardX import SummaryWriter
 
     writer = SummaryWriter(
         os.path.join(output, "tensorboard"),
         purge_step=start_step + 1 if start_step else None,
-        filename_suffix=f".{start_step}",  # files are named by the second
+        filename_suffix=f".{start_step}",  # else two files of one second share a name
     )
 
     def write(metrics: Mapping[str, Any]) -> None:
@@ -170,14 +170,14 @@ def _open_tensorboard(output: str, start_step: int) -> MetricSink:
 
 
 def _open_wandb(output: str, name: str, settings: Mapping[str, Any]) -> MetricSink:
-    """A run of Weights & Biases, one for an output directory however often it is resumed.
+    """A run of Weights & Biases; each output directory has one, also after it was resumed.
 
     WANDB_MODE=offline needs no account.
 
     Raises:
-      UsageError: the service cannot be reached, or nobody is logged in.
+      UsageError: the service cannot be reached, or the user is not logged in.
     """
-    # Of an extra: --log_to asks for it.
+    # An extra, needed for --log_to only.
     import wandb
 
     id_file = Path(output, "wandb_id")
@@ -197,7 +197,7 @@ def _open_wandb(output: str, name: str, settings: Mapping[str, Any]) -> MetricSi
             f"--log_to=wandb: {error}. Log in with `wandb login`, or keep the run here with "
             "WANDB_MODE=offline and send it later with `wandb sync`"
         ) from error
-    # By our own count of steps: wandb's may not go back, and a resumed run's does.
+    # Our own step: wandb's cannot go back, but that of a resumed run does.
     run.define_metric("*", step_metric="step")
     return MetricSink(lambda line: run.log(dict(scalars(line), step=line["step"])), run.finish)
 
@@ -205,15 +205,15 @@ def _open_wandb(output: str, name: str, settings: Mapping[str, Any]) -> MetricSi
 def open_sinks(
     log_to: str, output: str, *, start_step: int, name: str, settings: Mapping[str, Any]
 ) -> List[MetricSink]:
-    """Opens what `--log_to` names, for a run in `output` that did `start_step` steps before.
+    """Opens the sinks of `--log_to` for a run in `output` that continues after `start_step`.
 
-    The run's name and settings are for the people who look at Weights & Biases.
+    Weights & Biases shows the run's name and settings.
     """
-    makers: Dict[str, Callable[[], MetricSink]] = {
+    openers: Dict[str, Callable[[], MetricSink]] = {
         "tensorboard": lambda: _open_tensorboard(output, start_step),
         "wandb": lambda: _open_wandb(output, name, settings),
     }
-    return [makers[sink]() for sink in parse_log_to(log_to)]
+    return [openers[sink]() for sink in parse_log_to(log_to)]
 
 
 class Rate(NamedTuple):
@@ -237,7 +237,7 @@ class Rates:
         self._waited += seconds
 
     def skip(self, seconds: float) -> None:
-        """Leaves out time in which no step ran, such as that of an evaluation."""
+        """Excludes time in which no step ran, such as an evaluation's."""
         self._began += seconds
         self._history = deque((at + seconds, *counts) for at, *counts in self._history)  # type: ignore
 
@@ -264,31 +264,31 @@ class Rates:
 
 
 class ProgressLine:
-    """One line that is written over on a terminal, and now and then a line in a log."""
+    """One line that is overwritten on a terminal, or a line every 10 s in a log."""
 
     def __init__(self, stream: Optional[TextIO] = None):
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
-        self._last, self._shown = 0.0, False
+        self._last, self._is_open = 0.0, False
 
     def update(self, text: str) -> None:
-        """Shows `text`, unless the last was shown just before."""
+        """Shows `text`, unless the last update was just before."""
         now = time.monotonic()
         if now - self._last < (PRINT_SECONDS if self._live else LOG_SECONDS):
             return
         self._last = now
         if self._live:
             self._stream.write("\r\x1b[K" + visible(text))
-            self._shown = True
+            self._is_open = True
         else:
             say(text, self._stream)
         self._stream.flush()
 
     def say(self, text: str) -> None:
         """Writes a line that stays."""
-        if self._shown:
+        if self._is_open:
             self._stream.write("\r\x1b[K")
-            self._shown = False
+            self._is_open = False
         say(text, self._stream)
         self._stream.flush()
 

@@ -1,7 +1,7 @@
-"""The one training loop: batches in, checkpoints and measurements out.
+"""The training loop of all trainers: batches in, checkpoints and metrics out.
 
-The loop never waits for the step it has just started: it reads the measurements of the step before
-while the device works. Rows come through a thread that also puts them on the devices.
+The loop never waits for the step that it has just started: while the device works, it reads the
+metrics of the step before. A background thread reads rows and puts them on the devices.
 """
 
 import math
@@ -31,10 +31,8 @@ from trainers.run.journal import (
 )
 from trainers.run.program import Arrays, Interruption, Plan, Program, Task
 
-AHEAD = 2  # calls whose rows lie on the devices before their turn
-
-
-_Placed = Tuple[Batch, Any]  # the rows of a call: as the reader gave them, and on the devices
+AHEAD = 2  # calls whose rows are on the devices in advance
+_Placed = Tuple[Batch, Any]  # the rows of a call: from the reader, and on the devices
 
 
 class _Running(NamedTuple):
@@ -43,8 +41,8 @@ class _Running(NamedTuple):
     read: Callable[[], List[Dict[str, float]]]  # waits for it
 
 
-class _SignalCame(Exception):
-    """Ends an evaluation before all of the split was read."""
+class _Interrupted(Exception):
+    """Ends an evaluation before the end of the split."""
 
 
 def evaluate(
@@ -73,7 +71,7 @@ def evaluate(
 
 
 class Loop:
-    """One run, or what is left of it."""
+    """One run, or the rest of a resumed one."""
 
     def __init__(
         self,
@@ -100,14 +98,14 @@ class Loop:
         self.rates = Rates()
 
     def run(self, first_weights: Callable[[], Weights]) -> None:
-        """Everything from the first state to the last checkpoint.
+        """Trains from the first weights, or the newest checkpoint, to the last checkpoint.
 
         Raises:
-          DataError: the loss is no longer a number, or something cannot be read or written.
+          DataError: the loss is not finite, or a file cannot be read or written.
           SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
         """
         state = self._resume()
-        self.checkpoints.remove_other_best(self.progress)  # what was newer is measured again
+        self.checkpoints.remove_other_best(self.progress)  # newer steps are evaluated again
         is_owed = self._is_evaluated_now() and self.progress.evaluated != self.start
         if self.is_enough or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.program.steps} is done")
@@ -118,37 +116,37 @@ class Loop:
         self.line.say(self.program.description)
         self.program.compile(trains=True, evaluates=self._evaluates)
         self.line.say(f"ready in {time.perf_counter() - self.began:.1f} s")
-        self._say_what_is_read()
+        self._describe_data()
         self.metrics = self._open_metrics()
         self.began = time.perf_counter()
         with closing(self.metrics), self.interruption:
-            if is_owed:  # a signal came when it was due
+            if is_owed:  # a signal interrupted it
                 self._evaluate()
             if not self.is_enough:
                 self._train()
             self._save()
         if self.interruption.signal is not None:
             self.line.say(
-                f"interrupted: the state after step {self.progress.step} is in "
-                f"{self.checkpoints.directory}. Go on with:\n  {command(self.flags, resume=True)}"
+                f"interrupted: the checkpoint after step {self.progress.step} is in "
+                f"{self.checkpoints.directory}. Resume with:\n  {command(self.flags, resume=True)}"
             )
             sys.exit(self.interruption.exit_code)
 
     @property
     def is_enough(self) -> bool:
-        """Whether --patience evaluations in a row were none better."""
+        """Whether the last --patience evaluations brought no improvement."""
         patience = self.flags.task.patience
         return patience is not None and self.progress.without_better >= patience
 
     def _resume(self) -> Optional[Tuple[Weights, Optional[Arrays]]]:
         if not self.start:
             if self.flags.files.resume:
-                self.line.say("no checkpoint to resume from yet: starting with step 1")
+                self.line.say("there is no checkpoint yet: starting with step 1")
             return None
         if self.start % self.program.steps_a_call:
             raise DataError(
-                f"the newest checkpoint is after step {self.start}, and one call of the devices "
-                f"makes {self.program.steps_a_call} steps: give a number that divides it"
+                f"the newest checkpoint is after step {self.start}, not a multiple of "
+                f"--device_iterations={self.program.steps_a_call}: give a divisor of {self.start}"
             )
         self.line.say(f"resuming after step {self.start} of {self.program.steps}")
         stored = self.checkpoints.read(self.start, self.plan.model)
@@ -168,9 +166,9 @@ class Loop:
             f"{self.batch_size:,} rows"
         )
 
-    def _say_what_is_read(self) -> None:
+    def _describe_data(self) -> None:
         if not self._evaluates:
-            self.line.say(f"no rows in split {self.validation_split!r}: no evaluation")
+            self.line.say(f"split {self.validation_split!r} has no rows: no evaluations")
         run = self.train_split, self.program.steps, self.batch_size
         for text in self.shards.describe_passes(*run):
             self.line.say(text)
@@ -186,7 +184,7 @@ class Loop:
         return MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
 
     def _train_calls(self) -> Generator[_Placed, None, None]:
-        # The rows of D steps are one call: steps s * D to s * D + D - 1 of the same order.
+        # The rows of D steps are one call: steps s * D to s * D + D - 1 in the same order.
         a_call = self.program.steps_a_call
         batches = self.shards.batches(
             self.train_split,
@@ -199,7 +197,7 @@ class Loop:
         return read_ahead(((rows, self.program.put(rows)) for rows in batches), AHEAD)
 
     def _train(self) -> None:
-        """All steps, until the end, a signal, or enough evaluations without a better one."""
+        """Trains to the last step, a signal, or the end of --patience."""
         progress, self.rates = self.progress, Rates()
         running: Optional[_Running] = None
         with closing(self._train_calls()) as calls:
@@ -238,7 +236,7 @@ class Loop:
         return placed
 
     def _report(self, running: _Running) -> None:
-        """Waits for a call's measurements, writes and shows them; stops at what is no number."""
+        """Waits for a call's metrics, writes and shows them; raises as `check_finite`."""
         size = self.batch_size
         train_rows = self.shards.rows(self.train_split)
         for index, values in enumerate(running.read()):
@@ -285,18 +283,18 @@ class Loop:
         return self._evaluates and is_due(self.progress.step, every=every, steps=steps)
 
     def _evaluate(self) -> None:
-        """Metrics the validation split, and keeps the weights if they are the best so far."""
+        """Evaluates the validation split, and keeps the weights if they are the best so far."""
         step, split = self.progress.step, self.validation_split
         try:
             metrics = self.task.measure(self._until_signal(split))
-        except _SignalCame:  # before files of a part of the split replaced those of a whole one
+        except _Interrupted:  # before results of a part of the split replace those of all of it
             return
         if metrics is None:
             self.progress.evaluated = step
-            self.line.say(f"step {step}: no token of {split} counts: nothing was measured")
+            self.line.say(f"step {step}: all loss weights of {split} are 0: no evaluation")
             return
         self.task.write_files(self.plan.output)
-        # Its line last: what is not in metrics.jsonl is measured again.
+        # The line comes last: a step without one is evaluated again.
         if self.progress.count(step, metrics, self.task):
             self.checkpoints.save_best(self.progress, self.program.weights())
         self.metrics.write({"kind": "evaluation", "step": step, **metrics})
@@ -310,10 +308,10 @@ class Loop:
             for pair in pairs:
                 yield pair
                 if self.interruption.signal is not None:
-                    raise _SignalCame
+                    raise _Interrupted
 
     def _save(self) -> None:
-        if self.progress.step in self.checkpoints.steps:  # which metrics.jsonl has news of
+        if self.progress.step in self.checkpoints.steps:  # evaluated since, see metrics.jsonl
             self.checkpoints.remove_other_best(self.progress)
         else:
             self.checkpoints.save(self.progress, self.program.weights(), self.program.state())
@@ -327,24 +325,28 @@ def check_finite(
     output: str,
     checkpoint: int,
 ) -> None:
-    """Passes where all values are finite; else saves the batch in `output` and stops.
+    """Saves the batch in `output` and raises, unless all values are finite.
 
-    Values are such as {"loss": 2.3, "gradient norm": 1.1}; the batch is as the reader gave it, with
-    `row_index`. Steps count from 1; `checkpoint` is that of the newest checkpoint, 0 for none.
+    Args:
+      values: such as {"loss": 2.3, "gradient norm": 1.1}.
+      batch: from the reader, with `row_index`.
+      step: counted from 1.
+      output: the run's directory.
+      checkpoint: step of the newest checkpoint, 0 for none.
 
     Raises:
-      DataError: a value is infinite or not a number; names the step, the rows and the file.
+      DataError: a value is infinite or NaN; names the step, the rows and the file.
     """
     if all(math.isfinite(value) for value in values.values()):
         return
     path = os.path.join(output, f"stopped-at-step-{step}.npz")
     with open(path, "wb") as file:
         np.savez(file, **{name: np.asarray(value) for name, value in batch.items()})  # type: ignore
-    rows, most = [int(row) for row in batch["row_index"]], 64  # all of them are in the file
+    rows, most = [int(row) for row in batch["row_index"]], 64  # the file has all of them
     more = f" and {len(rows) - most} more" if len(rows) > most else ""
     what = " and ".join(f"the {name} is {value}" for name, value in values.items())
     raise DataError(
         f"step {step}: {what}, on rows {', '.join(map(str, rows[:most]))}{more} of the split. "
-        f"The batch lies in {path} (numpy.load opens it). Look at it, lower --learning_rate or "
-        f"lengthen --warmup_steps; checkpoints up to step {checkpoint} are kept"
+        f"The batch is in {path} (for numpy.load). Check it, lower --learning_rate or "
+        f"raise --warmup_steps; checkpoints up to step {checkpoint} are kept"
     )

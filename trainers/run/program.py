@@ -1,8 +1,8 @@
-"""What the loop asks of a framework: a model on its devices, with its optimizer.
+"""The interface of frameworks and tasks to the loop.
 
-program.load(weights, None)                   # a new run; or what a checkpoint holds
+program.load(weights, None)                   # a new run; else a checkpoint's weights and state
 program.compile(trains=True, evaluates=True)
-read = program.train(program.put(rows), 0)  # starts step 1 and waits for nothing
+read = program.train(program.put(rows), 0)    # starts step 1 and does not wait
 read()                                        # [{"loss": 10.8, "counted": 210.0, ...}]
 """
 
@@ -38,29 +38,28 @@ Arrays = Dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, once its flags have met the contract."""
+    """A run: its flags, checked against the dataset's schema."""
 
     flags: RunFlags
-    schema: Schema  # the contract of the rows
+    schema: Schema
     model: ModelConfig
     steps: int  # optimizer steps of the whole schedule
     output: Path  # the run's directory
 
 
 class Program(ABC):
-    """A model on its devices; weights have the names and shapes of `trainers.models`."""
+    """A model on its devices with its optimizer; weights are named as in `trainers.models`."""
 
-    steps: int  # of the whole schedule, in whole calls
-    steps_a_call: int = 1  # optimizer steps that one call of `train` makes
-    evaluation_rows: int  # that one call of `evaluate` takes
-    description: str  # of devices and precision, in a line for people
+    steps: int  # of the whole schedule, a multiple of `steps_a_call`
+    steps_a_call: int = 1  # optimizer steps of one call of `train`
+    evaluation_rows: int  # of one call of `evaluate`
+    description: str  # devices and precision, one line
 
     @abstractmethod
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
-        """Puts weights, float32, on the devices, before `compile`.
+        """Puts float32 weights on the devices, before `compile`.
 
-        The state is what `state` gave with them, to go on from; None begins a new optimizer, or
-        none where nothing is trained.
+        `state` is the result of `state()` from the same step; None starts a new optimizer.
 
         Raises:
           DataError: the state is not of this optimizer.
@@ -68,45 +67,45 @@ class Program(ABC):
 
     @abstractmethod
     def compile(self, *, trains: bool, evaluates: bool) -> None:
-        """Compiles what is due from the contract's shapes, before the first row is read."""
+        """Compiles from the schema's shapes, before the first row is read."""
 
     @abstractmethod
     def put(self, rows: Batch) -> Any:
-        """Puts a batch of the reader's on the devices; called in the reader's thread."""
+        """Puts a batch from the reader on the devices; called in the reader's thread."""
 
     @abstractmethod
     def train(self, placed: Any, step: int) -> Callable[[], List[Dict[str, float]]]:
-        """Starts the steps after `step`, as many as a call makes, and waits for none of them.
+        """Starts the `steps_a_call` steps after `step` and does not wait.
 
-        The function it gives waits, and tells of each step `loss`, `learning_rate`, `counted` (what
-        the loss is the mean over), and what else the framework knows, such as `gradient_norm`.
+        The returned function waits and returns for each step `loss`, `learning_rate`, `counted`
+        (what the loss is the mean over) and others such as `gradient_norm`.
         """
 
     @abstractmethod
     def evaluate(self, placed: Any) -> Callable[[], Arrays]:
-        """Starts the evaluation of a batch; gives a function that waits for the task's outputs."""
+        """Starts the evaluation of a batch; the returned function waits for the task's outputs."""
 
     @abstractmethod
     def weights(self) -> Arrays:
-        """The weights after the steps so far, float32 on the host, not to be changed by later."""
+        """The weights after the steps so far, a float32 copy on the host."""
 
     @abstractmethod
     def state(self) -> Arrays:
-        """All else that the next step depends on: the optimizer's moments and counts."""
+        """The optimizer's moments and counts: weights and state determine the next step."""
 
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
-        """Writes what only the framework can, such as a SavedModel; says so in a line for people.
+        """Writes files of the framework, such as a SavedModel; returns a line for the log.
 
-        Asked for where `exports_program` of ComputeFlags is true, after `load` of the weights.
+        Called after `load` if `ComputeFlags.exports_program`.
         """
         raise TypeError(f"{type(self).__name__} writes no files of its own")
 
 
 def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer: str) -> None:
-    """Refuses an optimizer's state of other names, shapes or dtypes than are due.
+    """Refuses an optimizer's state with unexpected names, shapes or dtypes.
 
     Raises:
-      DataError: names the first that differs.
+      DataError: names the first difference.
     """
 
     def describe(values: Mapping[str, Any], name: str) -> str:
@@ -118,9 +117,9 @@ def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer
     for name in sorted({*state, *expected}):
         if describe(state, name) != describe(expected, name):
             raise DataError(
-                f"the checkpoint is not of --optimizer={optimizer} and this model: of its state "
-                f"{name} is {describe(state, name)}, and here {describe(expected, name)}. "
-                "Resume with the flags that the run began with"
+                f"the checkpoint does not fit --optimizer={optimizer} and this model: {name} is "
+                f"{describe(state, name)} instead of {describe(expected, name)}. Resume with the "
+                "flags that the run began with"
             )
 
 
@@ -128,60 +127,60 @@ Metrics = Dict[str, float]
 
 
 class Task(ABC):
-    """What is learned, told of a split once a program has run over it."""
+    """Metrics, reports and checks of a task; imports no framework."""
 
     unit: str  # of the loss, on the plot: "nats a masked token"
-    counts: str  # what metrics.jsonl calls the weight that a step's loss is the mean over: "masked"
-    best_by: Optional[str] = None  # the measure that the best weights are chosen by
+    counts: str  # name in metrics.jsonl of what a step's loss is the mean over: "masked"
+    best_by: Optional[str] = None  # the metric that chooses the best weights
 
     @property
     def best_is_highest(self) -> bool:
-        """Whether more of it is better: of a loss less is."""
+        """Whether a higher value is better; false for the loss."""
         return self.best_by != "loss"
 
     @abstractmethod
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
-        """Metrics of a whole split, `loss` among them; None where nothing in it counts.
+        """Metrics of a whole split, `loss` among them; None if all its loss weights are 0.
 
-        Takes each batch as the reader gave it, with what `Program.evaluate` found of it.
+        Takes each batch from the reader with the outputs of `Program.evaluate`.
         """
 
     @abstractmethod
     def describe(self, metrics: Mapping[str, float]) -> str:
-        """The metrics in a few words: "loss 2.1234, accuracy 51.20%"."""
+        """The metrics as a line: "loss 2.1234, accuracy 51.20%"."""
 
     def prepare_training(self, shards: BatchReader) -> List[str]:
-        """Reads of the set what only training needs; what a user should know before the first step.
+        """Reads what only training needs from the dataset; returns notes for the user.
 
         Raises:
-          UsageError: the flags do not go with the set.
+          UsageError: the flags do not fit the dataset.
         """
         return []
 
     def export_notes(self) -> List[str]:
-        """What a model that is exported loses."""
+        """Notes on what an exported model loses."""
         return []
 
     def meaning_of(self, schema: Schema) -> Dict[str, object]:
-        """What rows must have in common with those that a model was trained on, by its name."""
+        """Properties in which rows must agree with those that a model was trained on."""
         return {}
 
     def check_same_rows(self, shards: str, schema: Schema, trained: Schema) -> None:
-        """Refuses rows of a `schema` that mean something else than those a model was trained on.
+        """Refuses rows that mean something else than those a model was trained on.
 
         Raises:
-          UsageError: names the set and what differs.
+          UsageError: names the dataset and what differs.
         """
         of_rows, of_model = self.meaning_of(schema), self.meaning_of(trained)
         differences = [
-            f"its {name} is {of_rows[name]!r}, the model's {of_model[name]!r}"
+            f"its {name} is {of_rows[name]!r}, the model's is {of_model[name]!r}"
             for name in of_rows
             if of_rows[name] != of_model[name]
         ]
         if differences:
             raise UsageError(
-                f"{shards} does not go with the model: {'; '.join(differences)}. Build it with the "
-                "tokenizer and flags of the set that the model was trained on"
+                f"{shards} does not fit the model: {'; '.join(differences)}. Build it with the "
+                "tokenizer and flags of the dataset that the model was trained on"
             )
 
     def predict(
@@ -193,32 +192,32 @@ class Task(ABC):
         texts: str,
         predictions: Optional[str],
     ) -> None:
-        """Labels the texts of a file with a trained model, in another file or on standard output.
+        """Labels the texts of a file; writes the labels to a file or to standard output.
 
         Raises:
-          UsageError: the task labels no texts.
+          UsageError: the task is not classification.
         """
-        raise UsageError(f"--predict={texts}: the model is no classifier, and labels no texts")
+        raise UsageError(f"--predict={texts}: only classifiers label texts; give the run of one")
 
     def write_files(self, folder: Path) -> None:
-        """Writes what people look at of the split measured last; each replaces the one before."""
+        """Writes plots and predictions of the last split; each file replaces the one before."""
         return
 
     def report(self, folder: Path, rows: List[Metrics], title: str) -> List[str]:
-        """Writes what compares checkpoints, whose metrics have their "step"; lines to print."""
+        """Writes a comparison of checkpoints from their metrics and "step"; lines to print."""
         return []
 
 
 class Trainer(NamedTuple):
-    """What an entry is made of.
+    """The parts of a trainer.
 
     Attributes:
       flags: its flags.
-      make_task: of the flags, the contract, and the set that is read, if one is.
-      import_program: imports the framework, and makes the program of a plan.
-      framework: its name, for people.
-      gigabytes: of addresses that it takes at least.
-      write_text: continues a text, where the model can.
+      make_task: makes the task from flags, schema and dataset, if there is one.
+      import_program: imports the framework and makes the program of a plan.
+      framework: its name, for messages.
+      gigabytes: address space that the framework needs at least.
+      write_text: continues a text; None for models that cannot.
     """
 
     flags: Type[RunFlags]
@@ -229,31 +228,31 @@ class Trainer(NamedTuple):
     write_text: Optional[Callable[..., None]] = None
 
     def make_program(self, plan: Plan, task: Task) -> Program:
-        """The program of a plan; refuses where the framework could not be loaded."""
+        """The program of a plan; a UsageError if the address space is too small."""
         want_addresses(self.gigabytes, self.framework)
-        with Interruption() as interruption:  # a library whose import was cut off fails otherwise
+        with Interruption() as interruption:  # a signal would break the import of a library
             program = self.import_program(plan, task)
         interruption.deliver()
         return program
 
 
 class Schedule:
-    """Share of the highest rate after so many steps; no step of the run has a rate of 0.
+    """Share of the highest learning rate at each step; it is never 0.
 
     With 4 steps of warm-up among 8: 1/4, 2/4, 3/4, 1, 4/5, 3/5, 2/5, 1/5.
     """
 
     def __init__(self, steps: int, warmup_steps: Optional[int]):
-        """Takes the steps of the run and of the warm-up; None is a tenth of the run."""
+        """Takes the steps of the run and of the warm-up; None is a tenth of the steps."""
         self.steps = steps
         self.warmup = max(1, steps // 10 if warmup_steps is None else warmup_steps)
 
     def rise(self, done: Any) -> Any:
-        """The share while warming up; numbers and arrays of any framework alike."""
+        """The share during warm-up; of a number or an array of any framework."""
         return (done + 1.0) / self.warmup
 
     def fall(self, done: Any) -> Any:
-        """The share afterwards; below 0 where `done` is beyond the run."""
+        """The share after warm-up; negative beyond the run."""
         return (self.steps - done) / max(1, self.steps + 1 - self.warmup)
 
     def __call__(self, done: int) -> float:
@@ -264,11 +263,11 @@ class Schedule:
 class Interruption:
     """A context in which the first signal only sets `signal`; a second one stops at once.
 
-    Outside of the main thread, where Python lets nobody catch signals, it stays None.
+    Outside the main thread, where Python cannot catch signals, it stays None.
     """
 
     def __init__(self) -> None:
-        self.signal: Optional[int] = None  # the number of the one that came
+        self.signal: Optional[int] = None  # the number of the signal
         self._before: Dict[int, Any] = {}
 
     @property
@@ -286,12 +285,12 @@ class Interruption:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives the signals back, once more where one comes in the middle of this."""
+        """Restores the handlers; `_note` calls it too, so it may run twice."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def deliver(self) -> None:
-        """Sends on the signal that came; called after the context."""
+        """Raises the signal again; called after the context."""
         if self.signal is not None:
             signal.raise_signal(self.signal)
 

@@ -1,6 +1,6 @@
-"""A run's directory: one run at a time, and its settings, so that it can go on where it stopped.
+"""A run's directory: locked for one run at a time, with the settings that a resumed run needs.
 
-OUTPUT/config.json     settings, model and the fingerprint of the rows that it trains on
+OUTPUT/config.json     settings, model and the fingerprint of the rows
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from schemas.errors import DataError, UsageError
 
 SETTINGS = "config.json"
 CHECKPOINTS = "checkpoints"
-_OF_OTHERS = ("MANIFEST.json", "tokenizer.json")  # a run writes the latter after its settings
+_FOREIGN = ("MANIFEST.json", "tokenizer.json")  # a run writes the latter after its settings
 _MAY_DIFFER_SILENTLY = (
     *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
     *("stop_after", "export", "export_saved_model", "log_to"),
@@ -22,11 +22,11 @@ _MAY_DIFFER_SILENTLY = (
 
 
 @contextmanager
-def errors_in_words(where: Path, remedy: str) -> Iterator[None]:
-    """Makes a `DataError` of a file's error: a disk that is full, another user's file."""
+def as_data_errors(where: Path, remedy: str) -> Iterator[None]:
+    """Turns the errors of files (disk full, another user's file) into `DataError`."""
     try:
         yield
-    except BrokenPipeError:  # of who reads our output, which is no file
+    except BrokenPipeError:  # the reader of standard output has gone
         raise
     except OSError as error:
         raise DataError(f"{where}: {error}. {remedy}") from error
@@ -34,13 +34,13 @@ def errors_in_words(where: Path, remedy: str) -> Iterator[None]:
 
 @contextmanager
 def claim(output: Path) -> Iterator[None]:
-    """Makes the run's directory and keeps every other run out of it.
+    """Creates the run's directory and locks it.
 
     Raises:
-      UsageError: it cannot be written to, or another run has it.
-      DataError: a file cannot be read or written meanwhile (disk full, another user's).
+      UsageError: it cannot be written to, or another run has the lock.
+      DataError: a file cannot be read or written in the block (disk full, another user's).
     """
-    # --help and wrong flags spare it.
+    # --help and wrong flags need no lock.
     from filelock import FileLock, Timeout
 
     try:
@@ -52,14 +52,12 @@ def claim(output: Path) -> Iterator[None]:
             f"--output={output} is in use by another run: wait for it, or give another --output"
         ) from error
     except (FileExistsError, NotADirectoryError) as error:
-        raise UsageError(
-            f"--output={output}: it is a file or lies below one; give a directory"
-        ) from error
+        raise UsageError(f"--output={output} is a file or below one: give a directory") from error
     except OSError as error:
         raise UsageError(f"--output={output} cannot be written to: {error}") from error
     try:
-        remedy = "Finished checkpoints are kept; mend the cause, then add --resume"
-        with errors_in_words(output, remedy):
+        remedy = "Finished checkpoints are kept; repair the cause, then add --resume"
+        with as_data_errors(output, remedy):
             yield
     finally:
         lock.release()
@@ -72,30 +70,30 @@ def start_or_resume(
     resume: bool,
     same: Sequence[str],
 ) -> List[str]:
-    """Writes a run's settings, or compares them with those it began with.
+    """Writes a new run's settings, or compares a resumed run's with those in its directory.
 
-    Settings are {"trainer", "config", "model", "fingerprint"}; `same` names those of "config" that
-    a resumed run has in common with its first part. Gives a line for each that differs and may.
+    Settings are {"trainer", "config", "model", "fingerprint"}. Those of "config" named in `same`
+    may not change; the result has a line for each other one that did.
 
     Raises:
-      UsageError: the directory holds a run and `resume` is off, or another kind of run.
-      DataError: its settings cannot be read.
+      UsageError: the directory holds a run and `resume` is off, or a setting may not change.
+      DataError: the settings cannot be read.
     """
     path = output / SETTINGS
     if not path.exists():
         if (output / CHECKPOINTS).exists():
             raise UsageError(f"{output} holds checkpoints but no {SETTINGS}: give another --output")
-        for name in _OF_OTHERS:
+        for name in _FOREIGN:
             if (output / name).exists():
                 raise UsageError(
-                    f"{output} holds a {name}, and so is a shard set or a tokenizer, whose files "
-                    "the run would replace: give another --output"
+                    f"{output} holds {name}, so it is a dataset or a tokenizer, and the run would "
+                    "replace its files: give another --output"
                 )
         write_settings(output, settings)
         return []
     if not resume:
         raise UsageError(
-            f"{output} holds a run already: add --resume to go on with it, or give another --output"
+            f"{output} holds a run already: add --resume to continue it, or give another --output"
         )
     before = read_settings(output, settings["trainer"])
     changes = _changes(before["config"], settings["config"])
@@ -107,7 +105,7 @@ def start_or_resume(
     if must_agree:
         raise UsageError(
             f"{output} cannot be resumed with these settings: {'; '.join(must_agree.values())}. "
-            "Give the shards and settings it began with, or another --output"
+            "Give the dataset and settings it began with, or another --output"
         )
     write_settings(output, settings)
     return [line for name, line in changes.items() if name not in _MAY_DIFFER_SILENTLY]
@@ -117,8 +115,8 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
     """The settings of the run in a directory: "trainer", "config", "model", "fingerprint".
 
     Raises:
-      UsageError: it holds no run, or one of another trainer than the one that is asked for.
-      DataError: they cannot be read, or were changed: the weights are of the model they name.
+      UsageError: it holds no run, or a run of another trainer.
+      DataError: the settings cannot be read, or were edited.
     """
     path = output / SETTINGS
     remedy = "copy it from a backup; a new run with the flags of config.yaml writes the same"
@@ -133,7 +131,7 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is not a trainer's configuration ({error!r}): {remedy}") from error
     if not is_whole or digest != _digest(settings):
-        raise DataError(f"{path} was changed since the run wrote it: {remedy}")
+        raise DataError(f"{path} has changed since the run wrote it: {remedy}")
     if trainer not in (None, settings["trainer"]):
         raise UsageError(
             f"{output} holds a run of trainers.{settings['trainer']}, not of "
@@ -143,7 +141,7 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
 
 
 def write_settings(output: Path, settings: Dict[str, Any]) -> None:
-    """Writes them whole or not at all."""
+    """Writes them atomically."""
     partial = output / (SETTINGS + ".partial")
     content = dict(settings, sha256=_digest(settings))
     partial.write_text(json.dumps(content, sort_keys=True, indent=2) + "\n", encoding="utf-8")
@@ -155,7 +153,7 @@ def _digest(settings: Dict[str, Any]) -> str:
 
 
 def _changes(before: Dict[str, Any], now: Dict[str, Any]) -> Dict[str, str]:
-    before, now = json.loads(json.dumps([before, now]))  # a tuple is a list there
+    before, now = json.loads(json.dumps([before, now]))  # JSON turns tuples into lists
     return {
         name: f"{name} was {before.get(name)!r}, is {now.get(name)!r}"
         for name in sorted(set(before) | set(now))

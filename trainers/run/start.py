@@ -1,4 +1,4 @@
-"""From a command line to a run: flags, contract, plan, program, loop, last word."""
+"""From a command line to a run: flags, schema, plan, program, loop, summary."""
 
 import os
 import sys
@@ -29,14 +29,14 @@ from trainers.models.set_tokenizer import (
 )
 from trainers.models.weights import to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, mend_metrics
+from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, repair_metrics
 from trainers.run.loop import Loop
 from trainers.run.program import Interruption, Metrics, Plan, Program, Task, Trainer
 from trainers.run.run_directory import claim, start_or_resume
 
 
 def main_of(trainer: Trainer) -> Callable[[List[str]], None]:
-    """The main function of a trainer's entry: it trains as a command line says."""
+    """The main function of a trainer's entry."""
 
     def main(argv: List[str]) -> None:
         train(parse_flags(argv, trainer.flags), trainer)
@@ -45,15 +45,15 @@ def main_of(trainer: Trainer) -> Callable[[List[str]], None]:
 
 
 def train(flags: RunFlags, trainer: Trainer) -> None:
-    """Trains, or goes on training, to the end of the plan; then exports what is asked for.
+    """Trains or resumes to the end of the plan, then exports.
 
     Raises:
-      UsageError: flags, set, directory and devices do not go together.
-      DataError: the loss is no longer a number, or something cannot be read or written.
+      UsageError: flags, dataset, directory and devices do not fit together.
+      DataError: the loss is not finite, or a file cannot be read or written.
       SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
     """
     if not flags.data.shards:
-        raise UsageError("give the directory of a shard set with --shards")
+        raise UsageError("give the dataset with --shards=DIR")
     shards, line = flags.data.open(flags.compute.seed), ProgressLine()
     schema, init_from = shards.schema, flags.files.init_from
     flags.task.check_rows(schema, flags.data.shards)
@@ -80,11 +80,11 @@ def train(flags: RunFlags, trainer: Trainer) -> None:
         try:
             loop.run(first_weights)
         except KeyboardInterrupt:
-            line.say(f"interrupted; go on with:\n  {command(flags, resume=True)}")
+            line.say(f"interrupted; resume with:\n  {command(flags, resume=True)}")
             sys.exit(130)
-        with Interruption() as interruption:  # what is left takes seconds
+        with Interruption() as interruption:  # the rest takes seconds
             _export_run(plan, task, program, checkpoints, line)
-            _say_last_word(loop)
+            _summarize(loop)
         interruption.deliver()
 
 
@@ -106,7 +106,7 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints
     notes = start_or_resume(plan.output, settings, resume=flags.files.resume, same=same)
     (plan.output / CONFIG).write_bytes(config_bytes(f"trainers.{flags.entry}", flags))
     keep_set_files(shards, plan.output)
-    damage = mend_metrics(str(plan.output / METRICS))
+    damage = repair_metrics(str(plan.output / METRICS))
     for note in [*notes, *([damage] if damage else [])]:
         line.say(f"note: {note}")
     checkpoints = Checkpoints(plan.output, flags.length.keep_checkpoints)
@@ -117,7 +117,7 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints
 def _export_run(
     plan: Plan, task: Task, program: Program, checkpoints: Checkpoints, line: ProgressLine
 ) -> None:
-    """Writes what --export and its like ask for at the end of a run: of the best weights."""
+    """Exports the best weights at the end of a run, if flags request it."""
     if plan.flags.files.export is None and not plan.flags.compute.exports_program:
         return
     [path] = checkpoints.choose(None)
@@ -138,13 +138,13 @@ def export_weights(
     tokenizer_json: bytes,
     line: ProgressLine,
 ) -> None:
-    """Writes the weights that `read` gives for transformers, and what only the framework can.
+    """Exports the weights that `read` returns for transformers, and by `Program.export`.
 
-    The program has them loaded, where it is to write files of its own.
+    For the latter, the program has loaded them.
 
     Raises:
-      UsageError: a directory is taken.
-      DataError: one cannot be written.
+      UsageError: a directory exists already.
+      DataError: a directory cannot be written.
     """
     schema, model = plan.schema, plan.model
     if directory is not None:
@@ -163,13 +163,13 @@ def export_weights(
         line.say(program.export(schema, tokenizer_json))
 
 
-def _say_last_word(loop: Loop) -> None:
-    """Draws the curve and says what was made and where it lies."""
+def _summarize(loop: Loop) -> None:
+    """Draws the loss curve; prints time, losses, and the paths of all outputs."""
     plan, flags, task, step = loop.plan, loop.flags, loop.task, loop.progress.step
     output, checkpoints = plan.output, loop.checkpoints
-    curve, shown = output / "loss.png", ("kind", "step", "loss")
+    curve, names = output / "loss.png", ("kind", "step", "loss")
     lines = [
-        line if line["kind"] == "evaluation" else {name: line[name] for name in shown}
+        line if line["kind"] == "evaluation" else {name: line[name] for name in names}
         for line in each_metrics(str(output / METRICS))
     ]
     draw_curve(lines, str(curve), f"{output.name}, {flags.data.shards}", unit=task.unit)
@@ -177,7 +177,7 @@ def _say_last_word(loop: Loop) -> None:
     rates = f"{mean.steps:,.2f} steps/s, {mean.tokens:,.0f} tokens/s"
     rates = f": on average {rates}, waiting for data {mean.waiting:.1%}" if mean.steps else ""
     say(f"{step} steps done; this run took {took}{rates}")
-    for text in summarize(lines, task, loop.progress.best_step):
+    for text in summarize_losses(lines, task, loop.progress.best_step):
         say(text)
     say(f"  checkpoint  {checkpoints.directory / str(step)}")
     if checkpoints.best is not None:
@@ -185,23 +185,25 @@ def _say_last_word(loop: Loop) -> None:
     say(f"  metrics     {output / METRICS}")
     say(f"  loss curve  {curve}")
     if step < loop.program.steps and not loop.is_enough:
-        # What was exported is there, and would be refused.
-        left: Dict[str, Any] = {"stop_after": None, "export": None, "export_saved_model": None}
-        say(f"  to go on    {command(flags, resume=True, **left)}")
+        # The exported directory exists now; a second export to it would be refused.
+        without: Dict[str, Any] = {"stop_after": None, "export": None, "export_saved_model": None}
+        say(f"  resume      {command(flags, resume=True, **without)}")
 
 
-def summarize(lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]) -> List[str]:
-    """What metrics.jsonl says of a run: the losses, the last evaluation and the best."""
-    trained = [line["loss"] for line in lines if line["kind"] == "train"]
+def summarize_losses(
+    lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]
+) -> List[str]:
+    """Lines on a run's first and last loss, its last evaluation and its best."""
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
     by_step: Dict[int, Metrics] = {
         line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
         for line in lines
         if line["kind"] == "evaluation"
     }
-    shown = []
-    if trained:
-        shown.append(f"  training    loss {trained[0]:.4f} at first, {trained[-1]:.4f} at last")
+    summary = []
+    if losses:
+        summary.append(f"  training    loss {losses[0]:.4f} at first, {losses[-1]:.4f} at last")
     for name, step in (("last", max(by_step, default=None)), ("best", best_step)):
         if step in by_step:
-            shown.append(f"  {name:<12}step {step}: {task.describe(by_step[step])}")
-    return shown
+            summary.append(f"  {name:<12}step {step}: {task.describe(by_step[step])}")
+    return summary

@@ -1,4 +1,4 @@
-"""A trained model, found again: that of a run, or published weights, of which no set is known."""
+"""Finds a trained model: that of a run, or published weights, whose dataset is unknown."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,30 +19,30 @@ from trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that can be used.
+    """A model with its weights and tokenizer.
 
     Attributes:
-      weights: their names for people, and what reads them; several with --checkpoint=all.
-      settings: the flags that a run began with; none of published weights.
+      weights: names and functions that read them; several with --checkpoint=all.
+      settings: the flags that a run began with; empty for published weights.
     """
 
     trainer: str  # flax_mlm
     settings: Mapping[str, Any]
     config: ModelConfig
-    directory: Path  # a run's, or one of Hugging Face's form
+    directory: Path  # a run's, or one of published weights
     weights: Tuple[Tuple[str, Callable[[], Weights]], ...]
     schema: Optional[Schema]  # of the rows it was trained on
     tokenizer_json: Optional[bytes]
-    prefix_ids: Tuple[int, ...]  # what every document began with in training
-    eos_ids: Tuple[int, ...]  # that end a document
+    prefix_ids: Tuple[int, ...]  # the start of every document in training
+    eos_ids: Tuple[int, ...]  # each ends a document
 
 
 def find_trained(path: str, which: Optional[str] = None) -> Trained:
-    """The model in a directory: a run's, one of its checkpoints, or one of Hugging Face's form.
+    """The model in a directory of a run, a checkpoint or published weights.
 
     Args:
       path: the directory.
-      which: of a run's checkpoints, see `Checkpoints.choose`.
+      which: checkpoint of a run, see `Checkpoints.choose`.
 
     Raises:
       UsageError: there is no such run, checkpoint or published model.
@@ -56,15 +56,15 @@ def find_trained(path: str, which: Optional[str] = None) -> Trained:
         return _find_run(directory, which)
     if not (directory / SETTINGS).is_file():
         raise UsageError(
-            f"{path} is neither the output directory of a run nor one with config.json and "
-            "model.safetensors: give one of these"
+            f"{path} is neither the output directory of a run nor a directory with config.json and "
+            "model.safetensors: give one of them"
         )
     return _find_published(directory)
 
 
 def _find_run(output: Path, which: Optional[str]) -> Trained:
     settings, schema = read_settings(output), read_schema(output)
-    # JSON knows lists only.
+    # JSON has lists only.
     model: Dict[str, Any] = {
         n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()
     }

@@ -1,1 +1,1 @@
-"""What is learned: flags, metrics and words of each task. Knows no framework."""
+"""The tasks: flags, metrics and reports of each. Imports no framework."""

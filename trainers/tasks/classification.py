@@ -1,4 +1,4 @@
-"""Classification: class weights, metrics, plots, predictions of texts. Python 3.8 syntax."""
+"""Classification: class weights, metrics, plots, and labels for texts. Python 3.8 syntax."""
 
 import json
 import os
@@ -35,7 +35,7 @@ from trainers.models.set_tokenizer import open_tokenizer, sets_of
 from trainers.run.program import Arrays, Metrics, Program, Task
 
 LABEL, LOGITS = "label", "logits"
-_COUNTED = 65_536  # rows that are read at once to count labels
+_ROWS_A_READ = 65_536  # to count labels
 _FORMS = {
     "loss": "loss {:.4f}",
     "accuracy": "accuracy {:.2%}",
@@ -47,18 +47,19 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class ClassificationFlags(TaskFlags):
-    """What classes weigh, and what is measured."""
+    """The weights of classes, and the metric that chooses the best weights."""
 
     rows: ClassVar[str] = "classification"
     same_settings: ClassVar[Tuple[str, ...]] = ("class_weights",)
 
     best_by: Literal["accuracy", "auc", "f1", "loss", "none"] = "accuracy"
     class_weights: str = "none"
-    """Weight of each class in the loss: none, balanced, or one number a class as in 1,2.5."""
+    """Weight of each class in the loss: none, balanced, or a number for each class as in 1,2.5.
+    balanced weighs a class by the inverse of its frequency."""
 
 
 class ClassificationTask(Task):
-    """Cross-entropy of the `classes`, with `weights` for each in training."""
+    """Cross-entropy over `classes`, each with its weight from `weights` in training."""
 
     unit, counts = "nats a row", "weight"
 
@@ -70,13 +71,13 @@ class ClassificationTask(Task):
         self.weights = [1.0] * len(self.classes)
 
     def prepare_training(self, shards: BatchReader) -> List[str]:
-        """Weighs the classes by the rows of the training split; gives a line for each."""
+        """Sets the weights of the classes; a line for each, with its rows in the training split."""
         counts = count_labels(shards, self._split)
         try:
             self.weights = class_scores.class_weights(self._class_weights, counts)
         except ValueError as error:
             raise UsageError(
-                f"--class_weights={self._class_weights}: {error} (the classes are "
+                f"--class_weights={self._class_weights}: {error} (classes: "
                 f"{', '.join(self.classes)})"
             ) from error
         return [
@@ -101,15 +102,15 @@ class ClassificationTask(Task):
         texts: str,
         predictions: Optional[str],
     ) -> None:
-        """Writes a line of label and probability for each text, as they come."""
-        maker = TextRows(schema, open_tokenizer(tokenizer_json))
-        batches = maker.batches(read_texts(texts, schema), program.evaluation_rows)
+        """Writes a line with label and probability for each text, batch after batch."""
+        rows_of = TextRows(schema, open_tokenizer(tokenizer_json))
+        batches = rows_of.batches(read_texts(texts, schema), program.evaluation_rows)
         pairs = ((rows, program.evaluate(program.put(rows))()) for rows in batches)
         logits = (outputs[LOGITS][rows["row_weights"] == 1] for rows, outputs in pairs)
         write_predictions(logits, self.classes, predictions)
 
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
-        """Of all rows alike, whatever the class weights; see `class_metrics`."""
+        """Metrics of all rows with equal weight; see `class_metrics`."""
         logits, labels = [np.zeros((0, len(self.classes)))], [np.zeros(0, np.int64)]
         for batch, outputs in batches:
             is_real = batch["row_weights"] == 1
@@ -120,11 +121,11 @@ class ClassificationTask(Task):
         return self._metrics
 
     def describe(self, metrics: Mapping[str, float]) -> str:
-        """The metrics in a few words."""
+        """The metrics as a line."""
         return ", ".join(form.format(metrics[n]) for n, form in _FORMS.items() if n in metrics)
 
     def write_files(self, folder: Path) -> None:
-        """Draws confusion.png and reliability.png, where all logits are finite."""
+        """Draws confusion.png and reliability.png if all logits are finite."""
         if "accuracy" not in self._metrics:
             return
         chosen_B, classes = self._logits_BxC.argmax(axis=1), len(self.classes)
@@ -137,15 +138,15 @@ class ClassificationTask(Task):
 
 
 def count_labels(shards: BatchReader, split: str) -> List[int]:
-    """Rows of each class in a split: as stats.json counts them, or all read once."""
+    """Rows of each class in a split: from stats.json if its counts add up, else from the rows."""
     names, rows = shards.schema.parameters["classes"], shards.rows(split)
     stats = [part.stats.split(split) for part in sets_of(shards) if split in part.splits]
     counts = [sum(part.labels.get(name, 0) for part in stats) for name in names]
-    if sum(counts) == rows:  # of a mixture too, whose rows are those of its sets
+    if sum(counts) == rows:
         return counts
     counts = np.zeros(len(names), np.int64)
-    for start in range(0, rows, _COUNTED):
-        indices = np.arange(start, min(start + _COUNTED, rows))
+    for start in range(0, rows, _ROWS_A_READ):
+        indices = np.arange(start, min(start + _ROWS_A_READ, rows))
         counts += np.bincount(shards.read(split, indices)[LABEL], minlength=len(names))
     return counts.tolist()
 
@@ -154,18 +155,18 @@ Texts = Tuple[str, ...]  # one, or two of a pair
 
 
 class FormPart(NamedTuple):
-    """A special token of a row, of side None, or one of its texts, of side 0 or 1."""
+    """A special token of a row (side None), or a text (side 0 or 1)."""
 
     side: Optional[int]
-    id: int
-    type: int  # of all its tokens
+    id: int  # of the special token
+    type: int  # the token type of the part
 
 
 class TextRows:
-    """Texts to rows, cut and filled up as those of a set."""
+    """Texts to rows, cut and padded as the rows of a dataset."""
 
     def __init__(self, schema: Schema, tokenizer: Any):
-        """Takes the contract of a classification set, and its tokenizer."""
+        """Takes the schema of a classification dataset, and its tokenizer."""
         self._schema, self._tokenizer = schema, tokenizer
         self._truncation = schema.parameters["truncation"]
         normalize = schema.parameters.get("normalize", "none")
@@ -179,7 +180,7 @@ class TextRows:
         self._room = schema.max_length - sum(part.side is None for part in self._form)
 
     def rows(self, texts: Sequence[Texts]) -> Batch:
-        """Rows of texts, or of pairs: the contract's features but labels, in one segment."""
+        """Rows of texts or pairs, one segment each: the schema's features without labels."""
         schema = self._schema
         shape = len(texts), schema.max_length
         columns = {
@@ -198,13 +199,9 @@ class TextRows:
         return columns
 
     def batches(self, texts: Iterator[Texts], batch_size: int) -> Iterator[Batch]:
-        """Rows of one size a batch; the last is filled up, with `row_weights` uint8 0."""
-        while True:
-            some = list(islice(texts, batch_size))
-            if not some:
-                return
-            filling = batch_size - len(some)
-            rows = self.rows(some + some[-1:] * filling)
+        """Batches of equal size; the last repeats its last text, with `row_weights` (uint8) 0."""
+        while some := list(islice(texts, batch_size)):
+            rows = self.rows(some + some[-1:] * (batch_size - len(some)))
             weights = np.arange(batch_size) < len(some)
             yield dict(rows, row_weights=weights.astype(np.uint8))
 
@@ -226,15 +223,15 @@ class TextRows:
             types += [part.type] * len(piece)
         return ids, types
 
-    def _cut(self, ids: List[int], lengths: int) -> List[int]:
-        if lengths == len(ids):
+    def _cut(self, ids: List[int], length: int) -> List[int]:
+        if length == len(ids):
             return ids
-        head = {"head": lengths, "tail": 0, "head_tail": (lengths + 2) // 4}[self._truncation]
-        return ids[:head] + ids[len(ids) - (lengths - head) :]
+        head = {"head": length, "tail": 0, "head_tail": (length + 2) // 4}[self._truncation]
+        return ids[:head] + ids[len(ids) - (length - head) :]
 
 
 def _fit_lengths(lengths: List[int], room: int) -> List[int]:
-    """Lengths that fit: the longer of two texts is cut until both are as long, then both are."""
+    """Lengths that fit: the longer of two texts is cut until both are equal, then both are cut."""
     if len(lengths) == 1:
         return [min(lengths[0], room)]
     shorter = min(*lengths, room // 2)
@@ -243,7 +240,7 @@ def _fit_lengths(lengths: List[int], room: int) -> List[int]:
 
 
 def _pair_form(tokenizer: Any) -> List[FormPart]:
-    """What its post-processor makes of two texts: BERT's `[CLS] $A [SEP] $B:1 [SEP]:1`."""
+    """The template of the tokenizer's post-processor: BERT's `[CLS] $A [SEP] $B:1 [SEP]:1`."""
     encoding = tokenizer.encode("Hello", "Hello")
     form: List[FormPart] = []
     for side, number, kind in zip(encoding.sequence_ids, encoding.ids, encoding.type_ids):
@@ -254,21 +251,21 @@ def _pair_form(tokenizer: Any) -> List[FormPart]:
 
 
 def read_texts(path: str, schema: Schema) -> Iterator[Texts]:
-    """Texts of a file: each of its lines, or of JSON Lines (.jsonl) the fields the set was made of.
+    """Texts of a file: its lines, or the dataset's text fields from JSON Lines (.jsonl).
 
-    Blank lines of JSON are left out. Two texts of a pair come from JSON Lines only.
+    Blank lines of JSON are skipped. Pairs come from JSON Lines only.
 
     Raises:
-      UsageError: pairs are asked of a file of plain lines.
-      DataError: the file cannot be read, or a line has no such texts; names it.
+      UsageError: the model needs pairs, and the file has plain lines.
+      DataError: the file cannot be read, or a line lacks a text; names it.
     """
     names = ("text_field", "text_pair_field")
     fields = [schema.parameters[name] for name in names if name in schema.parameters]
     is_json = path.endswith(".jsonl")
     if len(fields) == 2 and not is_json:
         raise UsageError(
-            f"--predict={path}: the model takes two texts: give a file that ends in .jsonl, with "
-            f"the fields {' and '.join(fields)} in each line"
+            f"--predict={path}: the model classifies pairs: give a .jsonl file with the fields "
+            f"{' and '.join(fields)} in each line"
         )
     try:
         with open(path, "rb") as file:
@@ -279,7 +276,7 @@ def read_texts(path: str, schema: Schema) -> Iterator[Texts]:
                     line_value = json.loads(text) if is_json and text.strip() else text
                 except ValueError as error:
                     kind = "JSON" if is_json else "UTF-8"
-                    raise DataError(f"{where} is no {kind} ({error}): mend the file") from error
+                    raise DataError(f"{where} is not {kind} ({error}): repair the file") from error
                 if not is_json:
                     yield (text,)
                 elif text.strip():
@@ -294,24 +291,21 @@ def _field(line_value: Any, name: str, where: str) -> str:
         value = value.get(part) if isinstance(value, dict) else None
     if not isinstance(value, str):
         names = ", ".join(line_value) or "nothing" if isinstance(line_value, dict) else "no object"
-        raise DataError(
-            f"{where} has no text in the field {name!r}, which the model's set was made of: it "
-            f"holds {names}"
-        )
+        raise DataError(f"{where} has no text in the field {name!r}; it holds {names}")
     return value
 
 
 def write_predictions(
     logits: Iterable[np.ndarray], classes: Sequence[str], path: Optional[str]
 ) -> None:
-    """Writes a line for each text: label, tab, probability, of logits [B, C] batch after batch.
+    """Writes a line "label, tab, probability" for each row of the batches of logits [B, C].
 
-    The file is there whole or not at all; without a path the lines are printed.
+    The write is atomic; without a path the lines go to standard output.
 
     Raises:
       DataError: the file cannot be written.
     """
-    names = [visible(name) for name in classes]  # a tab in one would make a column
+    names = [visible(name) for name in classes]  # a tab in a name would make a column
     rows = (row_C for batch_BxC in logits for row_C in probabilities(batch_BxC))
     lines = (f"{names[row_C.argmax()]}\t{row_C.max():.6f}" for row_C in rows)
     if path is None:

@@ -1,4 +1,4 @@
-"""Masked and causal language modeling: flags, masks, and what is measured of tokens.
+"""Masked and causal language modeling: flags, mask rates, metrics of tokens.
 
 Python 3.8 syntax.
 """
@@ -21,9 +21,9 @@ LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens th
 
 
 def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Metrics, int]:
-    """Sums of LOSS, CORRECT and COUNTED over a split, and how many tokens are no padding.
+    """Sums of LOSS, CORRECT and COUNTED over a split, and its tokens without padding.
 
-    In float64: float32 cannot count beyond 2**24.
+    Sums are float64: float32 cannot count beyond 2**24.
     """
     sums, tokens = {name: 0.0 for name in (LOSS, CORRECT, COUNTED)}, 0
     for batch, outputs in batches:
@@ -34,7 +34,7 @@ def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Metrics, int]:
 
 
 def token_metrics(sums: Mapping[str, float]) -> Optional[Metrics]:
-    """Loss, accuracy and perplexity of the tokens that count; None if none does."""
+    """Loss, accuracy and perplexity of the tokens that count; None if there are none."""
     counted = sums[COUNTED]
     if not counted:
         return None
@@ -43,17 +43,17 @@ def token_metrics(sums: Mapping[str, float]) -> Optional[Metrics]:
 
 
 def exponential(value: float) -> float:
-    """exp, but for what a float cannot hold: it ends at exp(709)."""
+    """exp(value), at most exp(700): a float overflows at exp(709.8)."""
     return math.exp(min(value, 700.0))
 
 
 def shown(value: float, digits: int) -> str:
-    """A perplexity for people: "1,234.5", and "1.0e+304" where it would fill lines."""
+    """A perplexity as text: "1,234.5", or "1.0e+304" from a billion on."""
     return f"{value:,.{digits}f}" if value < 1e9 else f"{value:.1e}"
 
 
 def describe_tokens(metrics: Mapping[str, float], digits: int) -> str:
-    """Those metrics in a few words: "loss 2.1234, accuracy 51.20%, perplexity 8.4"."""
+    """The metrics as a line: "loss 2.1234, accuracy 51.20%, perplexity 8.4"."""
     return (
         f"loss {metrics['loss']:.4f}, accuracy {metrics['accuracy']:.2%}, perplexity "
         f"{shown(metrics['perplexity'], digits)}"
@@ -62,45 +62,46 @@ def describe_tokens(metrics: Mapping[str, float], digits: int) -> str:
 
 @dataclass(frozen=True)
 class MlmFlags(TaskFlags):
-    """How tokens are masked, and what is measured."""
+    """How tokens are masked, and the metric that chooses the best weights."""
 
     rows: ClassVar[str] = "mlm"
 
     masking: Literal["auto", "static", "dynamic"] = "auto"
-    """static: as stored. dynamic: anew in every epoch, on the device. auto: static if stored."""
+    """Source of the masks: static takes those in the rows, dynamic draws others on the device in
+    every epoch. auto is static if the rows have masks."""
     mask_rate: Optional[float] = None
-    """Share of tokens that dynamic masking picks while training. None: the contract's."""
+    """Share of tokens that dynamic masking masks in training. Default: the dataset's."""
 
     def __post_init__(self) -> None:
-        """Refuses a rate that is no share."""
+        """Refuses a rate outside (0, 1)."""
         super().__post_init__()
         if self.mask_rate is not None and not 0 < self.mask_rate < 1:
-            raise UsageError(f"--mask_rate={self.mask_rate}: a share between 0 and 1")
+            raise UsageError(f"--mask_rate={self.mask_rate}: must be between 0 and 1")
 
 
 class MaskRates(NamedTuple):
-    """Share of tokens that masks made on the device pick; None takes the masks that are stored."""
+    """Share of tokens that dynamic masking masks; None takes the masks of the rows."""
 
     training: Optional[float]
     evaluation: Optional[float]
 
 
 def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
-    """Which masks a run takes; those of an evaluation follow from the set alone, so runs compare.
+    """The mask rates of a run. Those of evaluations depend on the dataset only, so runs compare.
 
     Raises:
-      UsageError: flags and contract do not go together.
+      UsageError: the flags do not fit the dataset.
     """
     if flags.masking == "static" and not schema.static_masking:
         raise UsageError(
-            "--masking=static, but the rows of the set carry no masks: use --masking=dynamic, or "
-            "build the set with --static_masking"
+            "--masking=static, but the dataset has no masks: use --masking=dynamic, or build the "
+            "dataset with --static_masking"
         )
     of_the_set = schema.mask_rate or 0.15  # BERT's and RoBERTa's
     is_stored = schema.static_masking and flags.masking != "dynamic"
     if is_stored and flags.mask_rate is not None:
         raise UsageError(
-            f"--mask_rate={flags.mask_rate} has no effect on the masks that the rows carry: add "
+            f"--mask_rate={flags.mask_rate} has no effect on the dataset's static masks: add "
             "--masking=dynamic, or leave it out"
         )
     rates = MaskRates(
@@ -110,8 +111,8 @@ def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
     has_ordinary = len(set(schema.all_special_ids)) < schema.vocab_size
     if any(rates) and not ("mask" in schema.special_ids and has_ordinary):
         raise UsageError(
-            "--masking=dynamic: the set's tokenizer has no mask token, or no ordinary ones; build "
-            "the set with a tokenizer made for masked language models"
+            "--masking=dynamic: the dataset's tokenizer has no mask token, or special tokens only; "
+            "build the dataset with a tokenizer for masked language models"
         )
     return rates
 
@@ -122,33 +123,33 @@ class MlmTask(Task):
     unit, counts = "nats a masked token", "masked"
 
     def __init__(self, flags: RunFlags, schema: Schema, shards: Optional[BatchReader] = None):
-        """Checks the flags against the contract; raises as `mask_rates`."""
+        """Checks the flags against the schema; raises as `mask_rates`."""
         task = flags.task
         assert isinstance(task, MlmFlags)
         self.best_by = task.measure
-        self._is_masked_anew = mask_rates(task, schema).training is not None
+        self._is_dynamic = mask_rates(task, schema).training is not None
         self._unit = schema.mask_unit
 
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
-        """Loss, accuracy and perplexity, and how many tokens were masked."""
+        """Loss, accuracy and perplexity, and the number of masked tokens."""
         sums, _ = add_up(batches)
         metrics = token_metrics(sums)
         return metrics and dict(metrics, masked=sums[COUNTED])
 
     def describe(self, metrics: Mapping[str, float]) -> str:
-        """The metrics in a few words."""
+        """The metrics as a line."""
         return describe_tokens(metrics, 1)
 
     def prepare_training(self, shards: BatchReader) -> List[str]:
-        """Says how masks made on the device differ from the set's own."""
-        if not self._is_masked_anew or self._unit == "token":
+        """A note if dynamic masks are of another kind than the dataset's."""
+        if not self._is_dynamic or self._unit == "token":
             return []
-        return [f"masks made on the device pick single tokens, not {self._unit}s as the set's do"]
+        return [f"dynamic masking masks single tokens; the dataset's own masks are {self._unit}s"]
 
 
 @dataclass(frozen=True)
 class ClmFlags(TaskFlags):
-    """What is measured."""
+    """The metric that chooses the best weights."""
 
     rows: ClassVar[str] = "clm"
 
@@ -158,30 +159,30 @@ class GenerationFlags:
     """How a model continues a text."""
 
     max_new_tokens: int = 64
-    """At most; an end-of-text token ends a sample before."""
+    """Most tokens to generate. An end-of-text token ends a sample earlier."""
     temperature: float = 0.0
-    """Of the softmax that tokens are drawn from; 0 takes the likeliest each time."""
+    """Temperature of the softmax that tokens are drawn from. 0 takes the likeliest token."""
     top_k: int = 0
-    """Draw from so many likeliest tokens; 0 draws from all."""
+    """Draw from the K likeliest tokens. 0 draws from all."""
     top_p: float = 1.0
-    """Draw from the likeliest tokens that have this probability together."""
+    """Draw from the likeliest tokens whose probabilities sum to P."""
     samples: int = 1
-    """Texts to draw, in one batch; --seed is of the draws."""
+    """Number of texts to draw, in one batch, with --seed."""
     generate: Optional[str] = None
-    """Go on with this text."""
+    """Text to continue."""
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be meant."""
+        """Refuses values that make no sense."""
         at_least(self, 1, "samples", "max_new_tokens")
         if not self.temperature >= 0:
-            raise UsageError(f"--temperature={self.temperature}: at least 0, which is greedy")
+            raise UsageError(f"--temperature={self.temperature}: must be at least 0 (greedy)")
         if self.top_k < 0:
-            raise UsageError(f"--top_k={self.top_k}: at least 0, which draws from all tokens")
+            raise UsageError(f"--top_k={self.top_k}: must be at least 0 (all tokens)")
         if not 0 < self.top_p <= 1:
-            raise UsageError(f"--top_p={self.top_p}: a share above 0, at most 1")
+            raise UsageError(f"--top_p={self.top_p}: must be above 0 and at most 1")
         if self.samples > 1 and not self.temperature:
             raise UsageError(
-                f"--samples={self.samples} would all be the same text: give --temperature too"
+                f"--samples={self.samples} would be the same text each: give --temperature, too"
             )
 
 
@@ -193,18 +194,17 @@ class ClmTask(Task):
     def __init__(self, flags: RunFlags, schema: Schema, shards: Optional[BatchReader] = None):
         self.best_by, split = flags.task.measure, flags.data.validation_split
         sets = sets_of(shards) if shards is not None else []
-        # Of conversations only a part is predicted: a loss over all bytes would say nothing.
+        # In conversations only some tokens are predicted: bits per byte would mean nothing.
         sets = [] if any(part.schema.task == "chat" for part in sets) else sets
         counts = [part.stats.split(split) for part in sets if split in part.splits]
         self._text = sum(counts, ShardStatistics())
 
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
-        """Loss, accuracy, perplexity, and what compares models of different tokenizers.
+        """Loss, accuracy, perplexity, and two metrics to compare models of different tokenizers.
 
-        Bits per byte and perplexity per word spread the loss over the whole text, whatever its
-        tokens are. The first token of a segment is given, not predicted: its bytes count and its
-        loss does not, so that both are a little low, the more so the shorter the segments.
-        `unpredicted` is the number of such tokens, and of others with a loss weight of 0.
+        Bits per byte and perplexity per word spread the loss over the text. Both are a little low,
+        more so for short segments: the first token of a segment is not predicted, so its bytes
+        count without a loss. `unpredicted` counts such tokens and others of loss weight 0.
         """
         sums, tokens = add_up(batches)
         metrics = token_metrics(sums)
@@ -218,7 +218,7 @@ class ClmTask(Task):
         return metrics
 
     def describe(self, metrics: Mapping[str, float]) -> str:
-        """The metrics in a few words."""
+        """The metrics as a line."""
         text = describe_tokens(metrics, 2)
         if "bits_per_byte" in metrics:
             text += f", {metrics['bits_per_byte']:.4f} bits per byte"

@@ -1,4 +1,4 @@
-"""Question answering: what is measured of answers, and how. Python 3.8 syntax."""
+"""Question answering: flags and metrics. Python 3.8 syntax."""
 
 import json
 import math
@@ -30,20 +30,20 @@ class QaFlags(TaskFlags):
     same_settings: ClassVar[Tuple[str, ...]] = ("score",)
 
     best_by: Literal["f1", "exact", "loss", "none"] = "f1"
-    """What the best weights, kept besides the newest, are best in on the validation split; loss
-    with --no_score."""
+    """Metric of the validation split that chooses the best weights, kept besides the newest. It is
+    loss with --no_score."""
     score: bool = True
-    """Answer the questions in every evaluation. --no_score measures the loss alone, which is
-    quicker."""
+    """Generate and score answers in every evaluation. --no_score computes the loss only, which is
+    faster."""
     squad_version: Literal["auto", "1.1", "2.0"] = "auto"
-    """Of the scores. auto: 2.0 if any question cannot be answered."""
+    """Version of SQuAD's scores. auto is 2.0 if any question has no answer."""
 
 
 class QaTask(Task):
-    """Cross-entropy of the answers' tokens; if `is_scored`, evaluations answer the questions.
+    """Cross-entropy of the answers' tokens; evaluations generate answers if `is_scored`.
 
     Attributes:
-      answers: name of a question to the answer that the last evaluation gave.
+      answers: names of questions to the answers of the last evaluation.
     """
 
     unit, counts = "nats a token of an answer", "weight"
@@ -61,28 +61,27 @@ class QaTask(Task):
             return
         if is_training(split):
             raise UsageError(
-                f"--validation_split={split}: rows to train on are not answered, "
-                "since a set keeps the questions of its other splits only; name one of these, or "
-                "give --no_score for the loss alone"
+                f"--validation_split={split}: a dataset keeps the questions of its evaluation "
+                "splits only; name one of these, or give --no_score for the loss only"
             )
         self._questions = questions.read_questions(sets_of(shards))
         self._tokenizer = open_tokenizer(set_file(shards, TOKENIZER))
 
     def meaning_of(self, schema: Schema) -> Dict[str, object]:
-        """How questions are put."""
+        """The form of questions, and the tokenizer."""
         names = ("qa_form", "qa_template", "bos")
         parameters = {name: schema.parameters[name] for name in names}
         return {**parameters, "tokenizer": schema.tokenizer_sha256}
 
     def export_notes(self) -> List[str]:
-        """What transformers cannot do with a model that reads its prompts both ways."""
-        note = "transformers' GPT-2 is causal; this one reads its prompts both ways"
+        """A note if the model's attention is bidirectional on the prompt."""
+        note = "GPT-2 in transformers is causal; this model's attention on prompts is bidirectional"
         return [note] if self._is_prefix else []
 
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
         """Loss and accuracy of the answers' tokens; SQuAD's scores, see `squad_scores`."""
         sums = {name: 0.0 for name in (LOSS, CORRECT, COUNTED)}
-        asked: List[questions.Question] = []
+        to_score: List[questions.Question] = []
         self.answers = {}
         for batch, outputs in batches:
             is_real = batch["row_weights"] == 1
@@ -93,17 +92,17 @@ class QaTask(Task):
                 ids, lengths = outputs[ANSWER_IDS][is_real], outputs[ANSWER_LENGTHS][is_real]
                 for number, answer_ids, length in zip(numbers, ids, lengths):
                     question = self._questions[number]
-                    asked.append(question)
+                    to_score.append(question)
                     answer = self._tokenizer.decode(answer_ids[:length].tolist())
                     self.answers[question.name] = answer.strip()
-        counted = sums[COUNTED] or math.nan  # without answers to learn there is no loss
+        counted = sums[COUNTED] or math.nan  # no answers, no loss
         metrics = {"loss": sums[LOSS] / counted, "accuracy": sums[CORRECT] / counted}
         if self.is_scored:
-            metrics.update(questions.score_answers(asked, self.answers, self._version))
+            metrics.update(questions.score_answers(to_score, self.answers, self._version))
         return metrics
 
     def describe(self, metrics: Mapping[str, float]) -> str:
-        """The metrics in a few words."""
+        """The metrics as a line."""
         text = f"loss {metrics['loss']:.4f}"
         if "f1" in metrics:
             text += f", exact match {metrics['exact']:.2f}, F1 {metrics['f1']:.2f}"
@@ -111,7 +110,7 @@ class QaTask(Task):
         return text
 
     def write_files(self, folder: Path) -> None:
-        """Writes predictions.json in SQuAD's own format: {id: answer}."""
+        """Writes predictions.json in SQuAD's format: {id: answer}."""
         if self.is_scored:
             partial = folder / "predictions.json.partial"
             text = json.dumps(self.answers, ensure_ascii=False, indent=0)
@@ -119,7 +118,7 @@ class QaTask(Task):
             partial.replace(folder / "predictions.json")
 
     def report(self, folder: Path, rows: List[Metrics], title: str) -> List[str]:
-        """Draws scores.png; a table of the scores by checkpoint."""
+        """Draws scores.png; the lines of a table of scores by checkpoint."""
         if not self.is_scored:
             return []
         draw_scores(rows, str(folder / "scores.png"), title)
