@@ -1,4 +1,4 @@
-"""What a training loop of your own needs: `from trainers.reader import ShardSet`."""
+"""The reader for your own training loop: `from trainers.reader import ShardSet`."""
 
 from trainers.data.batches import Batch, BatchReader, SplitRows
 from trainers.data.mixture import Mixture, open_shards

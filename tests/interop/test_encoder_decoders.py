@@ -115,7 +115,7 @@ def test_a_hole_between_two_segments_is_named(batch):
     report = verify_encoder_decoder(toy(cross=change), batch)
     assert leaking(report) == {"encoder": set(), "decoder": set(), "cross": {LATER}}
     [leak] = report.cross.leaks
-    assert (leak.changed, leak.moved, leak.place) == ((1, 2), (1, 1), asking)
+    assert (leak.changed, leak.moved, leak.position) == ((1, 2), (1, 1), asking)
 
 
 @pytest.mark.parametrize(

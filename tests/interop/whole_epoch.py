@@ -41,7 +41,7 @@ class Epoch:
             for name, column in self.due.items():
                 np.testing.assert_array_equal(columns[name][first], column[rows], err_msg=name)
             np.add.at(self.came, rows, 1)
-            self.tokens += len(variable_length(columns["segment_ids"][first]).places)
+            self.tokens += len(variable_length(columns["segment_ids"][first]).indices)
 
     def end(self, how: str) -> None:
         """Says that it was whole, or fails."""

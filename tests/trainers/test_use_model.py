@@ -91,7 +91,7 @@ def test_the_best_weights_are_measured_as_in_training(place, capfd):
     assert said[0].startswith(f"{place}/run, step 8 on validation of {place}/set: loss 3.6")
     assert re.search(r"; [\d,]+ tokens/s$", said[0])
     folder = f"{place}/run/evaluation/set-validation-{ShardSet(place / 'set').fingerprint[:8]}"
-    assert said[1:] == [f"Metrics, and what goes with them, are in {folder}"]
+    assert said[1:] == [f"Metrics and plots: {folder}"]
     assert [entry for entry in diary.entries if entry[0] in ("load", "compile", "train")] == [
         ("load", 0),
         ("compile", 2),
@@ -148,7 +148,7 @@ def test_published_weights_are_measured(place, tmp_path, capfd):
     out = capfd.readouterr().out
     assert f"{place}/hf on validation of {place}/set: loss" in out and "are in" not in out
     assert not (place / "hf" / "evaluation").exists()
-    with pytest.raises(UsageError, match="--evaluate: give the set to measure on with --shards"):
+    with pytest.raises(UsageError, match="--evaluate: give the dataset with --shards"):
         measure(place / "hf")
 
 
@@ -202,20 +202,22 @@ def test_what_cannot_be_measured_is_said(place, tmp_path):
     columns = {name: clm_rows(clm_schema(), 5, 0) for name in ("train", "validation")}
     columns["validation"]["loss_weights"][:] = 0
     write_set(tmp_path / "unweighted", clm_schema(), columns)
-    message = "no token of split 'validation' counts, its loss_weights are all 0: there is nothing"
+    message = "all loss_weights of split 'validation' are 0, so there is nothing"
     with pytest.raises(DataError, match=message):
         measure(place / "run", shards=f"{tmp_path}/unweighted")
 
 
 def test_a_set_that_does_not_go_with_the_model_is_refused(place, tmp_path):
     write_clm_set(tmp_path / "long", max_length=32)
-    with pytest.raises(UsageError, match="the model places 16 tokens, fewer than the 32 of a row"):
+    with pytest.raises(
+        UsageError, match="the model has 16 positions, but rows of .* have 32 tokens"
+    ):
         measure(place / "run", shards=f"{tmp_path}/long")
     write_clm_set(tmp_path / "large", vocab_size=60)
-    with pytest.raises(UsageError, match="the model has a vocabulary of 50, but the rows of"):
+    with pytest.raises(UsageError, match="the model has a vocabulary of 50, but"):
         measure(place / "run", shards=f"{tmp_path}/large")
     write_mlm_set(tmp_path / "mlm")
-    with pytest.raises(UsageError, match="holds rows for task 'mlm'; this trainer takes 'clm'"):
+    with pytest.raises(UsageError, match="holds rows of --task=mlm, and this trainer needs clm"):
         measure(place / "run", shards=f"{tmp_path}/mlm")
     write_clm_set(tmp_path / "other")
     content = tokenizer_json(50).replace(b'"w7"', b'"seven"')
@@ -225,14 +227,16 @@ def test_a_set_that_does_not_go_with_the_model_is_refused(place, tmp_path):
 
 
 def test_what_is_no_run_is_refused(place, tmp_path):
-    with pytest.raises(UsageError, match="is neither the output directory of a run nor one with"):
+    with pytest.raises(
+        UsageError, match="is neither the output directory of a run nor a directory with"
+    ):
         measure(tmp_path)
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UsageError, match=f"{tmp_path} holds no run: it has no config.json"):
         measure(tmp_path)
-    with pytest.raises(UsageError, match=r"has no checkpoint '7': its steps are 6, 12, and the be"):
+    with pytest.raises(UsageError, match=r"has no checkpoint '7': its steps are 6, 12, the be"):
         measure(place / "run", checkpoint="7")
-    with pytest.raises(UsageError, match="is a run of 'numpy_clm', and there is no such trainer"):
+    with pytest.raises(UsageError, match="is a run of an unknown trainer 'numpy_clm'"):
         use_model.main([f"{place}/run", "--evaluate"])
     with pytest.raises(UsageError, match="RUN comes first: python -m trainers.use_model RUN"):
         use_model.main(["--evaluate", f"{place}/run"])
@@ -242,7 +246,7 @@ def test_a_damaged_checkpoint_is_not_measured(place, tmp_path):
     shutil.copytree(place / "run", tmp_path / "run")
     path = tmp_path / "run" / "best" / "8" / "state.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    with pytest.raises(DataError, match=f"{path} is not what was written.* --checkpoint: 6, 12"):
+    with pytest.raises(DataError, match=f"{path} has changed.* --checkpoint: 6, 12"):
         measure(tmp_path / "run")
     measure(tmp_path / "run", checkpoint="last")
 
@@ -251,7 +255,10 @@ WRONG_WEIGHTS = {
     "of integers": (lambda table: {TABLE: table.view(np.int32)}, r"is I32 \(50, 8\)"),
     "of float64": (lambda table: {TABLE: table.astype(np.float64)}, r"is F64 \(50, 8\)"),
     "transposed": (lambda table: {TABLE: table.T.copy()}, r"is F32 \(8, 50\)"),
-    "with another": (lambda table: {TABLE: table, "more": table[0]}, "no place for, weights/more"),
+    "with another": (
+        lambda table: {TABLE: table, "more": table[0]},
+        "has the unknown tensor weights/more",
+    ),
     "without any": (lambda table: None, "state.safetensors lacks weights/"),
 }
 
@@ -318,7 +325,9 @@ def test_measured_and_exported_at_once(place, tmp_path):
 
 
 def test_what_is_published_is_not_exported_again(place, tmp_path):
-    with pytest.raises(UsageError, match=f"{place}/hf is no run: give a run's directory"):
+    with pytest.raises(
+        UsageError, match=f"{place}/hf is not a run: give the output directory of one"
+    ):
         use(place / "hf", export=f"{tmp_path}/hf")
 
 

@@ -267,8 +267,8 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
     for name, ours in row.fixed.items():
         if content.get(name) not in (None, ours):
             raise UsageError(
-                f"{where}: its {name} is {quote(content[name])}, and trainers support only {ours!r}:"
-                " give other weights"
+                f"{where}: its {name} is {quote(content[name])}, but trainers support {ours!r} "
+                "only: give other weights"
             )
     kinds = get_type_hints(ModelConfig)
     values: Dict[str, Any] = {"family": family}

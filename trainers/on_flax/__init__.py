@@ -1,1 +1,1 @@
-"""The trainers on JAX: Flax NNX models, optax steps."""
+"""JAX: models in Flax NNX, optimizers of optax."""

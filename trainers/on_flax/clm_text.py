@@ -1,8 +1,7 @@
-"""`--generate`: a text in, its continuations out, in one jitted loop with a cache.
+"""`--generate`: continues a text, in one jitted loop with a cache.
 
-Each token's keys and values are computed once. Prompts of different lengths share a batch: they
-are filled up at their right end, and each row's new tokens go to the positions after its own
-prompt, over what the filling left there.
+Each token's keys and values are computed once. Prompts of different lengths share a batch: they are
+padded at the right, and each row's new tokens replace its padding.
 
 Legend: B prompts, P tokens of the longest, T new tokens at most, M = P + T positions, V vocabulary.
 """
@@ -27,19 +26,19 @@ from trainers.on_flax.layers import MASKED, Cache, Context, Params, graph_of, to
 from trainers.run.trained import Trained
 from trainers.tasks.language_models import GenerationFlags
 
-WIDTH = 16  # prompts are filled up to a multiple of this: few programs serve all lengths
+WIDTH = 16  # prompts are padded to a multiple of this, so that few lengths are compiled
 
 
 def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -> None:
-    """Prints the text of --generate with its continuation, or several of them.
+    """Prints the text of --generate with one or several continuations.
 
     Raises:
-      UsageError: the model, the text or the settings do not do.
+      UsageError: the model or the flags cannot continue the text.
       DataError: a file is broken.
     """
     text = flags.generate or ""
     if trained.tokenizer_json is None:
-        raise UsageError(f"{trained.directory} has no tokenizer.json: put one there")
+        raise UsageError(f"{trained.directory} has no tokenizer.json: copy the model's there")
     tokenizer = open_tokenizer(trained.tokenizer_json)
     prompt = _prompt(text, trained, tokenizer)
     output, speed = _generate(trained, run_flags.compute, flags, prompt)
@@ -52,23 +51,23 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
 
 
 def _prompt(text: str, trained: Trained, tokenizer: Any) -> list[int]:
-    """The ids that training rows would have: no specials but what documents begin with."""
+    """The ids of a training row: no special tokens but those at the start of documents."""
     model = trained.config
     prompt = [*trained.prefix_ids, *tokenizer.encode(text, add_special_tokens=False).ids]
     if not prompt:
         raise UsageError(
-            "--generate= is empty, and this model's documents begin with no token of their own: "
-            "give at least a word (sets built with --bos teach a model how to begin)"
+            "--generate= is empty, and this model has no start token: give at least a word (models "
+            "of a dataset built with --bos can start alone)"
         )
     if max(prompt) >= model.vocab_size:
         raise UsageError(
-            f"{trained.directory}: its tokenizer gives id {max(prompt)}, and the "
-            f"model has {model.vocab_size:,}: put the model's own tokenizer there"
+            f"{trained.directory}: its tokenizer gives id {max(prompt)}, but the model has "
+            f"{model.vocab_size:,} tokens: copy the model's own tokenizer there"
         )
     if len(prompt) >= model.max_positions:
         raise UsageError(
-            f"--generate: the text is {len(prompt):,} tokens, and the model places "
-            f"{model.max_positions:,}: give a shorter one"
+            f"--generate: the text has {len(prompt):,} tokens, but the model has "
+            f"{model.max_positions:,} positions: give a shorter text"
         )
     return prompt
 
@@ -76,11 +75,11 @@ def _prompt(text: str, trained: Trained, tokenizer: Any) -> list[int]:
 def _generate(
     trained: Trained, compute: ComputeFlags, flags: GenerationFlags, prompt: list[int]
 ) -> "tuple[Generated, str]":
-    """New tokens of every sample, on the host, and a line for people on how fast they came."""
+    """New tokens of every sample, on the host, and a line on the speed."""
     model, [(name, read)] = trained.config, trained.weights
     new = min(flags.max_new_tokens, model.max_positions - len(prompt))
     if new < flags.max_new_tokens:
-        _note(f"the model places {model.max_positions} tokens: at most {new} new ones")
+        _note(f"the model has {model.max_positions} positions: generating at most {new} tokens")
     width = min(-(-len(prompt) // WIDTH) * WIDTH, model.max_positions - new)
     prompts = np.zeros((flags.samples, width), np.int32)
     prompts[:, : len(prompt)] = prompt
@@ -109,10 +108,10 @@ def _note(text: str) -> None:
 
 
 class Sampling(NamedTuple):
-    """How the next token is chosen: as `GenerationFlags` say.
+    """How to choose the next token, as in `GenerationFlags`.
 
     Attributes:
-      eos_ids: that end a text; the one that came is part of it.
+      eos_ids: each ends a text and is part of it.
     """
 
     max_new_tokens: int = 64
@@ -130,17 +129,17 @@ class Generated(NamedTuple):
 
 
 class _Loop(NamedTuple):
-    """What goes round: `chosen` int32 [B] is the newest token, not yet in the caches."""
+    """The state of the loop."""
 
     step: jax.Array
-    token: jax.Array
+    token: jax.Array  # int32 [B], the newest token, not yet in the caches
     is_done: jax.Array
     output: Generated
     caches: list[Cache]
 
 
 def allowed_logits(logits_BxV: jax.Array, rule: Sampling) -> jax.Array:
-    """Logits at the temperature, -inf where the token may not be drawn: top-k first, then top-p."""
+    """Logits at the temperature; -inf for tokens excluded by top-k, then by top-p."""
     logits_BxV = logits_BxV / rule.temperature
     if 0 < rule.top_k < logits_BxV.shape[-1]:
         least_Bx1 = jax.lax.top_k(logits_BxV, rule.top_k)[0][:, -1:]
@@ -148,7 +147,7 @@ def allowed_logits(logits_BxV: jax.Array, rule: Sampling) -> jax.Array:
     if rule.top_p < 1:
         falling_BxV = jnp.sort(logits_BxV, axis=-1, descending=True)
         share_BxV = jax.nn.softmax(falling_BxV, axis=-1)
-        # A token stays if those above it have not reached the share: the likeliest always does.
+        # A token stays if the likelier ones sum to less than P: the likeliest always does.
         stays_BxV = jnp.cumsum(share_BxV, axis=-1) - share_BxV < rule.top_p
         least_Bx1 = jnp.where(stays_BxV, falling_BxV, jnp.inf).min(axis=-1, keepdims=True)
         logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
@@ -156,7 +155,7 @@ def allowed_logits(logits_BxV: jax.Array, rule: Sampling) -> jax.Array:
 
 
 def choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Sampling) -> jax.Array:
-    """The next token of each row, int32 [B]: the likeliest, or drawn by its key and the step."""
+    """The next token of each row, int32 [B]: the likeliest, or drawn with the row's key."""
     if not rule.temperature:
         return logits_BxV.argmax(axis=-1).astype(jnp.int32)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, step)
@@ -167,11 +166,11 @@ def choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Samp
 def generator(
     graph: nnx.GraphDef[DecoderForCausalLM], rule: Sampling
 ) -> Callable[[Params, jax.Array, jax.Array, jax.Array], Generated]:
-    """Makes the jitted function (params, prompts, lengths, keys) -> new tokens.
+    """Returns the jitted function (params, prompts, lengths, keys) -> new tokens.
 
-    `prompts` are int32 [B, P] and filled up at the right with anything, `lengths` int32 [B] from 1
-    to P, `keys` one random key for each row (see `row_keys`): what a row gets depends on no other.
-    P + T may not be above the model's `max_positions`.
+    `prompts` are int32 [B, P], padded at the right with any ids, `lengths` int32 [B] from 1 to P,
+    `keys` a random key for each row (see `row_keys`), so that rows do not depend on each other.
+    P + T may not exceed the model's `max_positions`.
     """
 
     def generate(
@@ -179,17 +178,17 @@ def generator(
     ) -> Generated:
         model = nnx.merge(graph, params)
         (rows, width), new = prompts_BxP.shape, rule.max_new_tokens
-        places = jnp.arange(width + new)
-        if len(places) > model.config.max_positions:
+        positions = jnp.arange(width + new)
+        if len(positions) > model.config.max_positions:
             raise ValueError(f"{width} + {new} tokens for {model.config.max_positions} positions")
 
-        def context_of(places_BxL: jax.Array) -> Context:
-            """A token sees the places up to its own."""
-            bias = jnp.where(places <= places_BxL[:, None, :, None], 0.0, MASKED)
-            return Context(places_BxL, bias, places_BxL)
+        def context_of(positions_BxL: jax.Array) -> Context:
+            """A token attends to positions up to its own."""
+            bias = jnp.where(positions <= positions_BxL[:, None, :, None], 0.0, MASKED)
+            return Context(positions_BxL, bias, positions_BxL)
 
         def take(loop: _Loop, x_BxLxE: jax.Array, last_B: jax.Array) -> _Loop:
-            """Chooses the next token of every row that goes on."""
+            """Chooses the next token of every row that has not ended."""
             x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
             token_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
             token_B = jnp.where(loop.is_done, 0, token_B)
@@ -198,23 +197,23 @@ def generator(
             output = Generated(ids_BxT, loop.output.lengths + ~loop.is_done)
             return _Loop(loop.step + 1, token_B, is_done, output, loop.caches)
 
-        def go_on(loop: _Loop) -> _Loop:
+        def add_token(loop: _Loop) -> _Loop:
             context = context_of((lengths_B + loop.step - 1)[:, None])
             x_Bx1xE, caches = model.hidden(loop.token[:, None], context, caches=loop.caches)
             return take(loop._replace(caches=caches), x_Bx1xE, jnp.zeros_like(lengths_B))
 
-        context = context_of(jnp.tile(places[:width], (rows, 1)))
-        caches = [layer.empty_cache(rows, len(places)) for layer in model.layers]
+        context = context_of(jnp.tile(positions[:width], (rows, 1)))
+        caches = [layer.empty_cache(rows, len(positions)) for layer in model.layers]
         x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
         nothing_B = jnp.zeros(rows, jnp.int32)
         output = Generated(jnp.zeros((rows, new), jnp.int32), nothing_B)
         begin = _Loop(jnp.int32(0), nothing_B, jnp.zeros(rows, bool), output, caches)
         goes_on = lambda loop: (loop.step < new) & ~loop.is_done.all()  # noqa: E731
-        return jax.lax.while_loop(goes_on, go_on, take(begin, x_BxPxE, lengths_B - 1)).output
+        return jax.lax.while_loop(goes_on, add_token, take(begin, x_BxPxE, lengths_B - 1)).output
 
     return jax.jit(generate)
 
 
 def row_keys(seed: int, rows: int) -> jax.Array:
-    """A random key for each of several samples: row i's does not depend on their number."""
+    """A random key for each sample; that of row i does not depend on their number."""
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(rows))

@@ -1,9 +1,9 @@
 """GPT-2 and OPT: decoders with a causal language-model head, for packed rows and for generation.
 
 Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; Zhang et al., "OPT",
-2022 (arXiv:2205.01068). One module for both, since they differ in switches only: see
-`ModelConfig`. OPT-350m normalizes after each residual, has no last LayerNorm, and embeddings
-narrower or wider than its hidden states, with a projection in and one out.
+2022 (arXiv:2205.01068). Both are one module with the switches of `ModelConfig`. OPT-350m normalizes
+after each residual and has no last LayerNorm; its embeddings have another width than its hidden
+states, with a projection in and one out.
 
 Legend: B rows, L tokens a row, H hidden, E embedding, V vocabulary.
 """
@@ -52,20 +52,20 @@ class DecoderForCausalLM(nnx.Module):
         caches: Sequence[Cache] | None = None,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, list[Cache]]:
-        """What the head reads, [B, L, E], and every layer's cache; a key turns dropout on."""
+        """The input of the head, [B, L, E], and every layer's cache; a key turns dropout on."""
         keys = split_keys(key, 1 + len(self.layers))
         x_BxLxH = self.embeddings(input_ids_BxL, context.positions_BxL, keys[0])
-        after = []
-        befores = [None] * len(self.layers) if caches is None else caches
-        for layer, before, layer_key in zip(self.layers, befores, keys[1:], strict=True):
-            x_BxLxH, cache = layer(x_BxLxH, context, cache=before, key=layer_key)
-            after.append(cache)
+        new_caches = []
+        old_caches = [None] * len(self.layers) if caches is None else caches
+        for layer, old_cache, layer_key in zip(self.layers, old_caches, keys[1:], strict=True):
+            x_BxLxH, cache = layer(x_BxLxH, context, cache=old_cache, key=layer_key)
+            new_caches.append(cache)
         if self.final_norm is not None:
             x_BxLxH = self.final_norm(x_BxLxH)
-        return x_BxLxH if self.project_out is None else self.project_out(x_BxLxH), after
+        return x_BxLxH if self.project_out is None else self.project_out(x_BxLxH), new_caches
 
     def logits(self, x_BxLxE: jax.Array) -> jax.Array:
-        """What `hidden` gave to f32 logits [B, L, V]."""
+        """Float32 logits [B, L, V] from the result of `hidden`."""
         if self.head is None:
             return head_logits(x_BxLxE, self.embeddings.tokens.embedding[...])
         return head_logits(x_BxLxE, self.head.kernel[...].T)
@@ -76,7 +76,7 @@ class DecoderForCausalLM(nnx.Module):
         segment_ids_BxL: jax.Array,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Logits f32 [B, L, V] of the token after each, within its segment; 0 is padding."""
+        """Float32 logits [B, L, V] of each next token in its segment; segment 0 is padding."""
         context = packed_context(segment_ids_BxL, causal=True)
         return self.logits(self.hidden(input_ids_BxL, context, key=dropout_key)[0])
 
@@ -94,7 +94,7 @@ class ClmObjective:
         return {name: batch[name].astype(dtype) for name, dtype in dtypes.items()}
 
     def weight(self, rows: DeviceBatch) -> jax.Array:
-        """Tokens that are predicted."""
+        """The number of predicted tokens."""
         return rows["loss_weights"][:, 1:].sum()
 
     def sums(self, params: Params, rows: DeviceBatch, key: jax.Array | None) -> Sums:

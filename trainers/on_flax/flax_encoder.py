@@ -1,9 +1,9 @@
 """BERT, RoBERTa and ELECTRA's generator: an encoder with its masked-language-model head.
 
 Devlin et al., "BERT", 2019 (arXiv:1810.04805); Liu et al., "RoBERTa", 2019 (arXiv:1907.11692);
-Clark et al., "ELECTRA", 2020 (arXiv:2003.10555). One module for all, as their published weights
-expect it: post-norm layers, a head of a dense layer, an activation and a norm, and switches for the
-rest: see `ModelConfig`. Rows are packed: attention and positions stay inside segments.
+Clark et al., "ELECTRA", 2020 (arXiv:2003.10555). All are one module, compatible with published
+weights: post-norm layers, a head with a dense layer, an activation and a norm, and the switches of
+`ModelConfig`. Rows are packed: attention and positions stay inside segments.
 
 Legend: B rows, L tokens a row, K masked slots a row, H hidden, E embedding, V vocabulary.
 """
@@ -47,7 +47,7 @@ class MaskedHead(nnx.Module):
         add_parts(self, "head.", config, dtype, rngs)
 
     def __call__(self, x_BxKxH: jax.Array, tokens: nnx.Embed) -> jax.Array:
-        """F32 logits [B, K, V]; `tokens` is the output layer where the model has no other."""
+        """Float32 logits [B, K, V]; `tokens` is the output layer of a tied model."""
         activation = FORMULAS[ACTIVATIONS[self.config.head_activation]]
         x_BxKxE = self.norm(activation(self.dense(x_BxKxH)))
         table = tokens if self.table is None else self.table
@@ -70,9 +70,9 @@ class EncoderForMaskedLM(nnx.Module):
         dropout_key: jax.Array | None = None,
         token_type_ids_BxL: jax.Array | None = None,
     ) -> jax.Array:
-        """Logits f32 [B, K, V] at the masked positions: the head costs K / L of its full price.
+        """Float32 logits [B, K, V] at the masked positions: K / L of the cost at all positions.
 
-        Segment 0 is padding; no token types are 0 everywhere; a key turns dropout on.
+        Segment 0 is padding; token types default to 0; a key turns dropout on.
         """
         context = packed_context(segment_ids_BxL, causal=False)
         keys = split_keys(dropout_key, 1 + len(self.layers))
@@ -88,23 +88,23 @@ AS_MASK, AS_RANDOM = 0.8, 0.1
 
 
 class MaskedRows(NamedTuple):
-    """What the model reads and what it is to predict."""
+    """Inputs and labels of the model."""
 
     input_ids: jax.Array  # int32 [B, L], masked
     segment_ids: jax.Array  # int32 [B, L]
     positions: jax.Array  # int32 [B, K], where tokens were masked
-    labels: jax.Array  # int32 [B, K], what stood there
+    labels: jax.Array  # int32 [B, K], the original tokens
     weights: jax.Array  # f32 [B, K], 1 for a slot in use
 
 
 def row_bits(seed: int, row_index_Bx2: jax.Array, epoch_B: jax.Array, count: int) -> jax.Array:
-    """Random bits of every (row, epoch): so many uint32 for each, [B, count].
+    """`count` random uint32 for every (row, epoch): [B, count].
 
-    The row's index in its split is given as two uint32, the low and the high half.
+    The row's index in its split is two uint32, the low half first.
     """
 
     def bits_of(row: jax.Array, epoch: jax.Array) -> jax.Array:
-        key = jax.random.wrap_key_data(row, impl="threefry2x32")  # a key of 64 bits, as it is
+        key = jax.random.wrap_key_data(row, impl="threefry2x32")  # the index is the 64-bit key
         key = jax.random.fold_in(jax.random.fold_in(key, epoch), seed)
         return jax.random.bits(key, (count,), jnp.uint32)
 
@@ -112,7 +112,7 @@ def row_bits(seed: int, row_index_Bx2: jax.Array, epoch_B: jax.Array, count: int
 
 
 def read_masks(batch: dict[str, jax.Array]) -> MaskedRows:
-    """The masks that the rows carry."""
+    """The static masks of the rows."""
     return MaskedRows(
         batch["input_ids"].astype(jnp.int32),
         batch["segment_ids"].astype(jnp.int32),
@@ -123,7 +123,7 @@ def read_masks(batch: dict[str, jax.Array]) -> MaskedRows:
 
 
 def undo_masks(batch: dict[str, jax.Array]) -> jax.Array:
-    """The ids before static masking, int32 [B, L]; as they are, where rows carry no masks."""
+    """The ids before static masking, int32 [B, L]; unchanged if rows have no masks."""
     ids_BxL = batch["input_ids"].astype(jnp.int32)
     if "masked_positions" not in batch:
         return ids_BxL
@@ -134,13 +134,13 @@ def undo_masks(batch: dict[str, jax.Array]) -> jax.Array:
 def draw_masks(
     batch: dict[str, jax.Array], *, schema: Schema, rate: float, seed: int
 ) -> MaskedRows:
-    """Masks drawn for the rows' epochs; the rows' own masks, if any, are undone first.
+    """Dynamic masks of the rows in their epochs; static masks are undone first.
 
     Args:
       batch: integer columns of the rows, with `row_index` uint32 [B, 2] and `epoch` uint32 [B].
-      schema: whose special ids are never picked and never put in.
-      rate: share of a row's ordinary tokens that are picked, rounded, at least one.
-      seed: of the run in training, of the set in evaluations; below 2**32.
+      schema: its special ids are neither masked nor drawn.
+      rate: share of a row's ordinary tokens to mask, rounded, at least one.
+      seed: the run's in training, the dataset's in evaluations; below 2**32.
     """
     specials = np.asarray(sorted(set(schema.all_special_ids)), np.int32)
     slots = max_masked_slots(schema.max_length, rate)
@@ -151,7 +151,7 @@ def draw_masks(
     bits = row_bits(seed, batch["row_index"], batch["epoch"], length + 2 * slots)
     order_BxL, way_BxK, token_BxK = jnp.split(bits, [length, length + slots], axis=1)
 
-    # The K smallest numbers are a sample without replacement; what may not be picked sorts last.
+    # The K smallest numbers are a sample without replacement; special tokens sort last.
     order_BxL = jnp.where(ordinary_BxL, order_BxL >> 1, jnp.uint32(0xFFFFFFFF))
     positions_BxK = jnp.argsort(order_BxL, axis=1)[:, :slots].astype(jnp.int32)
     ordinary_Bx1 = ordinary_BxL.sum(axis=1, keepdims=True)
@@ -168,12 +168,12 @@ def draw_masks(
 
 
 def _below(share: float) -> jax.Array:
-    """The bound below which this share of random uint32 lies."""
+    """The bound below which this share of random uint32 are."""
     return jnp.uint32(round(share * (1 << 32)))
 
 
 def _ordinary(bits: jax.Array, specials: np.ndarray, vocab_size: int) -> jax.Array:
-    """Random bits to ids that are not special, each as likely as the next (to 1 in 2**32 / V)."""
+    """Random bits to ordinary ids, uniformly (to a relative error of V / 2**32)."""
     number = (bits % jnp.uint32(vocab_size - len(specials))).astype(jnp.int32)
     # The r-th ordinary id is r plus the number of special ids at or below it.
     gaps = jnp.asarray(specials - np.arange(len(specials), dtype=np.int32))
@@ -200,20 +200,20 @@ class MlmObjective:
         self._schema, self._seed = plan.schema, plan.flags.compute.seed
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> MaskedRows:
-        """Rows with the masks they carry, or with new ones."""
-        # Weights are measured alike whatever flags the command has: only the set counts.
-        of_the_set = self._rates.evaluation, self._schema.seed % (1 << 32)
-        rate, seed = (self._rates.training, self._seed) if training else of_the_set
+        """Rows with static or dynamic masks."""
+        # Masks of evaluations depend on the dataset only, so that runs compare.
+        evaluation = self._rates.evaluation, self._schema.seed % (1 << 32)
+        rate, seed = (self._rates.training, self._seed) if training else evaluation
         if rate is None:
             return read_masks(batch)
         return draw_masks(batch, schema=self._schema, rate=rate, seed=seed)
 
     def weight(self, rows: MaskedRows) -> jax.Array:
-        """Masked tokens."""
+        """The number of masked tokens."""
         return rows.weights.sum()
 
     def sums(self, params: Params, rows: MaskedRows, key: jax.Array | None) -> Sums:
-        """Of all slots in use."""
+        """Sums over all masked tokens."""
         model = nnx.merge(self._graph, params)
         logits_BxKxV = model(rows.input_ids, rows.segment_ids, rows.positions, key)
         return token_sums(logits_BxKxV, rows.labels, rows.weights)

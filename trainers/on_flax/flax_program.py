@@ -1,7 +1,7 @@
 """A model on JAX's devices: compiled steps, weights, the optimizer's state.
 
-Both steps are compiled from the contract's shapes before the first row is read: they cannot
-recompile, only refuse. What they compute of rows is a `FlaxObjective`.
+Training and evaluation steps are compiled from the schema's shapes before the first row is read; a
+batch of another shape is an error, never a recompilation. A `FlaxObjective` defines the loss.
 
 Legend: B rows of a batch or microbatch, A microbatches.
 """
@@ -24,14 +24,14 @@ from trainers.on_flax.layers import Params, name_leaves, to_params, to_weights
 from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
-DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader's on the devices
-Rows: TypeAlias = Any  # what a model reads and predicts: a pytree of arrays whose first axis is B
+DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the devices
+Rows: TypeAlias = Any  # inputs and labels of a model: a pytree of arrays whose first axis is B
 Sums: TypeAlias = dict[str, jax.Array]  # f32, over the tokens that count
-_DROPOUT = 0x64726F70  # "drop"; folded into the seed's key, whose other children are others' keys
+_DROPOUT = 0x64726F70  # "drop"; separates the keys of dropout from others of the seed
 
 
 def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:
-    """Of tokens [B, T], their f32 logits [B, T, V] and weights: loss in nats, hits, weights."""
+    """Weighted sums over tokens [B, T] with f32 logits [B, T, V]: loss (nats), hits, weights."""
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     hits = logits.argmax(-1) == labels
     return {
@@ -42,14 +42,14 @@ def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums
 
 
 class FlaxObjective(Protocol):
-    """What is learned: a model with its loss. All its functions are pure, so that they compile."""
+    """A model with its loss. All functions are pure, so that they compile."""
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> Rows:
-        """What the model reads of a batch."""
+        """Inputs and labels of the model, from a batch."""
         ...
 
     def weight(self, rows: Rows) -> jax.Array:
-        """How many tokens of these rows count, f32."""
+        """The number of tokens that count in the loss, f32."""
         ...
 
     def sums(self, params: Params, rows: Rows, key: jax.Array | None) -> Sums:
@@ -61,10 +61,10 @@ class FlaxProgram(Program):
     """A model on all local devices: each holds all weights and its share of the rows."""
 
     def __init__(self, plan: Plan, objective: FlaxObjective, devices: Sequence[Any] | None = None):
-        """Compiles nothing yet; batches are shared by the devices, all local ones by default.
+        """Compiles nothing; `devices` share each batch, by default all local ones.
 
         Raises:
-          UsageError: the devices cannot share a batch, or there are other processes with theirs.
+          UsageError: the devices cannot share a batch equally, or JAX has several processes.
         """
         devices, compute = devices or jax.local_devices(), plan.flags.compute
         self._plan, self._objective = plan, objective
@@ -87,7 +87,7 @@ class FlaxProgram(Program):
         }
 
     def load(self, weights: Weights, state: Arrays | None) -> None:
-        """Puts weights on every device, and what the optimizer remembers."""
+        """Puts weights and the optimizer's state on every device."""
         params = to_params(weights, self._plan.model)
         self._params = jax.device_put(params, self._replicated)
         self._state = None if state is None else self._whole_state(state)
@@ -101,12 +101,12 @@ class FlaxProgram(Program):
         )
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
-        """Compiles the steps; a new optimizer begins here."""
+        """Compiles the steps; initializes a new optimizer."""
         params = self._abstract(self._params)
         if trains:
             if self._state is None:
-                begin = jax.jit(self._optimizer.init, out_shardings=self._replicated)
-                self._state = begin(self._params)
+                initialize = jax.jit(self._optimizer.init, out_shardings=self._replicated)
+                self._state = initialize(self._params)
             jitted = jax.jit(self._step, donate_argnums=(0, 1), out_shardings=self._replicated)
             batch = self._abstract_batch(self._plan.flags.compute.batch_size)
             done = self._abstract(np.uint32(0))
@@ -127,20 +127,20 @@ class FlaxProgram(Program):
         }
 
     def put(self, rows: Batch) -> DeviceBatch:
-        """Rows on the devices, in their narrow dtypes; 64-bit indices as two words."""
+        """Puts rows on the devices in their stored dtypes; 64-bit indices as two uint32."""
         words = np.ascontiguousarray(rows["row_index"], "<i8").view("<u4").reshape(-1, 2)
         rows = dict(rows, row_index=words, epoch=rows["epoch"].astype(np.uint32))
         return jax.device_put({name: rows[name] for name in self._columns}, self._by_row)
 
     def train(self, placed: DeviceBatch, step: int) -> Callable[[], list[dict[str, float]]]:
-        """Starts a step; it takes over the buffers of weights and state."""
+        """Starts a step, which reuses the buffers of weights and state."""
         self._params, self._state, metrics = self._train(
             self._params, self._state, placed, np.uint32(step)
         )
         return lambda: [{name: float(x) for name, x in jax.device_get(metrics).items()}]
 
     def evaluate(self, placed: DeviceBatch) -> Callable[[], Arrays]:
-        """Starts an evaluation; its outputs are sums, to which filling rows add nothing."""
+        """Starts an evaluation; its outputs are sums, to which padding rows add 0."""
         sums = self._evaluate(self._params, placed)
         return lambda: jax.device_get(sums)
 
@@ -152,7 +152,7 @@ class FlaxProgram(Program):
         """Optax's state on the host: {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}."""
         return {name: np.array(value) for name, value in name_leaves(self._state).items()}
 
-    # What is compiled; pure, since nothing that it reads of the program ever changes.
+    # The functions below are compiled. They are pure: attributes that they read never change.
 
     def _sums(self, params: Params, batch: DeviceBatch) -> Sums:
         return self._objective.sums(params, self._objective.rows(batch, training=False), None)
@@ -160,14 +160,14 @@ class FlaxProgram(Program):
     def _step(self, params: Params, state: optax.OptState, batch: DeviceBatch, done: jax.Array):
         """Weights and state after step `done` + 1, and its metrics.
 
-        The loss is the mean over the tokens that count in the whole batch, whatever the
-        microbatches: each adds its sum, divided by the batch's total weight.
+        The loss is the mean over the tokens that count in the whole batch: each microbatch adds its
+        sum, divided by the weight of the batch.
         """
         rows = self._objective.rows(batch, training=True)
         counted = self._objective.weight(rows)
         total, key = jnp.maximum(counted, 1.0), dropout_key(self._plan.flags.compute.seed, done)
-        take = self._gradients if self._accumulation == 1 else self._accumulated
-        loss, gradients = take(params, rows, total, key)
+        differentiate = self._gradients if self._accumulation == 1 else self._accumulate
+        loss, gradients = differentiate(params, rows, total, key)
         updates, state = self._optimizer.update(gradients, state, params)
         metrics = {
             "loss": loss,
@@ -181,8 +181,8 @@ class FlaxProgram(Program):
         mean_loss = lambda params: self._objective.sums(params, rows, key)[LOSS] / total  # noqa: E731
         return jax.value_and_grad(mean_loss)(params)
 
-    def _accumulated(self, params: Params, rows: Rows, total: jax.Array, key: jax.Array):
-        """The same, one microbatch after another."""
+    def _accumulate(self, params: Params, rows: Rows, total: jax.Array, key: jax.Array):
+        """As `_gradients`, one microbatch after another."""
 
         def add(sums, numbered):
             number, rows = numbered
@@ -196,7 +196,7 @@ class FlaxProgram(Program):
     def _deal(self, column: jax.Array) -> jax.Array:
         """[B, ...] to [A, B / A, ...]: row i goes to microbatch i % A.
 
-        Dealing rows out instead of cutting the batch keeps every row on the device that holds it.
+        This keeps every row on its device; consecutive rows would have to move.
         """
         micro = column.reshape(-1, self._accumulation, *column.shape[1:]).swapaxes(0, 1)
         return jax.lax.with_sharding_constraint(micro, self._micro_by_row)
@@ -205,8 +205,8 @@ class FlaxProgram(Program):
 def _check_devices(batch_size: int, devices: int, accumulation: int) -> None:
     if jax.process_count() > 1:
         raise UsageError(
-            f"this is one of {jax.process_count()} processes of JAX, and this trainer knows one "
-            "alone: start it on one host"
+            f"JAX has {jax.process_count()} processes, and this trainer supports one: start it on "
+            "one host"
         )
     if batch_size % (devices * accumulation):
         raise UsageError(
@@ -216,7 +216,7 @@ def _check_devices(batch_size: int, devices: int, accumulation: int) -> None:
 
 
 def compute_dtype(precision: str) -> jnp.dtype:
-    """Of the computation: what `--precision` says, or what suits the devices."""
+    """The dtype of the computation: that of `--precision`, by default bfloat16 but on CPUs."""
     if precision != "auto":
         return jnp.dtype(precision)
     platform = jax.local_devices()[0].platform
@@ -224,7 +224,7 @@ def compute_dtype(precision: str) -> jnp.dtype:
 
 
 def dropout_key(seed: int, step: jax.Array | int) -> jax.Array:
-    """The key of the step after `step`; no key of anything else that the seed decides."""
+    """The key of dropout in the step after `step`."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _DROPOUT), step)
 
 
@@ -232,7 +232,7 @@ Rate = Callable[[Any], Any]  # steps done -> learning rate
 
 
 def learning_rate(flags: OptimizationFlags, steps: int) -> Rate:
-    """The rate of each step of a run of so many, see `Schedule`; pure."""
+    """The learning rate as a pure function of steps done, see `Schedule`."""
     schedule = Schedule(steps, flags.warmup_steps)
 
     def rate(done: Any) -> jax.Array:
@@ -243,7 +243,7 @@ def learning_rate(flags: OptimizationFlags, steps: int) -> Rate:
 
 
 def optimizer_for(flags: OptimizationFlags, rate: Rate) -> optax.GradientTransformation:
-    """Clipping and the optimizer; weights of matrices decay, biases and norms (vectors) do not."""
+    """Clipping and the optimizer; matrices decay, vectors (biases and norms) do not."""
     betas: Any = {"b1": flags.beta1, "b2": flags.beta2}
     decay: Any = {"weight_decay": flags.weight_decay, "mask": _matrices}
     if flags.optimizer == "adamw":
@@ -254,8 +254,8 @@ def optimizer_for(flags: OptimizationFlags, rate: Rate) -> optax.GradientTransfo
         momentum = optax.sgd(rate, momentum=flags.beta1)
         optimizer = optax.chain(optax.add_decayed_weights(**decay), momentum)
     else:
-        # optax takes weight_decay_rate times the weight away whatever the rate of the step is;
-        # here it is times the rate too, as --weight_decay says and as with the others.
+        # optax's adafactor does not multiply weight_decay_rate by the learning rate; --weight_decay
+        # is multiplied by it, as with the other optimizers.
         decay_rate = lambda done: flags.weight_decay * rate(done)  # noqa: E731
         optimizer = optax.adafactor(rate, weight_decay_rate=decay_rate, weight_decay_mask=_matrices)
     if not flags.clip_norm:

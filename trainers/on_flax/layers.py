@@ -1,6 +1,6 @@
-"""What encoders and decoders are made of: positions, what may attend to what, attention, layers.
+"""Parts of encoders and decoders: embeddings, attention inside segments, layers, caches.
 
-A model is a graph without weights; those come from `trainers.models.weights` as nested dicts.
+A model is a graph without weights; `trainers.models.weights` supplies those as nested dicts.
 
 Legend: B rows, L tokens a row, M tokens to attend to, H hidden, I feed-forward block, N heads,
 D = H / N.
@@ -39,16 +39,16 @@ FORMULAS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": partial(jax.nn.gelu, approximate=False),
     "tanh_gelu": partial(jax.nn.gelu, approximate=True),
 }
-MASKED = -1e9  # added to the logits of what may not be attended; exp() of it is 0 in f32
+MASKED = -1e9  # added to attention logits that must not count; exp() of it is 0 in f32
 
 
 class Context(NamedTuple):
-    """What a layer is told of its tokens besides their hidden states."""
+    """Positions and attention of the tokens."""
 
     positions_BxL: jax.Array  # in the segment, from 0 on
-    # F32, added to the logits of attention, broadcast to [B, N, L, M]; without a cache M is L.
+    # f32, added to the logits of attention, broadcast to [B, N, L, M]; without a cache M is L.
     bias: jax.Array
-    places_BxL: jax.Array | None = None  # in the cache, where there is one
+    cache_index_BxL: jax.Array | None = None  # of the tokens, if there is a cache
 
 
 class Cache(NamedTuple):
@@ -61,7 +61,7 @@ class Cache(NamedTuple):
 def packed_context(segment_ids_BxL: jax.Array, *, causal: bool) -> Context:
     """Keeps positions and attention inside the segments of packed rows; segment 0 is padding.
 
-    A query in padding is allowed nothing: its softmax is then uniform, and no loss reads it.
+    Padding may attend to nothing: its softmax is uniform, and no loss reads the result.
     """
     is_same = segment_ids_BxL[:, :, None] == segment_ids_BxL[:, None, :]
     is_allowed = is_same & (segment_ids_BxL[:, None, :] != 0)
@@ -72,9 +72,9 @@ def packed_context(segment_ids_BxL: jax.Array, *, causal: bool) -> Context:
 
 
 def positions_from_segments(segment_ids_BxL: jax.Array) -> jax.Array:
-    """Int32 [B, L], from 0 in each segment: [[1, 1, 1, 2, 2, 0]] -> [[0, 1, 2, 0, 1, 0]].
+    """`schemas.features.positions_from_segments` on the device: int32 [B, L].
 
-    The same function as `schemas.features.positions_from_segments`, on the device.
+    [[1, 1, 1, 2, 2, 0]] -> [[0, 1, 2, 0, 1, 0]].
     """
     index_L = jnp.arange(segment_ids_BxL.shape[1], dtype=jnp.int32)
     changes_BxL = segment_ids_BxL[:, 1:] != segment_ids_BxL[:, :-1]
@@ -84,7 +84,7 @@ def positions_from_segments(segment_ids_BxL: jax.Array) -> jax.Array:
 
 
 def drop_out(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Dropout; with no key, `x` itself."""
+    """Dropout; without a key, `x` itself."""
     if key is None or rate == 0.0:
         return x
     keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
@@ -92,22 +92,22 @@ def drop_out(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
 
 
 def split_keys(key: jax.Array | None, count: int) -> list[jax.Array | None]:
-    """Keys for several uses; no keys of no key."""
+    """Keys for several uses; None each for None."""
     return [None] * count if key is None else list(jax.random.split(key, count))
 
 
 def head_logits(x_BxLxE: jax.Array, table_VxE: jax.Array) -> jax.Array:
-    """Logits [B, L, V] of an output layer, f32 whatever the computation is."""
+    """Float32 logits [B, L, V] of an output layer, for any dtype of the computation."""
     table_VxE = table_VxE.astype(x_BxLxE.dtype)
     return jnp.einsum("ble,ve->blv", x_BxLxE, table_VxE, preferred_element_type=jnp.float32)
 
 
 def add_parts(
-    model: nnx.Module, place: str, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs
+    model: nnx.Module, prefix: str, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs
 ) -> None:
-    """Gives a Flax module what `config.modules` lists at a place: "layers.0." has "qkv" and others.
+    """Adds the modules of `config.modules` below a name: "layers.0." has "qkv" and others.
 
-    `dtype` is of the computation.
+    `dtype` is that of the computation.
     """
     how: Any = {"dtype": dtype, "rngs": rngs}
     make: dict[str, Callable[[int, int], nnx.Module]] = {
@@ -118,7 +118,7 @@ def add_parts(
     }
     for module in config.modules:
         outer, dot, name = module.ours.rpartition(".")
-        if outer + dot == place:
+        if outer + dot == prefix:
             setattr(model, name, make[module.kind](sum(module.rows), module.width))
 
 
@@ -142,12 +142,12 @@ class Embeddings(nnx.Module):
         key: jax.Array | None,
         token_type_ids_BxL: jax.Array | None = None,
     ) -> jax.Array:
-        """Hidden states [B, L, H]; `key` turns dropout on, no token types are 0 everywhere."""
+        """Hidden states [B, L, H]; a key turns dropout on, token types default to 0."""
         x = self.tokens(input_ids_BxL)
-        places = self.positions(positions_BxL + self.config.position_offset)
-        if x.shape[-1] != places.shape[-1]:
+        positions = self.positions(positions_BxL + self.config.position_offset)
+        if x.shape[-1] != positions.shape[-1]:
             x = self.projection(x)
-        x = x + places
+        x = x + positions
         if self.token_types is not None:
             no_types = jnp.zeros((1, 1), jnp.int32)
             x = x + self.token_types(no_types if token_type_ids_BxL is None else token_type_ids_BxL)
@@ -158,9 +158,9 @@ class Embeddings(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Self-attention and a feed-forward block, each with a norm before it or after its residual."""
+    """Self-attention and feed-forward block, each with a norm before it or after its residual."""
 
-    qkv: nnx.Linear  # in one product: columns 0..H-1 are queries, H..2H-1 keys, 2H..3H-1 values
+    qkv: nnx.Linear  # columns 0..H-1 are queries, H..2H-1 keys, 2H..3H-1 values
     attention_out: nnx.Linear
     attention_norm: nnx.LayerNorm
     mlp_in: nnx.Linear
@@ -179,7 +179,7 @@ class Layer(nnx.Module):
         cache: Cache | None = None,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, Cache]:
-        """Hidden states [B, L, H], and the cache with these tokens' keys and values in it.
+        """Hidden states [B, L, H], and the cache with these tokens' keys and values.
 
         A key turns dropout on; without a cache tokens attend to each other only.
         """
@@ -193,8 +193,8 @@ class Layer(nnx.Module):
         x_BxLxH = x_BxLxH + drop_out(self._feed_forward(normed), self.config.dropout, mlp_key)
         return x_BxLxH if self.config.norm_first else self.mlp_norm(x_BxLxH), cache
 
-    # Not jax.nn.dot_product_attention: it gives the same bits, but knows no dropout, and takes 15 %
-    # longer in f32 and 50 % in bf16, with its gradient, on a CPU (B 8, L 128, N 8, D 64; JAX 0.10).
+    # jax.nn.dot_product_attention gives the same bits, but has no dropout, and with its gradient
+    # takes 15 % longer in f32 and 50 % in bf16 on a CPU (B 8, L 128, N 8, D 64; JAX 0.10).
     def _attend(
         self, x_BxLxH: jax.Array, context: Context, cache: Cache | None, key: jax.Array | None
     ) -> tuple[jax.Array, Cache]:
@@ -203,12 +203,12 @@ class Layer(nnx.Module):
         queries, keys, values = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
         if cache is not None:
             rows_Bx1 = jnp.arange(rows)[:, None]
-            keys = cache.keys_BxMxNxD.at[rows_Bx1, context.places_BxL].set(keys)
-            values = cache.values_BxMxNxD.at[rows_Bx1, context.places_BxL].set(values)
+            keys = cache.keys_BxMxNxD.at[rows_Bx1, context.cache_index_BxL].set(keys)
+            values = cache.values_BxMxNxD.at[rows_Bx1, context.cache_index_BxL].set(values)
         logits_BxNxLxM = jnp.einsum(
             "blnd,bmnd->bnlm", queries * self.scale, keys, preferred_element_type=jnp.float32
         )
-        # The softmax is f32 whatever the computation is: bf16 cannot tell close logits apart.
+        # The softmax is always f32: bf16 rounds close logits to one value.
         shares = jax.nn.softmax(logits_BxNxLxM + context.bias, axis=-1).astype(values.dtype)
         shares = drop_out(shares, self.config.attention_dropout, key)
         mixed_BxLxNxD = jnp.einsum("bnlm,bmnd->blnd", shares, values)
@@ -217,10 +217,10 @@ class Layer(nnx.Module):
     def _feed_forward(self, x_BxLxH: jax.Array) -> jax.Array:
         return self.mlp_out(FORMULAS[ACTIVATIONS[self.config.activation]](self.mlp_in(x_BxLxH)))
 
-    def empty_cache(self, rows: int, places: int) -> Cache:
-        """A cache for so many tokens of each row, with nothing in it."""
+    def empty_cache(self, rows: int, tokens: int) -> Cache:
+        """An empty cache for this number of tokens in each row."""
         config = self.config
-        shape = (rows, places, config.heads, config.hidden_size // config.heads)
+        shape = (rows, tokens, config.heads, config.hidden_size // config.heads)
         return Cache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
 
 
@@ -230,7 +230,7 @@ def layers_of(config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs) -> Sequence
 
 
 def graph_of(kind: type[Model], config: ModelConfig, dtype: jnp.dtype) -> nnx.GraphDef[Model]:
-    """The model without its weights: `nnx.merge(graph, params)` is a model to call."""
+    """The model without weights: `nnx.merge(graph, params)` is a callable model."""
     make: Any = partial(kind, config, dtype)
     return nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))[0]
 
@@ -242,19 +242,19 @@ def name_leaves(tree: Any) -> dict[str, Any]:
 
 
 def to_params(weights: Weights, config: ModelConfig) -> Params:
-    """Weights by the names of `trainers.models.weights.shapes`, as a model here takes them."""
+    """Weights named as in `trainers.models.weights.shapes`, as parameters of a model here."""
     params: dict = {}
     for name, value in to_layout(weights, config, _LAYOUT).items():
         *modules, leaf = (int(part) if part.isdecimal() else part for part in name.split("."))
-        place = params
+        node = params
         for module in modules:
-            place = place.setdefault(module, {})
-        place[leaf] = value
+            node = node.setdefault(module, {})
+        node[leaf] = value
     return params
 
 
 def to_weights(params: Params, config: ModelConfig) -> Weights:
-    """What `to_params` gave, or gradients of it, by our names again: copies on the host."""
-    # A view instead of a copy would keep the next step from using the device's buffer again.
+    """The inverse of `to_params`, also for gradients: copies on the host."""
+    # A view instead of a copy would keep the next step from reusing the device's buffer.
     values = {name: np.array(value) for name, value in name_leaves(params).items()}
     return from_layout(values, config, _LAYOUT)

@@ -1,1 +1,1 @@
-"""PyTorch and PopTorch: a classifier on Graphcore IPUs, or on plain PyTorch without them."""
+"""PyTorch and PopTorch: a classifier on Graphcore IPUs, or in plain PyTorch."""

@@ -1,7 +1,7 @@
-"""The classifier as one PyTorch module, and what it learns.
+"""BERT, RoBERTa and ELECTRA as classifiers in PyTorch, with their loss.
 
-Parts of BERT, RoBERTa and ELECTRA are named as `trainers.models` names them. Legend: B rows, L
-tokens, E width of the embedding, H of the hidden states, N heads, C classes.
+Modules are named as in `trainers.models`. Legend: B rows, L tokens, E width of the embedding, H of
+the hidden states, N heads, C classes.
 """
 
 import functools
@@ -19,8 +19,8 @@ from trainers.on_poptorch.module_program import Inputs, ModuleObjective
 from trainers.run.program import Arrays
 from trainers.tasks.classification import LABEL, LOGITS
 
-# Added to the scores of padding. exp(-10,000) is 0 in every precision, float16 can hold it, and a
-# row that is all padding gives a mean instead of not-a-number.
+# Added to the scores of padding. float16 can hold -10,000, exp() of it is 0 in every precision, and
+# a row of padding only gives a mean instead of NaN.
 HIDDEN_SCORE = -1e4
 FORMULAS: Dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -32,7 +32,7 @@ FORMULAS: Dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class TorchEmbeddings(nn.Module):
-    """Tokens, positions and token types, added up, normed, and projected where E is not H."""
+    """Sum of tokens, positions and token types, normed, and projected if E is not H."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -47,7 +47,7 @@ class TorchEmbeddings(nn.Module):
         self.projection = nn.Linear(width, config.hidden_size) if projected else nn.Identity()
 
     def forward(self, input_ids_BxL: Tensor, token_type_ids_BxL: Tensor) -> Tensor:
-        """Hidden states [B, L, H]; the example starts at the row's first place."""
+        """Hidden states [B, L, H]; the example starts at position 0."""
         first, length = self.position_offset, input_ids_BxL.shape[1]
         summed = self.tokens(input_ids_BxL) + self.token_types(token_type_ids_BxL)
         summed = summed + self.positions.weight[first : first + length]
@@ -55,16 +55,16 @@ class TorchEmbeddings(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention inside the example, then the feed-forward block; norms come after each."""
+    """Self-attention inside the example, then the feed-forward block, each with a norm after."""
 
     def __init__(self, config: ModelConfig, on_ipus: bool):
         super().__init__()
         hidden, wide = config.hidden_size, config.intermediate_size
-        # Numbers, not sizes of tensors, of which tracing would make operators.
+        # Numbers, since tracing turns sizes of tensors into operators.
         self.parts = (3, config.heads, hidden // config.heads)
         self.scale = config.attention_scale(0)
         self.attention_dropout = config.attention_dropout
-        # PopTorch is known to compile it taken apart into matrix products and a softmax.
+        # For PopTorch attention is separate matrix products and a softmax, which it compiles.
         self.fused_attention = not on_ipus
         self.qkv = nn.Linear(hidden, 3 * hidden)
         self.attention_out = nn.Linear(hidden, hidden)
@@ -104,8 +104,7 @@ TEXT_INPUTS = ("input_ids", "segment_ids", "token_type_ids")
 def classifier_arrays(rows: Batch) -> Arrays:
     """The module's arguments, int32: TEXT_INPUTS [B, L] and the labels [B], in this order.
 
-    Where rows have no token types or labels these are zeros: a compiled model takes the same
-    arguments always.
+    Missing token types or labels are zeros, since a compiled model always takes the same arguments.
     """
     none_BxL = np.zeros_like(rows["input_ids"])
     arrays = {name: rows.get(name, none_BxL) for name in TEXT_INPUTS}
@@ -117,7 +116,7 @@ class Classifier(nn.Module):
     """An encoder and a classifier on its first token."""
 
     def __init__(self, config: ModelConfig, mark_loss: Optional[Callable[[Tensor], Tensor]] = None):
-        """Takes PopTorch's `identity_loss`, which marks where the backward pass starts, on IPUs."""
+        """On IPUs, `mark_loss` is PopTorch's `identity_loss`: the backward pass starts there."""
         super().__init__()
         self._mark_loss, on_ipus = mark_loss, mark_loss is not None
         self.embeddings = TorchEmbeddings(config)
@@ -126,7 +125,7 @@ class Classifier(nn.Module):
 
     @property
     def blocks(self) -> List[Tuple[str, nn.Module]]:
-        """What lies on one device as a whole, in the order of the computation."""
+        """Names and modules that are not split over devices, in order of computation."""
         layers = [(f"layer {index}", layer) for index, layer in enumerate(self.layers)]
         return [("embeddings", self.embeddings), *layers, ("classifier", self.head)]
 
@@ -137,10 +136,9 @@ class Classifier(nn.Module):
         token_type_ids: Tensor,
         label: Optional[Tensor] = None,
     ) -> Tensor:
-        """Logits f32 [B, C]; or with labels, on IPUs, the mean loss of the rows, f32 [].
+        """Float32 logits [B, C]; on IPUs with labels the mean loss of the rows, f32 [].
 
-        Inputs are as `classifier_arrays` gives them; segment 0 is padding, which no token attends
-        to.
+        Inputs are those of `classifier_arrays`; no token attends to padding, segment 0.
         """
         hidden_BxLxH = self.embeddings(input_ids, token_type_ids)
         hidden = (segment_ids == 0).to(hidden_BxLxH.dtype) * HIDDEN_SCORE
@@ -157,7 +155,7 @@ class Head(nn.Module):
     """The classifier on the hidden states of the first token.
 
     BERT: dense, tanh, dropout, output. RoBERTa: dropout before that, too. ELECTRA: as RoBERTa, with
-    gelu for tanh.
+    GELU instead of tanh.
     """
 
     def __init__(self, config: ModelConfig, on_ipus: bool):
@@ -170,13 +168,13 @@ class Head(nn.Module):
         self._on_ipus = on_ipus
 
     def forward(self, first_BxH: Tensor) -> Tensor:
-        """Logits f32 [B, C]."""
+        """Float32 logits [B, C]."""
         if self.drops_first:
             first_BxH = self.dropout(first_BxH)
         dense_BxH = self.dropout(self.activation(self.dense(first_BxH)))
-        if self._on_ipus:  # which know no autocast
+        if self._on_ipus:  # without autocast
             return self.out(dense_BxH).float()
-        # Of logits that are rounded to bfloat16 too many are equal.
+        # Logits rounded to bfloat16 would tie too often.
         with torch.autocast(dense_BxH.device.type, enabled=False):
             return self.out(dense_BxH.float())
 
@@ -189,19 +187,19 @@ class ClassifierObjective(ModuleObjective):
         self._class_weights = np.asarray(class_weights, np.float32)
 
     def prepare(self, rows: Batch) -> Tuple[Arrays, float]:
-        """Arguments of the module and the rows' weights f32 [B]; the sum of these."""
+        """Arguments of the module with the rows' weights, f32 [B]; and the sum of the weights."""
         arrays = classifier_arrays(rows)
         weights_B = self._class_weights[arrays[LABEL]]
         return dict(arrays, weights=weights_B), float(weights_B.sum(dtype=np.float64))
 
     def loss(self, inputs: Inputs) -> Tensor:
-        """The weighted cross-entropies of the rows, added up."""
+        """The sum of the rows' weighted cross-entropies."""
         logits_BxC, label_B = self._logits(inputs), inputs[LABEL].long()
         losses_B = functional.cross_entropy(logits_BxC, label_B, reduction="none")
         return (losses_B * inputs["weights"]).sum()
 
     def evaluate(self, inputs: Inputs) -> Dict[str, Tensor]:
-        """Logits f32 [B, C]."""
+        """Float32 logits [B, C]."""
         return {LOGITS: self._logits(inputs)}
 
     def _logits(self, inputs: Mapping[str, Tensor]) -> Tensor:

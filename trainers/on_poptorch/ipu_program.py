@@ -1,16 +1,15 @@
-"""The classifier on Graphcore IPUs, by PopTorch 3.4: two programs, one on the IPUs at a time.
+"""The classifier on Graphcore IPUs with PopTorch 3.4: two programs, one of them on the IPUs.
 
     module -> trainingModel  -> compile -> detach          (weights, accumulation, optimizer)
            -> inferenceModel -> compile -> detach
-    then attach the one that is due, and detach it before the other.
+    then attach one, and detach it before the other.
 
-Both share the host's copy of the weights: detaching the training program copies them back to the
-host, attaching a program copies them to the IPUs. The optimizer's state goes the same ways.
+Both share the weights on the host: attaching a program copies them to the IPUs, and detaching the
+training program copies them back. The same holds for the optimizer's state.
 
-A batch of B rows is A * R microbatches of B / (A * R) rows: A are accumulated one after another, R
-replicas of the model take theirs at once. An IPU runs D such steps before it answers the host.
-Blocks are the embedding (with ELECTRA's projection), then each encoder layer; the classifier is
-with the last of them.
+A batch of B rows is A * R microbatches of B / (A * R) rows: each of R replicas accumulates over A.
+IPUs run D such steps in one call. Blocks are the embedding (with ELECTRA's projection), then each
+encoder layer; the classifier is on the IPU of the last layer.
 """
 
 import functools
@@ -49,12 +48,12 @@ class IpuProgram(Program):
     """A classifier on IPUs."""
 
     def __init__(self, plan: Plan, class_weights: Sequence[float], poptorch: ModuleType):
-        """Prepares the module, but compiles nothing yet; refuses flags that do not suit IPUs."""
+        """Prepares the module, but compiles nothing; refuses flags that IPUs do not support."""
         compute, rates = plan.flags.compute, plan.flags.optimization
         assert isinstance(compute, IpuComputeFlags)
         self._schema, self._poptorch, self._rates = plan.schema, poptorch, rates
         self._compute = compute
-        _refuse_other_than_calls(plan.flags, compute.device_iterations, class_weights)
+        _check_calls(plan.flags, compute.device_iterations, class_weights)
         self._placement = placement = place_on_ipus(compute, layers=plan.model.layers)
         self.steps_a_call = placement.device_iterations
         self.steps = -(-plan.steps // self.steps_a_call) * self.steps_a_call
@@ -66,22 +65,22 @@ class IpuProgram(Program):
             self.module.half()
             for module in self.module.modules():
                 if isinstance(module, torch.nn.LayerNorm):
-                    # float16 has nothing between 0 and 6e-8: BERT's 1e-12 would be 0.
+                    # The smallest float16 above 0 is 6e-8: BERT's 1e-12 would be 0.
                     module.eps = max(module.eps, 1e-6)
         self._place_blocks()
         scaling = compute.loss_scaling if is_half else None
         self._optimizer = poptorch_optimizer(rates, self.module, poptorch, scaling)
         self._share_of_rate = Schedule(self.steps, rates.warmup_steps)
-        self._state: Optional[Arrays] = None  # of the checkpoint that the run goes on from
+        self._state: Optional[Arrays] = None  # of the checkpoint to resume from
         self._training: Any = None
         self._inference: Any = None
         self._attached: Any = None
 
     def _place_blocks(self) -> None:
-        """Puts blocks on their IPUs; those after the last number lie on the last IPU.
+        """Puts blocks on their IPUs; the classifier goes to the last one.
 
         (1, 4, 4, 4) with 12 layers: embeddings on IPU 0, layers 0 to 3 on IPU 1, 4 to 7 on IPU 2,
-        8 to 11 and the classifier on IPU 3. A block goes on until the next begins.
+        8 to 11 and the classifier on IPU 3. A block ends where the next begins.
         """
         counts, blocks = self._placement.blocks, self.module.blocks
         ipus = [ipu for ipu, count in enumerate(counts) for _ in range(count)]
@@ -90,16 +89,16 @@ class IpuProgram(Program):
             self._poptorch.BeginBlock(block, user_id=name, ipu_id=ipu)
 
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
-        """Puts weights on the host; the IPUs get them, and the state, with the next program."""
+        """Puts weights on the host; the next program takes them and the state to the IPUs."""
         self._attach(None)
         self._state = state
         self.module.load_state_dict({name: torch.tensor(v) for name, v in weights.items()})
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
-        """Compiles the programs that are due; none is on the IPUs after it.
+        """Compiles the programs and detaches them.
 
-        `train` and `eval` come before each: PopTorch sees the module as it is then. Raises as
-        `check_state`, of the state that was loaded.
+        PopTorch compiles the module in its current mode, so `train` and `eval` come before. Raises
+        as `check_state`.
         """
         shape = (self._placement.call_rows, self._schema.max_length)
         tensors = self.put({"input_ids": np.zeros(shape, np.int32)})
@@ -120,34 +119,34 @@ class IpuProgram(Program):
             self._inference.detachFromDevice()
 
     def _options(self, *, trains: bool) -> Any:
-        """`poptorch.Options`: training and evaluation take as many rows a call.
+        """`poptorch.Options`; training and evaluation take the same number of rows in a call.
 
-        Output mode All: the logits of every row come back, or the loss of every microbatch, so that
-        a step with a loss that is no number is found even where a call runs several.
+        Output mode All returns the logits of every row, or the loss of every microbatch, which
+        shows NaN in each of the steps of a call.
         """
         poptorch, placement = self._poptorch, self._placement
         options, steps = poptorch.Options(), placement.device_iterations
         options.replicationFactor(placement.replication)
         options.outputMode(poptorch.OutputMode.All)
-        # A stage of the pipeline is what lies on one IPU.
+        # The blocks on one IPU are a stage of the pipeline.
         options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
-        # Sums inside matrix products are float32, whatever the products are of.
+        # Matrix products accumulate in float32 for any dtype.
         options.Precision.setPartialsType(torch.float32)
         if self._compute.executable_cache is not None:
             options.enableExecutableCaching(self._compute.executable_cache)
-        # Accumulation is for training only; in an evaluation its microbatches are device
-        # iterations, which fill the pipeline just as well.
+        # Accumulation is for training only; device iterations fill the pipeline of an evaluation
+        # with as many microbatches.
         options.deviceIterations(steps if trains else steps * placement.accumulation)
         if trains:
             options.Training.gradientAccumulation(placement.accumulation)
             options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
             options.randomSeed(self._compute.seed)
-        # What float16 cannot hold is rounded up or down by chance, so that small updates add up.
+        # Stochastic rounding in float16 lets small updates accumulate.
         options.Precision.enableStochasticRounding(trains and placement.precision == "float16")
         return options
 
     def _load_state(self, state: Arrays) -> None:
-        # PopTorch keeps rates and decays beside the moments: these stay as the flags have them.
+        # PopTorch's state also has learning rates and decays: these stay those of the flags.
         optimizer_state = self._optimizer.state_dict()
         check_device(state, on_ipus=True)
         moments = {name: value for name, value in state.items() if name != RANDOM}
@@ -164,7 +163,7 @@ class IpuProgram(Program):
         return tuple(torch.from_numpy(array) for array in classifier_arrays(rows).values())
 
     def train(self, placed: Tensors, step: int) -> Callable[[], List[Dict[str, float]]]:
-        """As many steps as a call runs, with the learning rate of the first of them."""
+        """Runs the steps of a call, all with the learning rate of the first."""
         training = self._attach(self._training)
         rate = self._rates.learning_rate * self._share_of_rate(step)
         for group in self._optimizer.param_groups:
@@ -182,21 +181,21 @@ class IpuProgram(Program):
         return lambda: {LOGITS: logits_BxC.float().numpy()}
 
     def weights(self) -> Arrays:
-        """A copy, after the IPUs' have come back to the host."""
+        """A copy of the weights, after PopTorch has copied them to the host."""
         if self._attached is not None and self._attached is self._training:
             self._training.copyWeightsToHost()
         weights = self.module.state_dict()
         return {name: copy_to_host(value.float()) for name, value in weights.items()}
 
     def state(self) -> Arrays:
-        """PopTorch's moments by its own names, and the random numbers that dropout takes."""
-        # It reads the moments from the IPUs, or has read them when the program left them.
+        """PopTorch's moments by its own names, and the state of dropout's random numbers."""
+        # PopTorch reads the moments from the IPUs, or did so when the program was detached.
         moments = self._optimizer.state_dict()["ipu_state"]
         random = np.array(self._training.rng_state, np.uint64)
         return {RANDOM: random, **{name: copy_to_host(value) for name, value in moments.items()}}
 
     def _attach(self, program: Any) -> Any:
-        """Puts one program on the IPUs, taking the other off first; None leaves them empty."""
+        """Attaches a program to the IPUs and detaches the other first; None only detaches."""
         if self._attached is not program:
             if self._attached is not None:
                 self._attached.detachFromDevice()
@@ -206,19 +205,19 @@ class IpuProgram(Program):
         return program
 
 
-def _refuse_other_than_calls(flags: RunFlags, a_call: int, class_weights: Sequence[float]) -> None:
-    """Refuses what IPUs, which answer after whole calls of equal microbatches, cannot do."""
+def _check_calls(flags: RunFlags, a_call: int, class_weights: Sequence[float]) -> None:
+    """Refuses flags that do not fit whole calls of equally weighted microbatches."""
     for name in ("steps", "stop_after", "evaluate_every", "checkpoint_every"):
         value = getattr(flags.length, name)
         if value is not None and value % a_call:
             raise UsageError(
-                f"--{name}={value} is no multiple of --device_iterations={a_call}: the IPUs answer "
-                "after so many steps; give a multiple"
+                f"--{name}={value} is not a multiple of --device_iterations={a_call}, the steps of "
+                "one call of the IPUs: give a multiple"
             )
     if any(weight != 1.0 for weight in class_weights):
         raise UsageError(
-            "--class_weights: IPUs weigh all microbatches alike, whatever classes are in them; "
-            "leave it out, or give --device=cpu"
+            "--class_weights: IPUs weigh all microbatches equally; remove the flag, or give "
+            "--device=cpu"
         )
 
 
@@ -228,9 +227,9 @@ def poptorch_optimizer(
     poptorch: ModuleType,
     loss_scaling: Optional[float],
 ) -> torch.optim.Optimizer:
-    """The optimizer that runs on IPUs: moments in float32, gradients as the model has them.
+    """The optimizer for IPUs, with float32 moments.
 
-    Gradients are float16, and scaled, where there is a `loss_scaling`, else float32.
+    Gradients are float16 and scaled by `loss_scaling`, or float32 if it is None.
     """
     groups = parameter_groups(module, flags.weight_decay)
     shared = {
@@ -243,7 +242,7 @@ def poptorch_optimizer(
         return poptorch.optim.SGD(
             groups,
             momentum=flags.beta1,
-            use_combined_accum=False,  # gradients and velocity apart, each of its own type
+            use_combined_accum=False,  # else gradients and velocity would share a dtype
             velocity_accum_type=torch.float32,
             **shared,
         )
@@ -259,10 +258,10 @@ def poptorch_optimizer(
 
 
 def find_poptorch(device: str) -> Optional[ModuleType]:
-    """PopTorch, where --device asks for IPUs or leaves it open, and there are some.
+    """PopTorch if --device is auto or ipu and there are IPUs, else None.
 
     Raises:
-      UsageError: IPUs were asked for, and there are none.
+      UsageError: --device=ipu, and there are no IPUs.
     """
     if device not in ("auto", "ipu"):
         return None
@@ -275,13 +274,13 @@ def find_poptorch(device: str) -> Optional[ModuleType]:
         return poptorch
     if device == "ipu":
         raise UsageError(
-            "--device=ipu: no IPU was found. PopTorch comes with Graphcore's Poplar SDK (it is on "
-            "no package index) and must see an IPU; --device=cpu trains the same model without"
+            "--device=ipu: PopTorch finds no IPU. Install Graphcore's Poplar SDK, which contains "
+            "PopTorch, on a machine with IPUs, or train the same model with --device=cpu"
         )
     return None
 
 
-LAYER_IPUS = 3  # beside the one with the embedding: 12 layers make 1 + 4 + 4 + 4
+LAYER_IPUS = 3  # besides the one with the embedding: 12 layers are 1 + 4 + 4 + 4
 
 
 @dataclass(frozen=True)
@@ -289,25 +288,25 @@ class Placement:
     """Rows and blocks on IPUs."""
 
     precision: str  # float32 or float16
-    blocks: Tuple[int, ...]  # how many on each IPU in turn: (1, 4, 4, 4)
-    microbatch: int  # rows that go through the model at once
+    blocks: Tuple[int, ...]  # number on each IPU: (1, 4, 4, 4)
+    microbatch: int  # rows
     accumulation: int  # A
     replication: int  # R
     device_iterations: int  # D
 
     @property
     def batch_size(self) -> int:
-        """B, rows a step."""
+        """B, rows of a step."""
         return self.microbatch * self.accumulation * self.replication
 
     @property
     def call_rows(self) -> int:
-        """Rows that the IPUs take at once."""
+        """Rows of a call."""
         return self.batch_size * self.device_iterations
 
     @property
     def description(self) -> str:
-        """One line for people."""
+        """One line for the log."""
         blocks = " + ".join(map(str, self.blocks))
         return (
             f"{len(self.blocks) * self.replication} IPUs, {self.precision}: blocks {blocks}, "
@@ -319,11 +318,11 @@ class Placement:
 def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
     """`--blocks_per_ipu`: "1+4+4+4" -> (1, 4, 4, 4); "auto" for 12 layers gives the same.
 
-    auto puts the embedding on the first of four IPUs and shares the layers out evenly over the
-    others; a model of fewer than three layers lies on one.
+    auto puts the embedding on the first of four IPUs and distributes the layers evenly over the
+    others; a model of fewer than three layers is on one IPU.
 
     Raises:
-      UsageError: not all blocks have a place, or the number of IPUs is no power of two.
+      UsageError: the numbers do not sum to all blocks, or the IPUs are not a power of two.
     """
     if text == "auto":
         if layers < LAYER_IPUS:
@@ -334,35 +333,34 @@ def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
         blocks = tuple(int(part) for part in text.split("+"))
     except ValueError:
         raise UsageError(
-            f"--blocks_per_ipu={text}: numbers of blocks with + between them, such as 1+4+4+4"
+            f"--blocks_per_ipu={text}: give numbers of blocks joined by +, such as 1+4+4+4"
         ) from None
     if min(blocks) < 1 or sum(blocks) != 1 + layers:
         raise UsageError(
-            f"--blocks_per_ipu={text} places {sum(blocks)} blocks, and the model has {1 + layers}: "
-            f"the embedding and {layers} encoder layers (the classifier lies with the last); each "
-            "IPU takes at least one"
+            f"--blocks_per_ipu={text} places {sum(blocks)} blocks, but the model has {1 + layers}, "
+            f"the embedding and {layers} layers: give numbers above 0 that sum to {1 + layers}"
         )
     if len(blocks) & (len(blocks) - 1):
         raise UsageError(
-            f"--blocks_per_ipu={text} takes {len(blocks)} IPUs, and PopTorch books a power of two: "
-            "give 1, 2, 4, 8 ... numbers"
+            f"--blocks_per_ipu={text} needs {len(blocks)} IPUs, but PopTorch reserves a power of "
+            "two: give 1, 2, 4, 8 ... numbers"
         )
     return blocks
 
 
 def place_on_ipus(flags: IpuComputeFlags, *, layers: int) -> Placement:
-    """Shares rows and blocks out, as the flags say.
+    """The placement of rows and blocks by the flags.
 
     Raises:
-      UsageError: they do not go together; names the values and the remedy.
+      UsageError: the flags do not fit together; names the values and the remedy.
     """
     if flags.precision == "bfloat16":
-        raise UsageError("--precision=bfloat16: IPUs have float16 and float32; give one of them")
+        raise UsageError("--precision=bfloat16: IPUs support float16 and float32; give one of them")
     blocks = parse_blocks(flags.blocks_per_ipu, layers)
     if flags.batch_size % flags.replication:
         raise UsageError(
-            f"--batch_size={flags.batch_size} is no multiple of --replication={flags.replication}: "
-            "replicas take equal shares"
+            f"--batch_size={flags.batch_size} is not a multiple of "
+            f"--replication={flags.replication}: replicas take equal shares"
         )
     share = flags.batch_size // flags.replication
     accumulation = _accumulation(flags, share, ipus=len(blocks))
@@ -377,8 +375,8 @@ def place_on_ipus(flags: IpuComputeFlags, *, layers: int) -> Placement:
 
 
 def _accumulation(flags: IpuComputeFlags, share: int, *, ipus: int) -> int:
-    """Microbatches a replica's share is cut into: what was asked for, or as few as can be."""
-    # A pipeline over n IPUs has n stages forward and n - 1 backward, each with a microbatch.
+    """Microbatches of a replica's share: those of --accumulation, or as few as possible."""
+    # A pipeline over n IPUs has n forward and n - 1 backward stages, each with a microbatch.
     stages, accumulation = 2 * ipus - 1, flags.accumulation
     if accumulation is None:
         fitting = [count for count in range(stages, share + 1) if share % count == 0]
@@ -391,15 +389,15 @@ def _accumulation(flags: IpuComputeFlags, share: int, *, ipus: int) -> int:
         )
     if accumulation < stages:
         raise UsageError(
-            f"--accumulation={accumulation} does not fill the pipeline: {ipus} IPUs make {stages} "
-            "stages, forward and backward, and each needs a microbatch; give at least "
+            f"--accumulation={accumulation} does not fill the pipeline: {ipus} IPUs have {stages} "
+            "forward and backward stages, and each needs a microbatch: give at least "
             f"{stages}, or fewer IPUs with --blocks_per_ipu"
         )
     return accumulation
 
 
 def make_program(plan: Plan, task: ClassificationTask) -> Program:
-    """A classifier on IPUs where --device finds some, else on plain PyTorch."""
+    """A classifier on IPUs if --device finds some, else in plain PyTorch."""
     compute = plan.flags.compute
     assert isinstance(compute, IpuComputeFlags)
     poptorch = find_poptorch(compute.device)

@@ -1,14 +1,14 @@
-"""Any PyTorch module on the CPU or a GPU, with whatever it learns; no task is known here.
+"""A PyTorch module on the CPU or a GPU, for any task.
 
     class Squares(ModuleObjective):
-        def prepare(self, rows):              # numpy; the second is what the loss is the mean over
+        def prepare(self, rows):              # numpy arrays, and what the loss is the mean over
             return {"x": rows["x"], "y": rows["y"]}, float(len(rows["x"]))
 
-        def loss(self, inputs):               # added up over the rows of a microbatch
+        def loss(self, inputs):               # the sum over a microbatch
             return (self.module(inputs["x"]) - inputs["y"]).square().sum()
 
         def evaluate(self, inputs):
-            return {"found": self.module(inputs["x"])}
+            return {"prediction": self.module(inputs["x"])}
 
     program = ModuleProgram(plan, Squares(module))
 
@@ -31,7 +31,7 @@ Inputs = Mapping[str, Tensor]
 
 
 class ModuleObjective(ABC):
-    """What a module learns, and what is asked of it in an evaluation."""
+    """A module with its loss and its outputs in evaluations."""
 
     def __init__(self, module: nn.Module):
         self.module = module
@@ -40,18 +40,17 @@ class ModuleObjective(ABC):
     def prepare(self, rows: Batch) -> Tuple[Arrays, float]:
         """Arrays for the device, and what the loss of these rows is the mean over.
 
-        Called in the reader's thread, for evaluations too. The first axis of each array is that of
-        the rows, by which a batch is cut into microbatches; unsigned dtypes but uint8 are not
-        PyTorch's.
+        Called in the reader's thread, for evaluations too. The first axis of each array is rows,
+        along which microbatches are cut. PyTorch has no unsigned dtypes but uint8.
         """
 
     @abstractmethod
     def loss(self, inputs: Inputs) -> Tensor:
-        """The losses of a microbatch, added up with their weights: f32 []."""
+        """The weighted sum of the losses of a microbatch: f32 []."""
 
     @abstractmethod
     def evaluate(self, inputs: Inputs) -> Dict[str, Tensor]:
-        """The outputs that the task metrics."""
+        """The task's outputs."""
 
 
 class PlacedRows(NamedTuple):
@@ -65,7 +64,7 @@ class ModuleProgram(Program):
     """A module on the CPU or a GPU."""
 
     def __init__(self, plan: Plan, objective: ModuleObjective, device: str):
-        """Takes the module to its device; raises as `choose_device`."""
+        """Moves the module to its device; raises as `choose_device`."""
         self._compute, self._rates = plan.flags.compute, plan.flags.optimization
         self._device, self._precision = choose_device(device, self._compute.precision)
         self._objective, self.module = objective, objective.module.to(self._device)
@@ -76,13 +75,13 @@ class ModuleProgram(Program):
         self.description = f"PyTorch on {self._device.type}, {self._precision}"
 
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
-        """Puts weights and the optimizer's state in place; hyperparameters stay the flags'."""
+        """Loads weights and the optimizer's state, but no hyperparameters."""
         if state is not None:
             self._load_state(state)
         self.module.load_state_dict({name: torch.tensor(v) for name, v in weights.items()})
 
     def _load_state(self, state: Arrays) -> None:
-        # An optimizer makes its state in its first step; the weights are replaced afterwards.
+        # The first step of an optimizer creates its state; the weights are loaded afterwards.
         for weight in self.module.parameters():
             weight.grad = torch.zeros_like(weight)
         self._optimizer.step()
@@ -94,10 +93,10 @@ class ModuleProgram(Program):
             tensor.copy_(torch.tensor(state[name]))
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
-        """Nothing: PyTorch runs operators one by one."""
+        """Does nothing: PyTorch is eager."""
 
     def put(self, rows: Batch) -> PlacedRows:
-        """Tensors on the device; nobody waits for their way to a GPU."""
+        """Tensors on the device; copies to a GPU do not block."""
         arrays, counted = self._objective.prepare(rows)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if self._device.type == "cuda":
@@ -141,11 +140,11 @@ class ModuleProgram(Program):
         return lambda: {name: read() for name, read in reads.items()}
 
     def weights(self) -> Arrays:
-        """A copy."""
+        """A copy of the weights on the host."""
         return {name: copy_to_host(value) for name, value in self.module.state_dict().items()}
 
     def state(self) -> Arrays:
-        """What the optimizer keeps of each weight: "0.exp_avg", "0.step" ..."""
+        """The optimizer's state: "0.exp_avg", "0.step" ..."""
         return {name: copy_to_host(value) for name, value in self._optimizer_tensors().items()}
 
     def _optimizer_tensors(self) -> Dict[str, Tensor]:
@@ -175,7 +174,7 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> List[Dict[str, A
 
 
 def torch_optimizer(flags: OptimizationFlags, module: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer where there is no IPU."""
+    """The optimizer on CPUs and GPUs."""
     groups = parameter_groups(module, flags.weight_decay)
     if flags.optimizer == "sgd_momentum":
         return torch.optim.SGD(groups, lr=flags.learning_rate, momentum=flags.beta1)
@@ -183,11 +182,11 @@ def torch_optimizer(flags: OptimizationFlags, module: nn.Module) -> torch.optim.
     return torch.optim.AdamW(groups, lr=flags.learning_rate, betas=betas, eps=flags.epsilon)
 
 
-RANDOM = "random"  # a checkpoint's random numbers, which only IPUs keep
+RANDOM = "random"  # the state of random numbers, in checkpoints of IPUs only
 
 
 def check_device(state: Arrays, *, on_ipus: bool) -> None:
-    """Refuses a checkpoint of another kind of device, whose optimizer keeps another state.
+    """Refuses a checkpoint of another kind of device, whose optimizer has another state.
 
     Raises:
       DataError: names both devices.
@@ -195,16 +194,16 @@ def check_device(state: Arrays, *, on_ipus: bool) -> None:
     here, there = ("IPUs", "plain PyTorch") if on_ipus else ("plain PyTorch", "IPUs")
     if (RANDOM in state) != on_ipus:
         raise DataError(
-            f"the checkpoint is of a run on {there}, and this one is on {here}: their optimizers "
-            "keep different states. Resume there, or start anew with --init_from an exported model"
+            f"the checkpoint is of a run on {there}, but this run is on {here}, and their "
+            "optimizers differ: resume there, or start over with --init_from an exported model"
         )
 
 
 def choose_device(device: str, precision: str) -> Tuple[torch.device, str]:
-    """What --device and --precision mean: cuda or cpu, bfloat16 or float32.
+    """The device and precision of the flags: cuda or cpu, bfloat16 or float32.
 
     Raises:
-      UsageError: what was asked for is not there.
+      UsageError: there is no such device, or it does not support the precision.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -212,8 +211,8 @@ def choose_device(device: str, precision: str) -> Tuple[torch.device, str]:
         raise UsageError("--device=cuda: PyTorch finds no GPU; give --device=cpu")
     if precision == "float16":
         raise UsageError(
-            f"--precision=float16 is for IPUs, and this run is on {device}: give bfloat16, which "
-            "needs no loss scaling, or float32"
+            f"--precision=float16 works on IPUs only, and this run is on {device}: give bfloat16, "
+            "which needs no loss scaling, or float32"
         )
     if precision == "auto":
         precision = "bfloat16" if device == "cuda" else "float32"
@@ -221,31 +220,31 @@ def choose_device(device: str, precision: str) -> Tuple[torch.device, str]:
 
 
 def dropout_seed(seed: int, step: int) -> int:
-    """For each step of a run its own: a resumed run draws what an unbroken one does.
+    """The seed of a step, so that a resumed run draws the same as an unbroken one.
 
-    Hashed, since PyTorch's generator on the CPU takes the lower 32 bits alone.
+    It is hashed, since PyTorch's generator on the CPU uses the lower 32 bits only.
     """
     words = np.random.SeedSequence([*b"dropout", seed, step]).generate_state(1, np.uint64)
     return int(words[0])
 
 
 def send_to_host(tensor: Tensor) -> Callable[[], np.ndarray]:
-    """Starts a tensor's way to the host; gives a function that waits for it, and no later work."""
+    """Starts to copy a tensor to the host; the returned function waits for this copy only."""
     tensor = tensor.detach()
     if tensor.device.type != "cuda":
         return tensor.numpy
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
+    arrival = torch.cuda.Event()
+    arrival.record()
 
     def read() -> np.ndarray:
-        arrived.synchronize()
+        arrival.synchronize()
         return host.numpy()
 
     return read
 
 
 def copy_to_host(tensor: Tensor) -> np.ndarray:
-    """A copy that no later step changes."""
+    """A copy on the host that no later step changes."""
     return tensor.detach().cpu().numpy().copy()

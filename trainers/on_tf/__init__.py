@@ -1,1 +1,1 @@
-"""TensorFlow: encoders, decoders, and one loop under a distribution strategy."""
+"""TensorFlow: encoders, decoders, and a program for all distribution strategies."""

@@ -1,13 +1,13 @@
-"""TensorFlow and Keras on it, imported in one place: what must be set before stands here.
+"""Imports TensorFlow and Keras, after setting the environment variables that they read.
 
-Keras reads its backend from the environment or a file in the home directory when it is imported
-first; whatever stands there, these trainers are TensorFlow's.
+Keras reads its backend from the environment or a file in the home directory on its first import;
+these trainers always use TensorFlow.
 """
 
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
-# TensorFlow tells at length what it found and did not find; errors stay.
+# Hides TensorFlow's notes on devices and libraries, but not its errors.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras  # noqa: E402

@@ -1,9 +1,9 @@
-"""GPT-2 in Keras layers, with attention that is causal or bidirectional on a prefix.
+"""GPT-2 in Keras layers, with attention that is causal, or bidirectional on a prefix.
 
-Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, as published weights
-expect it; the prefix is Raffel et al.'s, "Exploring the Limits of Transfer Learning", 2019
-(arXiv:1910.10683), section 3.2. What may be attended is a matrix of booleans, so that one model
-reads packed rows, prompts, and token after token from a cache.
+Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, compatible with
+published weights. The prefix is that of Raffel et al., "Exploring the Limits of Transfer Learning",
+2019 (arXiv:1910.10683), section 3.2. A boolean matrix controls attention, so that one model reads
+packed rows, prompts, and single tokens with a cache.
 
 Legend: B rows, L tokens a row, H hidden, V vocabulary.
 """
@@ -15,9 +15,9 @@ from schemas.metadata import Schema
 from trainers.models.model_config import ModelConfig
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_layers import (
+    Attended,
     Block,
     Seed,
-    Seen,
     Tensors,
     dense,
     drop_out,
@@ -33,17 +33,17 @@ from trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS, QaTask
 
 
 def allowed_attention(segment_ids_BxL: Any, prefix_mask_BxL: Any = None) -> Any:
-    """Bool [B, L, L]: who attends whom in packed rows.
+    """Whether token i may attend to token j in packed rows: bool [B, L, L].
 
-    A token sees its own segment up to itself, and all of its segment's prefix, where `prefix_mask`
-    is 1; no mask is causal. Segment 0 is padding, which sees padding only.
+    A token attends to its segment up to itself, and to its segment's whole prefix, where
+    `prefix_mask` is 1. Segment 0 is padding, which attends to padding only.
     """
     segments = tf.cast(segment_ids_BxL, tf.int32)
-    places = tf.range(segments.shape[1] or tf.shape(segments)[1])
-    seen = places[None, None, :] <= places[None, :, None]
+    index_L = tf.range(segments.shape[1] or tf.shape(segments)[1])
+    allowed = index_L[None, None, :] <= index_L[None, :, None]
     if prefix_mask_BxL is not None:
-        seen |= tf.not_equal(tf.cast(prefix_mask_BxL, tf.int32), 0)[:, None, :]
-    return seen & (segments[:, :, None] == segments[:, None, :])
+        allowed |= tf.not_equal(tf.cast(prefix_mask_BxL, tf.int32), 0)[:, None, :]
+    return allowed & (segments[:, :, None] == segments[:, None, :])
 
 
 def positions_of(segment_ids_BxL: Any) -> Any:
@@ -53,18 +53,18 @@ def positions_of(segment_ids_BxL: Any) -> Any:
 
 
 class Decoder(keras.Model):
-    """Packed rows to the logits of each next token; its parts serve generation too."""
+    """Packed rows to the logits of each next token; generation uses its parts, too."""
 
     def __init__(self, config: ModelConfig):
-        """Makes parts and weights, of no meaning yet; under a strategy call it in its scope.
+        """Makes layers with random weights; call it in the scope of a strategy.
 
         Raises:
-          UsageError: it is no GPT-2.
+          UsageError: the model is not a GPT-2.
         """
         if config.family != "gpt2":
             raise UsageError(
-                f"the model is of family {config.family!r}; the TensorFlow trainers know GPT-2 "
-                "only: give weights of a gpt2, or take trainers.flax_clm"
+                f"the model is of family {config.family!r}, and the TensorFlow trainer supports "
+                "gpt2 only: give weights of a gpt2, or use trainers.flax_clm"
             )
         super().__init__(name=config.family)
         self.config, hidden = config, config.hidden_size
@@ -85,23 +85,23 @@ class Decoder(keras.Model):
 
     def hidden(
         self, input_ids_BxL: Any, positions_BxL: Any, allowed_BxLxL: Any, seed: Seed = None
-    ) -> tuple[Any, list[Seen]]:
-        """What the head reads, [B, L, H], and what each layer's tokens have been seen as."""
+    ) -> tuple[Any, list[Attended]]:
+        """The input of the head, [B, L, H], and the keys and values of each layer."""
         x_BxLxH = self.embed(input_ids_BxL, positions_BxL, seed)
-        x_BxLxH, tokens_seen = through_blocks(self.blocks, x_BxLxH, allowed_BxLxL, seed)
-        return self.final_norm(x_BxLxH), tokens_seen
+        x_BxLxH, attended = through_blocks(self.blocks, x_BxLxH, allowed_BxLxL, seed)
+        return self.final_norm(x_BxLxH), attended
 
     def logits(self, x_BxLxH: Any) -> Any:
-        """What `hidden` gave to f32 logits [B, L, V] of the token after each."""
+        """Float32 logits [B, L, V] of each next token, from the result of `hidden`."""
         config, length = self.config, x_BxLxH.shape[1] or tf.shape(x_BxLxH)[1]
         weights = self.tokens.embeddings if config.tied else tf.transpose(self.head.kernel)
         table_VxH = tf.cast(tf.convert_to_tensor(weights), x_BxLxH.dtype)
-        # Of two dimensions: else the gradient is a table for each of the B rows, then their sum.
+        # In two dimensions: else the gradient would be a table for each row, summed afterwards.
         logits = float32_product(tf.reshape(x_BxLxH, (-1, config.hidden_size)), table_VxH)
         return tf.reshape(logits, (-1, length, config.vocab_size))
 
     def call(self, input_ids_BxL, segment_ids_BxL, prefix_mask_BxL=None, seed: Seed = None) -> Any:
-        """Logits f32 [B, L, V] of the token after each, within its segment.
+        """Float32 logits [B, L, V] of each next token in its segment.
 
         Segment 0 is padding; a seed turns dropout on.
         """
@@ -113,28 +113,28 @@ class Decoder(keras.Model):
 def answer_prompts(
     model: Decoder, prompts_BxP: Any, lengths_B: Any, *, new_tokens: int, eos: int, prefix: bool
 ) -> Tensors:
-    """The likeliest token after another, to eos or the longest answer; for use in a tf.function.
+    """Generates the likeliest tokens up to eos or `new_tokens`; for use in a tf.function.
 
     Args:
-      model: with room for P + T positions.
-      prompts_BxP: int32, filled up at the right with anything.
-      lengths_B: int32, tokens of each prompt; a row of 0 gives an answer without meaning.
+      model: with at least P + T positions.
+      prompts_BxP: int32, padded at the right with any ids.
+      lengths_B: int32, tokens of each prompt; for 0 the answer is meaningless.
       new_tokens: T.
       eos: the id that ends an answer.
-      prefix: whether a prompt's tokens see all of the prompt, or those before them only.
+      prefix: whether attention on the prompt is bidirectional.
 
     Returns:
       ANSWER_IDS int32 [B, T], eos after a row's end; ANSWER_LENGTHS int32 [B], tokens before eos.
     """
-    rows, places = tf.shape(prompts_BxP)[0], prompts_BxP.shape[1] or tf.shape(prompts_BxP)[1]
+    rows, width = tf.shape(prompts_BxP)[0], prompts_BxP.shape[1] or tf.shape(prompts_BxP)[1]
     lengths_B = tf.maximum(tf.cast(lengths_B, tf.int32), 1)
-    index_P = tf.range(places)
+    index_P = tf.range(width)
     is_prompt_Bx1xP = (index_P[None] < lengths_B[:, None])[:, None]
-    is_seen = is_prompt_Bx1xP if prefix else is_prompt_Bx1xP & (index_P[None] <= index_P[:, None])
-    x_BxPxH, prompt = model.hidden(prompts_BxP, index_P[None], is_seen)
+    allowed = is_prompt_Bx1xP if prefix else is_prompt_Bx1xP & (index_P[None] <= index_P[:, None])
+    x_BxPxH, prompt = model.hidden(prompts_BxP, index_P[None], allowed)
     last_BxH = tf.gather(x_BxPxH, lengths_B - 1, batch_dims=1)
     config = model.config
-    # Time comes first, so that one write at one place adds a step's tokens.
+    # Time is the first axis, so that one write adds the tokens of a step.
     shape = (new_tokens, rows, config.heads, config.hidden_size // config.heads)
     empty = tf.zeros(shape, x_BxPxH.dtype)
     caches = [(empty, empty) for _ in model.blocks]
@@ -150,57 +150,57 @@ def answer_prompts(
     def goes_on(step: Any, done_B: Any, ids_TxB: Any, caches: Any) -> Any:
         return (step < new_tokens) & ~tf.reduce_all(done_B)
 
-    def go_on(step: Any, done_B: Any, ids_TxB: Any, caches: Any) -> tuple[Any, ...]:
-        place = step - 1  # of the token that is read now
-        x = model.embed(ids_TxB[place][:, None], (lengths_B + place)[:, None])
-        is_new_1x1xT = (tf.range(new_tokens) <= place)[None, None]
-        caches_after = []
-        for block, before, cache in zip(model.blocks, prompt, caches, strict=True):
-            queries, *added = block.queries_keys_values(x)
+    def add_token(step: Any, done_B: Any, ids_TxB: Any, caches: Any) -> tuple[Any, ...]:
+        newest = step - 1  # index of the token to read
+        x = model.embed(ids_TxB[newest][:, None], (lengths_B + newest)[:, None])
+        is_new_1x1xT = (tf.range(new_tokens) <= newest)[None, None]
+        new_caches = []
+        for block, of_prompt, cache in zip(model.blocks, prompt, caches, strict=True):
+            queries, *keys_values = block.queries_keys_values(x)
             cache = tuple(
-                tf.tensor_scatter_nd_update(old, [[place]], value[None, :, :, 0])
-                for old, value in zip(cache, added, strict=True)
+                tf.tensor_scatter_nd_update(old, [[newest]], value[None, :, :, 0])
+                for old, value in zip(cache, keys_values, strict=True)
             )
             keys, values = (tf.transpose(part, (1, 2, 0, 3)) for part in cache)
-            seen = (
-                Seen(before.keys_BxNxMxD, before.values_BxNxMxD, is_prompt_Bx1xP),
-                Seen(keys, values, is_new_1x1xT),
+            sources = (
+                Attended(of_prompt.keys_BxNxMxD, of_prompt.values_BxNxMxD, is_prompt_Bx1xP),
+                Attended(keys, values, is_new_1x1xT),
             )
-            x = block.rest(x, queries, seen)
-            caches_after.append(cache)
-        return *take(model.final_norm(x)[:, 0], step, done_B, ids_TxB), caches_after
+            x = block.rest(x, queries, sources)
+            new_caches.append(cache)
+        return *take(model.final_norm(x)[:, 0], step, done_B, ids_TxB), new_caches
 
     ids_TxB = tf.fill((new_tokens, rows), eos)
     begin = take(last_BxH, tf.constant(0), tf.zeros((rows,), tf.bool), ids_TxB)
-    _, _, ids_TxB, _ = tf.while_loop(goes_on, go_on, (*begin, caches))
+    _, _, ids_TxB, _ = tf.while_loop(goes_on, add_token, (*begin, caches))
     ids_BxT = tf.transpose(ids_TxB)
     lengths_B = tf.reduce_sum(tf.cast(ids_BxT != eos, tf.int32), axis=1)
     return {ANSWER_IDS: ids_BxT, ANSWER_LENGTHS: lengths_B}
 
 
 class QaObjective(TfObjective):
-    """Cross-entropy of the answers' tokens; evaluations also answer."""
+    """Cross-entropy of the answers' tokens; evaluations also generate answers."""
 
     features = ("input_ids", "segment_ids", "loss_weights", "prefix_mask", "prompt_length")
 
     def __init__(self, config: ModelConfig, schema: Schema, *, answers: bool):
-        """Makes the model, in the scope of a strategy; evaluations answer, if `answers`."""
+        """Makes the model, in the scope of a strategy; `answers` turns generation on."""
         self.model, self._schema, self._answers = Decoder(config), schema, answers
 
     def logits(self, batch: Tensors, seed: Seed = None) -> tf.Tensor:
-        """f32 [B, L, V] of a batch; a seed turns dropout on."""
+        """Float32 logits [B, L, V] of a batch; a seed turns dropout on."""
         return self.model(
             batch["input_ids"], batch["segment_ids"], batch.get("prefix_mask"), seed=seed
         )
 
     def sums(self, batch: Tensors, seed: Seed) -> Sums:
-        """Tokens of answers count."""
+        """Sums over the tokens of answers."""
         return Sums(*map(tf.reduce_sum, self._rows(batch, seed)))
 
     def _rows(self, batch: Tensors, seed: Seed = None) -> Sums:
         """Each row's sums over the tokens that count; f32 [B]."""
-        # The token at a place is predicted from the one before it, which is in its segment: no
-        # segment begins with a token that counts.
+        # The logits at i predict the token at i + 1, in the same segment: the first token of a
+        # segment has a loss weight of 0.
         logits_BxLxV = self.logits(batch, seed)[:, :-1]
         target_BxL = tf.cast(batch["input_ids"], tf.int32)[:, 1:]
         weight_BxL = tf.cast(batch["loss_weights"], tf.float32)[:, 1:]
@@ -219,9 +219,9 @@ class QaObjective(TfObjective):
         sums = {LOSS: rows.loss, CORRECT: rows.correct, COUNTED: rows.counted}
         if not self._answers:
             return sums
-        # Every prompt leaves room for the longest answer: that is in the contract.
-        places = batch["input_ids"].shape[1] - self._schema.parameters["max_answer_length"]
-        prompts = tf.cast(batch["input_ids"], tf.int32)[:, :places]
+        # The schema guarantees that every prompt leaves room for the longest answer.
+        width = batch["input_ids"].shape[1] - self._schema.parameters["max_answer_length"]
+        prompts = tf.cast(batch["input_ids"], tf.int32)[:, :width]
         return {**sums, **self._answer(prompts, batch["prompt_length"], self._schema)}
 
     def _answer(self, prompts_BxP: Any, lengths_B: Any, schema: Schema) -> Tensors:
@@ -235,12 +235,12 @@ class QaObjective(TfObjective):
         )
 
     def serve(self, schema: Schema) -> Any:
-        """The function of a SavedModel, with decoding in it.
+        """The function of a SavedModel, including generation.
 
-        It takes int32 `input_ids` [rows, tokens], prompts filled up at the right, and
-        `prompt_lengths` [rows]; it gives int32 `answer_ids` [rows, longest answer], filled up with
-        eos, and `answer_lengths` [rows], the tokens before eos. A prompt may have max_length -
-        max_answer_length tokens, of the contract that lies in it.
+        It takes int32 `input_ids` [rows, tokens], prompts padded at the right, and `prompt_lengths`
+        [rows]; it returns int32 `answer_ids` [rows, longest answer], padded with eos, and
+        `answer_lengths` [rows], the tokens before eos. A prompt may have max_length -
+        max_answer_length tokens, see the schema.json in the SavedModel.
         """
 
         def serve(input_ids: Any, prompt_lengths: Any) -> Tensors:

@@ -1,8 +1,7 @@
-"""An encoder of BERT's family with a classification head, in Keras layers.
+"""BERT, RoBERTa and ELECTRA with a classification head, in Keras layers.
 
-The architectures of Devlin et al., "BERT", 2018 (arXiv:1810.04805), Liu et al., "RoBERTa", 2019
-(arXiv:1907.11692) and Clark et al., "ELECTRA", 2020 (arXiv:2003.10555), as published weights expect
-them.
+Devlin et al., "BERT", 2018 (arXiv:1810.04805), Liu et al., "RoBERTa", 2019 (arXiv:1907.11692) and
+Clark et al., "ELECTRA", 2020 (arXiv:2003.10555), compatible with published weights.
 
 Legend: B rows, L tokens a row, E embedding, H hidden, C classes.
 """
@@ -44,7 +43,7 @@ class Encoder(keras.Model):
                 self.projection = dense("projection", width, hidden)
         with keras.name_scope("layers"):
             self.blocks = [Block(config, index) for index in range(config.layers)]
-        # In float32 whatever the computation is: rounded logits would tie in an AUC.
+        # Always float32: rounded logits would tie in an AUC.
         with keras.name_scope("head"):
             self.head_dense = dense("dense", hidden, hidden, dtype="float32")
             self.head_out = dense("out", hidden, len(config.classes), dtype="float32")
@@ -55,13 +54,13 @@ class Encoder(keras.Model):
     ) -> Any:
         """Hidden states [B, L, H] of the computation's dtype; a seed turns dropout on.
 
-        Segment 0 is padding; no token types are 0 everywhere, and RoBERTa knows one type only.
+        Segment 0 is padding; token types default to 0, and are 0 in RoBERTa, which has one type.
         """
         config = self.config
         is_text_BxL = tf.not_equal(tf.cast(segment_ids_BxL, tf.int32), 0)
         length = input_ids_BxL.shape[1] or tf.shape(input_ids_BxL)[1]
         x_BxLxE = self.tokens(tf.cast(input_ids_BxL, tf.int32))
-        # A row is one example and starts at position 0; padding is never attended.
+        # A row is one example and starts at position 0; no token attends to padding.
         x_BxLxE += self.positions(tf.range(length) + config.position_offset)
         if token_types_BxL is None or config.token_types == 1:
             token_types_BxL = tf.zeros((1, 1), tf.int32)
@@ -72,11 +71,11 @@ class Encoder(keras.Model):
         return through_blocks(self.blocks, x_BxLxH, is_text_BxL[:, None], seed)[0]
 
     def call(self, input_ids_BxL, segment_ids_BxL, token_types_BxL=None, seed: Seed = None) -> Any:
-        """Logits f32 [B, C]; arguments as of `encode`."""
+        """Float32 logits [B, C]; arguments as of `encode`."""
         family, rate = self.config.family, self.config.classifier_dropout
         x_BxLxH = self.encode(input_ids_BxL, segment_ids_BxL, token_types_BxL, seed)
         x_BxH = tf.cast(x_BxLxH[:, 0], tf.float32)
-        if family != "bert":  # BERT's dense layer, the pooler, is published with the encoder
+        if family != "bert":  # BERT's dense layer is the encoder's pooler, without dropout before
             x_BxH = drop_out(x_BxH, rate, seed, 1)
         x_BxH = self.head_dense(x_BxH)
         x_BxH = tf.nn.gelu(x_BxH, approximate=False) if family == "electra" else tf.tanh(x_BxH)
@@ -95,11 +94,11 @@ class ClassificationObjective(TfObjective):
         self.model, self._class_weights = Encoder(config), list(class_weights)
 
     def logits(self, batch: Tensors, seed: Seed = None) -> tf.Tensor:
-        """f32 [B, C] of a batch; a seed turns dropout on."""
+        """Float32 logits [B, C] of a batch; a seed turns dropout on."""
         return self.model(*(batch.get(name) for name in INPUTS), seed=seed)
 
     def sums(self, batch: Tensors, seed: Seed) -> Sums:
-        """Rows count with the weight of their class."""
+        """Sums over rows, each with the weight of its class."""
         label_B = tf.cast(batch[LABEL], tf.int32)
         logits_BxC = self.logits(batch, seed)
         weight_B = tf.gather(tf.constant(self._class_weights, tf.float32), label_B)
@@ -119,7 +118,7 @@ class ClassificationObjective(TfObjective):
         """The function of a SavedModel.
 
         It takes int32 [rows, tokens] `input_ids` and `segment_ids` (1 for a token, 0 for padding),
-        for pairs `token_type_ids` too, and gives `logits`, `probabilities` [rows, classes] and
+        for pairs also `token_type_ids`; it returns `logits` and `probabilities` [rows, classes] and
         `label`, the name of the likeliest class.
         """
 
@@ -134,5 +133,5 @@ class ClassificationObjective(TfObjective):
 
 
 def make_program(plan: Plan, task: ClassificationTask) -> TfProgram:
-    """Classification, with the class weights that the task found in the set."""
+    """Classification, with the task's class weights."""
     return TfProgram(plan, lambda: ClassificationObjective(plan.model, task.weights))

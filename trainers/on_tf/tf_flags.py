@@ -28,7 +28,7 @@ class TfComputeFlags(ComputeFlags):
         if self.cpu_devices > 1 and self.device not in ("auto", "cpu"):
             raise UsageError(
                 f"--cpu_devices={self.cpu_devices} splits the CPU, but --device={self.device} "
-                "does not train on it: leave out one of the two flags"
+                "does not train on it: remove one of the two flags"
             )
         on_disk(self, "export_saved_model")
         if self.export_saved_model is not None:

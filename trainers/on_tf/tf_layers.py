@@ -1,9 +1,9 @@
-"""What encoder and decoder share: a layer of attention and feed-forward block, and its parts.
+"""Parts of encoder and decoder: a layer of attention and feed-forward block.
 
-Weights, norms' statistics, logits and softmax are float32 whatever the computation is. Dropout is a
-function of a seed, so that a resumed run drops what the first would have.
+Weights, statistics of norms, logits and softmax are float32 for any dtype of the computation.
+Dropout is a function of a seed, so a resumed run drops the same as an unbroken one.
 
-Legend: B rows, L tokens a row, M tokens that are attended, H hidden, N heads, D = H / N.
+Legend: B rows, L tokens a row, M attended tokens, H hidden, N heads, D = H / N.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from trainers.on_tf.backend import keras, tf
 Tensors: TypeAlias = dict[str, tf.Tensor]
 Seed: TypeAlias = Any  # int32 [2], or None for no dropout
 
-MASKED = -1e9  # the logit of what may not be attended; exp() of it is 0 in f32
+MASKED = -1e9  # the logit of tokens that must not be attended; exp() of it is 0 in f32
 KERAS = Layout(
     leaves={
         "table": {"weight": "embeddings"},
@@ -38,8 +38,8 @@ FORMULAS: dict[str, Callable[[Any], Any]] = {
 fold: Any = tf.random.fold_in
 
 
-class Seen(NamedTuple):
-    """Tokens that are attended, and whether a query may attend a key; its B or L may be 1."""
+class Attended(NamedTuple):
+    """Tokens to attend to, and whether each query may; B or L of `allowed` may be 1."""
 
     keys_BxNxMxD: Any
     values_BxNxMxD: Any
@@ -84,36 +84,35 @@ def read(model: Any) -> Weights:
     return from_layout(values, model.config, KERAS)
 
 
-def drop_out(x: tf.Tensor, rate: float, seed: Seed, place: int) -> tf.Tensor:
-    """Dropout; without a seed, `x` itself. `place` is another number for each use of a seed."""
+def drop_out(x: tf.Tensor, rate: float, seed: Seed, use: int) -> tf.Tensor:
+    """Dropout; without a seed, `x` itself. `use` is a different number for each use of a seed."""
     if seed is None or rate == 0.0:
         return x
-    uniform = tf.random.stateless_uniform(tf.shape(x), fold(seed, place))
+    uniform = tf.random.stateless_uniform(tf.shape(x), fold(seed, use))
     return tf.where(uniform >= rate, x / (1.0 - rate), tf.zeros((), x.dtype))
 
 
 def float32_product(a: Any, b: Any) -> Any:
-    """Every row of `a` times every row of `b`, added up and given in float32.
+    """Float32 products a @ b.T: [.., L, D] and [.., M, D] of any float dtype -> [.., L, M].
 
-    [.., L, D] and [.., M, D] of the computation's dtype -> [.., L, M]. The product of two bfloat16
-    numbers fits into a float32, and they into a GPU's TF32.
+    A float32 holds the product of two bfloat16 numbers exactly, and a GPU's TF32 the numbers.
     """
     return tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=True)
 
 
 def attend(
-    queries_BxNxLxD: Any, sources: Sequence[Seen], *, scale: float, dropout: float, seed: Seed
+    queries_BxNxLxD: Any, sources: Sequence[Attended], *, scale: float, dropout: float, seed: Seed
 ) -> Any:
-    """Attention over all that is seen, in one softmax: [B, L, H], heads side by side.
+    """Attention over all sources, in one softmax: [B, L, H], heads concatenated.
 
     Keras' `dot_product_attention` rounds logits to the computation's dtype before its softmax, and
-    drops no probabilities.
+    has no dropout.
 
     Args:
-      queries_BxNxLxD: of the computation's dtype.
-      sources: one kind of tokens, or several: a prompt's, and those that were added to it.
-      scale: of the logits.
-      dropout: of probabilities.
+      queries_BxNxLxD: in the computation's dtype.
+      sources: groups of tokens, such as a prompt and the tokens generated after it.
+      scale: factor of the logits.
+      dropout: rate for probabilities.
       seed: turns dropout on.
     """
     logits = []
@@ -151,18 +150,20 @@ class Block(keras.layers.Layer):
         self.built = True
 
     def queries_keys_values(self, x_BxLxH: Any) -> tuple[Any, Any, Any]:
-        """What attention takes of hidden states, each [B, N, L, D]."""
+        """Queries, keys and values of hidden states, each [B, N, L, D]."""
         qkv = self.qkv(self.attention_norm(x_BxLxH) if self.config.norm_first else x_BxLxH)
         heads, hidden = self.config.heads, self.config.hidden_size
         shape = (-1, qkv.shape[1] or tf.shape(qkv)[1], 3, heads, hidden // heads)
         q, k, v = tf.unstack(tf.transpose(tf.reshape(qkv, shape), (2, 0, 3, 1, 4)))
         return q, k, v
 
-    def rest(self, x_BxLxH: Any, queries: Any, sources: Sequence[Seen], seed: Seed = None) -> Any:
-        """The layer from attention on, of what came in, its queries and what they attend."""
+    def rest(
+        self, x_BxLxH: Any, queries: Any, sources: Sequence[Attended], seed: Seed = None
+    ) -> Any:
+        """The rest of the layer from attention on; returns hidden states [B, L, H]."""
         rate, activate = self.config.dropout, FORMULAS[ACTIVATIONS[self.config.activation]]
-        among = self.config.attention_dropout
-        mixed = attend(queries, sources, scale=self.scale, dropout=among, seed=seed)
+        attention_rate = self.config.attention_dropout
+        mixed = attend(queries, sources, scale=self.scale, dropout=attention_rate, seed=seed)
         x_BxLxH += drop_out(self.attention_out(mixed), rate, seed, 1)
         if self.config.norm_first:
             wide = activate(self.mlp_in(self.mlp_norm(x_BxLxH)))
@@ -174,12 +175,12 @@ class Block(keras.layers.Layer):
 
 def through_blocks(
     blocks: Sequence[Block], x_BxLxH: Any, allowed_BxLxL: Any, seed: Seed = None
-) -> tuple[Any, list[Seen]]:
-    """Hidden states after all layers, and what each layer's tokens have been seen as."""
+) -> tuple[Any, list[Attended]]:
+    """Hidden states after all layers, and the keys and values of each."""
     tokens = []
     for index, block in enumerate(blocks):
         queries, keys, values = block.queries_keys_values(x_BxLxH)
-        tokens.append(Seen(keys, values, allowed_BxLxL))
+        tokens.append(Attended(keys, values, allowed_BxLxL))
         block_seed = None if seed is None else fold(seed, 100 + index)
         x_BxLxH = block.rest(x_BxLxH, queries, tokens[-1:], block_seed)
     return x_BxLxH, tokens

@@ -1,7 +1,7 @@
-"""A model, its optimizer and its compiled steps, over all devices of a TensorFlow strategy.
+"""A model, its optimizer and its compiled steps, on all devices of a TensorFlow strategy.
 
-Legend: B rows of a batch, R devices (replicas); each takes B / R consecutive rows, and of these
-each microbatch as many consecutive ones.
+Legend: B rows of a batch, R devices (replicas). Each device takes B / R consecutive rows and cuts
+them into microbatches of consecutive rows.
 """
 
 import os
@@ -24,11 +24,11 @@ from trainers.on_tf.tf_flags import TfComputeFlags
 from trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
 from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 
-_DROPOUT = 0x64726F70  # begins the seeds of dropout, so that they are no seeds of anything else
+_DROPOUT = 0x64726F70  # "drop"; separates the seeds of dropout from others
 
 
 class Sums(NamedTuple):
-    """Over some rows, f32: of the loss, of hits, and of what both are a mean over."""
+    """Float32 sums over rows: of the loss, of hits, and of what both are a mean over."""
 
     loss: Any
     correct: Any
@@ -36,32 +36,32 @@ class Sums(NamedTuple):
 
 
 class TfObjective(ABC):
-    """A model with what it learns."""
+    """A model with its loss."""
 
     model: Any  # an `Encoder` or a `Decoder`
-    features: tuple[str, ...]  # of a row, those put on the devices, where the set has them
+    features: tuple[str, ...]  # put on the devices if the dataset has them
 
     @abstractmethod
     def sums(self, batch: Tensors, seed: Seed) -> Sums:
-        """Scalars over a batch's rows; the seed, int32 [2], is of its dropout."""
+        """Sums over a batch's rows; the seed, int32 [2], is for dropout."""
 
     @abstractmethod
     def outputs(self, batch: Tensors) -> Tensors:
-        """What the task wants to know of each row: tensors whose first dimension is rows."""
+        """The task's outputs: tensors whose first dimension is rows."""
 
     @abstractmethod
     def serve(self, schema: Schema) -> Any:
-        """A concrete function for a SavedModel of what was trained on rows of this contract."""
+        """A concrete function for a SavedModel, for inputs as in rows of this schema."""
 
 
 class TfProgram(Program):
     """See `Program`."""
 
     def __init__(self, plan: Plan, make_objective: Callable[[], TfObjective]):
-        """Finds the devices and makes the model on them; compiles nothing yet.
+        """Finds the devices and makes the model on them; compiles nothing.
 
         Raises:
-          UsageError: there are no such devices, or they cannot share the batch.
+          UsageError: there are no such devices, or they cannot share the batch equally.
         """
         compute = plan.flags.compute
         assert isinstance(compute, TfComputeFlags)
@@ -74,7 +74,7 @@ class TfProgram(Program):
         self._replicas = self._strategy.num_replicas_in_sync
         is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)  # it always compiles
         self._jit = compute.jit_compile and not is_tpu
-        self._optimizer: Any = None  # Keras', while there is something to train
+        self._optimizer: Any = None  # of Keras, if the run trains
         self._schedule = Schedule(plan.steps, self._rates.warmup_steps)
         self._gradients = tf.function(self._sums_and_gradients, jit_compile=self._jit)
         self._outputs = tf.function(self._objective.outputs, jit_compile=self._jit)
@@ -93,8 +93,8 @@ class TfProgram(Program):
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         """See `Program`.
 
-        XLA compiles a function when it is called: each is, with rows of padding, and what a step
-        changes is put back bit for bit.
+        XLA compiles a function on its first call, so this calls each with rows of padding, then
+        restores weights and state bit for bit.
         """
 
         def padding(rows: int) -> Any:
@@ -103,8 +103,8 @@ class TfProgram(Program):
 
         if trains:
             self._optimizer = self._optimizer or self._new_optimizer()
-            # One device: gradients and update are one program. Several: only the gradients are,
-            # since they are added up between devices, which XLA on one device cannot do.
+            # On one device, gradients and update are one XLA program. On several only the gradients
+            # are, since XLA on one device cannot sum them over devices.
             jit = self._jit and self._replicas == 1
             self._train = tf.function(self._train_step, jit_compile=jit)
             weights, state = self.weights(), self.state()
@@ -153,7 +153,7 @@ class TfProgram(Program):
         return {name: variable.numpy() for name, variable in name_state(self._optimizer).items()}
 
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
-        """See `Program`; writes a SavedModel of the weights as they are."""
+        """See `Program`; writes a SavedModel of the current weights."""
         path, serve = self._compute.export_saved_model, self._objective.serve(schema)
         assert path is not None  # else nothing is exported
         extra = {SCHEMA: to_json(schema), TOKENIZER: tokenizer_json}
@@ -186,7 +186,7 @@ class TfProgram(Program):
     def _sums_and_gradients(
         self, batch: Tensors, step: tf.Tensor, replica: Any
     ) -> tuple[Sums, list[tf.Tensor]]:
-        """Over a device's rows, microbatch after microbatch."""
+        """Sums and gradients over a device's rows, one microbatch after another."""
         seed = tf.constant([_DROPOUT, self._compute.seed], tf.int32)
         seed, count = fold(fold(seed, step), replica), self._compute.accumulation or 1
         rows = self._compute.batch_size // self._replicas // count
@@ -200,7 +200,7 @@ class TfProgram(Program):
             with tf.GradientTape() as tape:
                 sums = self._objective.sums(part, fold(seed, number))
             gradients = tape.gradient(sums.loss, [each.value for each in self._variables])
-            # Of tables of embeddings they come as the rows that were looked up.
+            # Gradients of embeddings are sparse: the rows that were looked up.
             return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
         def add(number: Any, *before: Any) -> tuple[Any, ...]:
@@ -213,13 +213,13 @@ class TfProgram(Program):
         return tf.while_loop(lambda number, *_: number < count, add, begin)[1:]
 
     def _update(self, sums: Sums, gradients: list[tf.Tensor], rate: tf.Tensor) -> Tensors:
-        """Applies gradients of the batch's mean loss, whatever the devices' shares of it."""
+        """Applies the gradients of the batch's mean loss."""
         counted = tf.maximum(sums.counted, 1e-9)
         gradients = [gradient / counted for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         if self._rates.clip_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._rates.clip_norm, use_norm=norm)
-        if self._replicas > 1:  # Keras adds up what they apply, and clipping needed the sum before
+        if self._replicas > 1:  # Keras sums over devices again, but clipping needed the sum
             gradients = [gradient / self._replicas for gradient in gradients]
         self._optimizer.learning_rate.assign(rate)
         self._optimizer.apply(gradients, self._variables)
@@ -231,17 +231,17 @@ class TfProgram(Program):
         }
 
     def _evaluate_step(self, batch: Any) -> Tensors:
-        # Not `self._outputs` itself: a strategy compiles a tf.function whole, on the first device.
+        # Not `self._outputs` itself: a strategy would run all of a tf.function on the first device.
         return self._strategy.run(lambda rows: self._outputs(rows), args=(batch,))
 
 
 def choose_strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
     """TPUStrategy, MirroredStrategy for several devices of one kind, else OneDeviceStrategy.
 
-    Call it before anything else runs in TensorFlow: devices cannot be split later.
+    Call it before anything else in TensorFlow: devices cannot be split later.
 
     Raises:
-      UsageError: there is no such device, or the devices cannot share the batch.
+      UsageError: there is no such device, or the devices cannot share the batch equally.
     """
     strategy = _strategy(flags)
     replicas, microbatches = strategy.num_replicas_in_sync, flags.accumulation or 1
@@ -265,7 +265,7 @@ def _strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
     if gpus:
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     if device == "gpu":
-        raise UsageError("--device=gpu: TensorFlow sees no GPU; install tensorflow[and-cuda]")
+        raise UsageError("--device=gpu: TensorFlow finds no GPU; install tensorflow[and-cuda]")
     if flags.cpu_devices > 1:
         return tf.distribute.MirroredStrategy(_logical_cpus(flags.cpu_devices))
     return tf.distribute.OneDeviceStrategy("/cpu:0")
@@ -279,7 +279,7 @@ def _tpu() -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
-        raise UsageError(f"--device=tpu: TensorFlow reaches no TPU ({error})") from error
+        raise UsageError(f"--device=tpu: TensorFlow cannot reach a TPU ({error})") from error
     return tf.distribute.TPUStrategy(resolver)
 
 
@@ -293,13 +293,13 @@ def _logical_cpus(count: int) -> list[str]:
             )
         except RuntimeError as error:
             raise UsageError(
-                f"--cpu_devices={count}: TensorFlow runs already with {len(parts or [0])}"
+                f"--cpu_devices={count}: this process has started with {len(parts or [0])} already"
             ) from error
     return [f"/cpu:{number}" for number in range(count)]
 
 
 def device_name(strategy: tf.distribute.Strategy) -> str:
-    """For people: "OneDeviceStrategy on CPU:0", "MirroredStrategy on 2 x GPU:0"."""
+    """Description of the devices: "OneDeviceStrategy on CPU:0", "MirroredStrategy on 2 x GPU:0"."""
     workers = strategy.extended.worker_devices
     device = workers[0].split("device:")[-1].strip("/").upper()
     count = f"{len(workers)} x " if len(workers) > 1 else ""
@@ -307,7 +307,7 @@ def device_name(strategy: tf.distribute.Strategy) -> str:
 
 
 def set_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
-    """Sets Keras' policy for the layers made from now on; returns the dtype of the computation."""
+    """Sets Keras' dtype policy for new layers; returns the dtype of the computation."""
     dtype = precision
     if dtype == "auto":
         dtype = "float32" if "CPU" in device_name(strategy) else "bfloat16"
@@ -316,16 +316,16 @@ def set_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
 
 
 class Momentum(keras.optimizers.SGD):
-    """Gradient descent with momentum as PyTorch and optax have it.
+    """Gradient descent with momentum as in PyTorch and optax.
 
-    Decay is part of the gradient, and momentum is of gradients: each step multiplies it by its own
-    learning rate. Keras' own adds up steps, each of the rate that was then, and decays beside it.
+    Weight decay is part of the gradient, and momentum sums gradients, so each step multiplies it by
+    the current learning rate. Keras' own sums updates with former rates, and decays apart.
     """
 
-    decay = 0.0  # of matrices
+    decay = 0.0  # for matrices
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Adds the decay to the gradient, the gradient to the momentum, and goes down that."""
+        """Adds decay to the gradient and the gradient to the momentum; steps along it."""
         if len(variable.shape) > 1:
             gradient = gradient + self.decay * variable
         if self.momentum:
@@ -340,11 +340,11 @@ def make_optimizer(
 ) -> keras.optimizers.Optimizer:
     """Keras' optimizer, built; biases and norms (vectors) do not decay.
 
-    Call it in the strategy's scope. Schedule and clipping are the step's. Keras' adamw adds epsilon
-    to the root before it corrects the bias, as in section 2 of Kingma and Ba, "Adam", 2014: step t
-    is PyTorch's with an epsilon of epsilon / sqrt(1 - beta2**t).
+    Call it in the strategy's scope; `_update` does schedule and clipping. Keras' adamw adds epsilon
+    before the bias correction, as in section 2 of Kingma and Ba, "Adam", 2014: step t is PyTorch's
+    with an epsilon of epsilon / sqrt(1 - beta2**t).
     """
-    # Keras counts the optimizers of a process, and checkpoints know variables by their names.
+    # A fixed name: Keras numbers optimizers, and checkpoints contain the names of variables.
     common: dict[str, Any] = {"learning_rate": flags.learning_rate, "name": flags.optimizer}
     if flags.optimizer == "sgd_momentum":
         optimizer = Momentum(**common, momentum=flags.beta1)
@@ -364,12 +364,12 @@ def make_optimizer(
 
 
 def name_state(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Its variables by their paths."""
+    """The optimizer's variables by path."""
     return {variable.path: variable for variable in optimizer.variables}
 
 
 NAME = "serving_default"
-EXTRA = "assets.extra"  # TensorFlow's place for files that are none of its own
+EXTRA = "assets.extra"  # TensorFlow's directory for files of others
 
 
 class _Served(tf.Module):
@@ -381,12 +381,12 @@ class _Served(tf.Module):
 def write_saved_model(
     path: str, model: keras.Model, serve: Any, extra: Mapping[str, bytes]
 ) -> None:
-    """Writes a model with one signature, a concrete function that calls it: whole or not at all.
+    """Writes a model with one signature, a concrete function that calls it; atomically.
 
-    Files of `extra` lie beside it, by name.
+    `extra` has the content of further files by name.
 
     Raises:
-      UsageError: the path is taken.
+      UsageError: the path exists already.
       DataError: it cannot be written.
     """
     refuse_existing(path, flag="--export_saved_model")

@@ -1,1 +1,1 @@
-"""Shard sets for training loops of PyTorch."""
+"""Datasets for training loops in PyTorch."""

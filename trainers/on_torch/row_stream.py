@@ -1,17 +1,16 @@
-"""A set as a stream of batches for PyTorch's loaders, resumed exactly with any workers and ranks.
+"""A dataset as a stream of batches for PyTorch's loaders, resumed exactly with any workers.
 
     stream = RowStream(ShardSet("shards"), "train", batch_size=256, seed=0)
     loader = StatefulDataLoader(stream, batch_size=None, num_workers=4)     # or DataLoader
     for batch in loader:                        # this rank's rows of a batch, as tensors
         ...
-    saved = loader.state_dict()
+    state = loader.state_dict()
 
-    loader.load_state_dict(saved)                                           # as many workers
-    loader = StatefulDataLoader(stream.resume(saved), batch_size=None)      # any number
+    loader.load_state_dict(state)                                           # as many workers
+    loader = StatefulDataLoader(stream.resume(state), batch_size=None)      # any number
 
-Step s is the batch of step s of `ShardSet.batches`, whatever the number of workers and ranks: each
-rank reads its part of it, and of W workers each makes every W-th batch, which the loader takes in
-turns.
+Step s is the batch of step s of `ShardSet.batches` for any number of workers and ranks: each rank
+reads its part of it, and each of W workers every W-th batch.
 """
 
 import copy
@@ -27,10 +26,10 @@ from trainers.data.batches import Batch, BatchReader
 
 
 class RowStream(IterableDataset):
-    """Batches of one rank from `start_step` on; iterating starts there each time.
+    """Batches of one rank; each iteration starts at `start_step`.
 
-    Give it to a loader with `batch_size=None`. Its iterator has `state_dict` and
-    `load_state_dict`, which torchdata's StatefulDataLoader calls in each of its workers.
+    Pass it to a loader with `batch_size=None`. torchdata's StatefulDataLoader calls `state_dict`
+    and `load_state_dict` of its iterator in each worker.
     """
 
     def __init__(
@@ -49,20 +48,20 @@ class RowStream(IterableDataset):
         """Reads nothing yet.
 
         Args:
-          reader: a shard set or a mixture.
-          split: of its splits.
+          reader: a dataset or a mixture.
+          split: name of a split.
           batch_size: rows of a step over all ranks.
-          seed: of the order.
+          seed: decides the order.
           start_step: the first step, counted from 0.
-          stop_step: the step before which it ends; None goes on for ever.
-          rank: which part of each batch; None asks torch.distributed, if it is initialized.
+          stop_step: the step before which the stream ends; None for an endless one.
+          rank: which part of each batch; None takes that of torch.distributed, if initialized.
           ranks: how many parts.
-          convert: what to make of a batch in the worker, such as
-            `schemas.layouts.huggingface`; None gives the features as they are stored.
+          convert: function of a batch, called in the worker, such as
+            `schemas.layouts.huggingface`; None returns the stored features.
 
         Raises:
-          UsageError: the batch cannot be shared by the ranks; several processes were started, and
-            nothing says which this is.
+          UsageError: the ranks cannot share the batch equally, or WORLD_SIZE is above 1 and the
+            rank is unknown.
         """
         super().__init__()
         self._reader, self._split, self._convert = reader, split, convert
@@ -72,36 +71,36 @@ class RowStream(IterableDataset):
         self._batches(start_step, 1).close()
 
     def __iter__(self) -> "StepIterator":
-        """The batches of this worker; worker 1 of 3 of a stream from step 0 on has 1, 4, 7, ..."""
+        """The batches of this worker: from step 0, worker 1 of 3 reads steps 1, 4, 7, ..."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         return StepIterator(self, self._start + worker, worker, workers)
 
     def resume(self, state: dict[str, Any]) -> "RowStream":
-        """The same stream from where a StatefulDataLoader was, with any number of workers.
+        """The same stream from the position of a StatefulDataLoader, with any number of workers.
 
         Args:
-          state: what `state_dict` of the loader, of any rank, or of the stream's iterator gave.
+          state: `state_dict` of the loader, of any rank, or of the stream's iterator.
 
         Raises:
-          UsageError: it is of another stream; says what differs.
+          UsageError: the state is of another stream; names what differs.
         """
         states = list(_states_in(state))
         if not states or len(states) != states[0]["workers"]:
             raise UsageError(
-                f"no state of a stream of rows: it tells of {len(states)} workers. Give what "
-                "`state_dict` of its loader gave"
+                f"not a state of a RowStream: it has the states of {len(states)} workers. Give the "
+                "`state_dict` of its loader"
             )
         for one in states:
             self.check(one)
-        # The loader takes workers in turns: who comes next is at the earliest step.
+        # The loader takes workers in turns: the next one has the earliest step.
         after = min(one["step"] for one in states) + state.get("_steps_since_snapshot", 0)
         stream = copy.copy(self)
         stream._start = after
         return stream
 
     def describe(self) -> dict[str, Any]:
-        """What decides which rows a step holds."""
+        """Everything that decides the rows of a step."""
         return {
             "fingerprint": self._reader.fingerprint,
             "split": self._split,
@@ -111,7 +110,7 @@ class RowStream(IterableDataset):
         }
 
     def check(self, state: dict[str, Any]) -> None:
-        """Refuses the state of a stream with other rows or another order; says what differs."""
+        """Refuses the state of a stream with other rows or another order."""
         differences = [
             f"{name} was {state.get(name)!r} and is {value!r}"
             for name, value in self.describe().items()
@@ -119,12 +118,12 @@ class RowStream(IterableDataset):
         ]
         if differences:
             raise UsageError(
-                f"{self._reader.name}: a state of another stream: {'; '.join(differences)}. Give "
-                "what it was made with, or start_step in place of the state"
+                f"{self._reader.name}: the state is of another stream: {'; '.join(differences)}. "
+                "Create the stream with the former values, or with start_step instead of a state"
             )
 
     def read(self, step: int, workers: int) -> Iterator[Any]:
-        """What the loader gets of every `workers`-th step from this one on."""
+        """The converted batches of every `workers`-th step, starting at `step`."""
         for batch in self._batches(step, workers):
             yield self._convert(batch) if self._convert else batch
 
@@ -138,30 +137,30 @@ class RowStream(IterableDataset):
             stride=workers,
             process_index=self._rank,
             process_count=self._ranks,
-            prefetch=0 if get_worker_info() else 2,  # workers read ahead by themselves
+            prefetch=0 if get_worker_info() else 2,  # workers read ahead without it
         )
 
 
 class StepIterator(Iterator[Any]):
-    """One worker's batches, and the state from which another goes on with them."""
+    """One worker's batches, with a state to resume from."""
 
     def __init__(self, stream: RowStream, step: int, worker: int, workers: int):
         self._stream, self._worker, self._workers = stream, worker, workers
         self._step, self._batches = step, stream.read(step, workers)
 
     def __next__(self) -> Any:
-        """The next batch that is this worker's."""
+        """The next batch of this worker."""
         batch = next(self._batches)
         self._step += self._workers
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The step that comes next, of which worker, and of which stream."""
+        """The next step, the worker, and the stream's description."""
         state = {"step": self._step, "worker": self._worker, "workers": self._workers}
         return dict(state, **self._stream.describe())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where the worker of the same number was.
+        """Resumes where the worker of the same number stopped.
 
         Raises:
           UsageError: the state is of another stream, or of another number of workers.
@@ -170,31 +169,31 @@ class StepIterator(Iterator[Any]):
         if (state["worker"], state["workers"]) != (self._worker, self._workers):
             raise UsageError(
                 f"the state is of worker {state['worker']} of {state['workers']}, and this is "
-                f"{self._worker} of {self._workers}: RowStream.resume takes the state of a loader "
-                "with any number of workers"
+                f"{self._worker} of {self._workers}: use RowStream.resume for another number of "
+                "workers"
             )
         self._step, self._batches = state["step"], self._stream.read(state["step"], self._workers)
 
 
 def _rank_of_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
-    """This process's number and how many there are."""
+    """This process's rank and the number of ranks."""
     if rank is not None and ranks is not None:
         return rank, ranks
     if rank is not None or ranks is not None:
-        raise UsageError("give both rank and ranks, or none of them")
+        raise UsageError("give both rank and ranks, or neither")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    started = int(os.environ.get("WORLD_SIZE", 1))
-    if started > 1:
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    if processes > 1:
         raise UsageError(
-            f"WORLD_SIZE is {started} and torch.distributed is not initialized: each process would "
-            "read all rows. Call init_process_group first, or give rank and ranks"
+            f"WORLD_SIZE is {processes}, but torch.distributed is not initialized, so each process "
+            "would read all rows: call init_process_group first, or give rank and ranks"
         )
     return 0, 1
 
 
 def _states_in(state: Any) -> Iterator[dict[str, Any]]:
-    """The states of our iterators in what a loader's `state_dict` gave, however deep they lie."""
+    """The states of StepIterator in a loader's `state_dict`, at any depth."""
     if isinstance(state, dict):
         if {"step", "worker", "workers", "fingerprint"} <= set(state):
             yield state

@@ -21,7 +21,7 @@ def segments(draw):
 
 def test_by_hand():
     flat = variable_length(np.array([[1, 1, 2, 0], [1, 1, 1, 1]], np.uint8))
-    assert flat.places.tolist() == [0, 1, 2, 4, 5, 6, 7]
+    assert flat.indices.tolist() == [0, 1, 2, 4, 5, 6, 7]
     assert flat.cu_seqlens.tolist() == [0, 2, 3, 7] and flat.cu_seqlens.dtype == np.int32
     assert flat.max_seqlen == 4 and type(flat.max_seqlen) is int
     assert flat.position_ids.tolist() == [0, 1, 0, 0, 1, 2, 3]
@@ -31,7 +31,7 @@ def test_by_hand():
 
 def test_rows_of_padding_have_no_segment():
     flat = variable_length(np.zeros((2, 3), np.uint8))
-    assert flat.cu_seqlens.tolist() == [0] and flat.max_seqlen == 0 and len(flat.places) == 0
+    assert flat.cu_seqlens.tolist() == [0] and flat.max_seqlen == 0 and len(flat.indices) == 0
 
 
 def test_masks_by_hand():

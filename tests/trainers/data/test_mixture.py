@@ -276,9 +276,9 @@ def test_weights_that_are_no_shares(sets, weight):
 
 
 def test_other_wrong_mixtures(sets):
-    with pytest.raises(UsageError, match="less than a millionth"):
+    with pytest.raises(UsageError, match="below a millionth"):
         mix(sets, a=1, b=1e-8)
-    with pytest.raises(UsageError, match="a mixture of no set"):
+    with pytest.raises(UsageError, match="the mixture is empty"):
         ShardSet.mix({})
     with pytest.raises(UsageError, match="1 weights for 0 sets"):
         Mixture([], [1.0])

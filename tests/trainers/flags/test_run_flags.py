@@ -199,7 +199,7 @@ def refusal(flags: Any, **values: object) -> str:
 REFUSED = [
     (
         {"patience": 2, "best_by": "none"},
-        "--patience=2 needs --best_by: better in what?",
+        "--patience=2 needs a metric: give --best_by",
     ),
     ({"patience": 0, "best_by": "loss"}, "--patience=0: must be at least 1"),
     ({"steps": 0}, "--steps=0: must be at least 1"),
@@ -220,23 +220,22 @@ REFUSED = [
     ({"warmup_steps": -1}, "--warmup_steps=-1: must be at least 0"),
     ({"seed": -1}, "--seed=-1: must be at least 0"),
     ({"seed": 1 << 31}, "--seed=2147483648: must be below 2**31"),
-    ({"beta1": 1.0}, "--beta1=1.0: a share from 0 to below 1"),
-    ({"beta2": float("nan")}, "--beta2=nan: a share from 0 to below 1"),
-    ({"dropout": 1.0}, "--dropout=1.0: a share from 0 to below 1"),
+    ({"beta1": 1.0}, "--beta1=1.0: must be at least 0 and below 1"),
+    ({"beta2": float("nan")}, "--beta2=nan: must be at least 0 and below 1"),
+    ({"dropout": 1.0}, "--dropout=1.0: must be at least 0 and below 1"),
     ({"cache_gigabytes": 0.0}, "--cache_gigabytes=0.0: must be above 0"),
     (
         {"batch_size": 6, "accumulation": 4},
-        "--batch_size=6 is no multiple of --accumulation=4: microbatches are of one size",
+        "--batch_size=6 is not a multiple of --accumulation=4: microbatches have equal sizes",
     ),
     (
         {"output": "gs://bucket/run"},
-        "--output=gs://bucket/run: give a directory on this machine; only --shards may be on a "
-        "store",
+        "--output=gs://bucket/run: give a directory on this machine; only --shards may be a URL",
     ),
     (
         {"log_to": "mlflow"},
-        "--log_to=mlflow: there is no 'mlflow'; give tensorboard or wandb, or both with a comma "
-        "between (metrics.jsonl is written in any case)",
+        "--log_to=mlflow: 'mlflow' is unknown; give tensorboard or wandb, or both separated by a "
+        "comma (metrics.jsonl is always written)",
     ),
 ]
 
@@ -361,7 +360,7 @@ def main_refuses(name: str, *argv: str) -> str:
 @ENTRIES
 def test_what_is_not_there_is_named(name, tmp_path):
     none = str(tmp_path / "none")
-    assert main_refuses(name) == "give the directory of a shard set with --shards"
+    assert main_refuses(name) == "give the dataset with --shards=DIR"
     assert main_refuses(name, f"--shards={none}").startswith(f"{none} is not a finished dataset")
     assert not list(tmp_path.iterdir())
 
@@ -374,8 +373,8 @@ def test_a_set_of_another_task_is_refused(name, tmp_path):
     other = "classification" if task != "classification" else "mlm"
     said = main_refuses(name, f"--shards={tmp_path}/set", f"--output={tmp_path}/run")
     assert said == (
-        f"{tmp_path}/set holds rows for task {other!r}; this trainer takes {task!r}. Build a set "
-        f"with build_shards --task={task}, or use that task's trainer"
+        f"{tmp_path}/set holds rows of --task={other}, and this trainer needs {task}: build a "
+        f"dataset with build_shards --task={task}, or use another trainer"
     )
     assert not (tmp_path / "run").exists()
 
@@ -393,10 +392,10 @@ def test_a_model_that_the_rows_do_not_fit(name, tmp_path):
     BY_NAME[name].write_set(tmp_path / "set")
     place = f"--shards={tmp_path}/set"
     assert "--max_positions=5" in main_refuses(name, place, "--max_positions=5")
-    assert "--hidden_size=10 is no mul" in main_refuses(
+    assert "--hidden_size=10 is not a mul" in main_refuses(
         name, place, "--hidden_size=10", "--heads=3"
     )
-    assert "--activation=step is not known" in main_refuses(name, place, "--activation=step")
+    assert "--activation=step is unknown" in main_refuses(name, place, "--activation=step")
 
 
 def test_a_directory_in_use_is_refused(tmp_path):
@@ -409,9 +408,7 @@ def test_a_directory_in_use_is_refused(tmp_path):
             train(flags, numpy_trainer())
     (tmp_path / "file").write_text("")
     flags = make_flags(NumpyFlags, shards=f"{tmp_path}/set", output=f"{tmp_path}/file", steps=1)
-    with pytest.raises(
-        UsageError, match=f"--output={tmp_path}/file: it is a file or lies below one"
-    ):
+    with pytest.raises(UsageError, match=f"--output={tmp_path}/file is a file or below one"):
         train(flags, numpy_trainer())
 
 

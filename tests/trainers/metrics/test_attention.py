@@ -75,7 +75,7 @@ def test_a_mask_without_segments_shows_earlier_ones(batch):
     worst = report.largest()[EARLIER]
     segment = batch["segment_ids"][worst.moved[0]]
     assert worst.changed and worst.changed[0] == worst.moved[0] and worst.changed < worst.moved
-    assert segment[worst.place] == worst.moved[1] and worst.by > report.limit
+    assert segment[worst.position] == worst.moved[1] and worst.by > report.limit
     assert f"row {worst.moved[0]}, segment {worst.moved[1]} moves by {worst.by:.1e}" in str(report)
     assert f"when row {worst.changed[0]}, segment {worst.changed[1]} changes" in str(report)
 
@@ -103,7 +103,7 @@ def test_each_leak_is_told_from_the_others(batch):
         assert [(leak.cause, leak.changed, leak.moved) for leak in found] == [
             (cause, changed, moved)
         ]
-        assert found[0].place == query
+        assert found[0].position == query
 
 
 def test_one_token_too_far_ahead(batch):
@@ -116,7 +116,7 @@ def test_one_token_too_far_ahead(batch):
     assert {leak.cause for leak in report.leaks} - {ALONE} == {AHEAD}
     worst = report.largest()[AHEAD]
     places = np.flatnonzero(batch["segment_ids"][worst.moved[0]] == worst.moved[1])
-    assert worst.place == places[len(places) // 2 - 1] and worst.changed == worst.moved
+    assert worst.position == places[len(places) // 2 - 1] and worst.changed == worst.moved
 
 
 def test_positions_that_do_not_restart_are_seen_against_alone_only(batch):
@@ -214,5 +214,5 @@ def test_rows_are_picked_that_can_leak(tmp_path):
     again = pick_rows(shards, count=3, seed=5)
     np.testing.assert_array_equal(picked["input_ids"], again["input_ids"])
     write_mlm_set(tmp_path / "short", max_length=6)
-    with pytest.raises(DataError, match="of 40 rows of split 'train' none holds two segments"):
+    with pytest.raises(DataError, match="none of 40 rows of split 'train' has two segments"):
         pick_rows(ShardSet(str(tmp_path / "short")))

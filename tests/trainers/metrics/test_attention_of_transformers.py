@@ -121,7 +121,7 @@ def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, kind, 
         flat = variable_length(rows["segment_ids"])
         ids, places = tensor(flat.take(rows["input_ids"]))[None], tensor(flat.position_ids)[None]
         logits = torch.zeros(rows["input_ids"].size, SIZES["vocab_size"])
-        logits[flat.places] = model(ids, position_ids=places).logits[0].detach()
+        logits[flat.indices] = model(ids, position_ids=places).logits[0].detach()
         return logits.reshape(*rows["input_ids"].shape, -1)
 
     assert verify_attention(of_lengths, batch, causal=True).ok

@@ -63,7 +63,9 @@ def test_a_broken_line_is_named(tmp_path):
     shards = written(tmp_path / "set", TASK)
     with open(tmp_path / "set" / "evaluation.jsonl", "a") as file:
         file.write('{"id": "x"}\n')
-    with pytest.raises(DataError, match="evaluation.jsonl: line 5 is not as build_shards"):
+    with pytest.raises(
+        DataError, match="evaluation.jsonl: line 5 is not in the format of build_shards"
+    ):
         read_questions([shards])
 
 

@@ -267,7 +267,7 @@ def test_an_encoder_alone_gets_a_new_head(name, tmp_path):
     config, weights, notes = imported(tmp_path / "in")
     assert notes[0] == "the output head is new"
     assert notes[1:] == (
-        ["left out, of other heads: pooler.dense.bias, pooler.dense.weight"]
+        ["ignored tensors of other heads: pooler.dense.bias, pooler.dense.weight"]
         if fields["model_type"] != "electra"
         else []
     )
@@ -292,7 +292,7 @@ def test_an_encoder_alone_gets_a_new_head(name, tmp_path):
             "BertForPreTraining",
             "MaskedLM",
             [
-                "left out, of other heads: bert.pooler.dense.bias, bert.pooler.dense.weight, "
+                "ignored tensors of other heads: bert.pooler.dense.bias, bert.pooler.dense.weight, "
                 "cls.seq_relationship.bias, cls.seq_relationship.weight"
             ],
         ),
@@ -300,13 +300,16 @@ def test_an_encoder_alone_gets_a_new_head(name, tmp_path):
             ELECTRA,
             "ElectraForPreTraining",
             "MaskedLM",
-            ["the output head is new", "left out, of other heads: discriminator_predictions."],
+            [
+                "the output head is new",
+                "ignored tensors of other heads: discriminator_predictions.",
+            ],
         ),
         (
             ROBERTA,
             "RobertaForSequenceClassification",
             "MaskedLM",
-            ["the output head is new", "left out, of other heads: classifier.dense.bias"],
+            ["the output head is new", "ignored tensors of other heads: classifier.dense.bias"],
         ),
         (
             ROBERTA,
@@ -315,7 +318,7 @@ def test_an_encoder_alone_gets_a_new_head(name, tmp_path):
             [
                 "classifier.dense is new",
                 "classifier.out_proj is new",
-                "left out, of other heads: lm_head.bias, lm_head.dense.bias",
+                "ignored tensors of other heads: lm_head.bias, lm_head.dense.bias",
             ],
         ),
         (
@@ -325,14 +328,18 @@ def test_an_encoder_alone_gets_a_new_head(name, tmp_path):
             [
                 "bert.pooler.dense is new",
                 "classifier is new",
-                "left out, of other heads: qa_outputs.bias, qa_outputs.weight",
+                "ignored tensors of other heads: qa_outputs.bias, qa_outputs.weight",
             ],
         ),
         (
             ELECTRA,
             "ElectraForPreTraining",
             "SequenceClassification",
-            ["classifier.dense is new", "classifier.out_proj is new", "left out, of other heads: "],
+            [
+                "classifier.dense is new",
+                "classifier.out_proj is new",
+                "ignored tensors of other heads: ",
+            ],
         ),
     ],
 )
@@ -352,7 +359,7 @@ def test_a_classifier_for_other_classes_begins_anew(fields, tmp_path):
     theirs = saved(tmp_path / "in", fields, "SequenceClassification", num_labels=5)
     config, weights, notes = imported(tmp_path / "in", "SequenceClassification")
     out = FAMILIES[config.family].class_head[1]
-    assert notes == [f"{out} tells other classes apart than the set's 3: it begins anew"]
+    assert notes == [f"{out} is for other classes than the dataset's 3: it starts new"]
     np.testing.assert_array_equal(weights["head.out.weight"], fresh(config, 0)["head.out.weight"])
     dense = to_published(weights, config)
     name = FAMILIES[config.family].class_head[0] + ".weight"
@@ -367,8 +374,8 @@ def test_a_vocabulary_that_grew(name, tmp_path):
     config, old, _ = imported(tmp_path / "in", head)
     larger, weights, notes = imported(tmp_path / "in", head, vocab_size=61)
     assert notes == [
-        "the vocabulary grows from 50 tokens to the set's 61: new ones begin near the mean of the "
-        "old"
+        "the vocabulary grows from 50 tokens to the dataset's 61: new embeddings start "
+        "near the mean of the old ones"
     ]
     grown = [n for n, shape in shapes(larger).items() if shape != shapes(config)[n]]
     assert len(grown) == 1 + (head == "MaskedLM") + (not config.tied)
@@ -400,7 +407,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path):
         tensors["roberta.encoder.layer.9.output.dense.bias"] = np.zeros(16, np.float32)
 
     path = rewritten(tmp_path / "in", break_names)
-    said = f"here: .*lacks lm_head.dense.bias, {norm}; the model has no place for .*layer.9"
+    said = f"here: .*lacks lm_head.dense.bias, {norm}; it has the unknown .*layer.9"
     with pytest.raises(DataError, match=said):
         imported(path)
     for out in (row.class_head[1] for row in FAMILIES.values() if row.class_head):
@@ -415,7 +422,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path):
     name = "transformer.h.0.attn.c_attn.weight"
     config, weights, _ = imported(tmp_path / "gpt2", "CausalLM")
     turned = {**to_published(weights, config), name: np.zeros((48, 16), np.float32)}
-    with pytest.raises(DataError, match=rf"{name} has shape \(48, 16\), in the model \(16, 48\)"):
+    with pytest.raises(DataError, match=rf"{name} has shape \(48, 16\) instead of \(16, 48\)"):
         from_published(turned, config, seed=0, where="here")
 
 
@@ -478,15 +485,15 @@ def test_a_real_bert():
 
 SWITCHES = [
     ({**BERT, "position_embedding_type": "relative_key"}, "position_embedding_type is 'relat"),
-    ({**BERT, "is_decoder": True}, "is_decoder is True; here it is False"),
-    ({**BERT, "hidden_act": "mish"}, "activation=mish is not known: relu,"),
+    ({**BERT, "is_decoder": True}, "is_decoder is True, but trainers support False only"),
+    ({**BERT, "hidden_act": "mish"}, "activation=mish is unknown: give one of relu,"),
     (
         {**BERT, "model_type": "t5"},
-        "says model_type 't5', and bert, roberta, electra, gpt2, opt are",
+        "has model_type 't5': give weights of one of bert, roberta, electra, gpt2, opt",
     ),
     ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
-    ({**OPT, "enable_bias": False}, "enable_bias is False; here it is True"),
-    ({**GPT2, "n_embd": 18}, "here: config.json: --hidden_size=18 is no multiple of --heads=4"),
+    ({**OPT, "enable_bias": False}, "enable_bias is False, but trainers support True only"),
+    ({**GPT2, "n_embd": 18}, "here: config.json: --hidden_size=18 is not a multiple of --heads=4"),
     ({**ROBERTA, "max_position_embeddings": 2}, "max_positions=0: must be at least 1"),
 ]
 
@@ -543,7 +550,7 @@ def test_classes_of_a_published_classifier(tmp_path):
     assert published_classes({"id2label": {"0": "a"}}, where="here") == ()
     for odd in (None, 7, "ab", [], ["a", "b"], {}, {"0": "a", "2": "b"}, {"0": 1}, {"a": "0"}):
         found = {**found, "id2label": odd}
-        with pytest.raises(DataError, match="here: .*id2label is .*has to name every class by its"):
+        with pytest.raises(DataError, match="here: .*id2label, which must name every class by its"):
             published_classes(found, where="here")
 
 
@@ -553,7 +560,7 @@ def test_ids_of_a_decoder():
         (2,),
         (2, 9),
     )
-    with pytest.raises(DataError, match="here: .*names a token 'two'"):
+    with pytest.raises(DataError, match="here: .*has 'two' for the id of a token"):
         text_ids({"model_type": "opt", "eos_token_id": "two"}, where="here")
 
 
@@ -620,9 +627,12 @@ def test_new_decoders():
     [
         (dict(layers=0), "--layers=0: must be at least 1"),
         (dict(dropout=1.0), "--dropout=1.0: a share"),
-        (dict(hidden_size=30, heads=4), "--hidden_size=30 is no multiple of --heads=4"),
+        (dict(hidden_size=30, heads=4), "--hidden_size=30 is not a multiple of --heads=4"),
         (dict(activation="mish"), "--activation=mish is not known"),
-        (dict(max_positions=8), "--max_positions=8 places 8 tokens, fewer than the 16 of a row"),
+        (
+            dict(max_positions=8),
+            "--max_positions=8 has 8 positions, but rows of set have 16 tokens",
+        ),
         (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
         (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
         (
@@ -653,19 +663,25 @@ def test_published_models(tmp_path):
     larger = plan_model(flags, mlm_schema(vocab_size=57))
     assert larger.config.vocab_size == 57
     weights, [note] = larger.first_weights(0)
-    assert "grows from 50 tokens to the set's 57" in note
+    assert "grows from 50 tokens to the dataset's 57" in note
     assert plan_model(flags, mlm_schema(vocab_size=40)).config.vocab_size == 50
 
     specials = {**mlm_schema().special_ids, "pad": 3, "unk": 1}
     for schema, more, said in (
         (mlm_schema(), dict(layers=4), "--layers=4, but the weights of --init_from=.* have 2: lea"),
         (mlm_schema(), dict(activation="relu"), "--activation=relu, but .* have gelu"),
-        (mlm_schema(max_length=20), {}, "--init_from=.* places 18 tokens, fewer than the 20"),
-        (mlm_schema(special_ids=specials), {}, "its pad_token_id is 1 and that of set 3"),
+        (
+            mlm_schema(max_length=20),
+            {},
+            "--init_from=.* has 18 positions, but rows of set have 20 tokens",
+        ),
+        (mlm_schema(special_ids=specials), {}, "its pad_token_id is 1 and that of set is 3"),
     ):
         with pytest.raises(UsageError, match=said):
             plan_model(change_flags(flags, **more), schema)
-    with pytest.raises(UsageError, match="model_type 'roberta', and this trainer takes gpt2, opt"):
+    with pytest.raises(
+        UsageError, match="model_type 'roberta', and this trainer accepts gpt2, opt"
+    ):
         plan_model(make_flags(DecoderRun, shards="set", init_from=path), clm_schema())
 
     saved(tmp_path / "opt", OPT, "CausalLM")
@@ -699,8 +715,11 @@ def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
     config = json.loads((tmp_path / "in" / "config.json").read_text())
     for changes, said in (
         ({"num_hidden_layers": 3}, "it lacks bert.encoder.layer.2.attention"),
-        ({"num_hidden_layers": 1 << 60}, "says 1,152,921,504,606,846,976 layers, and all that is"),
-        ({"num_hidden_layers": 1}, "no place for bert.encoder.layer.1.attention"),
+        (
+            {"num_hidden_layers": 1 << 60},
+            "has 1,152,921,504,606,846,976 layers, but there are only",
+        ),
+        ({"num_hidden_layers": 1}, "it has the unknown bert.encoder.layer.1.attention"),
         ({"vocab_size": 1 << 40}, r"word_embeddings.weight has shape \(50, 16\).*1099511627776"),
     ):
         (tmp_path / "in" / "config.json").write_text(json.dumps({**config, **changes}))
@@ -726,7 +745,7 @@ def test_pairs_need_two_token_types(tmp_path):
     saved(tmp_path / "in", {**BERT, "type_vocab_size": 1}, "")
     flags = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
     schema = class_schema(classes=CLASSES, pairs=True)
-    with pytest.raises(UsageError, match="knows one token type, and the pairs of set have two"):
+    with pytest.raises(UsageError, match="has one token type, but pairs of set have two"):
         plan_model(flags, schema)
     saved(tmp_path / "roberta", {**ROBERTA, "type_vocab_size": 1}, "")
     plan_model(change_flags(flags, init_from=str(tmp_path / "roberta")), schema)

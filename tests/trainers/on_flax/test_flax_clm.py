@@ -233,7 +233,7 @@ def test_interrupted_it_saves_and_another_number_of_devices_goes_on(
         main(flags(shards, output))
     assert left.value.code == 130
     said = capsys.readouterr().err
-    assert "interrupted: the state after step" in said and "--resume" in said.splitlines()[-1]
+    assert "interrupted: the checkpoint after step" in said and "--resume" in said.splitlines()[-1]
     two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     resumed = process(*flags(shards, output, "--resume"), **two)
     assert resumed.returncode == 0, resumed.stderr
@@ -276,7 +276,7 @@ def test_a_vocabulary_that_grew_is_grown_and_another_tokenizer_refused(whole, tm
     planned = plan_model(given, larger.schema)
     assert planned.config.vocab_size == 57
     published, notes = planned.first_weights(0)
-    assert "the vocabulary grows from 50 tokens to the set's 57" in notes[0]
+    assert "the vocabulary grows from 50 tokens to the dataset's 57" in notes[0]
     table = published["embeddings.tokens.weight"]
     assert table.shape == (57, 16)
     np.testing.assert_array_equal(table[:50], weights(exported)["embeddings.tokens.weight"])
@@ -290,7 +290,7 @@ def test_a_vocabulary_that_grew_is_grown_and_another_tokenizer_refused(whole, tm
         main([f"--shards={tmp_path / 'other'}", f"--init_from={exported}"])
     with pytest.raises(UsageError, match=f"{exported}: .*id 5 is 'w5' there and 'w6' in the set"):
         use_model.main([str(exported), "--evaluate", f"--shards={tmp_path / 'other'}"])
-    with pytest.raises(UsageError, match="has a vocabulary of 50, but the rows of .* one of 57"):
+    with pytest.raises(UsageError, match="has a vocabulary of 50, but .* has one of 57"):
         use_model.main([str(exported), "--evaluate", f"--shards={tmp_path / 'larger'}"])
 
 
@@ -338,8 +338,8 @@ def test_generates_from_a_run_and_from_an_export(whole, capsys):
 def test_a_long_prompt_leaves_less_room_and_says_so(whole, capsys):
     words = " ".join(f"w{5 + number % 40}" for number in range(40))
     use_model.main([str(whole[0]), f"--generate={words}", "--max_new_tokens=50"])
-    assert "the model places 48 tokens: at most 7 new ones" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="the text is 49 tokens, and the model places 48"):
+    assert "the model has 48 positions: generating at most 7 tokens" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="the text has 49 tokens, but the model has 48 positions"):
         use_model.main([str(whole[0]), f"--generate={words} {' '.join(words.split()[:8])}"])
 
 
@@ -351,20 +351,20 @@ def test_a_split_where_nothing_counts_is_not_measured(whole, tmp_path, capsys):
     write_set(tmp_path / "set", schema, columns)
     shards = f"--shards={tmp_path / 'set'}"
     with pytest.raises(
-        DataError, match="no token of split 'validation' counts.*another --validation_split"
+        DataError, match="all loss_weights of split 'validation' are 0.*another --validation_split"
     ):
         use_model.main([str(whole[0]), "--evaluate", shards, "--batch_size=4"])
     main(flags(tmp_path / "set", tmp_path / "run", "--stop_after=5", "--evaluate_every=5"))
-    assert "step 5: no token of validation counts: nothing was" in capsys.readouterr().err
+    assert "step 5: all loss weights of validation are 0: no evaluation" in capsys.readouterr().err
 
 
 TRAINING = [
-    (["--max_positions=15"], "--max_positions=15 places 15 tokens, fewer than the 16"),
-    (["--hidden_size=30", "--heads=4"], "--hidden_size=30 is no multiple of --heads=4"),
-    (["--activation=mish"], "--activation=mish is not known: relu, "),
+    (["--max_positions=15"], "--max_positions=15 has 15 positions, but rows of .* have 16 tokens"),
+    (["--hidden_size=30", "--heads=4"], "--hidden_size=30 is not a multiple of --heads=4"),
+    (["--activation=mish"], "--activation=mish is unknown: give one of relu, "),
     (["--norm=post"], "--norm=post: .*gpt2"),
     (["--embedding_size=8"], "--embedding_size=8: .*gpt2"),
-    (["--batch_size=10", "--accumulation=4"], "no multiple of --accumulation=4"),
+    (["--batch_size=10", "--accumulation=4"], "not a multiple of --accumulation=4"),
     (["--train_split=dev"], "no split 'dev': it has train, validation"),
     (["--init_from=/no/such"], "--init_from=/no/such"),
     (["--log_to=paper"], "paper"),
@@ -379,16 +379,16 @@ def test_what_cannot_be_trained_is_refused(shards, tmp_path, more, message):
 
 
 USING = [
-    (["--generate=w7", "--samples=2"], "--samples=2 would all be the same text"),
+    (["--generate=w7", "--samples=2"], "--samples=2 would be the same text each"),
     (["--generate=w7", "--temperature=-1"], "--temperature=-1.0: at least 0"),
-    (["--generate=w7", "--top_p=0"], "--top_p=0.0: a share above 0"),
+    (["--generate=w7", "--top_p=0"], "--top_p=0.0: must be above 0"),
     (["--generate=w7", "--max_new_tokens=0"], "--max_new_tokens=0: must be at least 1"),
     (["--evaluate", "--validation_split=dev"], "no split 'dev'"),
     (["--evaluate", "--batch_size=0"], "--batch_size=0: must be at least 1"),
     (["--evaluate", "--batch-size=0"], "--batch_size=0: must be at least 1"),
-    ([], "what is to be done with .* Give --evaluate, --export=DIR"),
+    ([], "nothing to do with .* give --evaluate, --export=DIR"),
     (["--evaluate", "--predict=texts"], "is no classifier"),
-    (["--checkpoint=all", "--generate=w7"], "--checkpoint=all is for --evaluate alone"),
+    (["--checkpoint=all", "--generate=w7"], "--checkpoint=all works with --evaluate only"),
     (["--report=r.jsonl"], "--report=r.jsonl needs --evaluate"),
     (["--predictions=file"], "--predictions=file needs --predict=FILE"),
 ]
@@ -404,10 +404,10 @@ def test_sets_and_checkpoints_of_another_kind_are_refused(shards, whole, tmp_pat
     write_mlm_set(tmp_path / "mlm")
     mlm = f"--shards={tmp_path / 'mlm'}"
     for run in (lambda: main([mlm]), lambda: use_model.main([str(whole[0]), "--evaluate", mlm])):
-        with pytest.raises(UsageError, match="rows for task 'mlm'; this trainer takes 'clm'"):
+        with pytest.raises(UsageError, match="rows of --task=mlm, and this trainer needs clm"):
             run()
     for path, message in (
-        (shards, "neither the output directory of a run nor one with config.json"),
+        (shards, "neither the output directory of a run nor a directory with config.json"),
         (whole[0] / "checkpoints" / "7", "no checkpoint '7': its steps are 8, 12"),
     ):
         with pytest.raises(UsageError, match=message):

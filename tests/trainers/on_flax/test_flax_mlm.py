@@ -158,7 +158,7 @@ def test_dynamic_masks_of_whole_words_are_said_to_be_of_tokens(tmp_path, capsys)
     write_mlm_set(tmp_path / "set", mask_unit="word")
     more = [STEPS, "--stop_after=1", "--masking=dynamic"]
     main(flags(tmp_path / "set", tmp_path / "run", *more))
-    assert "pick single tokens, not words as the set's do" in capsys.readouterr().err
+    assert "masks single tokens; the dataset's own masks are words" in capsys.readouterr().err
 
 
 def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
@@ -214,7 +214,7 @@ def test_interrupted_it_saves_and_says_how_to_go_on(shards, tmp_path, number, co
     assert "Traceback" not in said
     done = len(train_losses(output))
     assert (output / "checkpoints" / str(done)).is_dir()
-    assert f"interrupted: the state after step {done} is in" in said
+    assert f"interrupted: the checkpoint after step {done} is in" in said
     again = shlex.split(said.strip().splitlines()[-1])
     assert again[:3] == ["python", "-m", "trainers.flax_mlm"] and "--resume" in again
     main([*again[3:], f"--stop_after={done + 1}"])
@@ -231,7 +231,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(shards, tmp_path, monkeypatch)
         main(flags(shards, tmp_path / "run", STEPS, "--stop_after=2", "--resume"))
     said = str(refused.value)
     assert "the checkpoint after step 2 cannot be written: [Errno 28] No space left" in said
-    assert "The newest whole one is after step 1; make room, then add --resume" in said
+    assert "The newest is after step 1; free some space, then add --resume" in said
     main(flags(shards, tmp_path / "run", STEPS, "--stop_after=2", "--resume"))
     assert len(train_losses(tmp_path / "run")) == 2
 
@@ -256,7 +256,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_run(shards, tmp_
     said = [line for line in found.stderr.splitlines() if line.startswith("error: ")]
     assert "the checkpoint after step 2 cannot be written" in said[0]
     assert "File too large" in said[0]
-    assert "The newest whole one is after step 0; make room" in said[0]
+    assert "The newest is after step 0; free some" in said[0]
     assert not (tmp_path / "run" / "checkpoints" / "2").exists()
 
 
@@ -310,18 +310,18 @@ def test_without_a_validation_split(tmp_path, capsys):
     write_set(tmp_path / "set", schema, {"train": packed_rows(schema, 8, 0)})
     main(flags(tmp_path / "set", tmp_path / "run", STEPS))
     said = capsys.readouterr()
-    assert "no rows in split 'validation': no evaluation" in said.err
+    assert "split 'validation' has no rows: no evaluations" in said.err
     assert "Validation" not in said.out
 
 
 REFUSALS = [
-    (["--max_positions=15"], "--max_positions=15 places 15 tokens, fewer than the 16"),
-    (["--hidden_size=30", "--heads=4"], "--hidden_size=30 is no multiple of --heads=4"),
+    (["--max_positions=15"], "--max_positions=15 has 15 positions, but rows of .* have 16 tokens"),
+    (["--hidden_size=30", "--heads=4"], "--hidden_size=30 is not a multiple of --heads=4"),
     (["--layers=0"], "--layers=0: must be at least 1"),
-    (["--batch_size=10", "--accumulation=4"], "no multiple of --accumulation=4"),
-    (["--dropout=1"], "--dropout=1.0: a share from 0"),
+    (["--batch_size=10", "--accumulation=4"], "not a multiple of --accumulation=4"),
+    (["--dropout=1"], "--dropout=1.0: must be at least 0"),
     (["--learning_rate=0"], "--learning_rate=0.0: must be above 0"),
-    (["--mask_rate=0.3"], "no effect on the masks that the rows carry: add --masking=dynamic"),
+    (["--mask_rate=0.3"], "no effect on the dataset's static masks: add --masking=dynamic"),
     (["--train_split=test"], "no split 'test': it has train, validation"),
     (["--seed=-1"], "--seed=-1: must be at least 0"),
 ]
@@ -344,13 +344,13 @@ def test_one_of_several_processes_is_refused(shards, tmp_path, monkeypatch):
 
 def test_static_masks_that_are_not_there_are_refused(tmp_path):
     write_mlm_set(tmp_path / "set", static_masking=False)
-    with pytest.raises(UsageError, match="carry no masks: use --masking=dynamic"):
+    with pytest.raises(UsageError, match="has no masks: use --masking=dynamic"):
         main(flags(tmp_path / "set", tmp_path / "run", "--masking=static"))
 
 
 def test_an_output_that_cannot_be_made_is_refused(shards, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="it is a file or lies below one"):
+    with pytest.raises(UsageError, match="is a file or below one"):
         main(flags(shards, tmp_path / "file" / "run", "--steps=1"))
 
 
@@ -358,7 +358,7 @@ def test_exit_codes_and_no_traceback(tmp_path):
     write_mlm_set(tmp_path / "set")
     cases = [
         ([f"--shards={tmp_path}"], 1, "has no MANIFEST.json"),
-        ([f"--shards={tmp_path / 'set'}", "--max_positions=9"], 2, "fewer than the 16"),
+        ([f"--shards={tmp_path / 'set'}", "--max_positions=9"], 2, "have 16 tokens"),
         ([f"--shards={tmp_path / 'set'}", "--no_such_flag"], 2, "no_such_flag"),
         (["--model=huge", "--shards=x"], 2, "huge"),
     ]

@@ -236,13 +236,13 @@ def test_pairs_and_published_weights(tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--hidden_size=15"], "--hidden_size=15 is no multiple of --heads=2"),
+        (["--hidden_size=15"], "--hidden_size=15 is not a multiple of --heads=2"),
         (["--family=bert"], "--embedding_size=8: embedding_size is always 16 in bert models"),
         (["--precision=float16"], "float16 is for IPUs"),
         (["--device=cuda"], "PyTorch finds no GPU"),
         (["--patience=0"], "--patience=0: must be at least 1"),
         (["--init_from=here"], "--init_from=here: there is no such directory"),
-        (["--accumulation=3"], "--batch_size=8 is no multiple of --accumulation=3"),
+        (["--accumulation=3"], "--batch_size=8 is not a multiple of --accumulation=3"),
     ],
 )
 def test_refusals(shards, tmp_path, monkeypatch, more, said):
@@ -254,7 +254,7 @@ def test_refusals(shards, tmp_path, monkeypatch, more, said):
 
 def test_a_set_of_another_task_is_refused(tmp_path):
     write_mlm_set(tmp_path / "set")
-    with pytest.raises(UsageError, match=r"task 'mlm'; this trainer takes 'classification'"):
+    with pytest.raises(UsageError, match=r"--task=mlm, and this trainer needs classification"):
         train(tmp_path / "set", tmp_path / "run")
 
 
@@ -391,7 +391,9 @@ def test_the_state_of_another_optimizer_is_refused(shards):
     adam, sgd = squares(shards), squares(shards, optimizer="sgd_momentum")
     batch = {"x": np.ones((8, 3), np.float32), "y": np.ones(8, np.float32)}
     adam.train(adam.put(batch), 0)()
-    with pytest.raises(DataError, match="not of --optimizer=sgd_momentum and .* 0.exp_avg is"):
+    with pytest.raises(
+        DataError, match="does not fit --optimizer=sgd_momentum and .* 0.exp_avg is"
+    ):
         sgd.load(adam.weights(), adam.state())
     lacking = {name: value for name, value in adam.state().items() if name != "2.step"}
     with pytest.raises(DataError, match="2.step is missing"):

@@ -178,7 +178,7 @@ def test_a_resumed_run_has_the_same_bits(shards, tmp_path):
         main([*flags, f"--output={tmp_path / 'whole'}", "--device=ipu"])
     with installed():
         main([*flags, f"--output={tmp_path / 'parts'}", "--device=ipu", "--stop_after=3"])
-    with pytest.raises(DataError, match="is of a run on IPUs, and this one is on plain PyTorch"):
+    with pytest.raises(DataError, match="is of a run on IPUs, but this run is on plain PyTorch"):
         main([*flags, f"--output={tmp_path / 'parts'}", "--resume", "--device=cpu"])
     with installed() as poptorch:
         main([*flags, f"--output={tmp_path / 'parts'}", "--device=ipu", "--resume"])
@@ -199,7 +199,7 @@ def test_a_run_of_plain_pytorch_does_not_go_on_on_ipus(shards, tmp_path):
     main([*flags, "--steps=2", "--stop_after=1", "--device=cpu"])
     with (
         installed(),
-        pytest.raises(DataError, match="is of a run on plain PyTorch, and this one is on IPUs"),
+        pytest.raises(DataError, match="is of a run on plain PyTorch, but this run is on IPUs"),
     ):
         main([*flags, "--steps=2", "--resume", "--device=ipu"])
 
@@ -270,12 +270,14 @@ def test_sgd(shards):
 
 def test_what_ipus_cannot_do_is_refused(shards):
     with installed():
-        with pytest.raises(UsageError, match="--steps=5 is no multiple of --device_iterations=2"):
+        with pytest.raises(
+            UsageError, match="--steps=5 is not a multiple of --device_iterations=2"
+        ):
             compiled(shards, device="ipu", steps=5, device_iterations=2, batch_size=28)
         with pytest.raises(UsageError, match="--class_weights: IPUs weigh all microbatches"):
             compiled(shards, device="ipu", class_weights="1,2", batch_size=28)
         compiled(shards, device="ipu", class_weights="1,1", batch_size=28)
-    with pytest.raises(UsageError, match="--device=ipu: no IPU was found"):
+    with pytest.raises(UsageError, match="--device=ipu: PopTorch finds no IPU"):
         compiled(shards, device="ipu")
 
 
@@ -284,7 +286,9 @@ def test_a_checkpoint_inside_of_a_call_is_refused(shards, tmp_path):
     flags += ["--device=ipu", "--steps=6", "--batch_size=8"]
     with installed():
         main([*flags, "--stop_after=3"])
-        with pytest.raises(DataError, match="after step 3, and one call .* makes 2 steps"):
+        with pytest.raises(
+            DataError, match="after step 3, not a multiple of --device_iterations=2"
+        ):
             main([*flags, "--resume", "--device_iterations=2"])
 
 
@@ -317,10 +321,10 @@ def test_blocks(text, layers, expected):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1,4,4,4", "numbers of blocks with \\+ between them"),
-        ("1+4+4", "places 9 blocks, and the model has 13"),
-        ("0+5+4+4", "each IPU takes at least one"),
-        ("5+4+4", "takes 3 IPUs, and PopTorch books a power of two"),
+        ("1,4,4,4", "give numbers of blocks joined by \\+"),
+        ("1+4+4", "places 9 blocks, but the model has 13"),
+        ("0+5+4+4", "give numbers above 0 that sum to 13"),
+        ("5+4+4", "needs 3 IPUs, but PopTorch reserves a power of two"),
     ],
 )
 def test_blocks_that_have_no_place(text, said):
@@ -357,11 +361,11 @@ def test_rows_are_shared_out(shards):
     [
         ({"accumulation": 4}, "4 IPUs make 7 stages.*give at least 7"),
         ({"accumulation": 32, "replication": 4}, "cannot be cut into --accumulation=32"),
-        ({"replication": 3}, "--batch_size=64 is no multiple of --replication=3"),
+        ({"replication": 3}, "--batch_size=64 is not a multiple of --replication=3"),
         ({"batch_size": 4}, "cannot be cut into --accumulation=7"),
-        ({"precision": "bfloat16"}, "IPUs have float16 and float32"),
+        ({"precision": "bfloat16"}, "IPUs support float16 and float32"),
         # These whatever the device.
-        ({"accumulation": 9}, "--batch_size=64 is no multiple of --accumulation=9"),
+        ({"accumulation": 9}, "--batch_size=64 is not a multiple of --accumulation=9"),
         ({"replication": 0}, "--replication=0: must be at least 1"),
         ({"device_iterations": 0}, "--device_iterations=0: must be at least 1"),
         ({"loss_scaling": 0}, "--loss_scaling=0: must be above 0"),

@@ -213,7 +213,7 @@ def test_a_missing_or_extra_tensor_is_named():
             _named(theirs, {"classifier.out_proj.bias": None}), config, seed=0, where="here"
         )
     extra = _named(theirs, {"electra.encoder.layer.9.output.dense.bias": np.zeros(32)})
-    with pytest.raises(DataError, match=r"no place for electra\.encoder\.layer\.9"):
+    with pytest.raises(DataError, match=r"it has the unknown electra\.encoder\.layer\.9"):
         from_published(extra, config, seed=0, where="here")
     odd = _named(theirs, {"electra.embeddings_project.bias": np.zeros(31, np.float32)})
     with pytest.raises(DataError, match=r"embeddings_project\.bias has shape \(31,\)"):
@@ -230,7 +230,7 @@ def test_heads_for_other_work_are_replaced():
     assert notes == [
         "classifier.dense is new",
         "classifier.out_proj is new",
-        "left out, of other heads: discriminator_predictions.dense.weight",
+        "ignored tensors of other heads: discriminator_predictions.dense.weight",
     ]
     assert weights["head.out.weight"].shape == (3, 32)
     assert np.abs(weights["head.out.weight"]).max() < 0.1
@@ -241,7 +241,7 @@ def test_other_classes_get_a_new_last_layer():
     config, _ = _ours(theirs)
     two = ModelConfig.from_json(theirs.config.to_dict(), classes=("no", "yes"), where="here")
     weights, notes = from_published(_arrays(theirs), two, seed=0, where="here")
-    assert notes[0].startswith("classifier tells other classes apart than the set's 2")
+    assert notes[0].startswith("classifier is for other classes than the dataset's 2")
     assert weights["head.out.weight"].shape == (2, 32)
     kept = from_published(_arrays(theirs), config, seed=0, where="here")[0]["head.dense.weight"]
     np.testing.assert_array_equal(weights["head.dense.weight"], kept)
@@ -252,7 +252,7 @@ def test_a_vocabulary_that_grew():
     fields = {**theirs.config.to_dict(), "vocab_size": 60}
     config = ModelConfig.from_json(fields, classes=CLASSES, where="here")
     weights, notes = from_published(_arrays(theirs), config, seed=0, where="here")
-    assert "the vocabulary grows from 50 tokens to the set's 60" in notes[0]
+    assert "the vocabulary grows from 50 tokens to the dataset's 60" in notes[0]
     old = _arrays(theirs)["bert.embeddings.word_embeddings.weight"]
     np.testing.assert_array_equal(weights["embeddings.tokens.weight"][:50], old)
     assert weights["embeddings.tokens.weight"].shape == (60, 32)

@@ -314,16 +314,16 @@ def test_what_does_not_go_together_is_refused(shards, whole, tmp_path):
     new = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--device=cpu"]
     of_whole = f"--output={whole}"
     for said, *arguments in (
-        ("holds rows for task 'mlm'; this trainer takes 'classification'",)
+        ("holds rows of --task=mlm, and this trainer needs classification",)
         + (f"--shards={tmp_path / 'mlm'}",),
-        ("give the directory of a shard set", "--steps=3"),
+        ("give the dataset with --shards", "--steps=3"),
         ("holds a run already", f"--shards={shards}", of_whole, "--device=cpu"),
         ("3 weights for 2 classes.*neg, pos", *new, "--class_weights=1,2,3"),
-        ("places 8 tokens, fewer than the 16", *new, "--max_positions=8"),
-        ("no multiple of --heads=5", *new, "--heads=5"),
+        ("has 8 positions, but rows", *new, "--max_positions=8"),
+        ("not a multiple of --heads=5", *new, "--heads=5"),
         ("there is no such directory", *new, f"--init_from={tmp_path / 'no'}"),
         ("is there already", *new, f"--export={tmp_path}"),
-        ("TensorFlow sees no GPU", f"--shards={shards}", "--device=gpu"),
+        ("TensorFlow finds no GPU", f"--shards={shards}", "--device=gpu"),
     ):
         refused(UsageError, said, *arguments)
     for kind, message, *arguments in (
@@ -439,7 +439,7 @@ def test_a_program_goes_on_from_its_state(name, shards):
     same(resumed.weights(), program.weights())
     same(resumed.state(), program.state())
     other = {"adamw": "sgd_momentum"}.get(name, "adamw")
-    with pytest.raises(DataError, match=f"not of --optimizer={other} and this model: "):
+    with pytest.raises(DataError, match=f"does not fit --optimizer={other} and this model: "):
         program_of(shards, optimizer=other)[0].load(weights, state)
 
 

@@ -22,7 +22,7 @@ from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_encoder import INPUTS, ClassificationObjective
 from trainers.on_tf.tf_layers import (
     KERAS,
-    Seen,
+    Attended,
     attend,
     fill,
     float32_product,
@@ -234,7 +234,7 @@ def test_attention_tells_logits_apart_that_bfloat16_cannot(jit):
 
     @tf.function(jit_compile=jit)
     def mixed():
-        return attend(query, [Seen(key, one, allowed)], scale=0.3, dropout=0.0, seed=None)
+        return attend(query, [Attended(key, one, allowed)], scale=0.3, dropout=0.0, seed=None)
 
     np.testing.assert_allclose(tf.cast(mixed()[0], tf.float32), due, atol=1 / 256)
     rounded = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)[0, 0] * 0.3

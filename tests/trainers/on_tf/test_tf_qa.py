@@ -410,7 +410,7 @@ def test_questions_of_another_set_and_of_one_checkpoint(trained, shards, tmp_pat
     changed, use = tmp_path / "changed", [str(trained / "run"), "--evaluate"]
     task = replace(TASK, qa_form="causal")
     write_qa_set(changed, {"validation": asked}, task, WORDS, LENGTH)
-    with pytest.raises(UsageError, match="its qa_form is 'causal', the model's 'prefix'"):
+    with pytest.raises(UsageError, match="its qa_form is 'causal', the model's is 'prefix'"):
         use_model.main([*use, f"--shards={changed}", "--checkpoint=40"])
     with pytest.raises(UsageError, match="--validation_split=train: .*--no_score"):
         use_model.main([*use, f"--shards={shards}", "--validation_split=train"])
@@ -498,8 +498,8 @@ def test_refusals(shards, trained, folder, tmp_path):
     long = tmp_path / "long"
     write_qa_set(long, {"train": questions(3, 0)}, TASK, WORDS, 48)
     cases = {
-        "holds rows for task 'mlm'; this trainer takes 'qa'": [f"--shards={tmp_path / 'mlm'}"],
-        f"--init_from={folder / 'trained'} places 24 tokens, fewer than the 48 of a row": [
+        "holds rows of --task=mlm, and this trainer needs qa": [f"--shards={tmp_path / 'mlm'}"],
+        f"--init_from={folder / 'trained'} has 24 positions, but rows of ": [
             f"--shards={long}",
             f"--init_from={folder / 'trained'}",
         ],
@@ -508,7 +508,7 @@ def test_refusals(shards, trained, folder, tmp_path):
             f"--init_from={folder / 'trained'}",
             "--layers=3",
         ],
-        "give the directory of a shard set with --shards": [],
+        "give the dataset with --shards=DIR": [],
         "is there already": [f"--shards={shards}", f"--export_saved_model={trained / 'saved'}"],
     }
     for expected, argv in cases.items():
@@ -522,7 +522,7 @@ def test_published_weights_of_a_smaller_vocabulary_grow(folder):
     flags = make_flags(TfQaFlags, shards="x", init_from=str(folder / "trained"), steps=1)
     planned = plan_model(flags, schema)
     weights, notes = planned.first_weights(0)
-    assert any("grows from 60 tokens to the set's 64" in note for note in notes)
+    assert any("grows from 60 tokens to the dataset's 64" in note for note in notes)
     model = Decoder(planned.config)
     fill(model, weights)
     after = to_published(read(model), model.config)
@@ -539,5 +539,5 @@ def test_an_opt_is_refused_in_words(tmp_path):
             ModelConfig.new(family="opt", activation="relu", position_offset=2, **sizes, **widths)
         )
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt"}))
-    with pytest.raises(UsageError, match="model_type 'opt', and this trainer takes gpt2"):
+    with pytest.raises(UsageError, match="model_type 'opt', and this trainer accepts gpt2"):
         plan_model(make_flags(TfQaFlags, shards="x", init_from=str(tmp_path)), SCHEMA)

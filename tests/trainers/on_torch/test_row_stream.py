@@ -199,7 +199,7 @@ def test_states_that_do_not_fit_are_refused(shards):
     with pytest.raises(UsageError, match="of worker 1 of 2, and this is 0 of 1: RowStream.resume"):
         iter(stream).load_state_dict(dict(state, worker=1, workers=2))
     for other in ({}, {"step": 3}, {"one": dict(state, workers=2)}):
-        with pytest.raises(UsageError, match="no state of a stream of rows"):
+        with pytest.raises(UsageError, match="not a state of a RowStream"):
             stream.resume(other)
 
 

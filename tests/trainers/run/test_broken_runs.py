@@ -236,7 +236,7 @@ def test_signals_before_an_evaluation(trainer, train, whole, tmp_path, capsys, m
     assert evaluated(tmp_path / "run") == [5, 10]
     assert not (tmp_path / "exported").exists()
     monkeypatch.undo()
-    trainer.main(command_after(capsys.readouterr().err, "Go on with:\n  "))
+    trainer.main(command_after(capsys.readouterr().err, "Resume with:\n  "))
     assert lines_of(tmp_path / "run") == lines_of(whole)
     assert states_of(tmp_path / "run") == states_of(whole)
     exported = "exported/model.safetensors"
@@ -283,10 +283,10 @@ def test_a_damaged_run_goes_on_from_what_is_whole(train, whole, stopped, tmp_pat
     metrics.write_bytes(b"\n".join(lines))
     train(run, "--resume")
     said = capfd.readouterr().err
-    assert f"note: the checkpoint after step 7 is damaged: {damaged} is not what was" in said
-    assert f"It is kept as {newest}.damaged; the run goes on from the one after step 6" in said
+    assert f"note: the checkpoint after step 7 is damaged: {damaged} has changed" in said
+    assert f"It is kept as {newest}.damaged; the run resumes after step 6" in said
     assert "resuming after step 6 of 12" in said
-    assert f"note: {metrics}: line 2 cannot be read; it and all after it are removed" in said
+    assert f"note: {metrics}: line 2 is broken; removed it and all later lines" in said
     assert lines_of(run) == [line for line in lines_of(whole) if not 1 < line["step"] < 7]
     assert states_of(run) == states_of(whole)
 

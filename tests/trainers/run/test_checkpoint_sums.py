@@ -30,8 +30,8 @@ def test_sums_are_those_of_sha256sum(folder):
 
 
 DAMAGES = {
-    "a flipped bit": (lambda path: path.write_bytes(b"wdights"), "is not what was written"),
-    "an end cut off": (lambda path: path.write_bytes(b""), "is not what was written"),
+    "a flipped bit": (lambda path: path.write_bytes(b"wdights"), "has changed"),
+    "an end cut off": (lambda path: path.write_bytes(b""), "has changed"),
     "gone": (lambda path: path.unlink(), "is missing"),
 }
 
@@ -90,7 +90,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint(folder):
     (folder / "10" / STATE).write_bytes(b"weights 11")
     assert newest_whole(numbered(folder), said.append) == 2
     [line] = said
-    assert "after step 10 is damaged" in line and "goes on from the one after step 2" in line
+    assert "after step 10 is damaged" in line and "resumes after step 2" in line
     assert str(folder / "10.damaged") in line
     assert (folder / "10.damaged" / STATE).read_bytes() == b"weights 11"
     assert list(numbered(folder)) == [2]
@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_leaves_its_name_to_the_next(folder):
 def test_without_a_whole_one_nothing_is_renamed(folder):
     for step in (2, 10):
         (folder / str(step) / STATE).unlink()
-    with pytest.raises(DataError, match="no checkpoint is whole: .*10/state.safetensors is"):
+    with pytest.raises(DataError, match="all checkpoints are damaged: .*10/state.safetensors is"):
         newest_whole(numbered(folder), print)
     assert sorted(numbered(folder)) == [2, 10]
 
@@ -123,10 +123,10 @@ def test_a_checkpoint_is_whole_with_the_best_weights_up_to_its_step(folder):
     assert newest_whole(numbered(folder), said.append, best) == 10 and not said
     (best[8] / STATE).write_bytes(b"wdights")
     (best[1] / STATE).write_bytes(b"wdights")
-    with pytest.raises(DataError, match="no checkpoint is whole: .*best/1/state") as refused:
+    with pytest.raises(DataError, match="all checkpoints are damaged: .*best/1/state") as refused:
         newest_whole(numbered(folder), print, best)
     assert f"from a backup, remove {best[1]} to resume without it, or" in str(refused.value)
     shutil.rmtree(best.pop(1))
     assert newest_whole(numbered(folder), said.append, best) == 2
     [line] = said
-    assert f"after step 10 is damaged: {best[8] / STATE} is not what was written" in line
+    assert f"after step 10 is damaged: {best[8] / STATE} has changed" in line

@@ -128,7 +128,7 @@ def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
     save_best(checkpoints, 2)
     save(checkpoints, 3, best_step=2)
     save_best(checkpoints, 4)
-    assert names_in(tmp_path / "best") == ["2", "4"], "a run that is killed now goes on from 3"
+    assert names_in(tmp_path / "best") == ["2", "4"], "a run that is killed now resumes from 3"
     assert checkpoints.best == 4
     assert names_in(tmp_path / "best" / "4") == FILES
     assert read_checkpoint(tmp_path / "best" / "4").state is None
@@ -137,7 +137,7 @@ def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
     assert names_in(tmp_path / "best") == ["2"]
     save_best(checkpoints, 4)
     save_best(checkpoints, 5)
-    assert names_in(tmp_path / "best") == ["2", "5"], "nothing goes on from 4"
+    assert names_in(tmp_path / "best") == ["2", "5"], "nothing resumes from 4"
     save_best(checkpoints, 4)
     save(checkpoints, 6, best_step=4)
     assert names_in(tmp_path / "best") == ["4"]
@@ -153,7 +153,7 @@ def test_of_best_weights_that_were_removed_the_next_take_the_place(tmp_path):
     assert checkpoints.forget_lost_best(progress) is None and progress.best == 1.5
     shutil.rmtree(tmp_path / "best" / "4")
     said = checkpoints.forget_lost_best(progress) or ""
-    assert said.startswith(f"the best weights, after step 4, are not in {tmp_path}/best: ")
+    assert said.startswith(f"{tmp_path}/best lacks the best weights, those of step 4: ")
     assert progress.count(6, {"loss": 2.0}, task) and progress.best_step == 6
     assert checkpoints.forget_lost_best(Progress(4)) is None
 
@@ -187,7 +187,7 @@ def test_what_is_not_there_is_refused_with_what_is(tmp_path, which):
     with pytest.raises(UsageError) as refused:
         checkpoints.choose(which)
     assert str(refused.value) == (
-        f"{tmp_path} has no checkpoint {which!r}: its steps are 8, 10, and the best is 4"
+        f"{tmp_path} has no checkpoint {which!r}: its steps are 8, 10, the best is 4"
     )
 
 
@@ -196,7 +196,7 @@ def test_of_none_there_is_none_to_choose(tmp_path, which):
     with pytest.raises(UsageError) as refused:
         Checkpoints(tmp_path).choose(which)
     assert str(refused.value) == (
-        f"{tmp_path} has no checkpoint yet: a run writes them after every --checkpoint_every "
+        f"{tmp_path} has no checkpoint yet: a run writes one every --checkpoint_every "
         "steps, and when it ends or is interrupted"
     )
 
@@ -232,9 +232,11 @@ def test_the_only_one_is_damaged(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 8)
     flip_a_bit(tmp_path / "checkpoints" / "8" / "SHA256SUMS")
-    with pytest.raises(DataError, match="Give another --checkpoint: there is none"):
+    with pytest.raises(DataError, match="Give another --checkpoint: there are none"):
         checkpoints.choose(None)
-    with pytest.raises(DataError, match="no checkpoint is whole: .* Copy one from a backup, or st"):
+    with pytest.raises(
+        DataError, match="all checkpoints are damaged: .* Copy one from a backup, or st"
+    ):
         checkpoints.prepare(print)
     assert names_in(tmp_path / "checkpoints") == ["8"]
 
@@ -261,7 +263,7 @@ def test_progress_of_another_step_is_refused(tmp_path, content):
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 8)
     (tmp_path / "checkpoints" / "8" / "progress.json").write_text(content)
-    with pytest.raises(DataError, match="8/progress.json: step is (7|None), and must be 8. Move"):
+    with pytest.raises(DataError, match="8/progress.json: step is (7|None) instead of 8. Move"):
         checkpoints.read(8)
 
 
@@ -370,7 +372,7 @@ def test_a_full_disk_is_said_in_words(tmp_path):
     for said, folder in zip(refused, ("checkpoints", "best"), strict=True):
         assert said.startswith(f"{tmp_path}/{folder}: the checkpoint after step 4 cannot be writte")
         assert ("No space left" if has_disk else "File too large") in said
-        assert said.endswith("The newest whole one is after step 2; make room, then add --resume")
+        assert said.endswith("The newest is after step 2; free some space, then add --resume")
     assert left == str(["best", "best/2", "checkpoints", "checkpoints/5"])
 
 
@@ -397,7 +399,9 @@ def test_a_directory_that_may_not_be_written_to(tmp_path):
         shutil.rmtree(folder)
     said = str(refused.value)
     assert said.startswith(f"{folder}/checkpoints: the checkpoint after step 4 cannot be written: ")
-    assert "Permission denied" in said and "after step 2; make room, then add --resume" in said
+    assert (
+        "Permission denied" in said and "after step 2; free some space, then add --resume" in said
+    )
 
 
 def test_names_that_are_no_steps_are_left_alone(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tools.run_reading import read_metrics
 from trainers.run import journal
-from trainers.run.journal import MetricsFile, ProgressLine, Rates, duration, mend_metrics
+from trainers.run.journal import MetricsFile, ProgressLine, Rates, duration, repair_metrics
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
@@ -51,10 +51,10 @@ WRONG = [
 def test_a_file_is_cut_at_its_first_damaged_line(tmp_path, wrong):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b"\n".join([*GOOD, wrong, GOOD[1], b""]))
-    note = mend_metrics(str(path))
-    assert note == f"{path}: line 3 cannot be read; it and all after it are removed"
+    note = repair_metrics(str(path))
+    assert note == f"{path}: line 3 is broken; removed it and all later lines"
     assert path.read_bytes() == b"\n".join([*GOOD, b""])
-    assert mend_metrics(str(path)) is None
+    assert repair_metrics(str(path)) is None
 
 
 @pytest.mark.parametrize(
@@ -63,17 +63,17 @@ def test_a_file_is_cut_at_its_first_damaged_line(tmp_path, wrong):
 def test_an_end_that_a_power_cut_left_is_cut_off(tmp_path, end):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b"\n".join([*GOOD, end]))
-    assert mend_metrics(str(path)) is not None
+    assert repair_metrics(str(path)) is not None
     assert path.read_bytes() == b"\n".join([*GOOD, b""])
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_a_sound_file_and_none_are_left_alone(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    assert mend_metrics(str(path)) is None and not path.exists()
+    assert repair_metrics(str(path)) is None and not path.exists()
     path.write_bytes(b"\n".join([*GOOD, b""]))
     before = path.stat().st_mtime_ns
-    assert mend_metrics(str(path)) is None and path.stat().st_mtime_ns == before
+    assert repair_metrics(str(path)) is None and path.stat().st_mtime_ns == before
 
 
 def test_what_is_no_number_is_null_as_json_has_it(tmp_path):
@@ -82,7 +82,7 @@ def test_what_is_no_number_is_null_as_json_has_it(tmp_path):
     file.write({"kind": "evaluation", "step": 1, "loss": 2.0, "auc": float("nan")})
     file.close()
     assert Path(path).read_text() == '{"kind": "evaluation", "step": 1, "loss": 2.0, "auc": null}\n'
-    assert mend_metrics(path) is None
+    assert repair_metrics(path) is None
     MetricsFile(path, start_step=1).close()
     [line] = read_metrics(path)
     assert math.isnan(line["auc"]) and line["loss"] == 2.0

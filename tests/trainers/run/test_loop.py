@@ -415,7 +415,7 @@ def test_a_second_signal_stops_at_once(shards, whole, tmp_path, capfd):
         train(flags, numpy_trainer(Diary(listener=listen)))
     assert left.value.code == 130
     said = capfd.readouterr().err.splitlines()
-    assert said[-2] == "interrupted; go on with:"
+    assert said[-2] == "interrupted; resume with:"
     assert said[-1] == f"  {command(flags, resume=True)}"
     assert Checkpoints(tmp_path).latest == 6
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -429,7 +429,7 @@ def test_what_is_said_of_an_interruption(shards, tmp_path, capfd):
     said = capfd.readouterr().err.splitlines()
     step = Checkpoints(tmp_path).latest
     assert said[-2] == (
-        f"interrupted: the state after step {step} is in {tmp_path}/checkpoints. Go on with:"
+        f"interrupted: the checkpoint after step {step} is in {tmp_path}/checkpoints. Resume with:"
     )
     assert said[-1] == f"  {command(flags, resume=True)}"
     assert "--resume" in said[-1] and said[-1].startswith(
@@ -487,8 +487,8 @@ def test_calls_are_whole(shards, tmp_path, capfd):
 def test_a_checkpoint_between_calls_is_refused(shards, tmp_path):
     train(flags_of(shards, tmp_path, stop_after=3), numpy_trainer())
     message = (
-        "the newest checkpoint is after step 3, and one call of the devices makes 2 steps: give a "
-        "number that divides it"
+        "the newest checkpoint is after step 3, not a multiple of --device_iterations=2: give a "
+        "divisor of 3"
     )
     with pytest.raises(DataError, match=message):
         train(flags_of(shards, tmp_path, resume=True, steps_a_call=2), numpy_trainer())
@@ -528,7 +528,9 @@ def test_a_run_is_not_resumed_on_another_corpus(shards, tmp_path, mixed):
         assert ShardSet(first).schema == ShardSet(other).schema
     train(flags_of(first, tmp_path / "run", stop_after=4), numpy_trainer())
     before = remains_of(tmp_path / "run")
-    with pytest.raises(UsageError, match="shards' fingerprint was .* Give the shards and settings"):
+    with pytest.raises(
+        UsageError, match="shards' fingerprint was .* Give the dataset and settings"
+    ):
         train(flags_of(other, tmp_path / "run", resume=True), numpy_trainer())
     assert remains_of(tmp_path / "run") == before
     train(flags_of(copy, tmp_path / "run", resume=True), numpy_trainer())
@@ -627,7 +629,11 @@ start.train(change_flags(flags, resume=True), numpy_trainer())
 @pytest.mark.parametrize(
     ("name", "count", "said"),
     [
-        ("train", 7, "{}: [Errno 27] File too large. Finished checkpoints are kept; mend the cau"),
+        (
+            "train",
+            7,
+            "{}: [Errno 27] File too large. Finished checkpoints are kept; repair the cau",
+        ),
         ("state", 6, "{}/checkpoints: the checkpoint after step 6 cannot be written: "),
         ("weights", 8, "{}/best: the checkpoint after step 8 cannot be written: "),
     ],
@@ -647,7 +653,7 @@ def test_where_nothing_more_can_be_written(shards, whole, tmp_path, name, count,
 
 def test_to_resume_what_has_not_begun_is_to_begin(shards, whole, tmp_path, capfd):
     train(flags_of(shards, tmp_path, resume=True), numpy_trainer())
-    assert "no checkpoint to resume from yet: starting with step 1" in capfd.readouterr().err
+    assert "there is no checkpoint yet: starting with step 1" in capfd.readouterr().err
     assert remains_of(tmp_path) == whole()
 
 
@@ -689,7 +695,9 @@ def test_the_optimizers_state_is_its_own(shards, tmp_path):
     stored = checkpoints.read(6)
     progress = Progress(**{**stored.progress, "step": 7})
     checkpoints.save(progress, stored.weights, {"momentum": np.zeros((3, 3))})
-    with pytest.raises(DataError, match="not of --optimizer=adamw and this model: .* count is mis"):
+    with pytest.raises(
+        DataError, match="does not fit --optimizer=adamw and this model: count is mis"
+    ):
         train(change_flags(flags, resume=True, stop_after=None), numpy_trainer())
 
 
@@ -705,7 +713,7 @@ def test_states_that_do_not_fit_are_named():
         ),
         ({**due, "momentum": np.zeros((3, 2))}, r"float64 \(3, 2\), and here float64 \(2, 3\)"),
     ):
-        with pytest.raises(DataError, match=f"--optimizer=lion and this model: of its .*{said}"):
+        with pytest.raises(DataError, match=f"--optimizer=lion and this model: .*{said}"):
             check_state(state, due, "lion")
 
 
@@ -723,7 +731,7 @@ def test_a_loss_that_is_no_number_names_its_rows(shards, tmp_path, steps_a_call)
     named = ", ".join(str(row) for row in rows["row_index"])
     assert f"step {step}: the loss is " in said and f"on rows {named} of the split" in said
     path = tmp_path / f"stopped-at-step-{step}.npz"
-    assert f"The batch lies in {path} (numpy.load opens it)" in said
+    assert f"The batch is in {path} (for numpy.load)" in said
     with np.load(path) as saved:
         assert set(saved) == set(rows)
         for name, values in rows.items():
@@ -760,7 +768,7 @@ def test_without_rows_to_evaluate_there_is_no_evaluation(tmp_path, capfd, splits
     flags = flags_of(tmp_path / "set", tmp_path / "run", patience=1, stop_after=7)
     train(flags, numpy_trainer(diary))
     train(change_flags(flags, resume=True, stop_after=None), numpy_trainer(diary))
-    assert capfd.readouterr().err.count("no rows in split 'validation': no evaluation") == 2
+    assert capfd.readouterr().err.count("split 'validation' has no rows: no evaluations") == 2
     assert lines_of(tmp_path / "run", "evaluation") == []
     assert [entry for entry in diary.entries if entry[0] == "compile"] == [("compile", 1)] * 2
     assert Checkpoints(tmp_path / "run").latest == 12 and Checkpoints(tmp_path / "run").best is None
@@ -772,7 +780,7 @@ def test_where_nothing_counts_nothing_is_measured(tmp_path, capfd):
     train(flags, numpy_trainer())
     said = capfd.readouterr().err
     for step in (4, 8, 12):
-        assert f"step {step}: no token of unweighted counts: nothing was measured" in said
+        assert f"step {step}: all loss weights of unweighted are 0: no evaluation" in said
     assert lines_of(tmp_path / "run", "evaluation") == []
     assert Checkpoints(tmp_path / "run").latest == 12
     diary = Diary()
@@ -784,7 +792,11 @@ def test_where_nothing_counts_nothing_is_measured(tmp_path, capfd):
     ("splits", "error", "said"),
     [
         ({"validation": 5}, UsageError, "has no split 'train': it has validation"),
-        ({"train": 0, "validation": 5}, DataError, "split 'train' has no rows; build the set from"),
+        (
+            {"train": 0, "validation": 5},
+            DataError,
+            "split 'train' has no rows; build the dataset from",
+        ),
     ],
 )
 def test_without_rows_to_train_on_there_is_no_run(tmp_path, splits, error, said):
@@ -814,7 +826,7 @@ def test_a_run_makes_what_its_last_word_names(shards, tmp_path, capfd, real_pict
         f"  loss curve  {tmp_path}/run/loss.png",
     ]
     words = command(flags, export=None, resume=True, stop_after=None)
-    assert lines[7:] == [f"  to go on    {words}"]
+    assert lines[7:] == [f"  resume      {words}"]
     assert f"exporting the weights after step 8\nweights for transformers: {tmp_path}/hf" in err
     first, *begins = err.splitlines()
     assert first == (
@@ -852,7 +864,7 @@ def test_a_full_epoch_is_the_default(shards, tmp_path):
 def test_a_set_of_another_task_is_refused(tmp_path):
     write_mlm_set(tmp_path / "set")
     message = (
-        f"{tmp_path}/set holds rows for task 'mlm'; this trainer takes 'clm'. Build a set with"
+        f"{tmp_path}/set holds rows of --task=mlm, and this trainer needs clm: build a dataset"
     )
     with pytest.raises(UsageError, match=message):
         train(flags_of(tmp_path / "set", tmp_path / "run"), numpy_trainer())

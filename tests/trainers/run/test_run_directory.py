@@ -5,8 +5,8 @@ import pytest
 from schemas.errors import DataError, UsageError
 from trainers.run.run_directory import (
     SETTINGS,
+    as_data_errors,
     claim,
-    errors_in_words,
     read_settings,
     start_or_resume,
     write_settings,
@@ -41,7 +41,7 @@ def test_a_run_is_of_one_trainer(tmp_path):
 @pytest.mark.parametrize("name", ["MANIFEST.json", "tokenizer.json"])
 def test_the_files_of_a_set_or_a_tokenizer_are_not_replaced(tmp_path, name):
     (tmp_path / name).write_text("theirs")
-    with pytest.raises(UsageError, match=f"holds a {name}, and so is a shard set or a tokenizer"):
+    with pytest.raises(UsageError, match=f"holds {name}, so it is a dataset or a tokenizer"):
         start_or_resume(tmp_path, RUN, resume=False, same=())
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -49,7 +49,7 @@ def test_the_files_of_a_set_or_a_tokenizer_are_not_replaced(tmp_path, name):
 def test_another_run_is_not_gone_on_with(tmp_path):
     """What must agree is named with both values; of what may differ there is a line each."""
     assert start_or_resume(tmp_path, RUN, resume=True, same=("steps",)) == []
-    with pytest.raises(UsageError, match="holds a run already: add --resume to go on with it, or"):
+    with pytest.raises(UsageError, match="holds a run already: add --resume to continue it, or"):
         start_or_resume(tmp_path, RUN, resume=False, same=())
     others = {
         **RUN,
@@ -61,7 +61,7 @@ def test_another_run_is_not_gone_on_with(tmp_path):
         start_or_resume(tmp_path, others, resume=True, same=("steps",))
     assert str(refused.value) == (
         f"{tmp_path} cannot be resumed with these settings: heads was 2, is 4; shards' fingerprint "
-        "was 'abc', is 'abd'; steps was 5, is 6. Give the shards and settings it began with, or "
+        "was 'abc', is 'abd'; steps was 5, is 6. Give the dataset and settings it began with, or "
         "another --output"
     )
     assert read_settings(tmp_path, "tf_qa") == RUN
@@ -90,15 +90,13 @@ def test_one_run_at_a_time(tmp_path):
             raise AssertionError("two runs in one directory")
     with (
         pytest.raises(
-            DataError, match="none'. Finished checkpoints are kept; mend the cause, then"
+            DataError, match="none'. Finished checkpoints are kept; repair the cause, then"
         ),
         claim(tmp_path / "run"),
     ):
         (tmp_path / "none").read_bytes()
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        UsageError, match=f"--output={tmp_path}/file: it is a file or lies below one"
-    ):
+    with pytest.raises(UsageError, match=f"--output={tmp_path}/file is a file or below one"):
         claim(tmp_path / "file").__enter__()
 
 
@@ -124,15 +122,15 @@ def test_no_flipped_bit_gives_other_settings(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"fingerprint": 5}', b"[" * 100_000])
 def test_what_is_no_configuration_is_refused(tmp_path, content):
     (tmp_path / SETTINGS).write_bytes(content)
-    with pytest.raises(DataError, match="is not a trainer's configuration|was changed since"):
+    with pytest.raises(DataError, match="is not a trainer's configuration|has changed since"):
         read_settings(tmp_path, "tf_qa")
 
 
 def test_errors_of_files_name_place_and_remedy(tmp_path):
     with (
         pytest.raises(DataError, match=f"^{tmp_path}: .*No such file.*none'. Do this$"),
-        errors_in_words(tmp_path, "Do this"),
+        as_data_errors(tmp_path, "Do this"),
     ):
         (tmp_path / "none").read_bytes()
-    with pytest.raises(BrokenPipeError), errors_in_words(tmp_path, "Do this"):
+    with pytest.raises(BrokenPipeError), as_data_errors(tmp_path, "Do this"):
         raise BrokenPipeError

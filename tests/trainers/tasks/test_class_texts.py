@@ -122,7 +122,7 @@ def test_files_are_read_line_by_line(tmp_path):
         ("",),
         ("last",),
     ]
-    with pytest.raises(UsageError, match="two texts: give a file that ends in .jsonl"):
+    with pytest.raises(UsageError, match="classifies pairs: give a .jsonl file"):
         list(read_texts(written(tmp_path, "b.tsv", b"a\tb\n"), schema))
     objects = [{"b": "2", "a": "1"}, {"a": "", "b": "x", "label": 3}]
     content = "\n\n".join(map(json.dumps, objects)).encode()
@@ -137,8 +137,8 @@ def test_files_are_read_line_by_line(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("x.jsonl", b"{]\n", "line 1 is no JSON"),
-        ("x.jsonl", b'{"text": "a", "other": "b"}\n\xff\n', "line 2 is no JSON"),
+        ("x.jsonl", b"{]\n", "line 1 is not JSON"),
+        ("x.jsonl", b'{"text": "a", "other": "b"}\n\xff\n', "line 2 is not JSON"),
         ("x.jsonl", b"[1]\n", "no text in the field 'text'.*holds no object"),
         ("x.jsonl", b'{"text": "a", "c": 1}\n', "no text in the field 'other'.*holds text, c"),
         ("x.jsonl", b'{"text": "a", "other": 1}\n', "no text in the field 'other'"),
@@ -153,7 +153,7 @@ def test_a_line_without_texts_is_named(tmp_path, name, content, said):
 
 
 def test_a_line_that_is_no_text_is_named(tmp_path):
-    with pytest.raises(DataError, match="line 2 is no UTF-8"):
+    with pytest.raises(DataError, match="line 2 is not UTF-8"):
         list(read_texts(written(tmp_path, "x.txt", b"a\n\xff\n"), class_schema()))
 
 

@@ -88,9 +88,11 @@ def test_which_masks_a_run_takes():
     assert rates(stored, masking="dynamic", mask_rate=0.4) == MaskRates(0.4, None)
     assert rates(none) == rates(none, masking="dynamic") == MaskRates(0.15, 0.15)
     assert rates(none, mask_rate=0.3) == MaskRates(0.3, 0.15)
-    with pytest.raises(UsageError, match="--masking=static, but the rows of the set carry no"):
+    with pytest.raises(UsageError, match="--masking=static, but the dataset has no"):
         rates(none, masking="static")
-    with pytest.raises(UsageError, match="--mask_rate=0.3 has no effect on the masks that the row"):
+    with pytest.raises(
+        UsageError, match="--mask_rate=0.3 has no effect on the dataset's static mask"
+    ):
         rates(stored, mask_rate=0.3)
 
 
@@ -99,7 +101,7 @@ def test_masks_of_words_and_of_tokens_are_told_apart():
     words = mlm_schema(mask_unit="word")
     unread: Any = None
     [note] = MlmTask(flags, words).prepare_training(unread)
-    assert note == "masks made on the device pick single tokens, not words as the set's do"
+    assert note == "dynamic masking masks single tokens; the dataset's own masks are words"
     stored = MlmTask(make_flags(FlaxMlmFlags, shards="set"), words)
     assert stored.prepare_training(unread) == []
     assert MlmTask(flags, mlm_schema()).prepare_training(unread) == []
@@ -187,7 +189,7 @@ def test_weights_of_classes(classes):
         f"{name}: {count} training rows, weight {32 / count:.4g}"
         for name, count in zip(("neg", "pos"), counts, strict=True)
     ]
-    message = r"--class_weights=1,2,3: 3 weights for 2 classes: give one for each \(the classes are"
+    message = r"--class_weights=1,2,3: 3 weights for 2 classes: give one for each \(classes: "
     with pytest.raises(UsageError, match=message):
         class_task(classes, class_weights="1,2,3").prepare_training(classes)
 
@@ -200,7 +202,7 @@ def test_rows_of_other_classes_do_not_go_with_a_model():
         (class_schema(vocab_size=60), "its tokenizer is"),
         (class_schema(pairs=True), "its features is .*'token_type_ids'"),
     ):
-        with pytest.raises(UsageError, match=f"set does not go with the model: {said}"):
+        with pytest.raises(UsageError, match=f"set does not fit the model: {said}"):
             task.check_same_rows("set", other, own)
 
 
@@ -288,11 +290,11 @@ def test_questions_put_in_another_way_do_not_go_with_a_model(questions):
     task.check_same_rows("set", questions.schema, questions.schema)
     prefix = replace(QA, qa_form="prefix")
     others = (
-        (schema_of(prefix, WORDS, 24), "its qa_form is 'prefix', the model's 'causal'"),
+        (schema_of(prefix, WORDS, 24), "its qa_form is 'prefix', the model's is 'causal'"),
         (schema_of(QA, LoadedTokenizer(tokenizer_json(60)), 24), "its tokenizer is"),
     )
     for other, said in others:
-        with pytest.raises(UsageError, match=f"set does not go with the model: {said}"):
+        with pytest.raises(UsageError, match=f"set does not fit the model: {said}"):
             task.check_same_rows("set", other, questions.schema)
 
 
