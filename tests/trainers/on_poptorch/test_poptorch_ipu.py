@@ -359,7 +359,7 @@ def test_rows_are_shared_out(shards):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"accumulation": 4}, "4 IPUs make 7 stages.*give at least 7"),
+        ({"accumulation": 4}, "4 IPUs have 7 forward and backward stages.*give at least 7"),
         ({"accumulation": 32, "replication": 4}, "cannot be cut into --accumulation=32"),
         ({"replication": 3}, "--batch_size=64 is not a multiple of --replication=3"),
         ({"batch_size": 4}, "cannot be cut into --accumulation=7"),
