@@ -36,6 +36,7 @@ _FORMATS_HELP = (
     f"--task=tokens one or more of {', '.join(DOCUMENT_FORMATS)}, separated by commas."
 )
 _SplitInput = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="PATH")]
+_DECODER_LENGTH = 1024  # of rows by default; other tasks' is that of BuildOptions
 _MOST_SHARDS_BITS = 16  # 65,536: 10 TB in shards of 160 MB
 
 HELP = Help(
@@ -165,7 +166,7 @@ class BuildOptions(Generic[T]):
     """Training task that the rows are for. Each task has flags of its own: --task=clm --help."""
     max_length: int = 128
     """Tokens of a row, at most 65,535. The cost of attention grows with its square, but longer rows
-    cut fewer documents."""
+    cut fewer documents. Default: 1024 for clm and chat, 128 for other tasks."""
     filter: FilterFlag = ""
     seed: int = 0
     """Seed of every random choice. Another one gives other masks and another order of rows."""
@@ -299,6 +300,9 @@ def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
     chosen = names.parse_known_args(argv)[0].task
     of_chosen = task_class(chosen)
     show_help(argv, HELP, BuildOptions, settings=of_chosen)
+    has_length = any(word.replace("-", "_").startswith("__max_length") for word in argv)
+    if of_chosen.trainer == "flax_clm" and not has_length:
+        argv = [f"--max_length={_DECODER_LENGTH}", *argv]
     options, others = tyro.cli(
         BuildOptions[of_chosen],
         prog=command_name(HELP.module),

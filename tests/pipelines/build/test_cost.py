@@ -104,7 +104,7 @@ CLASSES = ("--task=classification", "--classes=0,1")
 QA = ("--task=qa", "--max_length=192")
 CASES = {
     "mlm": Case("in.txt", as_text, (), 330, 4000),
-    "clm": Case("in.jsonl", as_labelled, ("--task=clm",), 290, 3350),
+    "clm": Case("in.jsonl", as_labelled, ("--task=clm", "--max_length=128"), 290, 3350),
     "span corruption": Case("in.txt", as_text, ("--task=span_corruption",), 300, 3000),
     "classification": Case("in.jsonl", as_labelled, CLASSES, 600, 12_200, 180),
     "classification of a table": Case("in.csv", as_table, CLASSES, 650, 13_200, 180),

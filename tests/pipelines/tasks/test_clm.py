@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from pipelines.build.options import parse_options
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.verify import main as verify
@@ -27,6 +28,16 @@ def build(corpus, tokenizer_path, output, *more):
     )
     verify([str(output)])
     return read_set(str(output))
+
+
+@pytest.mark.parametrize(
+    ("task", "max_length"), [("clm", 1024), ("chat", 1024), ("mlm", 128), ("qa", 128)]
+)
+def test_the_default_length_of_rows_is_that_of_the_task(task, max_length):
+    flags = [f"--task={task}", "--input=a.txt", "--tokenizer=t", "--output=o"]
+    assert parse_options(flags)[0].max_length == max_length
+    for length in ("--max_length=64", "--max-length=64"):
+        assert parse_options([*flags, length])[0].max_length == 64
 
 
 def columns(made):

@@ -196,7 +196,7 @@ def test_the_state_of_another_set_is_refused(shards, tmp_path):
 def test_states_that_do_not_fit_are_refused(shards):
     stream = stream_of(shards)
     state = iter(stream).state_dict()
-    with pytest.raises(UsageError, match="of worker 1 of 2, and this is 0 of 1: use RowStream.resume"):
+    with pytest.raises(UsageError, match="of worker 1 of 2, and this is 0 of 1: use Row"):
         iter(stream).load_state_dict(dict(state, worker=1, workers=2))
     for other in ({}, {"step": 3}, {"one": dict(state, workers=2)}):
         with pytest.raises(UsageError, match="not a state of a RowStream"):
