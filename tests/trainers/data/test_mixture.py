@@ -280,7 +280,7 @@ def test_other_wrong_mixtures(sets):
         mix(sets, a=1, b=1e-8)
     with pytest.raises(UsageError, match="the mixture is empty"):
         ShardSet.mix({})
-    with pytest.raises(UsageError, match="1 weights for 0 sets"):
+    with pytest.raises(UsageError, match="1 weights for 0 datasets"):
         Mixture([], [1.0])
 
 
@@ -317,8 +317,8 @@ def test_a_directory_is_one_whatever_its_name(tmp_path):
     [
         ("a,b", "'a,b' has no weight"),
         ("a:0.7,b", "'b' has no weight; give one directory, or each with its weight"),
-        ("a:0.7,a:0.3", "a comes twice"),
-        ("a:0.7.1,b:1", "'0.7.1' is no number"),
+        ("a:0.7,a:0.3", "names a twice"),
+        ("a:0.7.1,b:1", "'0.7.1' is not a number"),
     ],
 )
 def test_wrong_shards_flags(text, said):

@@ -297,7 +297,7 @@ def test_missing_parts_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("file_format", "said"),
-    [("tfrecord", "bytes, where 21 rows take"), ("array_record", "holds 20 rows where")],
+    [("tfrecord", "bytes, but 21 rows take"), ("array_record", "has 20 rows instead of")],
 )
 def test_files_must_hold_the_rows_of_the_manifest(tmp_path, file_format, said):
     directory = tmp_path / "set"

@@ -190,7 +190,7 @@ def test_masked_tokens_are_put_back():
     ("logits_of", "said"),
     [
         (lambda rows: model(rows) + RANDOM.normal(size=(4, LENGTH, 1)), "turn dropout off"),
-        (lambda rows: model(rows)[:, 0], r"have the shape \[4, 16\]: give \[4, 16, C\]"),
+        (lambda rows: model(rows)[:, 0], r"have the shape \[4, 16\]: return \[4, 16, C\]"),
         (lambda rows: model(rows) * np.nan, "not finite"),
         (lambda rows: POSITIONS[rows["position_ids"]], "does not read `input_ids`"),
     ],
@@ -202,7 +202,7 @@ def test_what_tells_nothing_is_refused(batch, logits_of, said):
 
 def test_rows_of_one_token_are_refused(batch):
     batch["input_ids"][:] = 7
-    with pytest.raises(UsageError, match="one token only"):
+    with pytest.raises(UsageError, match="all tokens of the rows are the same"):
         verify_attention(model, batch, causal=True)
 
 

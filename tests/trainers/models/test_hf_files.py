@@ -117,10 +117,10 @@ def test_refusals(tmp_path):
         read_directory(str(tmp_path / "none"))
     path = tmp_path / "set"
     path.mkdir()
-    with pytest.raises(UsageError, match="no config.json .it holds nothing"):
+    with pytest.raises(UsageError, match="no config.json .it has no files"):
         read_directory(str(path))
     (path / "config.json").write_text(json.dumps(CONFIG))
-    with pytest.raises(UsageError, match="no model.safetensors .it holds config.json"):
+    with pytest.raises(UsageError, match="no model.safetensors .it has config.json"):
         read_directory(str(path))
     (path / "pytorch_model.bin").write_bytes(b"pickle")
     with pytest.raises(UsageError, match="has pytorch_model.bin.*A pickle.*save_pretrained"):
@@ -141,9 +141,9 @@ def test_nothing_is_written_over(tmp_path):
     path.mkdir()
     refuse_existing(str(path))  # empty
     write_directory(str(path), CONFIG, TENSORS)
-    with pytest.raises(UsageError, match="--export=.*is there already"):
+    with pytest.raises(UsageError, match="--export=.*exists already"):
         refuse_existing(str(path))
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         write_directory(str(path), CONFIG, TENSORS)
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):

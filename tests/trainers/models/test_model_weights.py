@@ -626,9 +626,9 @@ def test_new_decoders():
     ("flags", "said"),
     [
         (dict(layers=0), "--layers=0: must be at least 1"),
-        (dict(dropout=1.0), "--dropout=1.0: a share"),
+        (dict(dropout=1.0), "--dropout=1.0: must be at least 0"),
         (dict(hidden_size=30, heads=4), "--hidden_size=30 is not a multiple of --heads=4"),
-        (dict(activation="mish"), "--activation=mish is not known"),
+        (dict(activation="mish"), "--activation=mish is unknown"),
         (
             dict(max_positions=8),
             "--max_positions=8 has 8 positions, but rows of set have 16 tokens",

@@ -208,10 +208,10 @@ def test_a_state_of_another_optimizer_is_refused_by_name(compiled, program):
         program.load(weights, lion)
     name = next(name for name in state if name.endswith("mu.layers.0.qkv.kernel"))
     with pytest.raises(
-        DataError, match=r"qkv.kernel is float64 \(3,\), and here float32 \(32, 96\)"
+        DataError, match=r"qkv.kernel is float64 \(3,\) instead of float32 \(32, 96\)"
     ):
         program.load(weights, {**state, name: np.zeros(3)})
-    with pytest.raises(DataError, match="surplus is .*, and here missing"):
+    with pytest.raises(DataError, match="surplus is .* instead of missing"):
         program.load(weights, {**state, "surplus": np.zeros(3)})
 
 

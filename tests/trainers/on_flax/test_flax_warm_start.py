@@ -70,7 +70,7 @@ def test_a_warm_start_from_the_command_line(tmp_path, capsys):
     main([*run, out, "--stop_after=2"])
     assert "note: the vocabulary grows from 40 tokens" in capsys.readouterr().err
     first = AutoModelForMaskedLM.from_pretrained(tmp_path / "out").state_dict()
-    with pytest.raises(UsageError, match="--export=.*is there already"):
+    with pytest.raises(UsageError, match="--export=.*exists already"):
         main([*run, out, "--resume"])
     main([*run, f"--export={tmp_path / 'last'}", "--resume"])
     model = AutoModelForMaskedLM.from_pretrained(tmp_path / "last").eval()

@@ -322,7 +322,7 @@ def test_what_does_not_go_together_is_refused(shards, whole, tmp_path):
         ("has 8 positions, but rows", *new, "--max_positions=8"),
         ("not a multiple of --heads=5", *new, "--heads=5"),
         ("there is no such directory", *new, f"--init_from={tmp_path / 'no'}"),
-        ("is there already", *new, f"--export={tmp_path}"),
+        ("exists already", *new, f"--export={tmp_path}"),
         ("TensorFlow finds no GPU", f"--shards={shards}", "--device=gpu"),
     ):
         refused(UsageError, said, *arguments)

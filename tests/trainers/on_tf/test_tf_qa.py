@@ -509,7 +509,7 @@ def test_refusals(shards, trained, folder, tmp_path):
             "--layers=3",
         ],
         "give the dataset with --shards=DIR": [],
-        "is there already": [f"--shards={shards}", f"--export_saved_model={trained / 'saved'}"],
+        "exists already": [f"--shards={shards}", f"--export_saved_model={trained / 'saved'}"],
     }
     for expected, argv in cases.items():
         with pytest.raises(UsageError) as error:

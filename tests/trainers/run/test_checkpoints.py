@@ -119,7 +119,7 @@ def test_the_newest_are_kept(tmp_path):
         kept.append(checkpoints.steps)
     assert kept == [[5], [5, 10], [10, 100], [100, 105]]
     before = (tmp_path / "checkpoints" / "105" / "state.safetensors").stat().st_mtime_ns
-    save(checkpoints, 105)  # is there already
+    save(checkpoints, 105)  # exists already
     assert (tmp_path / "checkpoints" / "105" / "state.safetensors").stat().st_mtime_ns == before
 
 

@@ -705,13 +705,13 @@ def test_states_that_do_not_fit_are_named():
     due = {"count": np.zeros(()), "momentum": np.zeros((2, 3))}
     check_state(dict(due), due, "lion")
     for state, said in (
-        ({"count": due["count"]}, r"momentum is missing, and here float64 \(2, 3\)"),
-        ({**due, "a": due["count"]}, r"a is float64 \(\), and here missing"),
+        ({"count": due["count"]}, r"momentum is missing instead of float64 \(2, 3\)"),
+        ({**due, "a": due["count"]}, r"a is float64 \(\) instead of missing"),
         (
             {**due, "momentum": due["momentum"].astype(np.int32)},
-            r"int32 \(2, 3\), and here float",
+            r"int32 \(2, 3\) instead of float",
         ),
-        ({**due, "momentum": np.zeros((3, 2))}, r"float64 \(3, 2\), and here float64 \(2, 3\)"),
+        ({**due, "momentum": np.zeros((3, 2))}, r"float64 \(3, 2\) instead of float64 \(2, 3\)"),
     ):
         with pytest.raises(DataError, match=f"--optimizer=lion and this model: .*{said}"):
             check_state(state, due, "lion")
