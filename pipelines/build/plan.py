@@ -1,8 +1,8 @@
-"""What `build_shards --dry_run` prints: a run, estimated from a sample of its inputs.
+"""The plan of a run, which `build_shards --dry_run` estimates from a sample of the inputs.
 
-The sample goes through the very functions of the run: read, filtered, tokenized, packed, masked and
-written (to a temporary folder). Places are spread evenly over the bytes of the inputs, so the same
-inputs give the same sample, and small inputs are taken whole.
+The functions of the run read, filter, tokenize, pack, mask and write the sample (to a temporary
+folder). It is spread evenly over the bytes of the inputs, so the same inputs give the same sample;
+small inputs are read whole.
 """
 
 import itertools
@@ -51,26 +51,25 @@ from schemas.statistics import ShardStatistics
 _PLACE_BYTES = 256 << 10
 _PLACES = 24
 _WHOLE_BYTES = 8 << 20  # inputs up to this are read whole
-_PATIENCE = 4.0  # seconds of reading, after which no new place is looked at
-_MOST_BYTES = 32 << 20  # of text, after which none is: a place of large documents may hold much
-# Measured: Beam in memory, and what a worker holds of a block (text, ids, example batches) and of a
-# shard (example batches, segments, a chunk of rows), in times of its bytes of text.
+_PATIENCE = 4.0  # seconds of reading after which the sample ends
+_MOST_BYTES = 32 << 20  # bytes of text after which it ends: a part may have large documents
+# Measured: Beam in memory, and a worker's memory for a block (text, ids, example batches) and for a
+# shard (example batches, segments, a chunk of rows), in multiples of its bytes of text.
 _BEAM_BYTES = 100_000_000
 _TIMES_BLOCK, _TIMES_SHARD = 6, 3
 _BLOCK_BYTES = 16 << 20
-_BEGIN_SECONDS = 4.0  # until a worker is at work, and for the metadata files
-# Of a worker, once all have started: they share memory and disk, threads the interpreter.
-_GAIN = 0.8
+_BEGIN_SECONDS = 4.0  # to start a worker and to write the metadata files
+_GAIN = 0.8  # of each worker: they share memory and disk, and threads the interpreter
 
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known before the pipeline starts."""
+    """The settings and inputs of a run, before the pipeline starts."""
 
-    options: BuildOptions  # with what the task had to learn of the inputs
+    options: BuildOptions  # complete, see `pipelines.build.run.complete`
     schema: Schema
     tokenizer: LoadedTokenizer
-    on: BlockRun  # what is read, and what runs it
+    on: BlockRun  # the inputs and the runner
 
     @staticmethod
     def of(
@@ -80,7 +79,7 @@ class Run:
         beam_arguments: list[str],
         how: str = "",
     ) -> "Run":
-        """Of a command, whose runner is chosen.
+        """Makes the run of a command whose runner is chosen.
 
         Raises:
           UsageError: the tokenizer does not fit the task, or a row does not hold its specials.
@@ -102,20 +101,20 @@ class Run:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What comes of some inputs; exact but for the seconds where they were read whole."""
+    """The output of some inputs; all but `seconds` is exact if they were read whole."""
 
-    whole: bool  # whether all of it was read
-    sampled_bytes: int  # as stored, that were read
+    whole: bool  # whether the inputs were read whole
+    sampled_bytes: int  # stored bytes that were read
     text_bytes: float  # after decompression
     documents: float
     dropped: dict[str, float]  # by reason; exact duplicates inside the sample only
-    tokens: float  # that the tokenizer makes
-    specials: float  # tokens added
+    tokens: float  # of the tokenizer
+    specials: float  # special tokens added
     tokens_in_rows: float  # without padding, with masked copies
     rows: dict[str, float]  # by split
     shard_bytes: float  # on disk, all formats
-    scratch_bytes: float  # of example batches on their way to shards, by --shuffle_by=files
-    seconds: float  # on one core, once all is loaded and compiled
+    scratch_bytes: float  # of example batches, if --shuffle_by=files
+    seconds: float  # on one core, without loading and compiling
 
     def __add__(self, other: "Estimate") -> "Estimate":
         """Adds the estimates of two groups of inputs."""
@@ -129,20 +128,20 @@ class Estimate:
 
 @dataclass
 class _Sample:
-    """What was read of the blocks that are for one given split, or of all."""
+    """A sample of blocks."""
 
-    stored: int = 0  # bytes on disk that were read
+    stored: int = 0  # bytes read from disk
     text: int = 0  # bytes of text in them
-    taken: int = 0  # bytes of text in `pieces`; the others were read for the two above
+    taken: int = 0  # bytes of text in `pieces`; the rest only measures the two above
     pieces: list[Documents] = field(default_factory=list)
     seconds: float = 0.0  # of reading `text`
 
 
 def estimate(run: Run) -> Estimate:
-    """What a run gives.
+    """Estimates the output of a run.
 
     Raises:
-      DataError: the sample cannot be read; or no document of it is kept.
+      DataError: the sample cannot be read, or none of its documents is kept.
     """
     by_split: dict[str, list[Block]] = {}
     for block in run.on.blocks:
@@ -154,7 +153,7 @@ def _estimate(run: Run, blocks: list[Block]) -> Estimate:
     total = sum(block.bytes for block in blocks)
     sample = _sample(run.on.source, blocks)
     documents, split = join_documents(sample.pieces), blocks[0].split
-    _make(documents, run, split)  # compiles, and fills caches
+    _make(documents, run, split)  # compiles and fills caches
     began = time.perf_counter()
     numbers, dropped, rows = _make(documents, run, split)
     seconds = time.perf_counter() - began
@@ -173,8 +172,8 @@ def _estimate(run: Run, blocks: list[Block]) -> Estimate:
 
 
 def _sample(source: Source, blocks: list[Block]) -> _Sample:
-    # How much text a small archive or a small Parquet file holds is not known: it is sampled as a
-    # large one is.
+    # The bytes of text in a small archive or Parquet file are unknown: it is sampled like a large
+    # one.
     packed = any(
         is_compressed(part.path) or not FORMATS[part.format].packs
         for block in blocks
@@ -194,7 +193,7 @@ def _sample(source: Source, blocks: list[Block]) -> _Sample:
 
 
 def _places(blocks: list[Block], source: Source) -> Iterator[Block]:
-    """Blocks or parts of them, spread evenly over the bytes of all."""
+    """Yields blocks or parts of them, spread evenly over the bytes of all."""
     ends = list(itertools.accumulate(block.bytes for block in blocks))
     last = -1
     for number in range(_PLACES):
@@ -204,7 +203,7 @@ def _places(blocks: list[Block], source: Source) -> Iterator[Block]:
         [part, *others] = block.parts
         in_part = offset - (ends[index] - block.bytes)
         by_lines = FORMATS[part.format].cuts == "anywhere" and not is_compressed(part.path)
-        is_document = source.text_document == "file" and part.bytes == part.size  # no cut parts it
+        is_document = source.text_document == "file" and part.bytes == part.size  # is not cut
         if by_lines and not others and not is_document:
             start = part.start + min(in_part, max(part.bytes - _PLACE_BYTES, 0))
             stop = min(start + _PLACE_BYTES, part.stop)
@@ -215,16 +214,16 @@ def _places(blocks: list[Block], source: Source) -> Iterator[Block]:
 
 
 def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> None:
-    """Takes the place's first documents, and reads on until its stored bytes are known.
+    """Takes the first documents of a block or a part of one, and reads until its size is known.
 
-    Formats with rows know their stored bytes at the end of a part. Compressed files are read a
-    buffer at a time: when a piece takes a new one, that happened somewhere within it, and what came
-    before was made of the buffers before.
+    The stored bytes of formats with rows are known at the end of a part. Compressed files are read
+    a buffer at a time: a piece that begins a new buffer began it at an unknown position, and all
+    text before the piece came from the earlier buffers.
 
     Args:
-      sample: grows.
-      place: a block or a part of one.
-      source: how it is read.
+      sample: receives the documents.
+      place: the block or part.
+      source: how to read it.
       wanted: bytes of text to take; None for all.
     """
     compressed = is_compressed(place.parts[0].path)
@@ -247,19 +246,19 @@ def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> 
 def _make(
     documents: Documents, run: Run, split: str
 ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """Filters, tokenizes, packs and writes documents of a split as workers do, a shard a split.
+    """Filters, tokenizes, packs and writes documents as workers do, one shard per split.
 
     Returns:
-      Numbers by the names of `Estimate`; documents dropped by reason; rows by split.
+      Numbers by field of `Estimate`; number of dropped documents by reason; rows by split.
 
     Raises:
-      DataError: none is kept.
+      DataError: no document is kept.
     """
     schema, task = run.schema, run.options.settings
     routes = Routes.of_schema(schema)
     chosen = choose_documents(run.options.filter, documents)
     routed = route_examples(chosen.documents, task, run.tokenizer, schema, split)
-    # Batches for other splits than a given one are hashes alone, of what that split holds out.
+    # If a split is named, batches for other splits have only hashes, of documents it holds out.
     rows = dict.fromkeys([split] if split else schema.splits, 0)
     batches: dict[str, list[bytes]] = {name: [] for name in rows}
     for route, examples in routed.batches:
@@ -277,9 +276,8 @@ def _make(
         rows[name] = shard.statistics.rows
     if not counts.documents:
         raise DataError(
-            "the sample of the inputs has no document that would be kept: documents are dropped, "
-            "or longer than the places it is taken from; run without --dry_run, or name other "
-            "inputs"
+            "no document of the sample would be kept: all are dropped, or longer than the parts of "
+            "the inputs that are sampled; run without --dry_run, or name other inputs"
         )
     numbers = {
         "documents": documents.read,
@@ -294,7 +292,7 @@ def _make(
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, and what it will take."""
+    """A run, its estimate, and the time, memory and disk that it needs."""
 
     run: Run
     estimate: Estimate
@@ -306,16 +304,16 @@ class Plan:
 
     @property
     def workers(self) -> int:
-        """`--direct_num_workers`, 1 if in this process; 0 for an unknown cluster."""
+        """--direct_num_workers; 1 if the run is in this process, 0 on a cluster (unknown)."""
         return self.run.on.flags.number if self.run.on.is_local else 0
 
     def disk_bytes(self) -> int:
-        """Needed at most of this machine: shards, and the scratch files that they are made of."""
+        """The most bytes needed on this machine's disk: shards and scratch files."""
         shards = 0 if store.is_url(self.output) else self.estimate.shard_bytes
         return int(shards + self.estimate.scratch_bytes * (self.run.on.shuffle_by == "files"))
 
     def free_bytes(self) -> int:
-        """Free on the disk that takes the output, or what makes it for an object store."""
+        """Free bytes on the disk of the output, or of temporary files for an object store."""
         remote = store.is_url(self.output)
         path = tempfile.gettempdir() if remote else os.path.abspath(self.output)
         while not os.path.exists(path):
@@ -323,12 +321,12 @@ class Plan:
         return shutil.disk_usage(path).free
 
     def seconds(self) -> float:
-        """Expected from the command to the finished dataset."""
+        """Expected seconds from the command to the finished dataset."""
         gain = max(1.0, self.workers * _GAIN)
         return _BEGIN_SECONDS * (1 + self.run.on.flags.in_processes) + self.estimate.seconds / gain
 
     def memory_bytes(self) -> int:
-        """Expected at most, of all workers of this machine together: a block or a shard each."""
+        """The most bytes that all workers of this machine need: a block or a shard each."""
         base = psutil.Process().memory_info().rss + _BEAM_BYTES
         text, workers = self.estimate.text_bytes, max(self.workers, 1)
         shard = text / sum(self.run.schema.shards.values())
@@ -336,70 +334,70 @@ class Plan:
         return int(base * (1 + workers * self.run.on.flags.in_processes) + held * workers)
 
     def output_state(self) -> str:
-        """What the output directory holds, and what the run would do about it."""
+        """The content of the output directory, and how the run would treat it."""
         if not store.exists(os.path.join(self.output, MANIFEST)):
-            return "nothing: the set is made"
-        overwrite, replaced = self.run.options.run.overwrite, "it is replaced (--overwrite)"
+            return "no dataset: the run builds it"
+        overwrite, replaced = self.run.options.run.overwrite, "the run replaces it (--overwrite)"
         try:
             found = set_of(self.output)
         except DataError as error:
-            return f"a damaged set: {replaced if overwrite else f'the run refuses: {error}'}"
+            return f"a damaged dataset: {replaced if overwrite else f'the run would fail: {error}'}"
         if overwrite:
-            return f"a set, fingerprint {found.schema.fingerprint[:12]}: {replaced}"
+            return f"a dataset, fingerprint {found.schema.fingerprint[:12]}: {replaced}"
         differing = found.schema.differences(self.run.schema)
         if differing := differing or other_sizes(found.inputs, self.run.on.blocks):
-            return f"another set ({'; '.join(differing)}): the run refuses, unless with --overwrite"
+            return f"a different dataset ({'; '.join(differing)}): the run needs --overwrite"
         return (
-            "a set of these settings, from inputs of these sizes: if their content is the same "
-            "too, nothing is done"
+            "a dataset of these settings, from inputs of these sizes: if their content is the "
+            "same too, the run has nothing to do"
         )
 
     def number(self, value: float) -> str:
-        """Three digits, as many as an estimate is good for: 74,045.3 -> 74,000."""
+        """Writes three digits of an estimate, 74,045.3 -> 74,000, and all of an exact count."""
         return f"{round(value) if self.estimate.whole else int(float(f'{value:.3g}')):,}"
 
 
 def warnings(plan: Plan) -> list[str]:
-    """What would go wrong, each a sentence."""
-    found = []
+    """Reasons for which the run may fail or be slow, a line each."""
+    lines = []
     need, free = plan.disk_bytes(), plan.free_bytes()
     if need > free:
-        found.append(
-            f"the disk of {plan.output} does not suffice: about {decimal(need)} are needed and "
-            f"{decimal(free)} are free; give another --output, or take fewer copies or one format"
+        lines.append(
+            f"the disk of {plan.output} is too small: about {decimal(need)} are needed and "
+            f"{decimal(free)} are free; use another --output, fewer copies or one format"
         )
     available = psutil.virtual_memory().available
     if plan.memory_bytes() > available:
-        found.append(
-            f"memory may not suffice: about {decimal(plan.memory_bytes())} are needed and "
-            f"{decimal(available)} are available; give fewer --direct_num_workers or more "
+        lines.append(
+            f"memory may be too small: about {decimal(plan.memory_bytes())} are needed and "
+            f"{decimal(available)} are available; use fewer --direct_num_workers or more "
             "--num_shards"
         )
     if waiting := uneven(plan.run.on.blocks, plan.workers or CLUSTER_WORKERS):
-        found.append(waiting)
-    return found
+        lines.append(waiting)
+    return lines
 
 
 def plan_facts(plan: Plan) -> dict[str, str]:
-    """The plan for people to read, a line a fact."""
+    """The lines of the plan, by their titles."""
     estimate, number, schema, on = plan.estimate, plan.number, plan.run.schema, plan.run.on
     files = {part.path: part.size for block in on.blocks for part in block.parts}
     about, sample = "", "read whole"
     if not estimate.whole:
         about = "about "
-        sample = f"estimated from {decimal(estimate.sampled_bytes)} spread over them"
+        sample = f"estimated from a sample of {decimal(estimate.sampled_bytes)}"
 
     def write(drop: Drop, count: float) -> str:
-        # A sample holds few of the exact duplicates.
+        # A sample has few of the exact duplicates.
         return ("at least " if about and drop.by_shard else about) + number(count)
 
     rows = ", ".join(f"{split} {about}{number(n)}" for split, n in sorted(estimate.rows.items()))
     if schema.holds_documents:
-        rows += "; each document is one"
+        rows += "; a row is a document"
     else:
         length = schema.row_tokens
-        density = estimate.tokens_in_rows / max(sum(estimate.rows.values()) * length, 1)
-        rows += f"; {length} tokens each, packing efficiency {density:.1%}"
+        efficiency = estimate.tokens_in_rows / max(sum(estimate.rows.values()) * length, 1)
+        rows += f"; {length} tokens each, packing efficiency {efficiency:.1%}"
         rows += f", {schema.codec().stride} bytes"
     scratch = f" and {decimal(int(estimate.scratch_bytes))} of scratch" * (on.shuffle_by == "files")
     took = f"{_duration(estimate.seconds)} of one core of this machine"

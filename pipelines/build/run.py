@@ -1,4 +1,4 @@
-"""What build_shards does once its command line is read: finds the set built, or builds it."""
+"""Runs build_shards: finds a finished dataset, or builds it; or prints the plan."""
 
 import os
 import time
@@ -26,6 +26,7 @@ from pipelines.writers.output_directory import (
 )
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.flag_file import config_bytes
+from schemas.commands.terminal import number_of
 from schemas.manifest import MANIFEST
 from schemas.metadata import SetInfo
 from schemas.tokenizer_config import tokenizer_settings
@@ -38,11 +39,11 @@ _console = Console(soft_wrap=True)
 
 
 def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
-    """Builds the set, or finds it built, and says so; with --dry_run it only prints the plan.
+    """Builds the dataset unless it exists, and prints a summary; --dry_run only prints the plan.
 
     Raises:
-      UsageError: the inputs, the tokenizer or the output directory cannot be used so.
-      DataError: the inputs are damaged, or there is nothing in them.
+      UsageError: the inputs, the tokenizer or the output directory do not fit the options.
+      DataError: the inputs are damaged or have no document.
     """
     began = time.monotonic()
     refuse_others(options.output, MANIFEST)  # before all inputs are planned
@@ -64,12 +65,12 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
             resume=keep_finished if options.run.resume else None,
         )
     except KeyboardInterrupt as stop:
-        kept = "its finished shards are kept, and the same command goes on with them"
+        kept = "its finished shards are kept, and the same command resumes from them"
         lost = "nothing is kept; run it with --resume to keep finished shards"
         raise KeyboardInterrupt(kept if options.run.resume else lost) from stop
     if found is not None:
         _console.print(
-            f"{options.output} holds this very set already (fingerprint "
+            f"{options.output} already contains this dataset (fingerprint "
             f"{run.schema.fingerprint[:12]}): nothing to do"
         )
     seconds = None if found else time.monotonic() - began
@@ -79,7 +80,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
 
 
 def _find_finished(run: Run) -> SetInfo | None:
-    """The set that is asked for, if it is there; see `find_finished_set`."""
+    """The requested dataset, if it exists; see `find_finished_set`."""
     options = run.options
     refuse_others(options.output, MANIFEST)
     if options.run.overwrite:
@@ -90,9 +91,9 @@ def _find_finished(run: Run) -> SetInfo | None:
 def complete(
     options: BuildOptions, blocks: list[Block], say: Callable[[str], None]
 ) -> BuildOptions:
-    """The options, with what the task has to know of the inputs (all blocks) before the run.
+    """Adds to the options the facts of the inputs that the task needs before the run.
 
-    `say` prints a line where they have to be read for it.
+    `blocks` are all inputs. `say` prints a line if they have to be read.
     """
     source = options.source
     settings = options.settings.complete(lambda role: find_labels(blocks, source, role, say))
@@ -100,18 +101,20 @@ def complete(
 
 
 def _build(run: Run, staging: Staging) -> None:
-    """Runs the pipeline, whose last step publishes the set."""
+    """Runs the pipeline, whose last step publishes the dataset."""
     on, folder = run.on, staging.folder
     _console.print(f"{on.facts}; shuffle by {on.shuffle_by}; ids by {run.tokenizer.encoded_by}")
     if finished := count_finished(folder):
-        _console.print(f"{finished:,} shards are there that an earlier run finished")
+        _console.print(
+            f"an earlier run finished {number_of(finished, 'shard')}, which this one reuses"
+        )
     write_file(os.path.join(folder, "tokenizer.json"), run.tokenizer.json)
     on.prepare(staging, _console.print)
     on.execute(
         wire(run, staging),
         staging,
         is_done=lambda: not has_blocks(folder),  # publishing removes the folder
-        # Where nobody sees what workers say: else their journal tells.
+        # Counts shards where the command cannot read the workers' journals.
         count_finished=None
         if on.is_local or not is_url(folder)
         else lambda: count_finished(folder),
@@ -119,7 +122,7 @@ def _build(run: Run, staging: Staging) -> None:
 
 
 def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
-    """Gives what adds the transforms to a pipeline."""
+    """Returns a function that adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
         # Imports Beam, which takes a second.
@@ -145,7 +148,7 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
 
 
 def _tokenizer_config(run: Run) -> dict[str, Any]:
-    """The content of tokenizer_config.json: of the tokenizer's own, with what rows have."""
+    """The fields of tokenizer_config.json: the tokenizer's own, the rows' length and template."""
     tokenizer, schema = run.tokenizer, run.schema
     others = dict(tokenizer.settings)
     if schema.row_tokens:

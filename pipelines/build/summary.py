@@ -1,6 +1,6 @@
-"""What build_shards prints when it is done: what became of the documents, and what to do next.
+"""The lines that build_shards prints at the end: counts, warnings and the next commands.
 
-Warnings say what a person should know of a set before training on it, each with a remedy.
+Each warning names a defect of the dataset that harms training, and a remedy.
 """
 
 import io
@@ -23,13 +23,13 @@ from schemas.commands.terminal import number_of
 from schemas.drops import FILTERED, REJECTED, describe_dropped, drop_of
 from schemas.metadata import SetInfo
 
-_RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of a set's tokens or text that are much
-_MUCH_TEXT = 1_000_000  # bytes; of less, the time is that of starting
-_LONG_BIN = 16  # of the histogram of lengths: documents of 32,768 tokens and more
+_RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of tokens or documents that warn
+_MUCH_TEXT = 1_000_000  # bytes; with less, most of the time goes into starting
+_LONG_BIN = 16  # in the histogram of lengths, the first of documents of 32,768 tokens and more
 
 
 def print_plan(plan: Plan, console: Console) -> None:
-    """Prints the plan of a run, and what would go wrong."""
+    """Prints the plan of a run and warnings."""
     console.print(facts_table(plan_facts(plan), title="plan (nothing was written)"))
     for warning in warnings(plan):
         console.print(f"warning: {warning}", style="yellow")
@@ -43,14 +43,14 @@ def print_summary(
     documents: str = "",
     seconds: float | None = None,
 ) -> None:
-    """Prints what a finished dataset holds, what to know of it, and the commands that follow.
+    """Prints a finished dataset's counts and warnings, and the next commands.
 
     Args:
       info: the dataset.
       tokenizer: its tokenizer.
-      console: where to print.
-      documents: what a document was, as `describe_documents` says it.
-      seconds: how long the run took; None for a dataset that was found.
+      console: prints.
+      documents: how the input was split into documents, from `describe_documents`.
+      seconds: the run's time; None if the dataset existed before.
     """
     console.print(facts_table(_facts(info, documents, seconds)))
     if info.stats.total().labels:
@@ -58,13 +58,13 @@ def print_summary(
     for warning in set_warnings(info, tokenizer):
         console.print(f"warning: {warning}", style="yellow")
     directory = shlex.quote(info.directory)
-    console.print(f"look at it: python -m pipelines.inspect_shards {directory} --row=0")
+    console.print(f"inspect it: python -m pipelines.inspect_shards {directory} --row=0")
     if trainer := task_class(info.schema.task).trainer:
         console.print(f"train on it: python -m trainers.{trainer} --shards={directory}")
 
 
 def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, str]:
-    """The lines of the summary, by their heads."""
+    """The lines of the summary, by their titles."""
     statistics, total = info.stats, info.stats.total()
     moved = "".join(
         f"{sign} {number:,} {what} "
@@ -105,10 +105,10 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
 
 
 def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
-    """Line ends of Windows, paragraphs that are books, empty splits, a filter that drops much.
+    """Warns of Windows line ends, paragraphs as long as books, empty splits and greedy filters.
 
     Raises:
-      DataError: a file of the set cannot be read.
+      DataError: a file of the dataset cannot be read.
     """
     total = info.stats.total()
     content = store.read(os.path.join(info.directory, TOKEN_COUNTS))
@@ -118,8 +118,8 @@ def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
     share = counts[returns].sum() / max(counts.sum(), 1)
     if share > _RETURNS:
         yield (
-            f"{share:.1%} of all tokens hold a carriage return, as files of Windows end lines: "
-            "remove them (sed -i 's/\\r$//' FILE) and build the set again"
+            f"{share:.1%} of all tokens contain a carriage return, from Windows line ends: remove "
+            "them (sed -i 's/\\r$//' FILE) and build the dataset again"
         )
     books, tokens = (
         sum(bins[_LONG_BIN:]) for bins in (total.length_histogram, total.length_tokens)
@@ -128,7 +128,7 @@ def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
         yield (
             f"{number_of(books, 'document')} of 32,768 tokens and more "
             f"{'has' if books == 1 else 'have'} {tokens / total.tokens:.0%} of all tokens: text "
-            "without blank lines is one paragraph. Give such files with --document=line or file"
+            "without blank lines is one paragraph. Read such files with --document=line or file"
         )
     yield from _empty_splits(info)
     yield from _hungry_filter(info)
@@ -139,9 +139,9 @@ def _empty_splits(info: SetInfo) -> Iterator[str]:
     for split, share in info.schema.splits.items():
         if share and not info.stats.split(split).rows:
             yield (
-                f"the split {split} is empty: a hash of its text puts a document into a split, and "
-                f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; give "
-                "--document=paragraph, or the files of each split (--train_input, ...)"
+                f"the split {split} is empty: a hash of a document's text chooses its split, and "
+                f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; use "
+                "--document=paragraph, or name the files of each split (--train_input, ...)"
             )
 
 
@@ -150,6 +150,6 @@ def _hungry_filter(info: SetInfo) -> Iterator[str]:
     for reason, number in sorted(info.stats.all_dropped().items()):
         if drop_of(reason).title == FILTERED and number > _RULE * read:
             yield (
-                f"--filter drops {number / read:.0%} of all documents as {reason}: look at what it "
-                "drops, and change the function if that should stay"
+                f"--filter drops {number / read:.0%} of all documents as {reason}: check what it "
+                "drops, and change the function if it drops too much"
             )

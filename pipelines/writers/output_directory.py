@@ -1,4 +1,4 @@
-"""What an output directory holds already: the set that is asked for, or what no run may replace."""
+"""Checks an output directory: it may contain the requested dataset, or files to protect."""
 
 import os
 import tempfile
@@ -16,9 +16,9 @@ from schemas.stores.set_files import Cache
 from schemas.tokenizer_config import TOKENIZER_CONFIG
 
 TOKENIZER_REPORT = "report.json"
-# A file that tells what a directory holds; the first that is there decides.
+# The files that identify the content of a directory; the first that exists decides.
 _KINDS = {
-    MANIFEST: "a shard set",  # or a corpus: see `is_corpus`
+    MANIFEST: "a dataset",  # or a corpus: see `is_corpus`
     TOKENIZER_REPORT: "a tokenizer",
     TOKENIZER_CONFIG: "a tokenizer",
     "config.json": "a model or a run of a trainer",
@@ -26,37 +26,36 @@ _KINDS = {
 
 
 def refuse_others(output: str, own: str) -> None:
-    """Never writes over what another command made, whose files may have the same names.
+    """Protects the output of other commands, whose files may have the same names.
 
     Args:
       output: the directory.
-      own: CORPUS, or a file of _KINDS that the command itself leaves there, or any other name.
+      own: CORPUS, or the file of _KINDS that the command itself writes, or any other name.
 
     Raises:
       UsageError: `output` holds something else.
     """
     there = [name for name in (*_KINDS, "schema.json") if store.exists(os.path.join(output, name))]
-    if "schema.json" in there:  # of a dataset whose publication was interrupted
+    if "schema.json" in there:  # an interrupted publication of a dataset
         there = [name for name in there if name not in ("schema.json", TOKENIZER_CONFIG)]
     name = next(iter(there), own)
     kinds = {**_KINDS, CORPUS: "a corpus"}
     found = CORPUS if name == MANIFEST and is_corpus(output) else name
     if found != own and kinds[found] != kinds.get(own):
         raise UsageError(
-            f"--output={output} holds {kinds[found]} ({name}), which must stay as it is: give "
-            "another directory"
+            f"--output={output} already contains {kinds[found]} ({name}): use another directory"
         )
 
 
 def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
-    """Keeps inputs out of the directory that is written: the next run would read what this made.
+    """Keeps the output apart from the inputs, so that the next run does not read it.
 
     Args:
       output: the directory.
       paths: of the inputs.
 
     Raises:
-      UsageError: one lies in it.
+      UsageError: an input is in the directory.
     """
 
     def real(folder: str) -> str:
@@ -68,58 +67,58 @@ def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
     for folder, path in first_path.items():
         if real(folder).startswith(real(output)):
             raise UsageError(
-                f"--output={output} is where the input {path} lies: give another directory, or one "
-                "below it, that holds nothing but what is made"
+                f"--output={output} contains the input {path}: use another directory, such as a "
+                "new one below it"
             )
 
 
 def refuse_another(output: str, what: str, differing: list[str], hint: str = "") -> None:
-    """Never replaces what was made otherwise, unless --overwrite says so.
+    """Protects the output of a run with other settings or inputs.
 
     Args:
       output: the directory.
-      what: it holds.
-      differing: how that differs from what is asked for, each in words; [] if nothing does.
-      hint: another way out.
+      what: its content.
+      differing: phrases about each difference from the requested output; [] if there is none.
+      hint: another remedy, as "; ..."; "" for none.
 
     Raises:
       UsageError: something differs.
     """
     if differing:
         raise UsageError(
-            f"{output} holds {what} ({'; '.join(differing)}). Give another --output, or "
+            f"{output} contains {what} ({'; '.join(differing)}). Use another --output, or "
             f"--overwrite to replace it{hint}"
         )
 
 
 def find_finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
-    """The finished set in `output`, if it was made by these settings from these inputs.
+    """The finished dataset in `output`, if these settings and inputs made it.
 
     Args:
       output: the directory.
-      schema: the contract of the set that is asked for.
+      schema: of the requested dataset.
       blocks: all inputs.
 
     Returns:
-      None if the directory holds no set.
+      The dataset; None if the directory has none.
 
     Raises:
-      UsageError: it holds another set; names what differs and how to go on.
-      DataError: it holds a damaged one.
+      UsageError: the directory has a different dataset; names the differences.
+      DataError: the dataset is damaged.
     """
     if not store.exists(os.path.join(output, MANIFEST)):
         return None
     found = set_of(output)
     differing = found.schema.differences(schema) or other_inputs(found.inputs, blocks)
-    refuse_another(output, "a shard set made otherwise", differing)
+    refuse_another(output, "a different dataset", differing)
     return found
 
 
 def set_of(output: str) -> SetInfo:
-    """The finished set in a directory, on a disk or in a store.
+    """The finished dataset in a directory, on a disk or in an object store.
 
     Raises:
-      DataError: there is none, or a damaged one.
+      DataError: there is none, or it is damaged.
     """
     if not is_url(output):
         return read_set(output)
@@ -130,16 +129,16 @@ def set_of(output: str) -> SetInfo:
         path = f"{output}/{file.path}"
         if there.get(file.path) != file.bytes != stores.size(path):  # a listing may lag
             raise DataError(
-                f"{path} does not have the {file.bytes:,} bytes that the manifest says: copy the "
-                "set again or build it anew"
+                f"{path} does not have the {file.bytes:,} bytes that MANIFEST.json lists: copy or "
+                "build the dataset again"
             )
     return found
 
 
 def other_inputs(inputs: Inputs, blocks: list[Block]) -> list[str]:
-    """How the inputs differ from those that something was made from, in words; [] if not.
+    """Phrases about differences between recorded inputs and `blocks`; [] if there are none.
 
-    Reads them all, if their sizes are the same.
+    Reads all inputs if their sizes are the same.
     """
     other = other_sizes(inputs, blocks)
     if not other and hash_inputs(blocks).content() != inputs.content():
@@ -148,7 +147,7 @@ def other_inputs(inputs: Inputs, blocks: list[Block]) -> list[str]:
 
 
 def other_sizes(inputs: Inputs, blocks: list[Block]) -> list[str]:
-    """The same without reading the inputs."""
+    """Phrases about differences in number and size, without reading the inputs."""
     sizes = sorted(part.size for block in blocks for part in block.parts if not part.start)
     if sizes == sorted(file.bytes for file in inputs.files):
         return []

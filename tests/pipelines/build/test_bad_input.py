@@ -929,13 +929,13 @@ OUTPUTS = {
         {"in.txt": lines(*GOOD), "run/config.json": b"{}"},
         ["--output={d}/run"],
         2,
-        ["--output={d}/run holds a model or a run of a trainer (config.json)"],
+        ["--output={d}/run already contains a model or a run of a trainer (config.json)"],
     ),
     "a tokenizer of transformers": Case(
         {"in.txt": lines(*GOOD), "hf/tokenizer_config.json": b"{}"},
         ["--output={d}/hf"],
         2,
-        ["--output={d}/hf holds a tokenizer (tokenizer_config.json)"],
+        ["--output={d}/hf already contains a tokenizer (tokenizer_config.json)"],
     ),
     "a set of other settings": flags_case(
         "--output={d}/other", said=["other", "--overwrite"], before=made_set

@@ -341,9 +341,9 @@ def test_what_is_published_before_the_lock_is_had_stays(
     flags = arguments(corpus, tokenizer_path, output, "--seed=7")
     if seed == 7:
         main(flags)
-        assert "holds this very set already" in capsys.readouterr().out
+        assert "already contains this dataset" in capsys.readouterr().out
     else:
-        with pytest.raises(UsageError, match="holds a shard set made otherwise .*seed"):
+        with pytest.raises(UsageError, match="contains a different dataset .*seed"):
             main(flags)
     assert read_set(str(output)).schema.seed == seed
 

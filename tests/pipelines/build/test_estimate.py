@@ -120,7 +120,9 @@ def test_given_splits_are_estimated_apart(lines, tokenizer_path, tmp_path):
 
 
 def test_nothing_is_kept(corpus, tokenizer_path):
-    with pytest.raises(DataError, match="no document that would be kept: .* run without --dry_run"):
+    with pytest.raises(
+        DataError, match="no document of the sample would be kept: .* run without --dry_run"
+    ):
         estimated(
             f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--filter={__name__}:every_one"
         )

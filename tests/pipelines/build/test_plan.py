@@ -61,7 +61,7 @@ def text_of(planned):
 def test_an_estimate_is_said_in_three_digits(tmp_path):
     said = text_of(plan(tmp_path))
     for words in (
-        "1 file, 100.0 MB, 1 block; estimated from 6.0 MB spread over them",
+        "1 file, 100.0 MB, 1 block; estimated from a sample of 6.0 MB",
         "about 74,000",
         "about 3 not_utf8",
         "about 1,230 min_chars",
@@ -70,7 +70,7 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
         "train about 1,840,000, validation about 4,590; 16 tokens each, packing efficiency 99.8%",
         "about 152.4 MB of shards and 60.1 MB of scratch",
         "about 24 s, in this process",
-        "nothing: the set is made",
+        "no dataset: the run builds it",
         mlm_schema().fingerprint,
     ):
         assert words in said, words
@@ -117,10 +117,10 @@ def test_a_disk_or_a_memory_that_does_not_suffice_is_said(tmp_path, monkeypatch)
     assert warnings(plan(tmp_path)) == []
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000_000))
     [said] = warnings(plan(tmp_path))
-    assert "does not suffice: about 212.5 MB are needed and 200.0 MB are free" in said
+    assert "is too small: about 212.5 MB are needed and 200.0 MB are free" in said
     assert warnings(plan(tmp_path, shuffle_by="runner")) == []
     monkeypatch.setattr(module.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
-    assert "memory may not suffice" in warnings(plan(tmp_path))[1]
+    assert "memory may be too small" in warnings(plan(tmp_path))[1]
 
 
 def test_memory_grows_with_workers_and_shards(tmp_path):
@@ -140,13 +140,15 @@ def test_what_the_output_holds(corpus, tokenizer_path, tmp_path, capsys):
         main([*command, "--dry_run", *more])
         return " ".join(capsys.readouterr().out.split())
 
-    assert "nothing: the set is made" in said()
+    assert "no dataset: the run builds it" in said()
     assert not output.exists()
     main(command)
     before = sorted(os.listdir(output))
-    assert "a set of these settings, from inputs of these sizes" in said()
-    assert "another set (seed: 0 here, 1 there): the run refuses" in said("--seed=1")
-    assert "it is replaced (--overwrite)" in said("--overwrite")
+    assert "a dataset of these settings, from inputs of these sizes" in said()
+    assert "a different dataset (seed: 0 here, 1 there): the run needs --overwrite" in said(
+        "--seed=1"
+    )
+    assert "the run replaces it (--overwrite)" in said("--overwrite")
     (output / "schema.json").write_text("{}")
-    assert "a damaged set: the run refuses" in said()
+    assert "a damaged dataset: the run would fail" in said()
     assert sorted(os.listdir(output)) == before

@@ -93,10 +93,10 @@ def test_all_of_it_from_a_store_into_the_store(store, local, corpus, capsys):
     train_tokenizer(tokenizer_flags(given, bpe))
     build_shards(shard_flags(given, bpe, made))
     said = capsys.readouterr().out
-    assert "already contains this tokenizer" in said and "holds this very set already" in said
-    with pytest.raises(UsageError, match="holds a shard set made otherwise .*seed"):
+    assert "already contains this tokenizer" in said and "already contains this dataset" in said
+    with pytest.raises(UsageError, match="contains a different dataset .*seed"):
         build_shards(shard_flags(given, bpe, made, "--seed=1"))
-    with pytest.raises(UsageError, match="is where the input .*corpus.jsonl lies"):
+    with pytest.raises(UsageError, match="contains the input .*corpus.jsonl"):
         build_shards(shard_flags(given, bpe, store.url("text")))
     train_tokenizer(
         [f"--from_histogram={bpe}/histogram.parquet", "--vocab_size=500", f"--output={bpe}2"]

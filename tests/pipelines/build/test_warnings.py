@@ -25,7 +25,7 @@ def warnings_of(capsys, tokenizer_path, tmp_path, content: str, *flags: str) -> 
         + [f"--output={tmp_path / 'set'}", "--splits=train:1", "--num_shards=train:1", *flags]
     )
     shown = " ".join(capsys.readouterr().out.split())
-    return [part.split(" look at it:")[0] for part in shown.split("warning: ")[1:]]
+    return [part.split(" inspect it:")[0] for part in shown.split("warning: ")[1:]]
 
 
 def test_text_without_faults_has_no_warning(capsys, tokenizer_path, tmp_path):
@@ -37,7 +37,7 @@ def test_line_ends_of_windows(capsys, tokenizer_path, tmp_path):
     """Between lines of a paragraph; at the end of a document the reader takes them away."""
     text = "".join(f"{WORDS}\r\n{WORDS} {n}\r\n\r\n" for n in range(50))
     [warning] = warnings_of(capsys, tokenizer_path, tmp_path, text, "--document=file")
-    assert "of all tokens hold a carriage return" in warning and "sed -i" in warning
+    assert "of all tokens contain a carriage return" in warning and "sed -i" in warning
 
 
 def test_a_book_that_is_one_paragraph(capsys, tokenizer_path, tmp_path):
@@ -90,7 +90,7 @@ def test_a_filter_that_drops_much(capsys, tokenizer_path, tmp_path):
     text = "".join("short\n" if n % 2 else f"{WORDS} {n}\n" for n in range(100))
     name = "--filter=tests.pipelines.build.test_warnings:few_words"
     [warning] = warnings_of(capsys, tokenizer_path, tmp_path, text, name)
-    assert warning.startswith("--filter drops 50% of all documents as filter:few words: look at")
+    assert warning.startswith("--filter drops 50% of all documents as filter:few words: check what")
     assert json.loads((tmp_path / "set" / "stats.json").read_text())["documents_rejected"] == {
         "filter:few words": 50
     }

@@ -133,7 +133,7 @@ def test_another_commands_directory_stays(tmp_path):
     build(source, tmp_path / "corpus")
     from pipelines.train_tokenizer import main as train
 
-    with pytest.raises(UsageError, match="holds a corpus"):
+    with pytest.raises(UsageError, match="contains a corpus"):
         train([f"--input={source}", f"--output={tmp_path / 'corpus'}", "--vocab_size=300"])
 
 

@@ -196,7 +196,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
     with pytest.raises(UsageError, match="another export .to 'parquet', not 'jsonl'; unmask F"):
         export(made[0], output, "--unmask", to="jsonl")
     make(tmp_path / "other", seed=4)
-    with pytest.raises(UsageError, match="holds another export .another dataset"):
+    with pytest.raises(UsageError, match="contains another export .another dataset"):
         export(tmp_path / "other", output)
     export(made[0], output, "--unmask", "--overwrite", to="jsonl")
     assert not list(output.glob("*.parquet")) and len(list(output.glob("*.jsonl"))) == 5
@@ -209,7 +209,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
         (["--layout=torch"], "--layout=torch: one of huggingface, maxtext"),
         (["--layout=maxtext"], "layout maxtext is of decoders"),
         (["--split=dev"], "no such split; it has test, train, validation"),
-        (["--output={set}"], "holds a shard set .MANIFEST.json., which must stay as it is"),
+        (["--output={set}"], "already contains a dataset .MANIFEST.json.: use another"),
         (["--output={set}/schema.json"], "is a file, or below a file"),
         (["--output=s3://bucket/rows"], "written to a disk; give a local directory"),
     ],

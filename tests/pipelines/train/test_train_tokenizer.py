@@ -193,7 +193,7 @@ def test_a_chat_template(tmp_path, text):
     assert auto.decode(ids[mask]) == "wide"
     train(tmp_path / "out", *flags)  # found
     path.write_text(TEMPLATE + "\n")
-    with pytest.raises(UsageError, match="holds another tokenizer .chat_template"):
+    with pytest.raises(UsageError, match="contains another tokenizer .chat_template"):
         train(tmp_path / "out", *flags)
 
 
@@ -733,7 +733,7 @@ def test_a_filter_chooses_what_is_counted_and_is_recorded(tmp_path, capsys, monk
     assert "--filter=word_chooser:choose --tokenizer=" in " ".join(capsys.readouterr().out.split())
     words = read_histogram(str(tmp_path / "out" / "histogram.parquet")).words.to_pylist()
     assert "caf\u00e9".encode() in words and b"short" not in words
-    with pytest.raises(UsageError, match="holds another tokenizer .*filter 'word_chooser"):
+    with pytest.raises(UsageError, match="contains another tokenizer .*filter 'word_chooser"):
         train(tmp_path / "out", f"--input={path}", "--vocab_size=270")
     train(tmp_path / "out", f"--input={path}", "--vocab_size=270", "--overwrite")
     with pytest.raises(DataError, match="no document is left to train on: 6 filter:no"):
@@ -826,7 +826,7 @@ def test_a_directory_in_use_and_a_shard_set_are_refused(tmp_path, text):
         train(tmp_path / "busy", f"--input={text}", "--vocab_size=300")
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "MANIFEST.json").touch()
-    with pytest.raises(UsageError, match="holds a shard set .*which must stay"):
+    with pytest.raises(UsageError, match="already contains a dataset .*use another directory"):
         train(tmp_path / "set", f"--input={text}", "--vocab_size=300", "--overwrite")
     with pytest.raises(
         UsageError, match="nowhere://b/t/MANIFEST.json: no package reads nowhere://"

@@ -80,7 +80,7 @@ def test_what_was_finished_is_not_made_again(made, died, corpus, tokenizer_path,
     main(arguments(corpus, tokenizer_path, died, "--resume"))
     assert sorted(written) == ["train-00000-of-00004", "train-00001-of-00004"]
     assert files_of(died) == files_of(made)
-    assert "4 shards are there that an earlier run finished" in capsys.readouterr().out
+    assert "an earlier run finished 4 shards, which this one reuses" in capsys.readouterr().out
 
 
 def test_of_another_run_nothing_is_taken(died, corpus, tokenizer_path, written, tmp_path):
