@@ -168,7 +168,7 @@ def test_trainers_refuse_them_too(name):
 def test_trainers_read_ids_in_words():
     assert _ids(data_of(shapes()["words"]))["quick"] == 6
     for broken in (b"{", b"[]", b'{"model": []}', b'{"model": {"vocab": 3}}', b"\xff"):
-        with pytest.raises(DataError, match=r"tokenizer\.json (is not|cannot be used as) a tokenizer"):
+        with pytest.raises(DataError, match=r"tokenizer\.json .* a tokenizer"):
             _ids(broken)
     padded = shapes()["bert"]
     assert padded["padding"] and len(open_tokenizer(data_of(padded)).encode("a").ids) == 3
