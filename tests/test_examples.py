@@ -1,9 +1,10 @@
-"""examples/: each script and the notebook run; what they print and write is as their pages say."""
+"""Examples run, scripts and notebook, and so do the Python blocks of docs/readers.md."""
 
 import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,8 +49,8 @@ def shards(corpus, tokenizer_path, tmp_path_factory):
     from trainers.reader import ShardSet
 
     output = tmp_path_factory.mktemp("examples") / "shards"
-    flags = ["--task=clm", "--max_length=64", f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
-    build_shards([*flags, f"--output={output}"])
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
+    build_shards(["--task=clm", "--max_length=64", "--file_format=both", *flags])
     return ShardSet(str(output))
 
 
@@ -85,10 +86,10 @@ def test_the_pytorch_loop_learns(loop, shards):
     import torch
 
     torch.manual_seed(1)
-    model = loop.Gpt(shards.schema.vocab_size, shards.schema.max_length, width=64, layers=1)
-    settings = {"batch_size": 8, "attention": "mask", "device": "cpu"}
-    losses = list(loop.train(model, shards, steps=40, **settings))
-    assert len(losses) == 40
+    model = loop.Gpt(shards.schema.vocab_size, shards.schema.max_length, layers=1)
+    settings = {"batch_size": 16, "attention": "mask", "device": "cpu"}
+    losses = list(loop.train(model, shards, steps=30, **settings))
+    assert len(losses) == 30
     assert losses[-1] < losses[0] - 0.5
 
 
@@ -156,3 +157,47 @@ def test_the_page_lists_every_example():
     assert [name for name in SCRIPTS if f"python {name}" not in page] == []
     named = set(re.findall(r"python (examples/\S+\.py)", page))
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def snippets(page: str, but: tuple[str, ...]) -> list[str]:
+    """Python blocks of a page, without those that import a package of `but`."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    return [block for block in blocks if not any(f"import {name}" in block for name in but)]
+
+
+RUN_BLOCKS = """
+import json, sys
+for block in json.load(open(sys.argv[1])):
+    exec(compile(block, "snippet", "exec"), {"__name__": "snippet"})
+    print("ran", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_the_snippets_of_readers_run_as_printed(shards, corpus, tokenizer_path, tmp_path):
+    """In a directory with the datasets and exports that the page names."""
+    from pipelines import export
+    from pipelines.build_shards import main as build_shards
+
+    for name in ("shards", "books", "web"):
+        shutil.copytree(shards.directory, tmp_path / name)
+    for to in ("parquet", "arrow"):
+        output = tmp_path / f"shards-{to}"
+        export.main([shards.directory, f"--to={to}", f"--output={output}"])
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", "--num_shards=1"]
+    formats = "--file_format=npy,llmc,array_record"
+    build_shards(["--task=tokens", formats, *flags, f"--output={tmp_path / 'documents'}"])
+    blocks = snippets("readers.md", but=("seqio",))
+    assert len(blocks) >= 11
+    (tmp_path / "blocks.json").write_text(json.dumps(blocks))
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_BLOCKS, "blocks.json"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path / "hf")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ran = done.stdout.count("ran")
+    assert ran == len(blocks), blocks[ran] + done.stderr[-3000:]

@@ -130,8 +130,8 @@ def train(
     model: Gpt, shards: ShardSet, *, steps: int, batch_size: int, attention: str, device: str
 ) -> Iterator[float]:
     """Yields the loss of each step."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-3, total_steps=steps)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps)
     # `batches` never ends. To resume at step N, load the weights and give start_step=N.
     batches = shards.batches("train", batch_size=batch_size, seed=0, start_step=0)
     for _, batch in zip(range(steps), batches, strict=False):

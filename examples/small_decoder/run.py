@@ -15,7 +15,7 @@ from pipelines.demo import read_docstrings, run
 from schemas.commands.entry import run_entry
 
 # Model and length of the run: what decides the time.
-FULL = ["--model=tiny", "--steps=1000", "--batch_size=16"]
+FULL = ["--model=tiny", "--steps=2000", "--batch_size=8"]
 QUICK = ["--model=tiny", "--steps=20", "--batch_size=8"]
 
 
@@ -72,7 +72,7 @@ def commands(text: Path | str, work: Path, prompt: str, quick: bool) -> list[lis
         [
             *("trainers.flax_clm", f"--shards={shards}", f"--output={work / 'run'}"),
             *(QUICK if quick else FULL),
-            *("--learning_rate=2e-3", "--evaluate_every=300", "--resume", f"--export={model}"),
+            *("--learning_rate=3e-3", "--evaluate_every=500", "--resume", f"--export={model}"),
         ],
         ["trainers.use_model", str(model), "--evaluate", f"--shards={shards}"],
         [
