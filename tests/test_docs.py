@@ -192,6 +192,8 @@ def test_commands_have_the_flags_that_are_shown(flags):
 
 def test_flags_that_are_named_exist(flags):
     known = set.union(*flags.values()) | flags_of_beam() | OF_OTHERS | NO_FLAGS
+    for script in (ROOT / "examples").rglob("*.py"):
+        known |= set(FLAG.findall(script.read_text(encoding="utf-8")))
     for page in PAGES:
         for code in inline_code(page.read_text(encoding="utf-8")):
             if COMMAND.match(code) or code.startswith(("pip ", "jq ", "pytest ", "hf ")):

@@ -28,12 +28,12 @@ class FillInMiddle(TextTask):
     gap: float = 0.33
     """Share of a piece that the model fills in."""
 
-    def contract(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
+    def schema_fields(self, tokenizer: LoadedTokenizer, max_length: int) -> dict[str, Any]:
         """Records the ids of the four special tokens, which readers need, too."""
         ids = [tokenizer.special_id(token) for token in ("<pre>", "<suf>", "<mid>", "</s>")]
         if None in ids:
             raise UsageError("the tokenizer needs <pre>, <suf>, <mid> and </s>: --special_tokens")
-        made = super().contract(tokenizer, max_length)
+        made = super().schema_fields(tokenizer, max_length)
         return made | {"parameters": made["parameters"] | {"gap_ids": ids}}
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:

@@ -1,8 +1,8 @@
 """Turns a folder of text into a small GPT that writes text; prints each command before it runs.
 
-python examples/small_decoder/run.py                  15 minutes on two CPU cores
+python examples/small_decoder/run.py                  8 minutes of processor time
 python examples/small_decoder/run.py --text=my_texts  the same with your own .txt files
-python examples/small_decoder/run.py --quick          under a minute: shows that everything works
+python examples/small_decoder/run.py --quick          20 steps, to see that everything works
 """
 
 import argparse
