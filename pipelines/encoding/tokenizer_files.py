@@ -194,7 +194,7 @@ def _read_object(path: str) -> dict[str, Any]:
 
 
 def _read_beside(directory: str) -> dict[str, Any]:
-    """What other files of the directory say of its tokenizer, by field of TokenizerFiles."""
+    """Values from the other files of the directory, by field of TokenizerFiles."""
     path = os.path.join(directory, TOKENIZER_CONFIG)
     config = _read_object(path) if os.path.isfile(path) else {}
     return {
