@@ -31,7 +31,8 @@ BEAM_NOTE = "Flags of Beam work too: --runner=FlinkRunner, --direct_num_workers=
 
 # Values that neither the type of a flag nor the last word of its name describes.
 _VALUES = {
-    **dict.fromkeys(("output", "shards", "init_from", "export", "export_saved_model"), "DIR"),
+    **dict.fromkeys(("output", "shards", "export", "export_saved_model"), "DIR"),
+    "init_from": "DIR|NAME",
     **dict.fromkeys(("predict", "predictions", "report"), "FILE"),
     **dict.fromkeys(("generate", "search"), "TEXT"),
 }

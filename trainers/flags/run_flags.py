@@ -313,7 +313,8 @@ class FileFlags:
     resume: bool = False
     """Resume from the newest checkpoint in --output."""
     init_from: Optional[str] = None
-    """Start from published weights, a directory with config.json and model.safetensors."""
+    """Start from published weights: a directory with config.json and model.safetensors, or a name
+    on the Hugging Face Hub."""
     export: Optional[str] = None
     """At the end, write the weights as a directory for transformers. These are the best weights
     with --best_by, else the last. trainers.use_model exports others later."""
