@@ -286,9 +286,11 @@ def test_a_vocabulary_that_grew_is_grown_and_another_tokenizer_refused(whole, tm
     vocabulary["w5"], vocabulary["w6"] = vocabulary["w6"], vocabulary["w5"]
     write_clm_set(tmp_path / "other")
     replace_tokenizer(tmp_path / "other", json.dumps(content).encode())
-    with pytest.raises(UsageError, match="id 5 is 'w5' there and 'w6' in the set"):
+    with pytest.raises(UsageError, match="id 5 is 'w5' there and 'w6' in the dataset"):
         main([f"--shards={tmp_path / 'other'}", f"--init_from={exported}"])
-    with pytest.raises(UsageError, match=f"{exported}: .*id 5 is 'w5' there and 'w6' in the set"):
+    with pytest.raises(
+        UsageError, match=f"{exported}: .*id 5 is 'w5' there and 'w6' in the dataset"
+    ):
         use_model.main([str(exported), "--evaluate", f"--shards={tmp_path / 'other'}"])
     with pytest.raises(UsageError, match="has a vocabulary of 50, but .* has one of 57"):
         use_model.main([str(exported), "--evaluate", f"--shards={tmp_path / 'larger'}"])
@@ -380,7 +382,7 @@ def test_what_cannot_be_trained_is_refused(shards, tmp_path, more, message):
 
 USING = [
     (["--generate=w7", "--samples=2"], "--samples=2 would be the same text each"),
-    (["--generate=w7", "--temperature=-1"], "--temperature=-1.0: at least 0"),
+    (["--generate=w7", "--temperature=-1"], "--temperature=-1.0: must be at least 0"),
     (["--generate=w7", "--top_p=0"], "--top_p=0.0: must be above 0"),
     (["--generate=w7", "--max_new_tokens=0"], "--max_new_tokens=0: must be at least 1"),
     (["--evaluate", "--validation_split=dev"], "no split 'dev'"),

@@ -337,7 +337,7 @@ def test_refusals_name_value_and_remedy(shards, tmp_path, more, message):
 def test_one_of_several_processes_is_refused(shards, tmp_path, monkeypatch):
     """Each would train on all rows, and all write to one directory."""
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(UsageError, match="one of 2 processes of JAX.*start it on one host"):
+    with pytest.raises(UsageError, match="JAX has 2 processes.*start it on one host"):
         main(flags(shards, tmp_path / "run", STEPS))
     assert not (tmp_path / "run").exists()
 

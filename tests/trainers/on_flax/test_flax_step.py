@@ -224,7 +224,7 @@ def test_a_batch_that_cannot_be_shared_is_refused():
 def test_one_of_several_processes_is_refused(monkeypatch):
     """Each would train on all rows, and all write to one directory."""
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(UsageError, match="one of 2 processes of JAX.*start it on one host"):
+    with pytest.raises(UsageError, match="JAX has 2 processes.*start it on one host"):
         program_of()
 
 

@@ -188,9 +188,9 @@ def test_more_tokens_than_positions_are_refused():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (dict(temperature=-1.0), "--temperature=-1.0: at least 0"),
+        (dict(temperature=-1.0), "--temperature=-1.0: must be at least 0"),
         (dict(top_p=0.0), "--top_p=0.0: must be above 0"),
-        (dict(top_k=-1), "--top_k=-1: at least 0"),
+        (dict(top_k=-1), "--top_k=-1: must be at least 0"),
         (dict(max_new_tokens=0), "--max_new_tokens=0: must be at least 1"),
     ],
 )

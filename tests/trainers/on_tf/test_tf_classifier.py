@@ -249,7 +249,7 @@ def test_a_run_that_gets_no_better_stops(shards, tmp_path, capfd):
 def test_what_to_go_on_with_is_accepted_after_an_export(shards, tmp_path, capfd):
     flags = [FAST, "--steps=2", "--stop_after=1", f"--export={tmp_path / 'out'}"]
     train(shards, tmp_path / "run", *flags)
-    [again] = [line for line in capfd.readouterr().out.splitlines() if "to go on" in line]
+    [again] = [line for line in capfd.readouterr().out.splitlines() if "  resume  " in line]
     assert "--export" not in again
     main(shlex.split(again.split("-m trainers.tf_classifier")[1]))
     assert "2 steps done" in capfd.readouterr().out

@@ -159,10 +159,10 @@ def test_it_goes_on_after_every_step_by_the_command_it_printed(
     train(tmp_path / "run", "--stop_after=1", f"--export={tmp_path / 'exported'}")
     assert (tmp_path / "exported" / "model.safetensors").is_file()
     for step in range(2, STEPS + 1):
-        command = command_after(capsys.readouterr().out, "  to go on    ")
+        command = command_after(capsys.readouterr().out, "  resume      ")
         assert "--resume" in command
         trainer.main([*command, f"--stop_after={step}"])
-    assert "to go on" not in capsys.readouterr().out
+    assert "  resume  " not in capsys.readouterr().out
     assert lines_of(tmp_path / "run") == lines_of(whole)
     assert checkpoints_of(tmp_path / "run") == checkpoints_of(whole)
 

@@ -238,7 +238,7 @@ def test_patience_ends_a_run_and_keeps_the_best(shards, tmp_path, capfd):
     assert re.search(begins, said.err)
     checkpoints = Checkpoints(output)
     assert (checkpoints.latest, checkpoints.best) == (12, 8)
-    assert "to go on" not in said.out
+    assert "  resume  " not in said.out
     before = remains_of(output)
     diary = Diary()
     train(change_flags(flags, resume=True), numpy_trainer(diary))
