@@ -1,5 +1,6 @@
 """The flags of reading, which build_corpus, build_shards and train_tokenizer share."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -8,6 +9,7 @@ import tyro
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.sources import AUTO, Source
+from schemas.errors import UsageError
 
 _INPUT_HELP = (
     "File, directory, glob, corpus, @LIST.txt of these, or hf:NAME[:CONFIG][:SPLIT]; repeatable. "
@@ -62,6 +64,23 @@ class InputFlags:
         """The flags that decide which documents are read."""
         names = ("document", "input_format", "max_document_bytes")
         return {name: getattr(self, name) for name in names}
+
+
+def assumed_bytes(size: str, *, dry_run: bool) -> int:
+    """--assume_bytes, parsed: "2TB" -> 2 * 10**12; 0 of "".
+
+    Raises:
+      UsageError: it is no size, or the command would not only plan.
+    """
+    if not size:
+        return 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGTP]?)B?", size)
+    number = float(match[1]) * 1000 ** " kMGTP".index(match[2] or " ") if match else 0
+    if number < 1:
+        raise UsageError(f"--assume_bytes={size}: give a size such as 500GB or 2TB")
+    if not dry_run:
+        raise UsageError("--assume_bytes is for plans: give --dry_run too")
+    return int(number)
 
 
 # The help shows the flags as a group.

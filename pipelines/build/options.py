@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
-from pipelines.input_options import InputFlags, Reading
+from pipelines.input_options import InputFlags, Reading, assumed_bytes
 from pipelines.readers.corpus_files import corpus_parameters
 from pipelines.readers.files import expand_lists
 from pipelines.readers.sources import Block, Source, plan_blocks
@@ -149,6 +149,9 @@ class RunFlags:
     left."""
     dry_run: bool = False
     """Print the plan (documents, tokens, shards, disk, memory, time) and stop."""
+    assume_bytes: Annotated[str, tyro.conf.arg(metavar="SIZE")] = ""
+    """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
+    taken as a sample of it."""
     preflight: bool = False
     """Check what could fail on the runner (flags, buckets, packages, keys, memory) and stop."""
 
@@ -194,6 +197,7 @@ class BuildOptions(Generic[T]):
                 "--test_input are splits already: give --input or these"
             )
         check_name(self.filter)
+        assumed_bytes(self.run.assume_bytes, dry_run=self.run.dry_run)
         self.sources()
         self.splitting.shards({})
         self.formats()

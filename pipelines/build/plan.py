@@ -6,6 +6,7 @@ small inputs are read whole.
 """
 
 import itertools
+import math
 import os
 import shutil
 import tempfile
@@ -27,6 +28,7 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.sources import (
+    BLOCK_BYTES,
     CLUSTER_WORKERS,
     Block,
     Source,
@@ -38,6 +40,8 @@ from pipelines.readers.stored import is_compressed
 from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
+from pipelines.runners.cpu_hours import cpu_hours, duration
+from pipelines.runners.shuffle import ELEMENT_BYTES, ELEMENT_SECONDS, count_elements
 from pipelines.storage import store
 from pipelines.user_filter import choose_documents
 from pipelines.writers.output_directory import other_sizes, set_of
@@ -70,6 +74,7 @@ class Run:
     schema: Schema
     tokenizer: LoadedTokenizer
     on: BlockRun  # the inputs and the runner
+    times: float = 1.0  # how much larger the inputs are assumed to be
 
     @staticmethod
     def of(
@@ -78,6 +83,7 @@ class Run:
         blocks: list[Block],
         beam_arguments: list[str],
         how: str = "",
+        times: float = 1.0,
     ) -> "Run":
         """Makes the run of a command whose runner is chosen.
 
@@ -86,7 +92,7 @@ class Run:
         """
         bytes_of: Counter[str] = Counter()
         for block in blocks:
-            bytes_of[block.split] += block.bytes
+            bytes_of[block.split] += int(block.bytes * times)
         on = BlockRun(
             "build_shards",
             options.source,
@@ -96,7 +102,7 @@ class Run:
             options.run.shuffle_by,
             filter=options.filter,
         )
-        return Run(options, options.schema(tokenizer, bytes_of), tokenizer, on)
+        return Run(options, options.schema(tokenizer, bytes_of), tokenizer, on, times)
 
 
 @dataclass(frozen=True)
@@ -153,13 +159,16 @@ def _estimate(run: Run, blocks: list[Block]) -> Estimate:
     total = sum(block.bytes for block in blocks)
     sample = _sample(run.on.source, blocks)
     documents, split = join_documents(sample.pieces), blocks[0].split
+    whole = sample.stored == total and sample.taken == sample.text and run.times == 1
+    text_bytes = run.times * total * sample.text / max(sample.stored, 1)
+    scale = 1.0 if whole else text_bytes / sample.taken
+    if not whole:  # shards as large as the run's, not as many
+        shards = {name: max(1, round(n / scale)) for name, n in run.schema.shards.items()}
+        run = replace(run, schema=replace(run.schema, shards=shards, fingerprint=""))
     _make(documents, run, split)  # compiles and fills caches
     began = time.perf_counter()
     numbers, dropped, rows = _make(documents, run, split)
     seconds = time.perf_counter() - began
-    whole = sample.stored == total and sample.taken == sample.text
-    text_bytes = total * sample.text / max(sample.stored, 1)
-    scale = 1.0 if whole else text_bytes / sample.taken
     return Estimate(
         whole=whole,
         sampled_bytes=sample.stored,
@@ -229,13 +238,17 @@ def _take(sample: _Sample, place: Block, source: Source, wanted: int | None) -> 
     compressed = is_compressed(place.parts[0].path)
     if wanted is not None:
         source = replace(source, block_bytes=_PLACE_BYTES)
-    stored = taken = 0
+    stored = taken = unmatched = 0  # the last: bytes of text whose stored bytes are not known yet
     for documents in read_block(place, source):
-        if wanted is not None and taken >= wanted and stored and documents.stored_bytes:
+        is_new = documents.stored_bytes or not compressed
+        if wanted is not None and taken >= wanted and stored and is_new:
             sample.text += documents.source_bytes // 2 if compressed else 0
             break
-        stored += documents.stored_bytes
-        sample.text += documents.source_bytes
+        unmatched += documents.source_bytes
+        if documents.stored_bytes or compressed:
+            stored += documents.stored_bytes
+            sample.text += unmatched
+            unmatched = 0
         if wanted is None or taken < wanted:
             taken += documents.source_bytes
             sample.pieces.append(documents)
@@ -361,7 +374,7 @@ def warnings(plan: Plan) -> list[str]:
     """Reasons for which the run may fail or be slow, a line each."""
     lines = []
     need, free = plan.disk_bytes(), plan.free_bytes()
-    if need > free:
+    if need > free and plan.run.times == 1:
         lines.append(
             f"the disk of {plan.output} is too small: about {decimal(need)} are needed and "
             f"{decimal(free)} are free; use another --output, fewer copies or one format"
@@ -400,11 +413,14 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         rows += f"; {length} tokens each, packing efficiency {efficiency:.1%}"
         rows += f", {schema.codec().stride} bytes"
     scratch = f" and {decimal(int(estimate.scratch_bytes))} of scratch" * (on.shuffle_by == "files")
-    took = f"{_duration(estimate.seconds)} of one core of this machine"
+    took = f"{duration(estimate.seconds)} of one core of this machine"
+    assumed = ""
+    if plan.run.times != 1:
+        assumed = f"a sample of {decimal(int(on.total_bytes * plan.run.times))}; "
     documents = describe_documents(on.blocks, on.source)
     return {
         "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
-        f"{number_of(len(on.blocks), 'block')}; {sample}",
+        f"{number_of(len(on.blocks), 'block')}; {assumed}{sample}",
         "text": f"{about}{decimal(int(estimate.text_bytes))}",
         "documents": "; ".join(filter(None, (about + number(estimate.documents), documents))),
         **describe_dropped(estimate.dropped, ("duplicates",), write),
@@ -415,7 +431,8 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         f"{decimal(plan.free_bytes())} free",
         "memory": f"about {decimal(plan.memory_bytes())}; "
         f"{decimal(psutil.virtual_memory().available)} available",
-        "time": f"about {_duration(plan.seconds()) if plan.workers else took}, {on.how}",
+        "time": f"about {duration(plan.seconds()) if plan.workers else took}, {on.how}",
+        **({} if plan.workers and plan.run.times == 1 else cluster_facts(plan)),
         "task": f"{schema.task}, packing {schema.packing}",
         "features": ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in schema.features),
         "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256[:12]}; "
@@ -425,9 +442,18 @@ def plan_facts(plan: Plan) -> dict[str, str]:
     }
 
 
-def _duration(seconds: float) -> str:
-    """8.4 -> `8 s`, 100 -> `1.7 min`."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
-    return f"{max(1, round(seconds))} s"
+def cluster_facts(plan: Plan) -> dict[str, str]:
+    """What the run takes on a cluster, by its shuffle: hours by number of workers, and memory."""
+    estimate, shards = plan.estimate, sum(plan.run.schema.shards.values())
+    blocks = max(1, math.ceil(estimate.text_bytes / BLOCK_BYTES))
+    elements = count_elements(estimate.scratch_bytes, estimate.documents, blocks, shards)
+    seconds = estimate.seconds + elements * ELEMENT_SECONDS
+    shard = estimate.text_bytes / shards
+    held = _TIMES_BLOCK * min(_BLOCK_BYTES, estimate.text_bytes) + _TIMES_SHARD * shard
+    memory = psutil.Process().memory_info().rss + _BEAM_BYTES + held
+    return {
+        "on a cluster": cpu_hours(seconds, max(blocks, shards)),
+        "shuffle": f"about {decimal(int(estimate.scratch_bytes + elements * ELEMENT_BYTES))}",
+        "memory of a worker": f"about {decimal(int(memory))}: {_TIMES_SHARD} times the text of a "
+        f"shard ({decimal(int(shard))}), {_TIMES_BLOCK} times that of a block, and its programs",
+    }

@@ -12,6 +12,7 @@ from pipelines.build.plan import Plan, Run, estimate
 from pipelines.build.summary import print_plan, print_summary
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.encoding.tokenizer_files import DEFAULT
+from pipelines.input_options import assumed_bytes
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, describe_documents, has_blocks
 from pipelines.runners.console import Console
@@ -52,8 +53,10 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     options = complete(options, blocks, _console.print)
     tokenizer = load_tokenizer(options.tokenizer)
     options = replace(options, tokenizer=tokenizer.recorded)  # with the commit of a Hub's name
-    beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
-    run = Run.of(options, tokenizer, blocks, beam_arguments, how)
+    total = sum(block.bytes for block in blocks)
+    assumed = assumed_bytes(options.run.assume_bytes, dry_run=options.run.dry_run) or total
+    beam_arguments, how = choose_runner(beam_arguments, assumed)
+    run = Run.of(options, tokenizer, blocks, beam_arguments, how, times=assumed / total)
     if options.run.dry_run:
         print_plan(Plan(run, estimate(run)), _console)
         return

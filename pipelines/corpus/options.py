@@ -9,7 +9,7 @@ import tyro
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.metadata import CorpusSchema
 from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
-from pipelines.input_options import InputFlags, Reading
+from pipelines.input_options import InputFlags, Reading, assumed_bytes
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source
 from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
@@ -41,7 +41,7 @@ HELP = Help(
         "Personal data: placeholders for addresses and numbers": "pii",
         "Near-duplicates: similar documents and paragraphs": "near duplicate_paragraphs",
         "Decontamination: no text of evaluation sets": "decontamination",
-        "Run: how the command runs": "shuffle_by overwrite dry_run preflight",
+        "Run: how the command runs": "shuffle_by overwrite dry_run assume_bytes preflight",
     },
     note=f"{CONFIG_NOTE} Ready: fineweb, c4, gopher, multilingual. {BEAM_NOTE}",
 )
@@ -123,6 +123,9 @@ class CorpusOptions:
     """Replace the output of another run."""
     dry_run: bool = False
     """Print the plan (input, files, disk, memory, time) and stop."""
+    assume_bytes: Annotated[str, tyro.conf.arg(metavar="SIZE")] = ""
+    """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
+    taken as a sample of it."""
     preflight: bool = False
     """Check what could fail on the runner (flags, buckets, packages, memory) and stop."""
 
@@ -134,6 +137,7 @@ class CorpusOptions:
             raise UsageError(f"--num_files={self.num_files}: give auto, or a number")
         if not 1 <= self.files(0) <= _MOST_FILES:
             raise UsageError(f"--num_files={self.num_files}: give 1 to {_MOST_FILES:,}")
+        assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
         self.source()
         self.paragraphs()
         self.filters.check_roles(role.name for role in self.roles())

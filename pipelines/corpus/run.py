@@ -4,10 +4,12 @@ import shlex
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.metadata import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.near_duplicates.flags import Rule
@@ -15,12 +17,24 @@ from pipelines.corpus.near_duplicates.job import FindJob
 from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.report import funnel_table
+from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.corpus.targets.prepare import prepare_filters
+from pipelines.host.arrow import pc
 from pipelines.host.tables import facts_table
-from pipelines.readers.sources import Block, describe_documents, has_blocks, plan_blocks
+from pipelines.input_options import assumed_bytes
+from pipelines.readers.documents import Documents
+from pipelines.readers.sources import (
+    BLOCK_BYTES,
+    Block,
+    describe_documents,
+    has_blocks,
+    plan_blocks,
+    read_block,
+)
 from pipelines.readers.stored import is_compressed
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import Console
+from pipelines.runners.cpu_hours import cpu_hours
 from pipelines.runners.launch import choose_runner
 from pipelines.writers.output_directory import (
     CORPUS,
@@ -41,6 +55,7 @@ if TYPE_CHECKING:
     from pipelines.corpus.job import CorpusJob
 
 _console = Console(soft_wrap=True)
+_PIECE_BYTES, _SAMPLE_BYTES = 1 << 20, 8 << 20  # of the sample that --assume_bytes times
 _PACKED, _PARQUET = 3, (".parquet", ".pq")  # ratio of text to bytes of compressed files
 
 
@@ -55,11 +70,17 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     refuse_others(options.output, CORPUS)
     blocks = plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    schema = options.schema(count_text_bytes(blocks))
-    beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
+    total = sum(block.bytes for block in blocks)
+    assumed = assumed_bytes(options.assume_bytes, dry_run=options.dry_run) or total
+    text = int(count_text_bytes(blocks) * (assumed / total))
+    schema = options.schema(text)
+    beam_arguments, how = choose_runner(beam_arguments, assumed)
     run = run_of(options, blocks, beam_arguments, how)
     if options.dry_run:
-        _console.print(facts_table(_plan(options, schema, run), title="plan (nothing was written)"))
+        facts = _plan(options, schema, run)
+        if options.assume_bytes:
+            facts |= _assumed_facts(options, schema, run, assumed, text)
+        _console.print(facts_table(facts, title="plan (nothing was written)"))
         return
     documents = describe_documents(blocks, run.source)
     finished = find_or_make(
@@ -189,6 +210,45 @@ def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[s
         "output holds": "a corpus: the run checks whether it is this one"
         if is_corpus(options.output)
         else "no corpus: the run builds it",
+    }
+
+
+def _text_bytes(documents: Documents) -> int:
+    return int(pc.sum(pc.binary_length(documents.text)).as_py() or 0)
+
+
+def _assumed_facts(
+    options: CorpusOptions, schema: CorpusSchema, run: BlockRun, assumed: int, text: int
+) -> dict[str, str]:
+    """What inputs of another size take: `assumed` bytes as stored, about `text` of text.
+
+    Rules are timed on the first megabytes of the inputs. Near-duplicates and decontamination take
+    jobs of their own, which are left out.
+    """
+    filters = replace(options.filters, decontamination=Decontamination())
+    load_filters(filters)
+    source, pieces, size = replace(run.source, block_bytes=_PIECE_BYTES), [], 0
+    began = time.perf_counter()
+    for documents in chain.from_iterable(read_block(block, source) for block in run.blocks):
+        pieces.append(documents)
+        size += documents.source_bytes
+        if size >= _SAMPLE_BYTES:
+            break
+    seconds = time.perf_counter() - began
+    filter_documents(filters, pieces[0])  # compiles
+    began = time.perf_counter()
+    filtered = [filter_documents(filters, piece).documents for piece in pieces]
+    seconds += time.perf_counter() - began
+    kept, given = (sum(_text_bytes(one) for one in some) for some in (filtered, pieces))
+    share, blocks = kept / max(given, 1), -(-text // BLOCK_BYTES)
+    return {
+        "assumed": f"the inputs are a sample of {decimal(assumed)}, about {decimal(text)} of text, "
+        f"{number_of(blocks, 'block')}",
+        "kept": f"about {share:.0%} of the text, before duplicates: {decimal(int(share * text))}; "
+        f"measured on {decimal(size)}",
+        "text of a file": decimal(int(share * text / schema.files)),
+        "on a cluster": cpu_hours(seconds / size * text, max(blocks, schema.files))
+        + ", nor near-duplicates and decontamination",
     }
 
 

@@ -14,6 +14,7 @@ report leaves a block unreported, a lost value makes a difference.
         [[7, 2, 2 * xxh3_64(b"x") % 2**64], [9, 1, xxh3_64(b"y")]]
 """
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,9 @@ from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
 from schemas.errors import DataError
 
 BUFFER_BYTES = 256 << 20
+# Measured, of an element of a runner's shuffle: CPU to pack it, and through GroupByKey; bytes
+# beside its documents.
+ELEMENT_SECONDS, ELEMENT_BYTES = 37e-6, 500
 VALUE_BYTES = 1 << 20  # approximate limit: runners sort values in a buffer of some MB
 AGAIN = "nothing was published; run the same command again"
 NO_VALUES = np.zeros((0, 3), np.uint64)
@@ -201,3 +205,21 @@ def check_deliveries(
 def and_more(items: Sequence, kind: str) -> str:
     """Text after the first of some items: ` and of 3 more blocks`; "" if there is only one."""
     return f" and of {len(items) - 1:,} more {kind}" if len(items) > 1 else ""
+
+
+def count_elements(data_bytes: float, documents: float, blocks: int, keys: int) -> float:
+    """Elements of a runner's shuffle, on average: one for each key of what is sent together.
+
+    Args:
+      data_bytes: of all documents in the shuffle.
+      documents: their number, spread over the keys by their hashes.
+      blocks: of the input; a worker sends once or more often for each.
+      keys: such as shards.
+    """
+    sent = max(1.0, min(data_bytes / BUFFER_BYTES, blocks))
+    return sent * routes_of(documents / sent, keys)
+
+
+def routes_of(documents: float, keys: int) -> float:
+    """How many of S keys D documents go to, on average: S (1 - (1 - 1/S)^D)."""
+    return keys * -math.expm1(documents * math.log1p(-1 / keys)) if keys > 1 else 1.0

@@ -23,7 +23,7 @@ from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, PAIR, PLACE
 from pipelines.corpus.options import CorpusOptions
 from pipelines.input_options import InputFlags
 from pipelines.readers.sources import BLOCK_BYTES
-from pipelines.runners.shuffle import BUFFER_BYTES
+from pipelines.runners.shuffle import BUFFER_BYTES, ELEMENT_BYTES, ELEMENT_SECONDS, routes_of
 
 _DRAWN = 40
 DOCUMENT_BYTES = 28  # of a document in the shuffle beside its tokens: hash, length, copies
@@ -63,9 +63,9 @@ class Rates:
     """CPU, from raw text to example batches."""
     shard_ms_a_megabyte: float = 8.5
     """CPU, from example batches to a verified shard, by text."""
-    element_us: float = 37.0
+    element_us: float = ELEMENT_SECONDS * 1e6
     """CPU of an element: 16 to pack and unpack, 21 through Beam's GroupByKey."""
-    element_bytes: int = 500
+    element_bytes: int = ELEMENT_BYTES
     """Of an element beside its documents' tokens and hashes."""
     count_ms_a_megabyte: float = 15.0
     """CPU, of counting words for a tokenizer."""
@@ -137,11 +137,6 @@ def costs(corpus: Corpus, rates: Rates) -> Costs:
             "start": rates.start_seconds * corpus.workers,
         },
     )
-
-
-def routes_of(documents: float, shards: int) -> float:
-    """How many shards documents go to, on average."""
-    return shards * -math.expm1(documents * math.log1p(-1 / shards)) if shards > 1 else 1.0
 
 
 def largest_shard(documents: float, spread: float, shards: int) -> float:

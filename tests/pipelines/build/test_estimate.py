@@ -4,19 +4,23 @@ import bz2
 import gzip
 import json
 import random
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from rich.filesize import decimal
 
 from pipelines.build import plan as module
 from pipelines.build.options import parse_options
 from pipelines.build.plan import Estimate, Run, estimate
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.input_options import assumed_bytes
 from pipelines.readers.sources import Source, plan_blocks
-from schemas.errors import DataError
+from pipelines.runners.shuffle import count_elements
+from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from tests.tools.places import DATA
 
@@ -150,3 +154,54 @@ def test_a_small_file_that_holds_much_text_is_sampled(tmp_path, monkeypatch):
     source = Source((str(path),))
     sample = module._sample(source, plan_blocks(source))
     assert 10_000 <= sample.taken < 30_000_000
+
+
+def test_small_tables_in_one_block_are_matched_with_their_bytes(tmp_path, lines, tokenizer_path):
+    texts = [json.loads(line)["text"] for line in lines.splitlines()]
+    for number in range(2):
+        half = pa.table({"text": texts[number::2]})
+        pq.write_table(half, tmp_path / f"{number}.parquet")
+    found = estimated(f"--input={tmp_path}/*.parquet", f"--tokenizer={tokenizer_path}")
+    assert found.text_bytes == pytest.approx(sum(map(len, map(str.encode, texts))), rel=0.1)
+    assert found.documents == pytest.approx(len(texts), rel=0.1)
+
+
+def test_a_sample_stands_for_the_bytes_that_are_assumed(tmp_path, lines, tokenizer_path, capsys):
+    path = tmp_path / "text.jsonl"
+    path.write_bytes(lines)
+    flags = [f"--input={path}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"]
+    options, _ = parse_options([*flags, "--dry_run", "--assume_bytes=2TB"])
+    times, tokenizer = 2e12 / len(lines), load_tokenizer(tokenizer_path)
+    small = Run.of(options, tokenizer, options.blocks(), [])
+    large = Run.of(options, tokenizer, options.blocks(), ["--runner=DataflowRunner"], times=times)
+    assert large.schema.shards["train"] == 65_536
+    one, many = estimate(small), estimate(large)
+    assert one.whole and not many.whole
+    for name in ("text_bytes", "documents", "tokens", "scratch_bytes", "shard_bytes"):
+        due = times * getattr(one, name)
+        assert getattr(many, name) == pytest.approx(due, rel=0.01), name
+    facts = module.plan_facts(module.Plan(large, many))
+    assert facts["inputs"].startswith(
+        f"1 file, {decimal(len(lines))}, 1 block; a sample of 2.0 TB;"
+    )
+    assert facts["shards"] == "train 65,536, validation 1,337"
+    assert re.match(r"about [\d.]+ CPU hours: .* on 16, .* on 1,024 workers", facts["on a cluster"])
+    # 65,536 shards get documents of what a worker sends at once: an element each.
+    extra = count_elements(
+        many.scratch_bytes, many.documents, 119_210, sum(large.schema.shards.values())
+    )
+    assert facts["shuffle"] == f"about {decimal(int(many.scratch_bytes + 500 * extra))}"
+    main([*flags, "--dry_run", "--assume_bytes=2TB"])
+    assert "a sample of 2.0 TB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [("2TX", "give a size such as"), ("0GB", "such as"), ("1e9", "such as")]
+)
+def test_sizes_that_are_none(size, words):
+    with pytest.raises(UsageError, match=words):
+        assumed_bytes(size, dry_run=True)
+    assert assumed_bytes("1.5GB", dry_run=True) == 1_500_000_000
+    assert assumed_bytes("77", dry_run=True) == 77 and assumed_bytes("", dry_run=False) == 0
+    with pytest.raises(UsageError, match="give --dry_run too"):
+        assumed_bytes("2TB", dry_run=False)

@@ -17,6 +17,7 @@ from pipelines.readers.sources import Block, Source
 from pipelines.readers.stored import Part
 from pipelines.runners.beam_flags import runner_flags
 from pipelines.runners.block_run import BlockRun
+from pipelines.runners.cpu_hours import duration
 from tests.tools.shard_factory import mlm_schema
 
 PROCESSES = "--direct_running_mode=multi_processing"
@@ -110,7 +111,7 @@ def test_seconds_by_the_way_to_run(tmp_path):
     [(0.2, "1 s"), (89, "89 s"), (90, "1.5 min"), (1000, "17 min"), (9000, "2.5 h")],
 )
 def test_durations(seconds, said):
-    assert module._duration(seconds) == said
+    assert duration(seconds) == said
 
 
 def test_a_disk_or_a_memory_that_does_not_suffice_is_said(tmp_path, monkeypatch):

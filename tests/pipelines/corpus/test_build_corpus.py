@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 
@@ -305,3 +306,18 @@ def test_a_readme_of_somebody_else_stays(tmp_path):
     corpus = build(source, tmp_path / "corpus")
     assert (tmp_path / "corpus/README.md").read_text() == "mine"
     assert "README.md" not in {file.path for file in corpus.manifest.files}
+
+
+def test_a_plan_for_a_sample_of_two_terabytes(tmp_path, capsys):
+    source = tmp_path / "pages.jsonl"
+    texts = ["A sentence that stays, number {}." if n % 2 else "x" for n in range(1000)]
+    source.write_text(
+        "".join(json.dumps({"text": t.format(n)}) + "\n" for n, t in enumerate(texts))
+    )
+    flags = [f"--input={source}", f"--output={tmp_path / 'corpus'}", "--min_words=3"]
+    main([*flags, "--dry_run", "--assume_bytes=2TB"])
+    said = " ".join(re.sub(r"│\n│ +│", "", capsys.readouterr().out).split())
+    assert "29,803 (parquet)" in said and "are a sample of 2.0 TB" in said
+    assert "kept │ about 97% of the text" in said and " CPU hours: " in said
+    with pytest.raises(UsageError, match="--assume_bytes is for plans"):
+        main([*flags, "--assume_bytes=2TB"])
