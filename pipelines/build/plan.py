@@ -443,7 +443,7 @@ def plan_facts(plan: Plan) -> dict[str, str]:
 
 
 def cluster_facts(plan: Plan) -> dict[str, str]:
-    """What the run takes on a cluster, by its shuffle: hours by number of workers, and memory."""
+    """Estimates a run on a cluster: hours by number of workers, bytes of the shuffle, memory."""
     estimate, shards = plan.estimate, sum(plan.run.schema.shards.values())
     blocks = max(1, math.ceil(estimate.text_bytes / BLOCK_BYTES))
     elements = count_elements(estimate.scratch_bytes, estimate.documents, blocks, shards)

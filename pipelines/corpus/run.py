@@ -220,10 +220,10 @@ def _text_bytes(documents: Documents) -> int:
 def _assumed_facts(
     options: CorpusOptions, schema: CorpusSchema, run: BlockRun, assumed: int, text: int
 ) -> dict[str, str]:
-    """What inputs of another size take: `assumed` bytes as stored, about `text` of text.
+    """Estimates a run over `assumed` stored bytes, about `text` bytes of text.
 
-    Rules are timed on the first megabytes of the inputs. Near-duplicates and decontamination take
-    jobs of their own, which are left out.
+    The first megabytes of the inputs time the rules. The estimate does not include near-duplicates
+    and decontamination, which are jobs of their own.
     """
     filters = replace(options.filters, decontamination=Decontamination())
     load_filters(filters)

@@ -1,4 +1,4 @@
-"""Seconds of one core, in words: as a duration, and as hours of a cluster."""
+"""Seconds of one core as text: a duration, or hours of a cluster."""
 
 _WORKERS = (16, 64, 256, 1024)
 
