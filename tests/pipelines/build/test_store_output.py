@@ -103,7 +103,10 @@ def test_all_of_it_from_a_store_into_the_store(store, local, corpus, capsys):
     )
     assert "bpe2/tokenizer.json" in store.names()
     capsys.readouterr()
-    for output, said in ((made, "a set of these settings"), (f"{made}2", "nothing: the set is")):
+    for output, said in (
+        (made, "a dataset of these settings"),
+        (f"{made}2", "no dataset: the run"),
+    ):
         build_shards(shard_flags(given, bpe, output, "--dry_run"))
         assert said in capsys.readouterr().out
     assert not store.names("set2")

@@ -204,7 +204,7 @@ def _swap_first_two(content):
         ("megatron.idx", lambda content: content[:-1], "is not an index of"),
         ("megatron.idx", lambda content: content[:34] + b"\1" + content[35:], "as Textmill writes"),
         ("megatron.bin", lambda content: content[:-2], "does not hold the .* ids of its index"),
-        ("llmc.bin", lambda content: b"\0" + content[1:], "as a file of llm.c"),
+        ("llmc.bin", lambda content: b"\0" + content[1:], "header of an llm.c file"),
         ("array_record", lambda content: content[:-1], "is not a complete ArrayRecord file"),
     ],
 )
