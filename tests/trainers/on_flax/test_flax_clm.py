@@ -389,7 +389,7 @@ USING = [
     (["--evaluate", "--batch_size=0"], "--batch_size=0: must be at least 1"),
     (["--evaluate", "--batch-size=0"], "--batch_size=0: must be at least 1"),
     ([], "nothing to do with .* give --evaluate, --export=DIR"),
-    (["--evaluate", "--predict=texts"], "is no classifier"),
+    (["--evaluate", "--predict=texts"], "only classifiers label texts"),
     (["--checkpoint=all", "--generate=w7"], "--checkpoint=all works with --evaluate only"),
     (["--report=r.jsonl"], "--report=r.jsonl needs --evaluate"),
     (["--predictions=file"], "--predictions=file needs --predict=FILE"),
