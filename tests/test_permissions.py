@@ -104,8 +104,8 @@ def test_inputs_tokenizers_and_outputs_of_another_user(place, tokenizer_path, mo
         f"--tokenizer={tokenizer}",
         f"--output={mine}/set",
     ]
-    build_shards.main([*flags[:2], f"--output={place}/other"])  # nobody may not import all
-    train_tokenizer.main([flags[0], f"--output={place}/another", "--vocab_size=300"])
+    build_shards.main([*flags[:3], f"--output={place}/other"])  # nobody may not import all
+    train_tokenizer.main([*flags[:2], f"--output={place}/another", "--vocab_size=300"])
     code, said = said_by(build_shards.main, flags, monkeypatch, capfd)
     assert (code, said.count("\n")) == (1, 1) and f"cannot write {mine}/set" in said
     assert "Permission denied" in said
