@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Record, Runs, Side, versions
-from trainers.run.journal import Rates
+from trainers.run.journal import Rate, Rates
 
 
 class TrainerRounds:
@@ -28,7 +28,7 @@ class TrainerRounds:
         marks: list[tuple[Seconds, float]] = []
 
         class Marked(Rates):
-            def count_step(self, tokens: float) -> tuple[float, float]:
+            def count_step(self, tokens: float) -> Rate:
                 marks.append((Seconds.now(), self._waited))
                 return super().count_step(tokens)
 
