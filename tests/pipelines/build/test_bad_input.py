@@ -902,10 +902,12 @@ def made_set(directory: Path) -> None:
 
 OUTPUTS = {
     "a file": Case(
-        {"in.txt": lines(*GOOD), "set": b"x"}, code=2, said=["--output={d}/set", "it is a file"]
+        {"in.txt": lines(*GOOD), "set": b"x"},
+        code=2,
+        said=["--output={d}/set", "is a file, or below a file"],
     ),
     "below a file": flags_case(
-        "--output={d}/in.txt/set", said=["--output={d}/in.txt/set", "below one"]
+        "--output={d}/in.txt/set", said=["--output={d}/in.txt/set", "is a file, or below a file"]
     ),
     "no store": flags_case("--output=nowhere://bucket/set", said=["nowhere://bucket/set", "gs://"]),
     "the folder of the input": flags_case(
@@ -989,7 +991,7 @@ TRAIN = {
     ),
     "a tokenizer into a set": flags_case(
         "--output={d}/other",
-        said=["{d}/other", "shard set"],
+        said=["{d}/other", "contains a dataset"],
         before=made_set,
         command="train_tokenizer",
     ),
@@ -1251,7 +1253,10 @@ QUESTIONS = {
         {"in.txt": b"x"}, ["--task=qa"], 2, ["in.txt", "no field 'context'"]
     ),
     "rows too short for a question": question_case(
-        ANSWERED, flags=["--max_length=50"], code=2, said=["--max_length=50", "at least"]
+        ANSWERED,
+        flags=["--max_length=50"],
+        code=2,
+        said=["--max_length=50", "use --max_length=119 or more"],
     ),
     "a template without an answer": question_case(
         ANSWERED, flags=["--qa_template={{question}}"], code=2, said=["--qa_template"]

@@ -72,7 +72,7 @@ def test_a_dataset_opens_as_a_tokenizer(tmp_path, tokenizer_path, corpus):
         assert theirs.eos_token_id == info.schema.special_ids["eos"] == 4
         assert special_ids(theirs, info.schema.special_ids) == info.schema.special_ids
         assert theirs.padding_side == "left" and theirs.chat_template == template
-        assert theirs.model_max_length == {"clm": 128, "tokens": 9}[task]
+        assert theirs.model_max_length == {"clm": 1024, "tokens": 9}[task]
         verify([str(output)])
     output = tmp_path / "clm"
     settings = json.loads((output / "tokenizer_config.json").read_text())

@@ -201,7 +201,7 @@ def test_what_cannot_be_used_is_refused():
     twice.post_processor = processors.TemplateProcessing(
         single="<s> $A </s> $A", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    with pytest.raises(DataError, match="does more with a text than"):
+    with pytest.raises(DataError, match="uses a text twice"):
         _of(twice)
 
 

@@ -207,7 +207,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
     "flags, said",
     [
         (["--layout=torch"], "--layout=torch: one of huggingface, maxtext"),
-        (["--layout=maxtext"], "layout maxtext is of decoders"),
+        (["--layout=maxtext"], "layout maxtext needs rows of decoders"),
         (["--split=dev"], "no such split; it has test, train, validation"),
         (["--output={set}"], "already contains a dataset .MANIFEST.json.: use another"),
         (["--output={set}/schema.json"], "is a file, or below a file"),

@@ -106,7 +106,7 @@ def test_tables(directory, capsys):
     assert " inputs            1 file, 5.0 kB" in lines
     assert " segment_ids       uint8[12]: 0 is padding, 1..n" in text
     assert read_set(str(directory)).schema.fingerprint in text
-    assert " refused     1 empty, 3 not UTF-8" in lines
+    assert " rejected    1 empty, 3 not UTF-8" in lines
     total = read_set(str(directory)).stats.total()
     words = [line.split() for line in lines]
     splits = words.index(["splits"])
@@ -174,7 +174,7 @@ def test_command_in_a_process_of_its_own(directory, tmp_path):
     assert done.returncode == 2
     done = _run(str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {tmp_path} is not a finished shard set")
+    assert done.stderr.startswith(f"error: {tmp_path} is not a finished dataset")
 
 
 def test_row_lists_are_right_for_many_shards(tmp_path, capsys):
@@ -302,5 +302,7 @@ def test_shards_that_changed_places_are_not_shown(flag, tmp_path):
     first.rename(tmp_path / "kept")
     second.rename(first)
     (tmp_path / "kept").rename(second)
-    with pytest.raises(DataError, match="train-00000-of-00002.tfrecord was changed after the set"):
+    with pytest.raises(
+        DataError, match="train-00000-of-00002.tfrecord was changed after the dataset"
+    ):
         main([str(tmp_path / "set"), flag])

@@ -95,6 +95,7 @@ def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
         "fsspec",
         "gcsfs",
         "gigatoken",
+        "huggingface-hub",
         "jinja2",
         "numba",
         "numpy",
@@ -161,7 +162,7 @@ def test_so_is_one_whose_folder_holds_the_corpus(tmp_path, monkeypatch):
     with open(tmp_path / "chooser_corpus/data.bin", "wb") as file:
         file.truncate(40_000_000)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match="holds 40 MB in 2 files, too much to send"):
+    with pytest.raises(UsageError, match="has 40 MB in 2 files, too much to send"):
         write_package(str(tmp_path), "chooser_corpus:choose")
 
 

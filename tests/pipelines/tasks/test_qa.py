@@ -347,7 +347,7 @@ def test_verify_misses_a_line_and_a_row(tokenizer_path, tmp_path, topics):
     )
     problems = verify_set(made.directory).problems
     assert [p for p in problems if f"example_id {name} has no line in evaluation.jsonl" in p]
-    assert f"evaluation.jsonl: no row is of {other}" in problems
+    assert f"evaluation.jsonl: no row belongs to {other}" in problems
     assert len(problems) == 2
 
 

@@ -53,7 +53,7 @@ def test_other_forms_of_a_pair_are_refused():
         post_processor = processors.TemplateProcessing(
             single="<s> $A", pair=template, special_tokens=[("<s>", 0)]
         )
-        with pytest.raises(DataError, match="two texts|texts of a pair"):
+        with pytest.raises(DataError, match="two texts|texts of a pair|uses a text twice"):
             pair_form(loaded(post_processor)[1])
 
 

@@ -142,7 +142,7 @@ def test_limits_of_the_alphabet_and_of_tokens(tmp_path, text):
 @pytest.mark.parametrize(
     ("flags", "error", "says"),
     [
-        (["--vocab_size=4"], UsageError, "--vocab_size=4: at least 5, for the special tokens"),
+        (["--vocab_size=4"], UsageError, "--vocab_size=4: at least 5, because the special tokens"),
         (["--vocab_size=50"], UsageError, "before any merge; use at least as many, or keep"),
         (["--special_tokens=[CLS]"], UsageError, "--model=wordpiece needs [UNK]"),
         (["--pattern=gpt2"], UsageError, "--pattern has no effect on --model=wordpiece"),

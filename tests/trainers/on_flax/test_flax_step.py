@@ -202,9 +202,7 @@ def test_weights_and_state_go_on_in_another_program_to_the_bit(optimizer):
 def test_a_state_of_another_optimizer_is_refused_by_name(compiled, program):
     _, weights, state = compiled
     lion = program_of(change_flags(FLAGS, optimizer="lion")).state()
-    with pytest.raises(
-        DataError, match=r"--optimizer=adamw and this model: .* 1.0.nu.* is missing"
-    ):
+    with pytest.raises(DataError, match=r"--optimizer=adamw and this model: .*1.0.nu.* is missing"):
         program.load(weights, lion)
     name = next(name for name in state if name.endswith("mu.layers.0.qkv.kernel"))
     with pytest.raises(

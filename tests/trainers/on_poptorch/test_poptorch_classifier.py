@@ -238,10 +238,10 @@ def test_pairs_and_published_weights(tmp_path):
     [
         (["--hidden_size=15"], "--hidden_size=15 is not a multiple of --heads=2"),
         (["--family=bert"], "--embedding_size=8: embedding_size is always 16 in bert models"),
-        (["--precision=float16"], "float16 is for IPUs"),
+        (["--precision=float16"], "float16 works on IPUs only"),
         (["--device=cuda"], "PyTorch finds no GPU"),
         (["--patience=0"], "--patience=0: must be at least 1"),
-        (["--init_from=here"], "--init_from=here: there is no such directory"),
+        (["--init_from=here"], "--init_from=here: no directory here, and the Hugging Face Hub"),
         (["--accumulation=3"], "--batch_size=8 is not a multiple of --accumulation=3"),
     ],
 )

@@ -263,7 +263,7 @@ def test_a_vocabulary_that_grew():
     [
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),
-        ({"hidden_act": "mish"}, "mish is not known"),
+        ({"hidden_act": "mish"}, "mish is unknown"),
     ],
 )
 def test_switches_that_are_not_built_are_refused(change, said):

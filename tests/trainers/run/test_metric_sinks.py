@@ -20,7 +20,7 @@ LINE = {"kind": "train", "step": 3, "loss": 2.5, "learning_rate": 1e-4, "split":
 def test_names():
     assert parse_log_to("") == ()
     assert parse_log_to("wandb, tensorboard") == ("wandb", "tensorboard")
-    with pytest.raises(UsageError, match="there is no 'mlflow'; give tensorboard or wandb"):
+    with pytest.raises(UsageError, match="'mlflow' is unknown; give tensorboard or wandb"):
         parse_log_to("tensorboard,mlflow")
     with pytest.raises(UsageError, match="wandb comes twice"):
         parse_log_to("wandb,wandb")
