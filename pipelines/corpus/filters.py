@@ -172,8 +172,13 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
         warnings += dropped
         if not dropped and "" in family.CAUSES and taken * 2 > text_bytes and documents >= _FEWEST:
             share = f"{taken / text_bytes:.0%}"
+            most = max(removed, key=lambda reason: removed[reason].text_bytes, default="")
+            if not most or removed[most].text_bytes * 2 <= taken:
+                most = ""  # no reason alone: lines that were cut, or several
             warnings.append(
-                f"{row} removes {share} of the text that reaches it" + _cause(family, "")
+                f"{row} removes {share} of the text that reaches it"
+                + (f", most of it by {most}" if most else "")
+                + _cause(family, most.removeprefix(f"{row}:"))
             )
         documents -= sum(one.documents for one in removed.values())
         text_bytes -= taken

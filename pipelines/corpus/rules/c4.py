@@ -20,6 +20,7 @@ _WRAPPED = (
     "nearly all of text wrapped at a fixed width: put each paragraph on one line, or use "
     "--c4_line_ends=no"
 )
+_SHORT = f"the documents may be short: see --c4_min_sentences; or {_WRAPPED}"
 _PHRASES = (
     "javascript,terms of use,privacy policy,cookie policy,uses cookies,use of cookies,use cookies"
 )
@@ -32,7 +33,7 @@ class C4(Family):
 
     CAUSES = {
         "": _WRAPPED,
-        "min_sentences": _WRAPPED,
+        "min_sentences": _SHORT,
         "page_phrases": "the text may be code, or pages with templates: see --c4_page_phrases",
     }
 

@@ -259,8 +259,13 @@ def test_edits_that_take_more_than_half_of_the_text_are_warned_of():
     assert warn_of(funnel, {"edited_bytes": {"c4": 10_000}}) == []
     [warning] = warn_of(funnel, {"edited_bytes": {"c4": 10_001}})
     assert warning.startswith(
-        "c4 removes 50% of the text that reaches it: C4 treats each line as a para"
+        "c4 removes 50% of the text that reaches it, most of it by c4:min_sentences: the docu"
     )
+    phrases = replace(funnel, removed={"c4:page_phrases": Removed(40, 60_000)})
+    [warning] = warn_of(phrases, {"edited_bytes": {"c4": 1_000}})
+    assert "by c4:page_phrases: the text may be code" in warning
+    [warning] = warn_of(funnel, {"edited_bytes": {"c4": 50_000}})
+    assert warning.startswith("c4 removes 90% of the text that reaches it: C4 treats each line")
 
 
 def test_every_cause_is_of_a_reason_that_rules_have():
