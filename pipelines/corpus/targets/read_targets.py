@@ -42,8 +42,8 @@ def read_targets(flags: Decontamination) -> Targets:
         if len(places) == before and not any(True for _ in _texts_of(file, flags.fields())):
             raise UsageError(
                 f"--decontaminate={file.path}: no record has text in "
-                f"{' or '.join(flags.fields() or ('text', 'question'))}: name the fields with "
-                "text, --decontaminate_fields=..."
+                f"{' or '.join(flags.fields()) or 'text (of SQuAD JSON: question)'}: name the "
+                "fields with text, --decontaminate_fields=question,answer"
             )
     fields = sorted({field for _, field, _ in places.values()})
     return Targets(

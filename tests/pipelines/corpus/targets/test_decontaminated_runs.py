@@ -188,7 +188,11 @@ def test_a_set_is_a_target(tokenizer_path, tmp_path):
         (["--decontaminate=nowhere.jsonl"], DataError, "no file matches --decontaminate=nowhere"),
         (["--decontaminate="], UsageError, "--decontaminate is empty"),
         (["--decontaminate_ngram=8"], UsageError, "needs --decontaminate=FILES_OR_DATASETS"),
-        (["--decontaminate=Q"], UsageError, "no record has text in text or question"),
+        (
+            ["--decontaminate=Q"],
+            UsageError,
+            r"no record has text in text \(of SQuAD JSON: question\)",
+        ),
         (
             ["--decontaminate=Q", "--decontaminate_fields=a,,b"],
             UsageError,
