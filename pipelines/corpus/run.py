@@ -286,6 +286,6 @@ def _warnings(corpus: Corpus) -> list[str]:
     kept = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
     empty = [name for name in kept if name not in filled]
     return warn_of(stats.funnel, stats.observed) + [
-        f"no document has the field {name} of --keep_fields: give the name that the input uses"
+        f"--keep_fields: {name} is missing or empty in all documents: check the field's name"
         for name in empty
     ]
