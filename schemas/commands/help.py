@@ -100,12 +100,43 @@ def show_help(argv: List[str], page: Help, options: Any, **stand_ins: type) -> N
     Raises:
       SystemExit: 0, after help.
       UsageError: there is no such group.
+
+    After this, a value that tyro rejects raises UsageError, too.
     """
     requests = [word for word in argv if word in ("-h", "--help") or word.startswith("--help=")]
     if requests:
         flags = list(flags_of(options, **stand_ins))
         say("\n".join(help_lines(requests[0].partition("=")[2], page, flags)))
         sys.exit(0)
+    # A private module of tyro: without it, wrong values are reported in tyro's own boxes.
+    hook = getattr(sys.modules.get("tyro._errors"), "_parse_error_hook", None)
+    if hook is not None:
+        hook.set(lambda event: _raise_in_one_line(event, list(flags_of(options, **stand_ins))))
+
+
+def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
+    """Raises what tyro rejects as a line; returns for other events, which tyro reports itself.
+
+    Raises:
+      UsageError: a flag is missing, or has a value of another type or none of its choices.
+    """
+    kind, remedy = type(event).__name__, f"{event.prog} --help shows the flags"
+    if kind == "MissingArgs":
+        missing: List[str] = [context.arg.display_name() for context in event.missing_arguments]
+        typed = {flag.typed.partition("=")[0]: flag.typed for flag in flags}
+        named = ", ".join(typed.get(name, name) for name in missing)
+        raise UsageError(f"{event.prog} needs {named}: {remedy}")
+    if kind == "InvalidChoice":
+        name = event.argument.display_name()
+        raise UsageError(f"{name}={event.value}: choose one of {', '.join(event.choices)}")
+    if kind == "InstantiationFailure" and event.argument is not None:
+        reason = re.sub(r"^Error parsing [^:]*: ", "", " ".join(event.message.split()))
+        found = re.search(r"(literal for int|string to float)[^']*'([^']*)'$", reason)
+        if found:
+            what = "a whole number" if found.group(1).endswith("int") else "a number"
+            name = event.argument.display_name()
+            raise UsageError(f"{name}={found.group(2)}: not {what}; {remedy}")
+        raise UsageError(f"{event.argument.display_name()}: {reason}; {remedy}")
 
 
 def help_lines(request: str, page: Help, flags: List[Flag]) -> Iterator[str]:

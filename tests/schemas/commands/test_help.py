@@ -192,3 +192,36 @@ def test_the_flags_that_usage_names_are_there(helps):
 def test_a_wide_terminal_gets_longer_lines(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert 80 < max(map(len, lines("all"))) <= 100
+
+
+@pytest.mark.parametrize(
+    ("entry", "argv", "line"),
+    [
+        (
+            "pipelines.build_shards",
+            ["--input=x", "--output=s"],
+            r"needs --tokenizer=PATH\|NAME: .* --help shows the flags",
+        ),
+        ("pipelines.train_tokenizer", ["--input=x", "--output=t"], "needs --vocab_size=N: "),
+        (
+            "pipelines.train_tokenizer",
+            ["--input=x", "--output=t", "--vocab_size=many"],
+            "--vocab_size=many: not a whole number; ",
+        ),
+        (
+            "trainers.flax_clm",
+            ["--shards=s", "--learning_rate=fast"],
+            "--learning_rate=fast: not a number; ",
+        ),
+        (
+            "pipelines.build_corpus",
+            ["--input=x", "--output=s", "--document=page"],
+            "--document=page: choose one of file, paragraph, line$",
+        ),
+    ],
+)
+def test_what_tyro_rejects_is_one_line(entry, argv, line, capfd):
+    with pytest.raises(UsageError, match=line) as found:
+        import_module(entry).main(argv)
+    assert "\n" not in str(found.value)
+    assert "".join(capfd.readouterr()) == ""
