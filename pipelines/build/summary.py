@@ -136,12 +136,16 @@ def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
 
 def _empty_splits(info: SetInfo) -> Iterator[str]:
     total = info.stats.total().documents
+    if info.schema.parameters.get("corpus"):  # a corpus fixes what a document is
+        smaller = "build the corpus again with --document=paragraph"
+    else:
+        smaller = "use --document=paragraph"
     for split, share in info.schema.splits.items():
         if share and not info.stats.split(split).rows:
             yield (
                 f"the split {split} is empty: a hash of a document's text chooses its split, and "
-                f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; use "
-                "--document=paragraph, or name the files of each split (--train_input, ...)"
+                f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; "
+                f"{smaller}, or name the files of each split (--train_input, ...)"
             )
 
 
