@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
     counts = [
         number_of(number, *unit)
         for number, *unit in (
-            (sets, "set"),
+            (sets, "dataset"),
             (corpora, "corpus", "corpora"),
             (documents, "document"),
             (rows, "row"),

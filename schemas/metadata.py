@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from schemas.agreement import disagreements
 from schemas.codec import ENCODINGS, RowCodec
@@ -49,6 +49,7 @@ MASK_UNITS = ("token", "word", "span")
 MAX_COPIES = 1 << 16  # of each row
 MAX_SHARDS = 99_999  # of a split: five digits in a file's name
 ROLES = ("bos", "eos", "pad", "mask", "unk")
+_SHOWN, _LONGEST_VALUES = 4, 120  # differing settings in a message; characters of their values
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _DIGEST = text_like("[0-9a-f]+", "hex digits")
 _KINDS = {
@@ -266,14 +267,35 @@ class Schema:
         return from_json(Schema, values, source)
 
     def differences(self, other: "Schema") -> List[str]:
-        """The fields that differ: `max_length: 128 here, 512 there`."""
-        # As JSON, which has lists instead of tuples.
-        here, there = (json.loads(json.dumps(asdict(schema))) for schema in (self, other))
-        return [
-            f"{name}: {here[name]!r} here, {there[name]!r} there"
-            for name in sorted(here)
-            if name != "fingerprint" and here[name] != there[name]
-        ]
+        """Settings of this stored schema that differ from `other`, the requested one.
+
+        ["max_length: stored 128, requested 512"]
+        """
+        stored, requested = ({**asdict(s), **s.parameters} for s in (self, other))
+        return setting_differences(stored, requested)
+
+
+def setting_differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> List[str]:
+    """Phrases for settings that differ, at most _SHOWN and a count of the rest.
+
+    Settings that both have come first. Long values, such as features, are not printed.
+    """
+    names = {*stored, *requested} - {"parameters", "fingerprint"}
+    names = {name for name in names if _plain(stored, name) != _plain(requested, name)}
+    ordered = sorted(names, key=lambda name: (name not in stored or name not in requested, name))
+    phrases = []
+    for name in ordered[:_SHOWN]:
+        old, new = _plain(stored, name), _plain(requested, name)
+        short = len(old + new) <= _LONGEST_VALUES
+        phrases.append(
+            f"{name}: stored {old}, requested {new}" if short else f"{name}: another value"
+        )
+    more = len(ordered) - _SHOWN
+    return phrases + ([f"and {more} more settings"] if more > 0 else [])
+
+
+def _plain(settings: Mapping[str, Any], name: str) -> str:
+    return json.dumps(settings[name], sort_keys=True) if name in settings else "nothing"
 
 
 def shard_name(split: str, index: int, count: int) -> str:

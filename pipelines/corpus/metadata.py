@@ -27,7 +27,7 @@ from schemas.drops import (
 )
 from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile
-from schemas.metadata import Inputs, shard_name
+from schemas.metadata import Inputs, setting_differences, shard_name
 from schemas.typed_json import (
     check,
     check_kinds,
@@ -53,7 +53,6 @@ _OPTIONAL = (
     "rejects/filtered.jsonl",
     "rejects/rejects.jsonl",
 )
-_SHOWN = 4  # differences of settings in a message
 BINS = 33  # bin b counts documents with 2**(b-1) <= words < 2**b; bin 0, those without words
 _M = TypeVar("_M")  # a metadata file
 _KINDS = {
@@ -114,21 +113,9 @@ class CorpusSchema:
         return [f"{shard_name(name, i, self.files)}.{ending}" for i in range(self.files)]
 
     def differences(self, other: "CorpusSchema") -> list[str]:
-        """Differences from another schema: ["min_words 5 there, 10 here"]; there is `other`.
-
-        Settings that both have come first; those beyond _SHOWN are counted.
-        """
-        here, there = ({**vars(s), **s.parameters} for s in (self, other))
-        names = {*here, *there} - {"parameters", "fingerprint"}
-        names = [n for n in sorted(names) if _plain(here.get(n)) != _plain(there.get(n))]
-        names.sort(key=lambda name: name not in here or name not in there)
-        shown = [f"{n} {there.get(n)!r} there, {here.get(n)!r} here" for n in names[:_SHOWN]]
-        rest = len(names) - len(shown)
-        return shown + ([f"and {rest} more settings"] if rest > 0 else [])
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+        """Settings of this stored schema that differ from `other`, the requested one."""
+        stored, requested = ({**vars(s), **s.parameters} for s in (self, other))
+        return setting_differences(stored, requested)
 
 
 def bins_of(words: np.ndarray) -> tuple[int, ...]:

@@ -135,7 +135,7 @@ def _find_finished(
     if options.overwrite or not is_corpus(options.output):
         return None
     corpus = read_corpus(options.output)
-    differing = schema.differences(corpus.schema) or other_inputs(corpus.inputs, blocks)
+    differing = corpus.schema.differences(schema) or other_inputs(corpus.inputs, blocks)
     refuse_another(options.output, "a corpus with other settings or inputs", differing)
     return corpus
 

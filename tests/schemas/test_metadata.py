@@ -160,9 +160,15 @@ def test_differences_name_each_field_and_both_values():
     one = mlm_schema(parameters={"fields": ("text",)})
     two = dataclasses.replace(one, fingerprint="", seed=7, packing="none")
     assert two.differences(one) == [
-        "packing: 'none' here, 'best_fit' there",
-        "seed: 7 here, 0 there",
+        'packing: stored "none", requested "best_fit"',
+        "seed: stored 7, requested 0",
     ]
+    three = dataclasses.replace(
+        one, fingerprint="", parameters={"fields": ("text",), "document": "file"}
+    )
+    assert three.differences(one) == ['document: stored "file", requested nothing']
+    longer = dataclasses.replace(one, fingerprint="", parameters={"fields": ("text" * 30,)})
+    assert longer.differences(one) == ["fields: another value"]
     # A tuple comes back from JSON as a list, which is no difference.
     assert one.differences(Schema.from_dict(json.loads(to_json(one)), "schema.json")) == []
 

@@ -521,7 +521,7 @@ def test_verify_reads_a_set_in_a_store(url, store, directory, tmp_path, monkeypa
     store.put("shards/set/notes.txt", b"x")
     verify.main([url])
     out, err = capsys.readouterr()
-    assert out.startswith("ok: 1 set, 620 rows") and "notes.txt is not listed" in err
+    assert out.startswith("ok: 1 dataset, 620 rows") and "notes.txt is not listed" in err
     found = {path.name: gets(store, path.name) for path in directory.iterdir()}
     assert found.pop("MANIFEST.json") <= 3  # two more may ask whether it is there
     assert set(found.values()) == {1}

@@ -157,7 +157,9 @@ def test_the_same_command_again_finds_the_set(made, corpus, tokenizer_path, caps
 
 
 def test_other_settings_are_refused_by_name(made, corpus, tokenizer_path):
-    with pytest.raises(UsageError, match=r"max_length: 128 here, 64 there.*seed: 0 here, 5 there"):
+    with pytest.raises(
+        UsageError, match=r"max_length: stored 128, requested 64.*seed: stored 0, requested 5"
+    ):
         main(arguments(corpus, tokenizer_path, made, "--max_length=64", "--seed=5"))
 
 

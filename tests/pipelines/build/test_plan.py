@@ -147,7 +147,9 @@ def test_what_the_output_holds(corpus, tokenizer_path, tmp_path, capsys):
     before = sorted(os.listdir(output))
     assert "a dataset of these settings, from inputs of these sizes" in said()
     differing = said("--seed=1")
-    assert "a different dataset (seed: 0 here, 1 there): the run needs --overwrite" in differing
+    assert (
+        "a different dataset (seed: stored 0, requested 1): the run needs --overwrite" in differing
+    )
     assert "the run replaces it (--overwrite)" in said("--overwrite")
     (output / "schema.json").write_text("{}")
     assert "a damaged dataset: the run would fail" in said()

@@ -120,7 +120,7 @@ def test_a_second_run_finds_it_and_another_is_refused(tmp_path, capsys):
     build(source, tmp_path / "corpus")
     build(source, tmp_path / "corpus")
     assert "nothing to do" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="min_words 0 there, 1 here.*--overwrite"):
+    with pytest.raises(UsageError, match="min_words: stored 0, requested 1.*--overwrite"):
         build(source, tmp_path / "corpus", "--min_words=1")
     source.write_text("a text\nanothe2\n")
     with pytest.raises(UsageError, match="files of the same sizes but other content"):

@@ -314,7 +314,7 @@ def _run(*argv: str) -> subprocess.CompletedProcess:
 def test_command_says_one_line_or_what_is_wrong(directory, whole_set):
     done = _run(str(whole_set), str(directory))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("ok: 2 sets, 100 rows, 1,500 tokens, ")
+    assert done.stdout.startswith("ok: 2 datasets, 100 rows, 1,500 tokens, ")
     assert done.stdout.count("\n") == 1
 
     _flip(directory / "stats.json", 5)

@@ -105,7 +105,7 @@ def test_the_task_makes_a_set(checkout, topics, tokenizer_path, tmp_path):
     flags = ["--task=prefix_lm", "--prefix_share=0.25", "--max_length=40", "--num_shards=1"]
     paths = [f"--input={tmp_path / 'in.jsonl'}", f"--tokenizer={tokenizer_path}"]
     run(checkout, "-m", "pipelines.build_shards", *flags, *paths, f"--output={output}")
-    assert run(checkout, "-m", "pipelines.verify", output).startswith("ok: 1 set")
+    assert run(checkout, "-m", "pipelines.verify", output).startswith("ok: 1 dataset")
     assert "loss_weights" in run(checkout, "-m", "pipelines.inspect_shards", output)
     shown = json.loads(run(checkout, "-c", SHOW, output))
     assert shown["parameters"]["prefix_share"] == 0.25
@@ -129,7 +129,7 @@ def test_the_format_and_the_filter_make_a_set(checkout, tokenizer_path, tmp_path
     flags = [f"--input={tmp_path}/*", f"--tokenizer={tokenizer_path}", f"--output={output}"]
     flags += ["--task=clm", "--filter=my_filters:spam", "--max_length=40"]
     run(checkout, "-m", "pipelines.build_shards", *flags)
-    assert run(checkout, "-m", "pipelines.verify", str(output)).startswith("ok: 1 set")
+    assert run(checkout, "-m", "pipelines.verify", str(output)).startswith("ok: 1 dataset")
     statistics = json.loads((output / "stats.json").read_text())
     assert statistics["documents_read"] == len(texts)
     assert statistics["documents_rejected"] == {"empty": 1, "filter:advert": 1, "not_utf8": 1}

@@ -36,7 +36,7 @@ def test_from_text_to_a_step(store, local, corpus, tmp_path, capsys):
     capsys.readouterr()
 
     verify.main([url])
-    assert capsys.readouterr().out.startswith("ok: 1 set")
+    assert capsys.readouterr().out.startswith("ok: 1 dataset")
     inspect_shards.main([url, "--stats", f"--cache_dir={tmp_path / 'cache'}"])
     assert "rows of 64 tokens" in capsys.readouterr().out
 
