@@ -127,7 +127,7 @@ def test_refusals(tmp_path):
         UsageError, match="has pytorch_model.bin.*Opening a pickle.*save_pretrained"
     ):
         read_directory(str(path))
-    with pytest.raises(UsageError, match="--weights=.*model_type 'bert'.*takes gpt2, opt"):
+    with pytest.raises(UsageError, match="--weights=.*model_type 'bert'.*accepts gpt2, opt"):
         read_directory(str(path), model_types=("gpt2", "opt"), flag="--weights=")
     (path / "model.safetensors").write_bytes(b"\x08\0\0")
     with pytest.raises(DataError, match="model.safetensors is truncated or broken"):

@@ -22,7 +22,7 @@ def test_names():
     assert parse_log_to("wandb, tensorboard") == ("wandb", "tensorboard")
     with pytest.raises(UsageError, match="'mlflow' is unknown; give tensorboard or wandb"):
         parse_log_to("tensorboard,mlflow")
-    with pytest.raises(UsageError, match="wandb comes twice"):
+    with pytest.raises(UsageError, match="names wandb twice"):
         parse_log_to("wandb,wandb")
 
 
