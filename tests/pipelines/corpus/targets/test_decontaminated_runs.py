@@ -79,7 +79,7 @@ def test_a_document_that_holds_a_question_is_dropped_and_listed(questions, tmp_p
     assert info.schema.parameters["decontaminate_sha256"] == [target["sha256"]]
     main(arguments(source, output, *asked(questions)))
     assert "already holds this corpus" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="decontaminate_share 0.0 there, 0.9 here"):
+    with pytest.raises(UsageError, match="decontaminate_share: stored 0.0, requested 0.9"):
         main(arguments(source, output, *asked(questions, "--decontaminate_share=0.9")))
 
 
