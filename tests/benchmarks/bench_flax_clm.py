@@ -41,8 +41,8 @@ from trainers.models.hf_files import write_directory
 from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.flax_decoder import ClmObjective
-from trainers.on_flax.flax_program import learning_rate, optimizer_for
 from trainers.on_flax.layers import to_params
+from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.program import Plan
 
 

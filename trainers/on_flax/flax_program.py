@@ -18,10 +18,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from schemas.errors import UsageError
 from trainers.data.batches import Batch
-from trainers.flags.run_flags import OptimizationFlags
 from trainers.models.families import Weights
 from trainers.on_flax.layers import Params, name_leaves, to_params, to_weights
-from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
+from trainers.on_flax.optimizers import learning_rate, optimizer_for
+from trainers.run.program import Arrays, Plan, Program, check_state
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the devices
@@ -226,42 +226,3 @@ def compute_dtype(precision: str) -> jnp.dtype:
 def dropout_key(seed: int, step: jax.Array | int) -> jax.Array:
     """The key of dropout in the step after `step`."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _DROPOUT), step)
-
-
-Rate = Callable[[Any], Any]  # steps done -> learning rate
-
-
-def learning_rate(flags: OptimizationFlags, steps: int) -> Rate:
-    """The learning rate as a pure function of steps done, see `Schedule`."""
-    schedule = Schedule(steps, flags.warmup_steps)
-
-    def rate(done: Any) -> jax.Array:
-        share = jnp.where(done < schedule.warmup, schedule.rise(done), schedule.fall(done))
-        return flags.learning_rate * jnp.maximum(share, 0.0)
-
-    return rate
-
-
-def optimizer_for(flags: OptimizationFlags, rate: Rate) -> optax.GradientTransformation:
-    """Clipping and the optimizer; matrices decay, vectors (biases and norms) do not."""
-    betas: Any = {"b1": flags.beta1, "b2": flags.beta2}
-    decay: Any = {"weight_decay": flags.weight_decay, "mask": _matrices}
-    if flags.optimizer == "adamw":
-        optimizer = optax.adamw(rate, eps=flags.epsilon, **betas, **decay)
-    elif flags.optimizer == "lion":
-        optimizer = optax.lion(rate, **betas, **decay)
-    elif flags.optimizer == "sgd_momentum":
-        momentum = optax.sgd(rate, momentum=flags.beta1)
-        optimizer = optax.chain(optax.add_decayed_weights(**decay), momentum)
-    else:
-        # optax's adafactor does not multiply weight_decay_rate by the learning rate; --weight_decay
-        # is multiplied by it, as with the other optimizers.
-        decay_rate = lambda done: flags.weight_decay * rate(done)  # noqa: E731
-        optimizer = optax.adafactor(rate, weight_decay_rate=decay_rate, weight_decay_mask=_matrices)
-    if not flags.clip_norm:
-        return optimizer
-    return optax.chain(optax.clip_by_global_norm(flags.clip_norm), optimizer)
-
-
-def _matrices(params: Any) -> Any:
-    return jax.tree.map(lambda value: value.ndim > 1, params)

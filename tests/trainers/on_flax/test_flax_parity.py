@@ -21,7 +21,6 @@ from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, to_published
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
-from trainers.on_flax.flax_program import optimizer_for
 from trainers.on_flax.layers import (
     FORMULAS,
     graph_of,
@@ -29,6 +28,7 @@ from trainers.on_flax.layers import (
     to_params,
     to_weights,
 )
+from trainers.on_flax.optimizers import optimizer_for
 from trainers.run.program import Plan
 
 with warnings.catch_warnings():

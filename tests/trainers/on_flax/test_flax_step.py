@@ -30,7 +30,8 @@ from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.flax_decoder import ClmObjective
 from trainers.on_flax.flax_encoder import MlmObjective
-from trainers.on_flax.flax_program import FlaxProgram, dropout_key, learning_rate, optimizer_for
+from trainers.on_flax.flax_program import FlaxProgram, dropout_key
+from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.program import Plan
 
 SCHEMA = mlm_schema(max_length=32)
