@@ -1,0 +1,120 @@
+"""The outputs whose bytes must stay: what each command writes from the files in `inputs`.
+
+    python -m tests.golden.outputs        # writes SHA256SUMS and `kept` anew
+
+`SHA256SUMS` has every file of every output. `kept` has the few outputs that later versions must be
+able to open. A commit that changes bytes on purpose writes both anew, raises the version of the
+format that changed and has a line in CHANGELOG.md.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+from pipelines import build_corpus, build_shards, export, train_tokenizer
+from schemas.commands.entry import run_entry
+
+HERE = Path(__file__).parent
+SUMS, KEPT = HERE / "SHA256SUMS", HERE / "kept"
+_SENTINELS = ",".join(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<extra_id_0>", "<extra_id_1>"])
+_DOCUMENTS = ["--input=documents.jsonl"]
+_BUILD = ["--tokenizer=bpe", "--splits=train:0.8,validation:0.2", "--max_length=32"]
+_BOTH = "--file_format=array_record,tfrecord"
+COMMANDS: dict[str, tuple[Callable[[list[str]], None], list[str]]] = {
+    "bpe": (
+        train_tokenizer.main,
+        [*_DOCUMENTS, "--vocab_size=360", f"--special_tokens={_SENTINELS}"],
+    ),
+    "bpe_qwen2": (train_tokenizer.main, [*_DOCUMENTS, "--vocab_size=320", "--pattern=qwen2"]),
+    "wordpiece": (train_tokenizer.main, [*_DOCUMENTS, "--vocab_size=260", "--model=wordpiece"]),
+    "chat_bpe": (
+        train_tokenizer.main,
+        [
+            *("--input=documents.jsonl", "--vocab_size=320", "--chat_template=chat.jinja"),
+            "--special_tokens=<pad>,</s>,<|system|>,<|user|>,<|assistant|>",
+        ],
+    ),
+    "corpus": (
+        build_corpus.main,
+        [
+            *("--input=documents.jsonl", "--near_duplicates=jaccard:0.7", "--pii=replace"),
+            *("--quality=c4", "--c4_min_sentences=1", "--keep_fields=url,label"),
+        ],
+    ),
+    "mlm": (build_shards.main, [*_DOCUMENTS, *_BUILD, _BOTH]),
+    "mlm_words": (
+        build_shards.main,
+        [*_DOCUMENTS, *_BUILD, "--tokenizer=wordpiece", "--mask_unit=word", "--mask_copies=2"],
+    ),
+    "clm": (build_shards.main, ["--task=clm", "--input=corpus", *_BUILD, "--packing=concat"]),
+    "classification": (
+        build_shards.main,
+        ["--task=classification", *_DOCUMENTS, *_BUILD, "--encoding=int64_list", _BOTH],
+    ),
+    "qa": (
+        build_shards.main,
+        [
+            *("--task=qa", "--input=questions.jsonl", *_BUILD, "--max_length=96"),
+            *("--max_question_length=16", "--max_answer_length=12", "--window_stride=16"),
+        ],
+    ),
+    "span_corruption": (
+        build_shards.main,
+        ["--task=span_corruption", *_DOCUMENTS, *_BUILD, "--mean_span_length=8"],
+    ),
+    "chat": (
+        build_shards.main,
+        ["--task=chat", "--input=chat.jsonl", *_BUILD, "--tokenizer=chat_bpe", "--max_length=64"],
+    ),
+    "tokens": (
+        build_shards.main,
+        ["--task=tokens", *_DOCUMENTS, *_BUILD, "--file_format=megatron,array_record,npy,llmc"],
+    ),
+    "parquet": (export.main, ["mlm", "--to=parquet"]),
+}
+"""Output -> the command that writes it, in a directory with the files of `inputs`."""
+KEPT_OUTPUTS = ("bpe", "corpus", "clm")
+
+
+def write_outputs(directory: Path) -> None:
+    """Runs all commands in a directory, which gets the inputs, too; relative paths only."""
+    shutil.copytree(HERE / "inputs", directory, dirs_exist_ok=True)
+    with contextlib.chdir(directory):
+        for name, (main, flags) in COMMANDS.items():
+            main([*_merge(flags), f"--output={name}"])
+
+
+def _merge(flags: list[str]) -> list[str]:
+    """The flags, a later one in place of an earlier one of its name."""
+    return list({flag.partition("=")[0]: flag for flag in flags}.values())
+
+
+def sums_of(directory: Path) -> str:
+    """A line "SHA256  PATH" for each file of the outputs, sorted by path."""
+    paths = sorted(
+        path for name in COMMANDS for path in (directory / name).rglob("*") if path.is_file()
+    )
+    lines = (
+        f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(directory).as_posix()}\n"
+        for path in paths
+    )
+    return "".join(lines)
+
+
+def main(argv: list[str]) -> None:
+    """Writes SHA256SUMS and `kept`."""
+    with tempfile.TemporaryDirectory() as temporary:
+        write_outputs(Path(temporary))
+        SUMS.write_text(sums_of(Path(temporary)))
+        for name in KEPT_OUTPUTS:
+            shutil.rmtree(KEPT / name, ignore_errors=True)
+            shutil.copytree(Path(temporary) / name, KEPT / name)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("COLUMNS", "80")
+    run_entry(main)
