@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from schemas.commands.entry import import_later, run_entry
-from trainers.flags.run_flags import DecoderFlags, PretrainingFlags, RunFlags
+from trainers.flags.run_flags import DecoderFlags, FlaxComputeFlags, PretrainingFlags, RunFlags
 from trainers.run.program import Trainer
 from trainers.run.start import main_of
 from trainers.tasks.language_models import ClmFlags, ClmTask
@@ -24,6 +24,7 @@ class FlaxClmFlags(RunFlags):
 
     optimization: PretrainingFlags = PretrainingFlags()
     architecture: DecoderFlags = DecoderFlags()
+    compute: FlaxComputeFlags = FlaxComputeFlags()
     task: ClmFlags = ClmFlags()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from schemas.commands.entry import import_later, run_entry
-from trainers.flags.run_flags import EncoderFlags, PretrainingFlags, RunFlags
+from trainers.flags.run_flags import EncoderFlags, FlaxComputeFlags, PretrainingFlags, RunFlags
 from trainers.run.program import Trainer
 from trainers.run.start import main_of
 from trainers.tasks.language_models import MlmFlags, MlmTask
@@ -23,6 +23,7 @@ class FlaxMlmFlags(RunFlags):
 
     optimization: PretrainingFlags = PretrainingFlags()
     architecture: EncoderFlags = EncoderFlags()
+    compute: FlaxComputeFlags = FlaxComputeFlags()
     task: MlmFlags = MlmFlags()
 
 

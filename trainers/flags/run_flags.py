@@ -271,6 +271,11 @@ class ComputeFlags:
 
 
 @dataclass(frozen=True)
+class FlaxComputeFlags(ComputeFlags):
+    """How the devices compute a step."""
+
+
+@dataclass(frozen=True)
 class TaskFlags:
     """The task's settings, and the metric that chooses the best weights."""
 

@@ -20,9 +20,10 @@ from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from trainers.flags.run_flags import ComputeFlags, RunFlags
 from trainers.models.set_tokenizer import open_tokenizer
+from trainers.on_flax.flax_attention import Context
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype
-from trainers.on_flax.layers import MASKED, Cache, Context, Params, graph_of, to_params
+from trainers.on_flax.layers import Cache, Params, graph_of, to_params
 from trainers.run.trained import Trained
 from trainers.tasks.language_models import GenerationFlags
 
@@ -182,11 +183,6 @@ def generator(
         if len(positions) > model.config.max_positions:
             raise ValueError(f"{width} + {new} tokens for {model.config.max_positions} positions")
 
-        def context_of(positions_BxL: jax.Array) -> Context:
-            """A token attends to positions up to its own."""
-            bias = jnp.where(positions <= positions_BxL[:, None, :, None], 0.0, MASKED)
-            return Context(positions_BxL, bias, positions_BxL)
-
         def take(loop: _Loop, x_BxLxE: jax.Array, last_B: jax.Array) -> _Loop:
             """Chooses the next token of every row that has not ended."""
             x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
@@ -198,11 +194,11 @@ def generator(
             return _Loop(loop.step + 1, token_B, is_done, output, loop.caches)
 
         def add_token(loop: _Loop) -> _Loop:
-            context = context_of((lengths_B + loop.step - 1)[:, None])
+            context = Context((lengths_B + loop.step - 1)[:, None])
             x_Bx1xE, caches = model.hidden(loop.token[:, None], context, caches=loop.caches)
             return take(loop._replace(caches=caches), x_Bx1xE, jnp.zeros_like(lengths_B))
 
-        context = context_of(jnp.tile(positions[:width], (rows, 1)))
+        context = Context(jnp.tile(positions[:width], (rows, 1)))
         caches = [layer.empty_cache(rows, len(positions)) for layer in model.layers]
         x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
         nothing_B = jnp.zeros(rows, jnp.int32)

@@ -15,17 +15,16 @@ import jax.numpy as jnp
 from flax import nnx
 
 from trainers.models.model_config import ModelConfig
+from trainers.on_flax.flax_attention import Context, packed_context
 from trainers.on_flax.flax_program import DeviceBatch, FlaxProgram, Sums, compute_dtype, token_sums
 from trainers.on_flax.layers import (
     Cache,
-    Context,
     Embeddings,
     Params,
     add_parts,
     graph_of,
     head_logits,
     layers_of,
-    packed_context,
     split_keys,
 )
 from trainers.run.program import Plan, Task

@@ -19,6 +19,7 @@ from schemas.features import max_masked_slots
 from schemas.metadata import Schema
 from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
+from trainers.on_flax.flax_attention import packed_context
 from trainers.on_flax.flax_program import DeviceBatch, FlaxProgram, Sums, compute_dtype, token_sums
 from trainers.on_flax.layers import (
     FORMULAS,
@@ -28,7 +29,6 @@ from trainers.on_flax.layers import (
     graph_of,
     head_logits,
     layers_of,
-    packed_context,
     split_keys,
 )
 from trainers.run.program import Plan, Task

@@ -1,4 +1,4 @@
-"""Parts of encoders and decoders: embeddings, attention inside segments, layers, caches.
+"""Parts of encoders and decoders: embeddings, layers, caches.
 
 A model is a graph without weights; `trainers.models.weights` supplies those as nested dicts.
 
@@ -18,6 +18,7 @@ from flax import nnx
 from trainers.models.families import ACTIVATIONS, Weights
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import Layout, from_layout, to_layout
+from trainers.on_flax.flax_attention import Context, attend, drop_out
 
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
 Model = TypeVar("Model", bound=nnx.Module)
@@ -39,16 +40,6 @@ FORMULAS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": partial(jax.nn.gelu, approximate=False),
     "tanh_gelu": partial(jax.nn.gelu, approximate=True),
 }
-MASKED = -1e9  # added to attention logits that must not count; exp() of it is 0 in f32
-
-
-class Context(NamedTuple):
-    """Positions and attention of the tokens."""
-
-    positions_BxL: jax.Array  # in the segment, from 0 on
-    # f32, added to the logits of attention, broadcast to [B, N, L, M]; without a cache M is L.
-    bias: jax.Array
-    cache_index_BxL: jax.Array | None = None  # of the tokens, if there is a cache
 
 
 class Cache(NamedTuple):
@@ -56,39 +47,6 @@ class Cache(NamedTuple):
 
     keys_BxMxNxD: jax.Array
     values_BxMxNxD: jax.Array
-
-
-def packed_context(segment_ids_BxL: jax.Array, *, causal: bool) -> Context:
-    """Keeps positions and attention inside the segments of packed rows; segment 0 is padding.
-
-    Padding may attend to nothing: its softmax is uniform, and no loss reads the result.
-    """
-    is_same = segment_ids_BxL[:, :, None] == segment_ids_BxL[:, None, :]
-    is_allowed = is_same & (segment_ids_BxL[:, None, :] != 0)
-    if causal:
-        is_allowed = jnp.tril(is_allowed)
-    bias_Bx1xLxL = jnp.where(is_allowed, 0.0, MASKED)[:, None].astype(jnp.float32)
-    return Context(positions_from_segments(segment_ids_BxL), bias_Bx1xLxL)
-
-
-def positions_from_segments(segment_ids_BxL: jax.Array) -> jax.Array:
-    """`schemas.features.positions_from_segments` on the device: int32 [B, L].
-
-    [[1, 1, 1, 2, 2, 0]] -> [[0, 1, 2, 0, 1, 0]].
-    """
-    index_L = jnp.arange(segment_ids_BxL.shape[1], dtype=jnp.int32)
-    changes_BxL = segment_ids_BxL[:, 1:] != segment_ids_BxL[:, :-1]
-    starts_BxL = jnp.pad(jnp.where(changes_BxL, index_L[1:], 0), ((0, 0), (1, 0)))
-    starts_BxL = jax.lax.cummax(starts_BxL, axis=1)
-    return jnp.where(segment_ids_BxL == 0, 0, index_L - starts_BxL)
-
-
-def drop_out(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Dropout; without a key, `x` itself."""
-    if key is None or rate == 0.0:
-        return x
-    keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
-    return jnp.where(keep, x / (1.0 - rate), 0).astype(x.dtype)
 
 
 def split_keys(key: jax.Array | None, count: int) -> list[jax.Array | None]:
@@ -193,8 +151,6 @@ class Layer(nnx.Module):
         x_BxLxH = x_BxLxH + drop_out(self._feed_forward(normed), self.config.dropout, mlp_key)
         return x_BxLxH if self.config.norm_first else self.mlp_norm(x_BxLxH), cache
 
-    # jax.nn.dot_product_attention gives the same bits, but has no dropout, and with its gradient
-    # takes 15 % longer in f32 and 50 % in bf16 on a CPU (B 8, L 128, N 8, D 64; JAX 0.10).
     def _attend(
         self, x_BxLxH: jax.Array, context: Context, cache: Cache | None, key: jax.Array | None
     ) -> tuple[jax.Array, Cache]:
@@ -202,16 +158,11 @@ class Layer(nnx.Module):
         qkv = self.qkv(x_BxLxH).reshape(rows, length, 3, self.config.heads, -1)
         queries, keys, values = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
         if cache is not None:
-            rows_Bx1 = jnp.arange(rows)[:, None]
-            keys = cache.keys_BxMxNxD.at[rows_Bx1, context.cache_index_BxL].set(keys)
-            values = cache.values_BxMxNxD.at[rows_Bx1, context.cache_index_BxL].set(values)
-        logits_BxNxLxM = jnp.einsum(
-            "blnd,bmnd->bnlm", queries * self.scale, keys, preferred_element_type=jnp.float32
-        )
-        # The softmax is always f32: bf16 rounds close logits to one value.
-        shares = jax.nn.softmax(logits_BxNxLxM + context.bias, axis=-1).astype(values.dtype)
-        shares = drop_out(shares, self.config.attention_dropout, key)
-        mixed_BxLxNxD = jnp.einsum("bnlm,bmnd->blnd", shares, values)
+            here = jnp.arange(rows)[:, None], context.positions_BxL
+            keys = cache.keys_BxMxNxD.at[here].set(keys)
+            values = cache.values_BxMxNxD.at[here].set(values)
+        dropout: Any = {"dropout": self.config.attention_dropout, "key": key}
+        mixed_BxLxNxD = attend(queries, keys, values, context, scale=self.scale, **dropout)
         return self.attention_out(mixed_BxLxNxD.reshape(rows, length, -1)), Cache(keys, values)
 
     def _feed_forward(self, x_BxLxH: jax.Array) -> jax.Array:

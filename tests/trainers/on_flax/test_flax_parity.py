@@ -20,11 +20,11 @@ from trainers.metrics.attention import EARLIER, verify_attention
 from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_published, to_published
+from trainers.on_flax.flax_attention import positions_from_segments
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
 from trainers.on_flax.layers import (
     FORMULAS,
     graph_of,
-    positions_from_segments,
     to_params,
     to_weights,
 )
