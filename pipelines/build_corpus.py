@@ -8,7 +8,7 @@ from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
-from schemas.commands.help import command_name, show_help
+from schemas.commands.help import command_name, report_parse_errors, show_help
 
 build_or_find = import_later("pipelines.corpus.run:build_or_find")
 preflight_corpus = import_later("pipelines.runners.preflight.command:preflight_corpus")
@@ -23,6 +23,7 @@ def main(argv: list[str]) -> None:
         check_unknown=lambda flags: check_arguments(flags, CorpusOptions),
     )
     show_help(argv, HELP, CorpusOptions)
+    report_parse_errors(CorpusOptions)
     options, beam_arguments = tyro.cli(
         CorpusOptions,
         prog=command_name(HELP.module),

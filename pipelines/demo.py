@@ -23,7 +23,7 @@ from rich.text import Text
 
 from pipelines.runners.console import Console
 from schemas.commands.entry import run_entry
-from schemas.commands.help import Help, command_name, show_help
+from schemas.commands.help import Help, command_name, report_parse_errors, show_help
 from schemas.errors import DataError
 
 _LEAST_CHARACTERS = 40  # a shorter docstring repeats the name
@@ -57,6 +57,7 @@ class DemoOptions:
 def main(argv: list[str]) -> None:
     """Runs the commands one after another, and prints what they wrote."""
     show_help(argv, HELP, DemoOptions)
+    report_parse_errors(DemoOptions)
     options = tyro.cli(DemoOptions, args=argv, prog=command_name(HELP.module), use_underscores=True)
     began = time.monotonic()
     raw = Path(options.output) / "raw.jsonl"

@@ -9,7 +9,7 @@ import tyro
 from pipelines.host.unused import leave_out_pandas
 from pipelines.inspection.options import EXPORT_HELP, ExportOptions
 from schemas.commands.entry import import_later, run_entry
-from schemas.commands.help import command_name, show_help
+from schemas.commands.help import command_name, report_parse_errors, show_help
 
 # Imports pyarrow and tokenizers.
 export_set = import_later("pipelines.inspection.export_set:export_set")
@@ -18,6 +18,7 @@ export_set = import_later("pipelines.inspection.export_set:export_set")
 def main(argv: list[str]) -> None:
     """Exports the dataset of a command line, or finds it exported."""
     show_help(argv, EXPORT_HELP, ExportOptions)
+    report_parse_errors(ExportOptions)
     options = tyro.cli(
         ExportOptions, prog=command_name(EXPORT_HELP.module), args=argv, use_underscores=True
     )

@@ -8,7 +8,7 @@ from pipelines.storage import s3_flags
 from pipelines.train.options import HELP, TokenizerOptions
 from schemas.commands.entry import run_entry, want_addresses
 from schemas.commands.flag_file import with_config
-from schemas.commands.help import command_name, show_help
+from schemas.commands.help import command_name, report_parse_errors, show_help
 
 
 def main(argv: list[str]) -> None:
@@ -17,6 +17,7 @@ def main(argv: list[str]) -> None:
         argv, "train_tokenizer", lambda: (TokenizerOptions,), check_unknown=_refuse_unknown
     )
     show_help(argv, HELP, TokenizerOptions)
+    report_parse_errors(TokenizerOptions)
     options, beam_arguments = tyro.cli(
         TokenizerOptions,
         prog=command_name(HELP.module),

@@ -11,7 +11,7 @@ import tyro
 from pipelines.host.unused import leave_out_pandas
 from pipelines.inspection.options import VERIFY_HELP, VerifyOptions
 from schemas.commands.entry import import_later, run_entry
-from schemas.commands.help import command_name, show_help
+from schemas.commands.help import command_name, report_parse_errors, show_help
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError
 
@@ -23,6 +23,7 @@ is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
 def main(argv: list[str]) -> None:
     """Verifies the datasets and corpora of a command line."""
     show_help(argv, VERIFY_HELP, VerifyOptions)
+    report_parse_errors(VerifyOptions)
     options = tyro.cli(
         VerifyOptions, prog=command_name(VERIFY_HELP.module), args=argv, use_underscores=True
     )

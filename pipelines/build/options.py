@@ -15,7 +15,14 @@ from pipelines.readers.sources import Block, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from pipelines.writers.document_formats.document_format import refuse_formats
-from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help, command_name, show_help
+from schemas.commands.help import (
+    BEAM_NOTE,
+    CONFIG_NOTE,
+    Help,
+    command_name,
+    report_parse_errors,
+    show_help,
+)
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.manifest import FORMAT_VERSION
@@ -304,6 +311,7 @@ def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
     chosen = names.parse_known_args(argv)[0].task
     of_chosen = task_class(chosen)
     show_help(argv, HELP, BuildOptions, settings=of_chosen)
+    report_parse_errors(BuildOptions, settings=of_chosen)
     has_length = any(word.replace("-", "_").startswith("__max_length") for word in argv)
     if of_chosen.trainer == "flax_clm" and not has_length:
         argv = [f"--max_length={_DECODER_LENGTH}", *argv]

@@ -100,14 +100,16 @@ def show_help(argv: List[str], page: Help, options: Any, **stand_ins: type) -> N
     Raises:
       SystemExit: 0, after help.
       UsageError: there is no such group.
-
-    After this, a value that tyro rejects raises UsageError, too.
     """
     requests = [word for word in argv if word in ("-h", "--help") or word.startswith("--help=")]
     if requests:
         flags = list(flags_of(options, **stand_ins))
         say("\n".join(help_lines(requests[0].partition("=")[2], page, flags)))
         sys.exit(0)
+
+
+def report_parse_errors(options: Any, **stand_ins: type) -> None:
+    """From now on, flags that tyro rejects raise UsageError; arguments as of `show_help`."""
     # A private module of tyro: without it, wrong values are reported in tyro's own boxes.
     hook = getattr(sys.modules.get("tyro._errors"), "_parse_error_hook", None)
     if hook is not None:

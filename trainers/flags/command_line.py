@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type, TypeVar
 import tyro
 
 from schemas.commands.flag_file import is_word, kinds_of, with_config
-from schemas.commands.help import CONFIG_NOTE, Help, command_name, show_help
+from schemas.commands.help import CONFIG_NOTE, Help, command_name, report_parse_errors, show_help
 from schemas.errors import UsageError
 from trainers.flags.run_flags import RunFlags
 
@@ -67,6 +67,7 @@ def parse_groups(argv: List[str], kind: Type[Group], page: Help) -> Group:
     Raises as `parse_flags`.
     """
     show_help(argv, page, kind)
+    report_parse_errors(kind)
     flags, unknown = tyro.cli(
         kind,
         args=argv,
