@@ -27,7 +27,7 @@ from schemas.drops import (
 )
 from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile
-from schemas.metadata import Inputs, setting_differences, shard_name
+from schemas.metadata import METADATA_FILES, Inputs, setting_differences, shard_name
 from schemas.typed_json import (
     check,
     check_kinds,
@@ -43,7 +43,6 @@ FORMAT_VERSION = 1  # of documents and metadata files
 FILLED = "documents_with_field"  # section of `observed`: number by kept field
 NEAR_DUPLICATES = "removed/near_duplicates"  # first part of the names of their files
 FORMATS = {"parquet": "parquet", "jsonl": "jsonl.zst"}  # file format -> extension
-METADATA_FILES = ("schema.json", "stats.json", "inputs.json")
 CARD = "README.md"  # the dataset card, in which `datasets` finds the files of documents
 _OTHERS = ("config.yaml", "report.html")
 _OPTIONAL = (
