@@ -16,7 +16,7 @@ _NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(?P<revision>\w[\w./-
 _PATIENCE = 8.0  # seconds until the Hub counts as not reachable
 
 
-class _Wanted(NamedTuple):
+class _FileSet(NamedTuple):
     patterns: Tuple[str, ...]  # of the files to download
     either: Tuple[str, ...]  # one of these makes a cached folder complete
 
@@ -27,22 +27,22 @@ _TOKENIZER = (
     *("chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-_WANTED: Dict[str, _Wanted] = {
-    "tokenizer": _Wanted(_TOKENIZER, ("tokenizer.json", "vocab.json")),
-    "init_from": _Wanted(
+_FILES: Dict[str, _FileSet] = {
+    "tokenizer": _FileSet(_TOKENIZER, ("tokenizer.json", "vocab.json")),
+    "init_from": _FileSet(
         ("config.json", *_WEIGHTS, "model-*.safetensors", *_TOKENIZER[:4]), _WEIGHTS
     ),
 }
 
 
-class Found(NamedTuple):
+class HubFolder(NamedTuple):
     """Where the files are, and what to record: `gpt2@607a30d783df...`, or a path as it was."""
 
     path: str
     recorded: str
 
 
-def find_on_hub(value: str, *, flag: str) -> Found:
+def find_on_hub(value: str, *, flag: str) -> HubFolder:
     """Finds the files of `NAME` or `NAME@REVISION` where `value` is no path of this machine.
 
     Looks in huggingface_hub's cache first; else asks the Hub for at most 8 s, and downloads.
@@ -56,31 +56,31 @@ def find_on_hub(value: str, *, flag: str) -> Found:
     """
     match = _NAME.fullmatch(value)
     if not match or os.path.lexists(value) or value.endswith((".json", ".txt")):
-        return Found(value, value)
+        return HubFolder(value, value)
     # A second to import, which no local path needs.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    name, revision, wanted = match["name"], match["revision"], _WANTED[flag]
+    name, revision, files = match["name"], match["revision"], _FILES[flag]
     try:
         folder = snapshot_download(
-            name, revision=revision, allow_patterns=[*wanted.patterns], local_files_only=True
+            name, revision=revision, allow_patterns=[*files.patterns], local_files_only=True
         )
-        if any(os.path.exists(os.path.join(folder, file)) for file in wanted.either):
-            return _found(name, folder)
+        if any(os.path.exists(os.path.join(folder, file)) for file in files.either):
+            return _folder_of(name, folder)
     except (LocalEntryNotFoundError, ValueError):  # ValueError: no name of the Hub
         pass
     commit = _ask_hub(value, name, revision, flag)
     say(f"note: downloading {name} at commit {commit} from the Hugging Face Hub", sys.stderr)
     try:
-        folder = snapshot_download(name, revision=commit, allow_patterns=[*wanted.patterns])
+        folder = snapshot_download(name, revision=commit, allow_patterns=[*files.patterns])
     except Exception as error:  # whatever its transports raise
         raise _unavailable(value, name, flag, f"its download failed ({error})") from error
-    return _found(name, folder)
+    return _folder_of(name, folder)
 
 
-def _found(name: str, folder: str) -> Found:
-    return Found(folder, f"{name}@{os.path.basename(folder)}")  # snapshots/COMMIT
+def _folder_of(name: str, folder: str) -> HubFolder:
+    return HubFolder(folder, f"{name}@{os.path.basename(folder)}")  # snapshots/COMMIT
 
 
 def _ask_hub(value: str, name: str, revision: "str | None", flag: str) -> str:
