@@ -328,12 +328,20 @@ def _print_summary(
             f"note: {report.vocab_size:,} tokens instead of {options.vocab_size:,}: no other pair "
             f"of tokens occurs {max(1, options.min_frequency)} times"
         )
-    masks = not set(COMMON_SPECIALS["mask"]).isdisjoint(options.specials())
-    shards = ["python -m pipelines.build_shards", f"--task={'mlm' if masks else 'clm'}"]
-    shards += [f"--input={shlex.quote(pattern)}" for pattern in options.reading.input or ("TEXT",)]
-    for field in fields(options.reading):  # the dataset must read the text in the same way
-        value = getattr(options.reading, field.name)
-        if field.name in _SHARED and value != field.default:
-            shards.append(f"--{field.name}={shlex.quote(str(value))}")
-    shards += [f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"]
-    _print(f"next, build a dataset: {' '.join(shards)}")
+    _print(f"next, build a dataset: {_next_command(options)}")
+
+
+def _next_command(options: TokenizerOptions) -> str:
+    """The build_shards command of a dataset of the text, or of conversations for a template."""
+    reading, masks = options.reading, {*COMMON_SPECIALS["mask"]} & {*options.specials()}
+    words = ["python -m pipelines.build_shards"]
+    if options.chat_template:
+        words += ["--task=chat", "--input=CONVERSATIONS"]
+    else:
+        words.append(f"--task={'mlm' if masks else 'clm'}")
+        words += [f"--input={shlex.quote(pattern)}" for pattern in reading.input or ("TEXT",)]
+        for field in fields(reading):  # the dataset must read the text in the same way
+            value = getattr(reading, field.name)
+            if field.name in _SHARED and value != field.default:
+                words.append(f"--{field.name}={shlex.quote(str(value))}")
+    return " ".join([*words, f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"])
