@@ -107,5 +107,5 @@ def check_report(report: SetReport, job: Job) -> None:
         reasons = ", ".join(f"{n:,} {r}" for r, n in statistics.all_dropped().items())
         raise DataError(
             f"no document is left to write of the {statistics.documents_read:,} read "
-            f"({reasons or 'only blank lines'})"
+            f"({reasons or 'only blank lines'}){report.rejects.describe_first()}"
         )

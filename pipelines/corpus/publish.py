@@ -116,6 +116,6 @@ def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in statistics.dropped.items())
         raise DataError(
             f"no document is left to write; {statistics.documents_read:,} were read "
-            f"({reasons or 'only blank lines'})"
+            f"({reasons or 'only blank lines'}){report.rejects.describe_first()}"
             + "".join(f"; {cause}" for cause in warn_of(statistics.funnel, statistics.observed))
         )

@@ -116,8 +116,8 @@ def check_read(read: Read, max_rejects: int) -> None:
     if not read.documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in read.dropped.items())
         raise DataError(
-            f"no document is left to train on: {reasons or 'the inputs have only blank lines'}; "
-            "check --input and the field names"
+            f"no document is left to train on: {reasons or 'the inputs have only blank lines'}"
+            f"{read.rejects.describe_first()}; check --input and the field names"
         )
 
 

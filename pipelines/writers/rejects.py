@@ -74,6 +74,13 @@ class Rejects:
         by = [(name, "ascending") for name in ("path", "offset", "detail", "reason")]
         return self.table.take(pc.sort_indices(keys, by))
 
+    def describe_first(self) -> str:
+        """What is wrong with the first: "; the first is in a.jsonl at byte 0: broken_json, ..."."""
+        first = next(iter(self), None)
+        if first is None:
+            return ""
+        return f"; the first is in {first.place}: {first.reason}, {first.detail}"
+
     def refuse_too_many(self, most: int) -> None:
         """Raises DataError if more than `most` documents were rejected; `most` < 0 allows all.
 
@@ -83,11 +90,10 @@ class Rejects:
             return
         counts = sorted(self.table["reason"].value_counts().to_pylist(), key=lambda c: c["values"])
         reasons = ", ".join(f"{each['counts']:,} {each['values']}" for each in counts)
-        first = next(iter(self))
         raise DataError(
             f"{number_of(len(self), 'document was', 'documents were')} rejected, more than "
-            f"--max_rejects={most:,} ({reasons}); the first is in {first.place}: {first.reason}, "
-            f"{first.detail}. Correct the input, or allow more (-1: any number)"
+            f"--max_rejects={most:,} ({reasons}){self.describe_first()}. "
+            "Correct the input, or allow more (-1: any number)"
         )
 
 

@@ -245,7 +245,11 @@ JSON = {
     "a line beyond the limit, JSON": json_case(
         A, {"text": "x" * 100}, B, C, flags=["--max_document_bytes=60"], refused={"too_long": 1}
     ),
-    "no text in any": json_case({"body": "x"}, code=1, said=["no document", "1 missing_field"]),
+    "no text in any": json_case(
+        {"body": "x"},
+        code=1,
+        said=["no document", "1 missing_field", "no field 'text'; its fields: body"],
+    ),
 }
 
 
