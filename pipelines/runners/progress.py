@@ -21,6 +21,7 @@ _RATE_SECONDS = 10.0  # of which the rate is
 _PLAIN_SECONDS, _WAIT_SECONDS, _ASK_SECONDS = 5.0, 10.0, 30.0
 # A cluster whose workers cannot start may wait forever, and report it only in its own log.
 _PATIENT_SECONDS = 120.0
+_WRITES = {"build_corpus": "documents"}  # by command; others write rows
 
 
 class Journal:
@@ -30,7 +31,7 @@ class Journal:
         self._path = os.path.join(staging, "progress")
 
     def add(self, *, bytes_read: int = 0, rows: int = 0) -> None:
-        """Adds bytes read from the inputs, or rows written."""
+        """Adds bytes read from the inputs, or rows or documents written."""
         with contextlib.suppress(OSError):  # those who write the data report a full disk
             with open(self._path, "ab", buffering=0) as journal:
                 journal.write(f"{bytes_read} {rows}\n".encode())
@@ -170,6 +171,6 @@ class Display:
         rate, left = self._rate(), self._total - done
         mean = " on average" * (not left)
         parts = [f"{decimal(done)} of {decimal(self._total)} read", f"{rate / 1e6:.1f} MB/s{mean}"]
-        parts += [f"{self._rows:,} rows written"] * bool(self._rows)
+        parts += [f"{self._rows:,} {_WRITES.get(self._label, 'rows')} written"] * bool(self._rows)
         parts += [f"{left / rate:.0f} s of reading left"] * bool(left)
         return ", ".join(parts)

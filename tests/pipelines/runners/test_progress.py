@@ -17,6 +17,9 @@ def test_a_journal_of_many_workers_is_added_up(tmp_path):
     display.update()
     assert display.state().startswith("600.0 kB of 600.0 kB read, ")
     assert display.state().endswith("14 rows written")
+    corpus = Display(str(tmp_path), 600_000, "build_corpus", Console(file=io.StringIO()))
+    corpus.update()
+    assert corpus.state().endswith("14 documents written")
 
 
 def test_torn_lines_are_passed_over(tmp_path):
