@@ -261,7 +261,7 @@ def _open_fitting(
     for note in check_same_tokens(set_file(shards, TOKENIZER), directory, flag=""):
         line.say(f"note: {note}")
     if not shards.rows(flags.data.validation_split):
-        raise shards.no_rows(flags.data.validation_split)
+        raise shards.no_rows(flags.data.validation_split, flag="validation_split")
     return shards
 
 

@@ -197,7 +197,9 @@ def test_what_cannot_be_measured_is_said(place, tmp_path):
     with pytest.raises(UsageError, match="has no split 'test': it has train, validation"):
         measure(place / "run", validation_split="test")
     write_clm_set(tmp_path / "none", validation=0)
-    with pytest.raises(DataError, match="split 'validation' has no rows"):
+    with pytest.raises(
+        DataError, match="split 'validation' has no rows; .* another --validation_split"
+    ):
         measure(place / "run", shards=f"{tmp_path}/none")
     columns = {name: clm_rows(clm_schema(), 5, 0) for name in ("train", "validation")}
     columns["validation"]["loss_weights"][:] = 0

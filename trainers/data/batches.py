@@ -151,11 +151,12 @@ class BatchReader(ABC):
         """The error for an unknown split."""
         return UsageError(f"{self.name} has no split {split!r}: it has {', '.join(self.splits)}")
 
-    def no_rows(self, split: str) -> DataError:
-        """The error for an empty split."""
+    def no_rows(self, split: str, flag: str = "") -> DataError:
+        """The error for an empty split, which `flag` of a command names."""
+        another = f", or give another --{flag}" if flag else ""
         return DataError(
             f"{self.name}: split {split!r} has no rows; build the dataset from more text or with "
-            "other --splits"
+            f"other --splits{another}"
         )
 
     def _share(

@@ -383,7 +383,7 @@ class RunFlags:
         """Optimizer steps of the whole schedule; a DataError if the training split is empty."""
         rows = shards.rows(self.data.train_split)
         if not rows:
-            raise shards.no_rows(self.data.train_split)
+            raise shards.no_rows(self.data.train_split, flag="train_split")
         return self.length.steps or math.ceil(self.length.epochs * rows / self.compute.batch_size)
 
     @property

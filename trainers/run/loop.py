@@ -168,7 +168,10 @@ class Loop:
 
     def _describe_data(self) -> None:
         if not self._evaluates:
-            self.line.say(f"split {self.validation_split!r} has no rows: no evaluations")
+            self.line.say(
+                f"split {self.validation_split!r} has no rows: no evaluations; --validation_split "
+                "names another split"
+            )
         run = self.train_split, self.program.steps, self.batch_size
         for text in self.shards.describe_passes(*run):
             self.line.say(text)

@@ -310,7 +310,7 @@ def test_without_a_validation_split(tmp_path, capsys):
     write_set(tmp_path / "set", schema, {"train": packed_rows(schema, 8, 0)})
     main(flags(tmp_path / "set", tmp_path / "run", STEPS))
     said = capsys.readouterr()
-    assert "split 'validation' has no rows: no evaluations" in said.err
+    assert "split 'validation' has no rows: no evaluations; --validation_split names" in said.err
     assert "Validation" not in said.out
 
 
