@@ -4,6 +4,7 @@ Legend: B rows of a batch, R devices (replicas). Each device takes B / R consecu
 them into microbatches of consecutive rows.
 """
 
+import json
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -241,8 +242,10 @@ def choose_strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
     Call it before anything else in TensorFlow: devices cannot be split later.
 
     Raises:
-      UsageError: there is no such device, or the devices cannot share the batch equally.
+      UsageError: there is no such device, the devices cannot share the batch equally, or TF_CONFIG
+        names several workers.
     """
+    _refuse_workers(os.environ.get("TF_CONFIG", "{}"))
     strategy = _strategy(flags)
     replicas, microbatches = strategy.num_replicas_in_sync, flags.accumulation or 1
     if flags.batch_size % (replicas * microbatches):
@@ -252,6 +255,20 @@ def choose_strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
             f"multiple of {replicas * microbatches}"
         )
     return strategy
+
+
+def _refuse_workers(tf_config: str) -> None:
+    try:
+        cluster = json.loads(tf_config).get("cluster", {})
+        workers = sum(len(cluster.get(job, ())) for job in ("chief", "worker"))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UsageError(f"TF_CONFIG={tf_config} is no cluster ({error}): unset it") from error
+    if workers > 1:
+        raise UsageError(
+            f"TF_CONFIG names {workers} workers, but TensorFlow's trainers run in one process, on "
+            "all GPUs of one machine: unset TF_CONFIG; trainers.poptorch_classifier supports "
+            "several machines"
+        )
 
 
 def _strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:

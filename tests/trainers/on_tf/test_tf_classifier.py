@@ -303,6 +303,20 @@ def test_a_run_is_used(shards, whole, tmp_path, capfd):
     assert len(said.out.splitlines()) == 24 and "the weights after step 24" in said.err
 
 
+def test_a_cluster_is_refused(shards, tmp_path, monkeypatch):
+    flags = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--device=cpu"]
+    jobs = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "evaluator": ["d:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": {"index": 0}}))
+    refused(UsageError, "TF_CONFIG names 3 workers, .* unset TF_CONFIG", *flags)
+    monkeypatch.setenv("TF_CONFIG", "worker")
+    refused(UsageError, "TF_CONFIG=worker is no cluster .*: unset it", *flags)
+    assert UsageError.exit_code == 2
+    alone = TfComputeFlags(device="cpu")
+    for one in ({}, {"cluster": {"worker": ["a:1"]}}, {"cluster": {"chief": ["a:1"]}}):
+        monkeypatch.setenv("TF_CONFIG", json.dumps(one))
+        assert choose_strategy(alone).num_replicas_in_sync == 1
+
+
 def refused(error, said, *arguments):
     with pytest.raises(error, match=said):
         main(list(arguments))
