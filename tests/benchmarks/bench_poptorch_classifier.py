@@ -60,7 +60,7 @@ def plain_seconds(plan: Plan, shards: ShardSet, steps: int) -> Seconds:
     weights = fresh(plan.model, flags.compute.seed)
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
     optimizer = torch_optimizer(flags.optimization, model)
-    schedule = LambdaLR(optimizer, Schedule(steps, flags.optimization.warmup_steps))
+    schedule = LambdaLR(optimizer, Schedule(steps, flags.optimization))
     batches = [
         [torch.from_numpy(array) for array in classifier_arrays(rows).values()]
         for rows in shards.batches(

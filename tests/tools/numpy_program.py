@@ -100,7 +100,7 @@ class NumpyProgram(Program):
             "numpy on the CPU, float32",
         )
         self._flags, self._diary = flags, diary
-        self._rate = Schedule(self.steps, flags.optimization.warmup_steps)
+        self._rate = Schedule(self.steps, flags.optimization)
         self._is_trained = False
         self._placed = self._evaluated = 0
 

@@ -143,7 +143,14 @@ class OptimizationFlags:
     learning_rate: float = 5e-5
     """Highest learning rate, reached after the warm-up."""
     warmup_steps: Optional[int] = None
-    """Steps of linear warm-up, before linear decay to 0. Default: a tenth of the steps."""
+    """Steps of linear warm-up. Default: a tenth of the steps."""
+    schedule: Literal["linear", "cosine", "wsd"] = "linear"
+    """How the learning rate falls after the warm-up: in a line, as a cosine, or in a line during
+    the last --decay_steps only (warmup, stable, decay)."""
+    final_rate: float = 0.0
+    """Share of the highest learning rate that the schedule ends at."""
+    decay_steps: Optional[int] = None
+    """Steps of decay of --schedule=wsd. Default: a tenth of the steps."""
     weight_decay: float = 0.01
     """Weight decay, multiplied by the learning rate. It applies to matrices only."""
     beta1: float = 0.9
@@ -161,7 +168,11 @@ class OptimizationFlags:
     def __post_init__(self) -> None:
         """Refuses negative and infinite rates."""
         above_0(self, "learning_rate", "epsilon")
-        at_least(self, 0, "warmup_steps", "weight_decay", "clip_norm")
+        at_least(self, 0, "warmup_steps", "decay_steps", "weight_decay", "clip_norm")
+        if not 0 <= self.final_rate <= 1:
+            raise UsageError(f"--final_rate={self.final_rate}: must be a share, from 0 to 1")
+        if self.decay_steps is not None and self.schedule != "wsd":
+            raise UsageError(f"--decay_steps={self.decay_steps} needs --schedule=wsd")
         share(self, "beta1", "beta2", "dropout")
 
 

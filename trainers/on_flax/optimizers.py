@@ -15,13 +15,8 @@ Rate = Callable[[Any], Any]  # steps done -> learning rate
 
 def learning_rate(flags: OptimizationFlags, steps: int) -> Rate:
     """The learning rate as a pure function of steps done, see `Schedule`."""
-    schedule = Schedule(steps, flags.warmup_steps)
-
-    def rate(done: Any) -> jax.Array:
-        share = jnp.where(done < schedule.warmup, schedule.rise(done), schedule.fall(done))
-        return flags.learning_rate * jnp.maximum(share, 0.0)
-
-    return rate
+    schedule = Schedule(steps, flags)
+    return lambda done: flags.learning_rate * schedule.share(done, jnp)
 
 
 def optimizer_for(flags: OptimizationFlags, rate: Rate) -> optax.GradientTransformation:

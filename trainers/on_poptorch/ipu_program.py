@@ -70,7 +70,7 @@ class IpuProgram(Program):
         self._place_blocks()
         scaling = compute.loss_scaling if is_half else None
         self._optimizer = poptorch_optimizer(rates, self.module, poptorch, scaling)
-        self._share_of_rate = Schedule(self.steps, rates.warmup_steps)
+        self._share_of_rate = Schedule(self.steps, rates)
         self._state: Optional[Arrays] = None  # of the checkpoint to resume from
         self._training: Any = None
         self._inference: Any = None

@@ -71,7 +71,7 @@ class ModuleProgram(Program):
         self._optimizer = torch_optimizer(self._rates, self.module)
         self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
         self.evaluation_rows = self._compute.batch_size // self._microbatches
-        self._share_of_rate = Schedule(self.steps, self._rates.warmup_steps)
+        self._share_of_rate = Schedule(self.steps, self._rates)
         self.description = f"PyTorch on {self._device.type}, {self._precision}"
 
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:

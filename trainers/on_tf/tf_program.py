@@ -76,7 +76,7 @@ class TfProgram(Program):
         is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)  # it always compiles
         self._jit = compute.jit_compile and not is_tpu
         self._optimizer: Any = None  # of Keras, if the run trains
-        self._schedule = Schedule(plan.steps, self._rates.warmup_steps)
+        self._schedule = Schedule(plan.steps, self._rates)
         self._gradients = tf.function(self._sums_and_gradients, jit_compile=self._jit)
         self._outputs = tf.function(self._objective.outputs, jit_compile=self._jit)
         self._evaluate = tf.function(self._evaluate_step)

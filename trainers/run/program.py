@@ -6,6 +6,7 @@ read = program.train(program.put(rows), 0)    # starts step 1 and does not wait
 read()                                        # [{"loss": 10.8, "counted": 210.0, ...}]
 """
 
+import math
 import signal
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from schemas.commands.entry import want_addresses
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Schema
 from trainers.data.batches import Batch, BatchReader
-from trainers.flags.run_flags import RunFlags
+from trainers.flags.run_flags import OptimizationFlags, RunFlags
 from trainers.models.model_config import ModelConfig
 
 Arrays = Dict[str, np.ndarray]
@@ -237,27 +238,43 @@ class Trainer(NamedTuple):
 
 
 class Schedule:
-    """Share of the highest learning rate at each step; it is never 0.
+    """Share of the highest learning rate at each step.
 
-    With 4 steps of warm-up among 8: 1/4, 2/4, 3/4, 1, 4/5, 3/5, 2/5, 1/5.
+    It rises in a line, stays at 1, and falls to `final_rate`, which the step after the last one
+    would have; so no step has a rate of 0. With 4 steps of warm-up among 8:
+
+      linear  1/4, 2/4, 3/4, 1, 4/5, 3/5, 2/5, 1/5
+      cosine  1/4, 2/4, 3/4, 1, .905, .655, .345, .095   (Loshchilov and Hutter, arXiv:1608.03983)
+      wsd     1/4, 2/4, 3/4, 1, 1, 1, 2/3, 1/3           with 2 --decay_steps
+
+    Warmup-stable-decay is by Hu et al. (MiniCPM, arXiv:2404.06395). Its stable steps do not depend
+    on the number of steps: a run that was stopped there may be resumed with more --steps.
     """
 
-    def __init__(self, steps: int, warmup_steps: Optional[int]):
-        """Takes the steps of the run and of the warm-up; None is a tenth of the steps."""
-        self.steps = steps
-        self.warmup = max(1, steps // 10 if warmup_steps is None else warmup_steps)
+    def __init__(self, steps: int, flags: OptimizationFlags):
+        """Takes the steps of the run. Warm-up, and the decay of wsd, are a tenth by default."""
 
-    def rise(self, done: Any) -> Any:
-        """The share during warm-up; of a number or an array of any framework."""
-        return (done + 1.0) / self.warmup
+        def tenth(given: Optional[int]) -> int:
+            return steps // 10 if given is None else given
 
-    def fall(self, done: Any) -> Any:
-        """The share after warm-up; negative beyond the run."""
-        return (self.steps - done) / max(1, self.steps + 1 - self.warmup)
+        self.steps, self._flags = steps, flags
+        self.warmup, rest = max(1, tenth(flags.warmup_steps)), steps
+        if flags.schedule == "wsd":
+            rest = tenth(flags.decay_steps)
+        self.decay = max(0, min(rest, steps - self.warmup))
 
     def __call__(self, done: int) -> float:
         """The share for the step after `done`."""
-        return self.rise(done) if done < self.warmup else max(0.0, self.fall(done))
+        return float(self.share(done, np))
+
+    def share(self, done: Any, numpy: Any) -> Any:
+        """As `__call__`, of numbers or arrays of `numpy`: numpy itself or jax.numpy."""
+        left = numpy.clip((self.steps - done) / (self.decay + 1.0), 0.0, 1.0)
+        if self._flags.schedule == "cosine":
+            left = numpy.sin(left * (math.pi / 2)) ** 2  # (1 - cos(pi x)) / 2, precise near 0
+        end = self._flags.final_rate
+        rise, fall = (done + 1.0) / self.warmup, end + (1.0 - end) * left
+        return numpy.where(done < self.warmup, rise, fall)
 
 
 class Interruption:

@@ -20,6 +20,7 @@ from tests.tools.compile_cache import compiled_once
 from tests.tools.run_reading import read_metrics
 from tests.tools.trainer_list import TRAINERS
 from trainers import use_model
+from trainers.flags.run_flags import OptimizationFlags
 from trainers.run.checkpoints import Progress, numbered, read_weights
 from trainers.run.journal import MetricsFile
 from trainers.run.program import Schedule, Trainer
@@ -202,7 +203,11 @@ def test_another_schedule_begins_with_the_first_step_after_it_was_given(
     """One step from one state: it is as long as the rate is high."""
     run = shutil.copytree(stopped, tmp_path / "run")
     train(run, "--steps=40", "--resume", f"--stop_after={STOPPED + 1}")
-    due = RATE * Schedule(40, None)(STOPPED)
+
+    def share(steps):
+        return Schedule(steps, OptimizationFlags())(STOPPED)
+
+    due = RATE * share(40)
     assert lines_of(run)[-1]["learning_rate"] == pytest.approx(due, rel=1e-5)
     before = read_weights(stopped / "checkpoints" / str(STOPPED))
 
@@ -210,7 +215,7 @@ def test_another_schedule_begins_with_the_first_step_after_it_was_given(
         after = read_weights(output / "checkpoints" / str(STOPPED + 1))
         return np.sqrt(sum(np.square(after[name] - before[name]).sum() for name in before))
 
-    ratio = Schedule(40, None)(STOPPED) / Schedule(STEPS, None)(STOPPED)
+    ratio = share(40) / share(STEPS)
     assert length(run) / length(whole) == pytest.approx(ratio, rel=1e-3)
 
 

@@ -33,6 +33,7 @@ from tests.tools.places import ROOT
 from tests.tools.run_reading import change_flags, read_metrics
 from tests.tools.shard_factory import count_rows, write_mlm_set, write_set
 from trainers.flags.command_line import command, make_flags
+from trainers.flags.run_flags import OptimizationFlags
 from trainers.models.weights import fresh
 from trainers.reader import ShardSet
 from trainers.run import journal, start
@@ -146,7 +147,7 @@ def test_what_a_run_measures(shards, tmp_path):
     train(flags_of(shards, tmp_path / "run"), numpy_trainer())
     config = find_trained(str(tmp_path / "run")).config
     table, momentum = fresh(config, 0)[TABLE], np.float32(0)
-    schedule, due = Schedule(12, 2), []
+    schedule, due = Schedule(12, OptimizationFlags(warmup_steps=2)), []
     reader = ShardSet(str(shards))
     validation = reader.read("validation", np.arange(10))
     for step, rows in enumerate(reader.batches("train", batch_size=4, seed=0, stop_step=12)):
@@ -545,13 +546,23 @@ def test_gone_on_with_to_another_end(shards, whole, tmp_path, capfd):
     assert "note: steps was 12, is 8" in capfd.readouterr().err
     lines = lines_of(tmp_path, "train")
     assert lines[:6] == [line for line in whole()["lines"] if line["kind"] == "train"][:6]
-    rates = [float(np.float32(8.0 * Schedule(8, 2)(step))) for step in (6, 7)]
+    schedule = Schedule(8, OptimizationFlags(warmup_steps=2))
+    rates = [float(np.float32(8.0 * schedule(step))) for step in (6, 7)]
     assert [line["learning_rate"] for line in lines[6:]] == rates
     assert [line["step"] for line in lines_of(tmp_path, "evaluation")] == [4, 8]
     train(flags_of(shards, tmp_path, steps=10, resume=True), numpy_trainer())
     assert [line["step"] for line in lines_of(tmp_path, "evaluation")] == [4, 8, 10]
     train(flags_of(shards, tmp_path, steps=9, resume=True), numpy_trainer())
     assert "nothing to do: step 10 of 9 is done" in capfd.readouterr().err
+
+
+def test_a_run_of_wsd_that_grows_before_its_decay_equals_a_longer_one(shards, whole, tmp_path):
+    flags = {"schedule": "wsd", "decay_steps": 2, "evaluate_every": 3}
+    train(flags_of(shards, tmp_path, stop_after=6, steps=9, **flags), numpy_trainer())
+    train(flags_of(shards, tmp_path, resume=True, **flags), numpy_trainer())
+    rates = [line["learning_rate"] for line in lines_of(tmp_path, "train")]
+    assert rates[1:10] == [8.0] * 9 and rates[10:] == [np.float32(16 / 3), np.float32(8 / 3)]
+    assert remains_of(tmp_path) == whole(**flags)
 
 
 def test_shortened_to_where_it_is_a_run_owes_its_last_evaluation(shards, tmp_path):

@@ -1,37 +1,97 @@
-"""The learning rate: up in a line, down in a line, and never 0 in a step that is made."""
+"""The learning rate: a line up, then a line, a cosine or a plateau; above 0 in every step."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from schemas.errors import UsageError
+from trainers.flags.run_flags import OptimizationFlags
+from trainers.on_flax.optimizers import learning_rate
 from trainers.run.program import Schedule
 
+SCHEDULES = ("linear", "cosine", "wsd")
 
-def shares(steps, warmup):
-    schedule = Schedule(steps, warmup)
+
+def shares(steps, warmup=None, **flags):
+    schedule = Schedule(steps, OptimizationFlags(warmup_steps=warmup, **flags))
     return [schedule(done) for done in range(steps)]
 
 
 def test_by_hand():
     assert shares(8, 4) == [1 / 4, 2 / 4, 3 / 4, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5]
     assert shares(4, 0) == [1, 3 / 4, 2 / 4, 1 / 4]
-    assert shares(1, None) == [1]
+    assert shares(1) == [1]
     assert shares(3, 3) == [1 / 3, 2 / 3, 1]
     assert shares(3, 9) == [1 / 9, 2 / 9, 3 / 9], "a run that ends while it warms up"
-    assert Schedule(40, None).warmup == 4
+    assert Schedule(40, OptimizationFlags()).warmup == 4
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 100])
-@pytest.mark.parametrize("warmup", [None, 0, 1, 5, 100])
-def test_every_step_has_a_rate_and_one_line_leads_up_and_down(steps, warmup):
-    found, top = np.array(shares(steps, warmup)), Schedule(steps, warmup).warmup - 1
+def test_wsd_by_hand():
+    wsd = {"schedule": "wsd", "decay_steps": 2}
+    assert shares(8, 4, **wsd) == [1 / 4, 2 / 4, 3 / 4, 1, 1, 1, 2 / 3, 1 / 3]
+    assert shares(6, 1, **wsd, final_rate=0.25) == [1, 1, 1, 1, 0.75, 0.5]
+    assert shares(4, 1, schedule="wsd", decay_steps=0) == [1, 1, 1, 1]
+    assert shares(4, 2, schedule="wsd", decay_steps=9) == [1 / 2, 1, 2 / 3, 1 / 3]
+    assert Schedule(40, OptimizationFlags(schedule="wsd")).decay == 4
+
+
+def reference(steps, warmup, schedule, final, decay):
+    """The rates of the papers in float64; `x` is the share of the fall that is done."""
+    done = np.arange(steps, dtype=np.float64)
+    warmup = max(1, warmup)
+    fall = max(0, steps - warmup) if schedule != "wsd" else max(0, min(decay, steps - warmup))
+    x = np.clip((done - (steps - fall - 1)) / (fall + 1), 0, 1)
+    left = (1 + np.cos(np.pi * x)) / 2 if schedule == "cosine" else 1 - x
+    return np.where(done < warmup, (done + 1) / warmup, final + (1 - final) * left)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("final", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(
+    "steps, warmup, decay", [(1, 0, 0), (7, 2, 3), (50, 60, 5), (1000, 100, 9)]
+)
+def test_each_is_that_of_its_paper(schedule, final, steps, warmup, decay):
+    flags = {"schedule": schedule, "final_rate": final}
+    if schedule == "wsd":
+        flags["decay_steps"] = decay
+    due = reference(steps, warmup, schedule, final, decay)
+    found = np.array(shares(steps, warmup, **flags))
+    np.testing.assert_allclose(found, due, rtol=1e-9, atol=1e-15)
     assert (found > 0).all() and (found <= 1).all()
-    assert np.allclose(np.diff(found, 2)[: max(0, top - 1)], 0)
-    assert np.allclose(np.diff(found[top:], 2), 0)
-    assert top >= steps or found[top] == 1
-    assert Schedule(steps, warmup)(steps) == 0 or top >= steps, "after the end there is none left"
+    rate = jax.jit(learning_rate(OptimizationFlags(warmup_steps=warmup, **flags), steps))
+    on_device = np.array([rate(jnp.uint32(done)) for done in range(steps)])
+    assert on_device.dtype == np.float32
+    np.testing.assert_allclose(on_device, 5e-5 * due, rtol=1e-6)
 
 
-def test_arrays_of_frameworks_are_taken():
-    schedule, done = Schedule(8, 4), np.arange(8)
-    found = np.where(done < schedule.warmup, schedule.rise(done), schedule.fall(done))
-    assert found.tolist() == shares(8, 4)
+def test_a_cosine_is_precise_at_the_end_of_a_million_steps():
+    flags, steps = OptimizationFlags(warmup_steps=1, schedule="cosine"), 10**6
+    due = 5e-5 * float(np.sin(np.pi / 2 / steps) ** 2)
+    assert float(learning_rate(flags, steps)(steps - 1)) == pytest.approx(due, rel=1e-6)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("warmup", [None, 0, 5, 40])
+def test_after_the_end_there_is_none_left(schedule, warmup):
+    end = Schedule(40, OptimizationFlags(schedule=schedule, warmup_steps=warmup))
+    assert end(40) == end(45) == 0
+
+
+def test_more_steps_of_wsd_change_no_step_before_the_decay():
+    wsd = {"schedule": "wsd", "decay_steps": 5}
+    assert shares(30, 3, **wsd)[:25] == shares(90, 3, **wsd)[:25]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"final_rate": 1.5}, "--final_rate=1.5: must be a share, from 0 to 1"),
+        ({"final_rate": float("nan")}, "--final_rate=nan"),
+        ({"decay_steps": 5}, "--decay_steps=5 needs --schedule=wsd"),
+        ({"schedule": "wsd", "decay_steps": -1}, "--decay_steps=-1: must be at least 0"),
+    ],
+)
+def test_wrong_flags(flags, message):
+    with pytest.raises(UsageError, match=message):
+        OptimizationFlags(**flags)
