@@ -75,7 +75,7 @@ class Rejects:
         return self.table.take(pc.sort_indices(keys, by))
 
     def describe_first(self) -> str:
-        """What is wrong with the first: "; the first is in a.jsonl at byte 0: broken_json, ..."."""
+        """Describes the first one: "; the first is in a.jsonl at byte 0: broken_json, ..."."""
         first = next(iter(self), None)
         if first is None:
             return ""
