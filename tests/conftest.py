@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import os
 import pydoc_data.topics
 import signal
 
@@ -22,9 +23,13 @@ from tests.tools.swig_types import keep_swig_types
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
 
-# A machine may be busy, and what is compiled takes its time once.
+# A machine may be busy, and what is compiled takes its time once. Continuous integration tries the
+# same examples every time, so that a red run is the commit's fault; people try others each time.
 hypothesis.settings.register_profile(
-    "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "no clock",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("no clock")
 

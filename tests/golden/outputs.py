@@ -1,9 +1,9 @@
 """The outputs whose bytes must stay: what each command writes from the files in `inputs`.
 
-    python -m tests.golden.outputs        # writes SHA256SUMS and `kept` anew
+    python -m tests.golden.outputs        # replaces SHA256SUMS and `kept`
 
 `SHA256SUMS` has every file of every output. `kept` has the few outputs that later versions must be
-able to open. A commit that changes bytes on purpose writes both anew, raises the version of the
+able to open. A commit that changes bytes on purpose replaces both, raises the version of the
 format that changed and has a line in CHANGELOG.md.
 """
 

@@ -1,0 +1,294 @@
+"""Mutation testing: how many wrong programs do the fast tests let pass?
+
+    python -m tests.tools.mutants --sample=20 --seed=0 rows.packing schemas.records
+
+Changes one operator, constant or statement of a module at a time, in a copy of the repository, and
+runs the fast tests of that module (`TARGETS`). A mutant that no test notices is a survivor: a
+missing test, a line that nothing needs, or an equivalent program. `EQUIVALENT` explains the latter.
+
+(DeMillo, Lipton, Sayward, "Hints on Test Data Selection", 1978.) The process imports the libraries
+once and forks for every mutant.
+"""
+
+import ast
+import copy
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+from schemas.commands.entry import run_entry
+from schemas.errors import UsageError
+from tests.tools.places import ROOT
+
+_ROWS, _TASKS, _SCHEMAS = "tests/pipelines/rows", "tests/pipelines/tasks", "tests/schemas"
+_NEAR = "tests/pipelines/corpus/near_duplicates"
+TARGETS: dict[str, tuple[str, list[str]]] = {
+    "packing": ("pipelines/rows/packing.py", [f"{_ROWS}/test_packing.py"]),
+    "masking": ("pipelines/rows/masking.py", [f"{_ROWS}/test_masking.py"]),
+    "routing": (
+        "pipelines/rows/routing.py",
+        ["tests/pipelines/build/test_routing.py", f"{_ROWS}/test_repeats.py"],
+    ),
+    "example_batch": (
+        "pipelines/rows/example_batch.py",
+        [f"{_ROWS}/test_repeats.py", f"{_ROWS}/test_row_layout.py", f"{_TASKS}/test_clm.py"],
+    ),
+    "ragged": ("pipelines/rows/ragged.py", [f"{_ROWS}/test_ragged.py"]),
+    "codec": (
+        "schemas/codec.py",
+        [f"{_SCHEMAS}/test_codec.py", f"{_SCHEMAS}/test_records.py"],
+    ),
+    "records": (
+        "schemas/records.py",
+        [f"{_SCHEMAS}/test_records.py", f"{_SCHEMAS}/test_array_record.py"],
+    ),
+    "features": (
+        "schemas/features.py",
+        [f"{_SCHEMAS}/test_features.py", f"{_SCHEMAS}/test_codec.py"],
+    ),
+    "row_order": ("trainers/data/row_order.py", ["tests/trainers/data/test_row_order.py"]),
+    "chat_turns": (
+        "pipelines/tasks/chat_turns.py",
+        [f"{_TASKS}/test_chat_turns.py", f"{_TASKS}/test_chat.py"],
+    ),
+    "merge_loop": ("pipelines/train/merge_loop.py", ["tests/pipelines/train/test_bpe.py"]),
+    "resolve": ("pipelines/corpus/near_duplicates/resolve.py", [f"{_NEAR}/test_resolve.py"]),
+    "shingles": ("pipelines/corpus/near_duplicates/shingles.py", [f"{_NEAR}/test_shingles.py"]),
+    "class_scores": (
+        "trainers/metrics/class_scores.py",
+        ["tests/trainers/metrics/test_class_scores.py"],
+    ),
+    "questions": (
+        "trainers/metrics/questions.py",
+        ["tests/trainers/metrics/test_questions.py", "tests/trainers/metrics/test_squad_scores.py"],
+    ),
+    "losses": ("trainers/tasks/language_models.py", ["tests/trainers/tasks/test_tasks.py"]),
+}
+"""Name -> a module that must never be wrong, and the files with its fast tests."""
+
+EQUIVALENT: dict[str, str] = {}
+"""Mutant ("packing:120 Lt to LtE") -> why the program is the same."""
+
+_SWAPS: dict[type, type] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitAnd,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+class Mutant(NamedTuple):
+    """A changed program."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which modules to change, and how often."""
+
+    targets: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Names of TARGETS. Default: all."""
+    sample: int = 0
+    """Mutants of each module. 0: all."""
+    seed: int = 0
+    """Seed of the sample."""
+    seconds: int = 120
+    """Limit of a test run; a mutant that loops is noticed."""
+
+
+def mutants_of(name: str, source: str) -> list[Mutant]:
+    """All mutants of a module, in the order of its lines."""
+    tree = ast.parse(source)
+    found = []
+    for index in range(sum(1 for _ in _changes(tree))):
+        changed = copy.deepcopy(tree)
+        for number, (line, what, change) in enumerate(_changes(changed)):
+            if number == index:
+                change()
+                found.append((line, f"{name}:{line} {what}", ast.unparse(changed)))
+                break
+    return [Mutant(label, text) for _, label, text in sorted(found, key=lambda one: one[0])]
+
+
+def _changes(tree: ast.Module) -> Iterator[tuple[int, str, Any]]:
+    """Line, description and function of every change that is possible in a tree."""
+    for node in _code_nodes(tree):
+        if isinstance(node, ast.Compare):
+            for place, operator in enumerate(node.ops):
+                yield _swap(node, node.ops, place, operator)
+        elif isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp):
+            if type(node.op) in _SWAPS:
+                new = _SWAPS[type(node.op)]()
+                what = f"{type(node.op).__name__} to {type(new).__name__}"
+                yield node.lineno, what, lambda node=node, new=new: setattr(node, "op", new)
+        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
+            value: Any = node.value
+            new = not value if isinstance(value, bool) else value + 1
+            what = f"{value} to {new}"
+            yield node.lineno, what, lambda node=node, new=new: setattr(node, "value", new)
+        elif isinstance(node, ast.If | ast.While | ast.IfExp):
+            test = ast.UnaryOp(ast.Not(), node.test)
+            yield node.lineno, "negated", lambda node=node, new=test: setattr(node, "test", new)
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if isinstance(body, list):
+                yield from _removals(body)
+
+
+def _removals(body: list[ast.stmt]) -> Iterator[tuple[int, str, Any]]:
+    for place, statement in enumerate(body):
+        is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+        if is_call or isinstance(statement, ast.AugAssign):
+            remove = lambda at=place: body.__setitem__(at, ast.Pass())  # noqa: E731
+            yield statement.lineno, "removed", remove
+
+
+def _swap(node: ast.Compare, ops: list, place: int, operator: ast.cmpop) -> tuple[int, str, Any]:
+    new = _SWAPS[type(operator)]()
+    what = f"{type(operator).__name__} to {type(new).__name__}"
+    return node.lineno, what, lambda: ops.__setitem__(place, new)
+
+
+def _code_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Nodes outside annotations, decorators, type-checking blocks and the texts of errors."""
+    yield tree
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list") or isinstance(tree, ast.JoinedStr):
+            continue
+        children = value if isinstance(value, list) else [value]
+        for child in children:
+            if isinstance(child, ast.AST) and not isinstance(child, ast.Raise):
+                yield from _code_nodes(child)
+
+
+def survives(copied: Path, path: str, tests: list[str], mutant: Mutant, seconds: int) -> bool:
+    """Whether all tests pass with a changed module; restores it."""
+    module = copied / path
+    original = module.read_text()
+    module.write_text(mutant.source)
+    try:
+        child = os.fork()
+        if not child:
+            _run_tests(copied, tests)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return status == 0
+            time.sleep(0.05)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return False
+    finally:
+        module.write_text(original)
+
+
+def _run_tests(copied: Path, tests: list[str]) -> None:
+    """Runs pytest in a child; never returns."""
+    import pytest
+
+    os.setpgid(0, 0)
+    os.chdir(copied)
+    sys.path[:] = [str(copied), *(entry for entry in sys.path if Path(entry or ".") != ROOT)]
+    for name in [name for name in sys.modules if _is_ours(name)]:
+        del sys.modules[name]
+    log = os.open(copied / "tests.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    flags = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", f"--rootdir={copied}"]
+    flags += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    code = 1
+    try:
+        code = int(pytest.main([*flags, *tests]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] in ("pipelines", "trainers", "schemas", "tests")
+
+
+def main(argv: list[str]) -> None:
+    """Prints each survivor, and a table."""
+    options = tyro.cli(Options, prog="python -m tests.tools.mutants", args=argv)
+    names = options.targets or tuple(TARGETS)
+    if unknown := [name for name in names if name not in TARGETS]:
+        raise UsageError(f"unknown target {unknown[0]}: give some of {', '.join(TARGETS)}")
+    # Imported once, before the forks.
+    import hypothesis  # noqa: F401
+    import numba  # noqa: F401
+    import pyarrow  # noqa: F401
+    import pytest  # noqa: F401
+    import tokenizers  # noqa: F401
+
+    print(
+        "| module | mutants | tried | killed | equivalent | survivors |\n|---|---|---|---|---|---|"
+    )
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copied = Path(folder) / "tree"
+        ignored = shutil.ignore_patterns(".venv", ".git", "benchmarks", "demo", "__pycache__")
+        shutil.copytree(ROOT, copied, ignore=ignored)
+        (copied / "tests" / "benchmarks").mkdir(exist_ok=True)
+        for name in names:
+            _try_target(name, copied, options)
+
+
+def _try_target(name: str, copied: Path, options: Options) -> None:
+    path, tests = TARGETS[name]
+    mutants = mutants_of(name, (ROOT / path).read_text())
+    unchanged = Mutant("", (ROOT / path).read_text())
+    if not survives(copied, path, tests, unchanged, 10 * options.seconds):
+        log = (copied / "tests.log").read_text()[-2000:]
+        raise UsageError(f"{name}: its tests fail without any change:\n{log}")
+    tried = list(mutants)
+    if options.sample:
+        tried = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
+    alive = [m for m in tried if survives(copied, path, tests, m, options.seconds)]
+    explained = [mutant for mutant in alive if mutant.name in EQUIVALENT]
+    left = sorted(mutant.name for mutant in alive if mutant.name not in EQUIVALENT)
+    killed = len(tried) - len(alive)
+    print(
+        f"| {name} | {len(mutants)} | {len(tried)} | {killed} | {len(explained)} | {len(left)} |",
+        *(f"survivor {mutant}" for mutant in left),
+        sep="\n",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    run_entry(main)
