@@ -13,6 +13,7 @@ encoder layer; the classifier is on the IPU of the last layer.
 """
 
 import functools
+import os
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -397,8 +398,17 @@ def _accumulation(flags: IpuComputeFlags, share: int, *, ipus: int) -> int:
 
 
 def make_program(plan: Plan, task: ClassificationTask) -> Program:
-    """A classifier on IPUs if --device finds some, else in plain PyTorch."""
-    compute = plan.flags.compute
+    """A classifier on IPUs if --device finds some, else in plain PyTorch.
+
+    Raises:
+      UsageError: torchrun started several processes, which the loop cannot drive yet.
+    """
+    compute, processes = plan.flags.compute, os.environ.get("WORLD_SIZE", "1")
+    if processes != "1":
+        raise UsageError(
+            f"WORLD_SIZE={processes}: this trainer runs in one process: start it without torchrun, "
+            "or unset WORLD_SIZE"
+        )
     assert isinstance(compute, IpuComputeFlags)
     poptorch = find_poptorch(compute.device)
     if poptorch is not None:

@@ -1,4 +1,4 @@
-"""A PyTorch module on the CPU or a GPU, for any task.
+"""A PyTorch module on the CPU or on GPUs, for any task.
 
     class Squares(ModuleObjective):
         def prepare(self, rows):              # numpy arrays, and what the loss is the mean over
@@ -12,10 +12,12 @@
 
     program = ModuleProgram(plan, Squares(module))
 
-The module's state_dict has the names of `trainers.models.weights.shapes`.
+The module's state_dict has the names of `trainers.models.weights.shapes`. Under torchrun each
+process computes the loss of its share of each batch, see `trainers.on_poptorch.ranks`.
 """
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -25,6 +27,13 @@ from torch import Tensor, nn
 from schemas.errors import DataError, UsageError
 from trainers.data.batches import Batch
 from trainers.flags.run_flags import OptimizationFlags
+from trainers.on_poptorch.ranks import (
+    choose_gpu,
+    hint_at_gpus,
+    join_ranks,
+    keep_gradients,
+    report_lost_ranks,
+)
 from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 
 Inputs = Mapping[str, Tensor]
@@ -54,25 +63,40 @@ class ModuleObjective(ABC):
 
 
 class PlacedRows(NamedTuple):
-    """Rows of a step on the device, and what their loss is the mean over."""
+    """This process's rows of a step on the device.
+
+    Attributes:
+      inputs: of the objective.
+      counts: what their loss is the mean over, and tokens; f64 [2].
+    """
 
     inputs: Inputs
-    counted: float
+    counts: Tensor
 
 
 class ModuleProgram(Program):
-    """A module on the CPU or a GPU."""
+    """A module on the CPU or a GPU, or on one in each process of a run under torchrun."""
 
     def __init__(self, plan: Plan, objective: ModuleObjective, device: str):
-        """Moves the module to its device; raises as `choose_device`."""
+        """Joins the other processes and moves the module to its device.
+
+        Raises:
+          UsageError: as `choose_device`, or the processes cannot share the batch equally.
+        """
         self._compute, self._rates = plan.flags.compute, plan.flags.optimization
-        self._device, self._precision = choose_device(device, self._compute.precision)
-        self._objective, self.module = objective, objective.module.to(self._device)
-        self._optimizer = torch_optimizer(self._rates, self.module)
+        self._ranks = ranks = join_ranks()
+        self._device, self._precision = choose_device(device, self._compute.precision, ranks.local)
         self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
+        _check_ranks(self._compute.batch_size, ranks.count, self._microbatches)
+        self._objective, self.module = objective, objective.module.to(self._device)
+        objective.module = ranks.parallelize(self.module)
+        self._optimizer = torch_optimizer(self._rates, self.module)
         self.evaluation_rows = self._compute.batch_size // self._microbatches
         self._share_of_rate = Schedule(self.steps, self._rates)
-        self.description = f"PyTorch on {self._device.type}, {self._precision}"
+        devices = f"{ranks.count} x {self._device.type}" if ranks.count > 1 else self._device.type
+        self.description = f"PyTorch on {devices}, {self._precision}"
+        if self._device.type == "cuda" and ranks.count == 1:
+            self.description += hint_at_gpus(torch.cuda.device_count())
 
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
         """Loads weights and the optimizer's state, but no hyperparameters."""
@@ -99,44 +123,63 @@ class ModuleProgram(Program):
         """Tensors on the device; copies to a GPU do not block."""
         arrays, counted = self._objective.prepare(rows)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        counts = torch.tensor(
+            [counted, np.count_nonzero(rows.get("segment_ids", []))], dtype=torch.float64
+        )
         if self._device.type == "cuda":
-            for name, tensor in tensors.items():
-                tensors[name] = tensor.pin_memory().to(self._device, non_blocking=True)
-        return PlacedRows(tensors, counted)
+            torch.cuda.set_device(self._device)  # of this thread, for pinned memory
+            send = lambda tensor: tensor.pin_memory().to(self._device, non_blocking=True)  # noqa: E731
+            tensors, counts = {name: send(x) for name, x in tensors.items()}, send(counts)
+        return PlacedRows(tensors, counts)
 
     def train(self, placed: PlacedRows, step: int) -> Callable[[], List[Dict[str, float]]]:
-        """One step: microbatches one after another, then the optimizer."""
-        rates, module = self._rates, self.module
+        """One step: microbatches one after another, then the optimizer.
+
+        The loss is the mean over what counts in the whole batch, so that the gradients do not
+        depend on the number of processes, which add them up after the last microbatch.
+        """
+        with report_lost_ranks():
+            return self._train(placed, step)
+
+    def _train(self, placed: PlacedRows, step: int) -> Callable[[], List[Dict[str, float]]]:
+        rates, module, ranks = self._rates, self.module, self._ranks
         rate = rates.learning_rate * self._share_of_rate(step)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        torch.manual_seed(dropout_seed(self._compute.seed, step))
+        torch.manual_seed(dropout_seed(self._compute.seed, step, ranks.index))
         module.train()
         self._optimizer.zero_grad(set_to_none=True)
+        counts = ranks.add(placed.counts.clone())
+        # The gradients are a mean over processes: each divides by its share of what counts.
+        share = torch.where(counts[0] > 0, counts[0] / ranks.count, 1.0).float()
         loss = torch.zeros((), device=self._device)
-        for inputs in self._cut(placed.inputs):
-            with self._autocast():
-                part = self._objective.loss(inputs) / (placed.counted or 1.0)
-            part.backward()
-            loss += part.detach()
+        for number, inputs in enumerate(self._cut(placed.inputs), 1):
+            is_last = number == self._microbatches
+            with nullcontext() if is_last else keep_gradients(self._objective.module):
+                with self._autocast():
+                    part = self._objective.loss(inputs) / share
+                part.backward()
+            loss += part.detach() / ranks.count
         limit = rates.clip_norm or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(module.parameters(), limit)
         self._optimizer.step()
-        read = send_to_host(torch.stack((loss, norm)))
+        read = send_to_host(torch.cat((counts, torch.stack((ranks.add(loss), norm)))))
 
         def wait() -> List[Dict[str, float]]:
-            loss, norm = read().tolist()
-            others = {"counted": placed.counted, "learning_rate": rate, "gradient_norm": norm}
+            counted, tokens, loss, norm = read().tolist()
+            others = {"counted": counted, "learning_rate": rate, "gradient_norm": norm}
             return [{"loss": loss, **others}]
 
         return wait
 
     def evaluate(self, placed: PlacedRows) -> Callable[[], Arrays]:
-        """The objective's outputs, without dropout."""
+        """The objective's outputs of all processes' rows, without dropout."""
         self.module.eval()
         with torch.no_grad(), self._autocast():
             outputs = self._objective.evaluate(placed.inputs)
-        reads = {name: send_to_host(output) for name, output in outputs.items()}
+        with report_lost_ranks():
+            rows = {name: self._ranks.concatenate(output) for name, output in outputs.items()}
+        reads = {name: send_to_host(output) for name, output in rows.items()}
         return lambda: {name: read() for name, read in reads.items()}
 
     def weights(self) -> Arrays:
@@ -199,8 +242,18 @@ def check_device(state: Arrays, *, on_ipus: bool) -> None:
         )
 
 
-def choose_device(device: str, precision: str) -> Tuple[torch.device, str]:
+def _check_ranks(batch_size: int, ranks: int, accumulation: int) -> None:
+    if batch_size % (ranks * accumulation):
+        raise UsageError(
+            f"--batch_size={batch_size} cannot be shared by {ranks} processes in {accumulation} "
+            f"microbatches: give a multiple of {ranks * accumulation}"
+        )
+
+
+def choose_device(device: str, precision: str, local: int = 0) -> Tuple[torch.device, str]:
     """The device and precision of the flags: cuda or cpu, bfloat16 or float32.
+
+    Several processes of a machine, numbered by `local`, have a GPU each.
 
     Raises:
       UsageError: there is no such device, or it does not support the precision.
@@ -216,15 +269,15 @@ def choose_device(device: str, precision: str) -> Tuple[torch.device, str]:
         )
     if precision == "auto":
         precision = "bfloat16" if device == "cuda" else "float32"
-    return torch.device(device), precision
+    return choose_gpu(local) if device == "cuda" else torch.device(device), precision
 
 
-def dropout_seed(seed: int, step: int) -> int:
-    """The seed of a step, so that a resumed run draws the same as an unbroken one.
+def dropout_seed(seed: int, step: int, rank: int = 0) -> int:
+    """The seed of a step in a process, so that a resumed run draws the same as an unbroken one.
 
     It is hashed, since PyTorch's generator on the CPU uses the lower 32 bits only.
     """
-    words = np.random.SeedSequence([*b"dropout", seed, step]).generate_state(1, np.uint64)
+    words = np.random.SeedSequence([*b"dropout", seed, step, rank]).generate_state(1, np.uint64)
     return int(words[0])
 
 

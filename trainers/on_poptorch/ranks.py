@@ -1,0 +1,137 @@
+"""The processes of a run under torchrun, each with its part of every batch, on its GPU or CPUs.
+
+    torchrun --nproc_per_node=8 -m trainers.poptorch_classifier --shards=DIR --output=RUN
+    torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=HOST:29400 -m ...
+
+torchrun tells each process its number and where they meet (RANK, WORLD_SIZE, LOCAL_RANK,
+MASTER_ADDR, MASTER_PORT). NCCL connects GPUs, and gloo CPUs.
+"""
+
+import os
+import re
+from contextlib import contextmanager, nullcontext
+from typing import Any, ContextManager, Iterator, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from schemas.errors import DataError, UsageError
+
+_LOST = re.compile("gloo|nccl|connection (closed|reset)|heartbeat", re.IGNORECASE)
+
+
+class Ranks(NamedTuple):
+    """This process among all of the run; a single one needs no torch.distributed.
+
+    Every method is a collective: all processes call it, in the same order.
+
+    Attributes:
+      index: of this process; the first, 0, writes files.
+      count: of processes.
+      local: index among those of this machine.
+    """
+
+    index: int = 0
+    count: int = 1
+    local: int = 0
+
+    def parallelize(self, module: nn.Module) -> nn.Module:
+        """A module whose backward pass leaves the mean of all processes' gradients in all."""
+        return DistributedDataParallel(module) if self.count > 1 else module
+
+    def add(self, values: Tensor) -> Tensor:
+        """Sums of all processes' values, in the same tensor."""
+        if self.count > 1:
+            dist.all_reduce(values)
+        return values
+
+    def concatenate(self, rows: Tensor) -> Tensor:
+        """All processes' rows [n, ...], in the order of the processes: [count * n, ...]."""
+        if self.count == 1:
+            return rows
+        parts = [torch.empty_like(rows) for _ in range(self.count)]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
+
+    def share(self, value: Any) -> Any:
+        """The first process's value, which pickle can copy."""
+        values = [value]
+        if self.count > 1:
+            dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
+        return values[0]
+
+
+def join_ranks() -> Ranks:
+    """Meets the other processes that torchrun started.
+
+    Raises:
+      UsageError: the environment is not torchrun's.
+      DataError: the processes did not meet.
+    """
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return Ranks()
+    try:
+        index, count, local = (int(os.environ[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        _ = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    except (KeyError, ValueError) as error:
+        raise UsageError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']} is for a run under torchrun, which sets RANK, "
+            f"LOCAL_RANK, MASTER_ADDR and MASTER_PORT too ({error!r}): start it with `torchrun "
+            "--nproc_per_node=N -m trainers.poptorch_classifier`, or unset WORLD_SIZE"
+        ) from error
+    if not dist.is_initialized():
+        try:
+            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+        except (RuntimeError, ValueError) as error:  # no connection, or not all came in time
+            raise DataError(
+                f"process {index} of {count} does not reach the others at "
+                f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} ({error}): start all "
+                "with the same torchrun flags"
+            ) from error
+    return Ranks(index, count, local)
+
+
+def keep_gradients(module: nn.Module) -> ContextManager[None]:
+    """A context in which a module of `parallelize` adds up the gradients of this process only."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
+
+
+@contextmanager
+def report_lost_ranks() -> Iterator[None]:
+    """Turns the error of a collective whose other processes have ended into a DataError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not _LOST.search(str(error)):
+            raise
+        raise DataError(
+            "another process of the run has ended, see its message "
+            f"({str(error).splitlines()[0][:200]}): start all again with --resume"
+        ) from error
+
+
+def choose_gpu(local: int) -> torch.device:
+    """The GPU of a process of this machine.
+
+    Raises:
+      UsageError: there are fewer GPUs.
+    """
+    gpus = torch.cuda.device_count()
+    if local >= gpus:
+        raise UsageError(
+            f"LOCAL_RANK={local}: each process needs a GPU, and this machine has {gpus}: start "
+            f"torchrun with --nproc_per_node={gpus}, or give --device=cpu"
+        )
+    return torch.device("cuda", local)
+
+
+def hint_at_gpus(visible: int) -> str:
+    """The end of the description of a run in one process that sees several GPUs."""
+    if visible < 2:
+        return ""
+    return (
+        f" (1 of {visible} GPUs; all of them: torchrun --nproc_per_node={visible} -m "
+        "trainers.poptorch_classifier)"
+    )
