@@ -141,7 +141,7 @@ def _trainer(options: Bench, flags: FlaxClmFlags, losses: dict[str, float]) -> T
 def _jax_step(plan: Plan, objective: ClmObjective, params: Any) -> Callable[[Any], jax.Array]:
     """Takes rows, changes its own weights, returns the loss."""
     rates = plan.flags.optimization
-    optimizer = optimizer_for(rates, learning_rate(rates, plan.steps))
+    optimizer = optimizer_for(rates, learning_rate(rates, plan.steps), plan.model.modules)
 
     def changed(params, state, rows):
         def loss_of(params):

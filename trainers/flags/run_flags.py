@@ -180,9 +180,9 @@ class OptimizationFlags:
 class PretrainingFlags(OptimizationFlags):
     """How a step changes the weights."""
 
-    optimizer: Literal["adamw", "adafactor", "sgd_momentum", "lion"] = "adamw"
-    """Optimizer, the framework's own. sgd_momentum needs a higher learning rate, lion one about 5
-    times lower."""
+    optimizer: Literal["adamw", "muon", "adafactor", "sgd_momentum", "lion"] = "adamw"
+    """Optimizer. muon updates the matrices of layers, adamw the other weights beside it, both at
+    one learning rate. sgd_momentum needs a higher rate, lion one about 5 times lower."""
     learning_rate: float = 5e-4
     beta2: float = 0.98
     epsilon: float = 1e-6

@@ -53,6 +53,7 @@ class Module(NamedTuple):
       deviation: standard deviation of new weights.
       is_turned: whether Hugging Face stores [in, out] (GPT-2's Conv1D).
       part: name of a part that published weights may lack as a whole; "" if they may not.
+      joined: rows of each matrix, if one of theirs joins several (GPT-2's c_attn).
     """
 
     ours: str
@@ -63,6 +64,7 @@ class Module(NamedTuple):
     deviation: float = 0.02
     is_turned: bool = False
     part: str = ""
+    joined: Tuple[int, ...] = ()
 
     @property
     def leaves(self) -> Dict[str, Tuple[int, ...]]:
@@ -213,6 +215,8 @@ def _gpt2(config: "ModelConfig") -> List[Module]:
     modules = modules_at("embeddings.", config.base, embeddings)
     for n in range(config.layers):
         for module in modules_at(f"layers.{n}.", f"{config.base}h.{n}.", layer):
+            if module.ours.endswith("qkv"):
+                module = module._replace(joined=(hidden,) * 3)
             if module.ours.endswith("_out"):  # the residual stream sums 2 * layers of these
                 module = module._replace(deviation=0.02 * (2 * config.layers) ** -0.5)
             modules.append(module._replace(is_turned=module.kind == "linear"))

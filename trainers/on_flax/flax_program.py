@@ -79,7 +79,7 @@ class FlaxProgram(Program):
         self._by_row = NamedSharding(mesh, PartitionSpec("rows"))
         self._micro_by_row = NamedSharding(mesh, PartitionSpec(None, "rows"))
         self._rate = learning_rate(plan.flags.optimization, plan.steps)
-        self._optimizer = optimizer_for(plan.flags.optimization, self._rate)
+        self._optimizer = optimizer_for(plan.flags.optimization, self._rate, plan.model.modules)
         self._columns: dict[str, Any] = {  # shape of a row, dtype
             **{feature.name: (feature.shape, feature.dtype) for feature in plan.schema.features},
             "row_index": ((2,), jnp.uint32),

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from trainers.models.families import ACTIVATIONS, Weights
+from trainers.models.families import ACTIVATIONS, Module, Weights
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import Layout, from_layout, to_layout
 from trainers.on_flax.flax_attention import Context, attend, drop_out
@@ -190,6 +190,15 @@ def name_leaves(tree: Any) -> dict[str, Any]:
     """The leaves of nested dicts, lists and named tuples: {"layers.0.qkv.kernel": leaf, ...}."""
     pairs, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in pairs}
+
+
+def modules_of_leaves(modules: Sequence[Module]) -> dict[str, tuple[Module, str]]:
+    """The module and our name of each parameter: {"layers.0.qkv.kernel": (qkv, "weight"), ...}."""
+    return {
+        f"{module.ours}.{_LAYOUT.leaves[module.kind][leaf]}": (module, leaf)
+        for module in modules
+        for leaf in module.leaves
+    }
 
 
 def to_params(weights: Weights, config: ModelConfig) -> Params:

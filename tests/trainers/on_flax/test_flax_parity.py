@@ -178,7 +178,7 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
         eps=FLAGS.optimization.epsilon,
     ).step()
 
-    optimizer = optimizer_for(FLAGS.optimization, lambda step: 1e-3)
+    optimizer = optimizer_for(FLAGS.optimization, lambda step: 1e-3, config.modules)
 
     @jit
     def run(params):
