@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import FileLock
+
 from tests.benchmarks.measure import CannotRun, run_command
 from tests.tools.places import ROOT
 
@@ -52,11 +54,14 @@ def _interpreter(pins: str) -> str:
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:
         raise CannotRun("baselines are installed with uv, which `make` installs, and there is none")
-    print(f"installing {pinned.name} into {folder} ...", flush=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    _run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
-    _run([uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(pinned)])
-    done.write_bytes(pinned.read_bytes())
+    folder.parent.mkdir(exist_ok=True)
+    with FileLock(f"{folder}.lock"):  # of several test processes, one installs
+        if not (done.exists() and done.read_bytes() == pinned.read_bytes()):
+            print(f"installing {pinned.name} into {folder} ...", flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            _run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
+            _run([uv, "pip", "install", "--quiet", "--python", str(python), "-r", str(pinned)])
+            done.write_bytes(pinned.read_bytes())
     return str(python)
 
 
