@@ -96,7 +96,10 @@ def _merge(flags: list[str]) -> list[str]:
 def sums_of(directory: Path) -> str:
     """A line "SHA256  PATH" for each file of the outputs, sorted by path."""
     paths = sorted(
-        path for name in COMMANDS for path in (directory / name).rglob("*") if path.is_file()
+        path
+        for name in COMMANDS
+        for path in (directory / name).rglob("*")
+        if path.is_file() and path.name != ".lock"
     )
     lines = (
         f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(directory).as_posix()}\n"
@@ -112,7 +115,9 @@ def main(argv: list[str]) -> None:
         SUMS.write_text(sums_of(Path(temporary)))
         for name in KEPT_OUTPUTS:
             shutil.rmtree(KEPT / name, ignore_errors=True)
-            shutil.copytree(Path(temporary) / name, KEPT / name)
+            shutil.copytree(
+                Path(temporary) / name, KEPT / name, ignore=shutil.ignore_patterns(".lock")
+            )
 
 
 if __name__ == "__main__":

@@ -92,3 +92,14 @@ def test_targets_are_brought_into_the_normal_form_of_documents(tmp_path):
     for form, due in (("nfc", {"contaminated": 1}), ("none", {"contaminated": 1})):
         main([*flags, f"--normalize={form}", f"--output={tmp_path}/{form}"])
         assert read_corpus(f"{tmp_path}/{form}").stats.dropped == due
+
+
+def test_the_length_of_a_short_line_is_a_flag(tmp_path):
+    """Lines of 20 characters are short among lines of up to 30, not of up to 19."""
+    lines = [f"A line of 20 signs {n}." for n in range(1, 10)]
+    write_pages(tmp_path / "pages.jsonl", [("\n".join(line[-20:] for line in lines), "")])
+    flags = [f"--input={tmp_path}/pages.jsonl", "--fineweb_max_short_lines=0.67"]
+    with pytest.raises(DataError, match="fineweb:max_short_lines"):
+        main([*flags, f"--output={tmp_path}/short", "--fineweb_short_line=20"])
+    main([*flags, f"--output={tmp_path}/long", "--fineweb_short_line=19"])
+    assert len(texts_of(read_corpus(f"{tmp_path}/long"))) == 1
