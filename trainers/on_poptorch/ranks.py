@@ -113,7 +113,7 @@ def report_lost_ranks() -> Iterator[None]:
 
 
 def choose_gpu(local: int) -> torch.device:
-    """The GPU of a process of this machine.
+    """The GPU of a process of this machine, from now on the current one of this thread.
 
     Raises:
       UsageError: there are fewer GPUs.
@@ -124,6 +124,7 @@ def choose_gpu(local: int) -> torch.device:
             f"LOCAL_RANK={local}: each process needs a GPU, and this machine has {gpus}: start "
             f"torchrun with --nproc_per_node={gpus}, or give --device=cpu"
         )
+    torch.cuda.set_device(local)  # on which events are recorded
     return torch.device("cuda", local)
 
 
