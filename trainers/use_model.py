@@ -32,7 +32,7 @@ from schemas.errors import DataError, UsageError
 from trainers.data.mixture import Mixture, shards_name
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags, parse_groups
-from trainers.flags.run_flags import RunFlags, on_disk, refuse_existing
+from trainers.flags.run_flags import DataFlags, RunFlags, on_disk, refuse_existing
 from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 from trainers.run.checkpoints import ALL
 from trainers.run.journal import ProgressLine, json_text
@@ -231,7 +231,7 @@ def _evaluate(
         if not number:
             line.say(program.description)
             program.compile(trains=False, evaluates=True)
-        metrics, speed = _measure(task, program, shards, split, line, name)
+        metrics, speed = _measure(task, program, shards, flags.data, line, name)
         model = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
         say(f"{model} on {title}: {task.describe(metrics)}; {speed:,.0f} tokens/s")
         if use.report is not None:
@@ -269,11 +269,11 @@ def _measure(
     task: Task,
     program: Program,
     shards: Union[ShardSet, Mixture],
-    split: str,
+    data: DataFlags,
     line: ProgressLine,
     name: str,
 ) -> Tuple[Metrics, float]:
-    """Metrics of a split, and tokens a second; `name` is that of the weights."""
+    """Metrics of the validation split, and tokens a second; `name` is that of the weights."""
     tokens, began = 0, time.monotonic()
 
     def count_tokens(pairs: Any) -> Any:
@@ -285,12 +285,12 @@ def _measure(
     def show(text: str) -> None:
         line.update(f"checkpoint {name}: {text}")
 
-    with closing(evaluate(program, shards, split, show)) as pairs:
+    with closing(evaluate(program, shards, data, show)) as pairs:
         metrics = task.measure(count_tokens(pairs))
     if metrics is None:
         raise DataError(
-            f"{shards.name}: all loss_weights of split {split!r} are 0, so there is nothing to "
-            "evaluate: give another --validation_split"
+            f"{shards.name}: all loss_weights of split {data.validation_split!r} are 0, so there "
+            "is nothing to evaluate: give another --validation_split"
         )
     return metrics, tokens / max(time.monotonic() - began, 1e-9)
 

@@ -22,6 +22,7 @@ class BatchReader(ABC):
     name: str  # its directory, for errors
     schema: Schema
     fingerprint: str  # of rows and their meaning; a resumed run compares it
+    names: Tuple[str, ...] = ()  # short ones of the datasets of a mixture
 
     @property
     @abstractmethod
@@ -47,6 +48,10 @@ class BatchReader(ABC):
         Step s of batches of B has positions s * B to s * B + B - 1. Returns int64 [n] arrays:
         `row_index`, the row's index in the split, and `epoch`.
         """
+
+    @abstractmethod
+    def tokens_a_row(self, split: str) -> float:
+        """Tokens without padding in a row of `batches`, on average."""
 
     def fetching(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
@@ -108,17 +113,18 @@ class BatchReader(ABC):
         split: str,
         *,
         batch_size: int,
+        most: Optional[int] = None,
         process_index: int = 0,
         process_count: int = 1,
         prefetch: int = 2,
     ) -> Generator[Batch, None, None]:
-        """Every row of a split once, in stored order, for evaluation.
+        """Every row of a split once, or the first `most`, in stored order, for evaluation.
 
         The last batch is padded with rows of zeros, so that shapes stay the same: `row_weights`
         (uint8) is 1 for rows of the split and 0 for those, whose `row_index` is the last row's.
         """
         share, first = self._share(split, batch_size, process_index, process_count)
-        rows = self.rows(split)
+        rows = self._rows_in_order(split, most)
 
         def read() -> Iterator[Batch]:
             for start in range(0, rows, batch_size):
@@ -136,6 +142,13 @@ class BatchReader(ABC):
                 )
 
         return read_ahead(read(), prefetch)
+
+    def count_in_order(self, split: str, *, batch_size: int, most: Optional[int] = None) -> int:
+        """The number of batches of `in_order`."""
+        return -(-self._rows_in_order(split, most) // batch_size)
+
+    def _rows_in_order(self, split: str, most: Optional[int]) -> int:
+        return min(self.rows(split), sys.maxsize if most is None else most)
 
     def split(
         self, name: str, *, seed: Optional[int] = None, count: Optional[int] = None

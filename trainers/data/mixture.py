@@ -21,7 +21,7 @@ import math
 import os
 import re
 from fractions import Fraction
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Generator, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from schemas.features import ROWS_OF
 from schemas.metadata import Schema
 from schemas.stores.store import is_url
 from schemas.typed_json import quote
-from trainers.data.batches import Batch, BatchReader
+from trainers.data.batches import Batch, BatchReader, read_ahead
 from trainers.data.row_order import epoch_and_row
 from trainers.data.shard_set import ShardSet
 
@@ -106,8 +106,8 @@ def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, 
 class Mixture(BatchReader):
     """Datasets with weights, which a training loop reads like one.
 
-    A split is the concatenation of that split of all datasets that have it; `in_order` reads it so,
-    and `batches` by weight.
+    A split is the concatenation of that split of all datasets that have it; `in_order` reads one
+    dataset after another, and `batches` by weight.
 
     Attributes:
       parts: the datasets.
@@ -134,6 +134,8 @@ class Mixture(BatchReader):
                     "them again with the other's tokenizer and flags"
                 )
         self.name = " + ".join(part.name for part in self.parts)
+        names = tuple(os.path.basename(part.name.rstrip("/")) for part in self.parts)
+        self.names = names if len(set(names)) == len(names) else tuple(p.name for p in self.parts)
         self._turns = _turns(self.weights)
         identity = [(p.fingerprint, str(w)) for p, w in zip(self.parts, self.weights)]
         self.fingerprint = hashlib.sha256(repr(identity).encode()).hexdigest()
@@ -161,6 +163,11 @@ class Mixture(BatchReader):
     def rows(self, split: str) -> int:
         """Rows of a split, summed over the datasets."""
         return int(self._ends(split)[-1])
+
+    def tokens_a_row(self, split: str) -> float:
+        """That of each dataset by its weight."""
+        counts = [part.tokens_a_row(split) if split in part.splits else 0.0 for part in self.parts]
+        return sum(float(weight) * count for weight, count in zip(self.weights, counts))
 
     def fetching(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
@@ -196,6 +203,44 @@ class Mixture(BatchReader):
             )
             row_index[here] = own + (ends[index] - rows)
         return {"row_index": row_index, "epoch": epoch, "set_index": set_index}
+
+    def in_order(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        most: Optional[int] = None,
+        process_index: int = 0,
+        process_count: int = 1,
+        prefetch: int = 2,
+    ) -> Generator[Batch, None, None]:
+        """As `BatchReader.in_order`, with `set_index`; `most` is of each dataset.
+
+        No batch has rows of two datasets: the last batch of each is padded.
+        """
+        ends = self._ends(split)
+
+        def read() -> Iterator[Batch]:
+            for index, part in enumerate(self.parts):
+                if not self._rows_of(part, split):
+                    continue
+                for batch in part.in_order(
+                    split,
+                    batch_size=batch_size,
+                    most=most,
+                    process_index=process_index,
+                    process_count=process_count,
+                    prefetch=0,
+                ):
+                    row_index = batch["row_index"] + (ends[index] - part.rows(split))
+                    yield dict(batch, row_index=row_index, set_index=np.full_like(row_index, index))
+
+        return read_ahead(read(), prefetch)
+
+    def count_in_order(self, split: str, *, batch_size: int, most: Optional[int] = None) -> int:
+        """The number of batches of `in_order`."""
+        parts = [part for part in self.parts if split in part.splits]
+        return sum(part.count_in_order(split, batch_size=batch_size, most=most) for part in parts)
 
     def describe_passes(self, split: str, steps: int, batch_size: int) -> List[str]:
         """How often a run reads each dataset."""

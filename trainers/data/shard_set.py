@@ -164,6 +164,10 @@ class ShardSet(BatchReader):
         """Local path of a file such as "tokenizer.json"; a DataError if it cannot be fetched."""
         return self._info.locate(path)
 
+    def tokens_a_row(self, split: str) -> float:
+        """Those of stats.json: the split's `tokens_in_rows` by its `rows`."""
+        return self.stats.split(split).tokens_in_rows / max(1, self.rows(split))
+
     def fetching(self, split: str) -> bool:
         """Whether files of a split may have to be fetched from a bucket first."""
         return not self._files.all_here([file.path for file in self._shards(split)])

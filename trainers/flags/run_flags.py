@@ -88,6 +88,8 @@ class DataFlags:
     """Split to train on."""
     validation_split: str = "validation"
     """Split to evaluate on, if the dataset has it."""
+    evaluation_rows: Optional[int] = None
+    """Evaluate on the first N rows of the split, or of each dataset of a mixture. Default: all."""
     verify: bool = True
     """Check the sha256 of every file of the dataset first."""
     follow_links: bool = False
@@ -98,7 +100,8 @@ class DataFlags:
     """Size limit of the cache, in 1e9 bytes. The least recently used files are removed first."""
 
     def __post_init__(self) -> None:
-        """Refuses a URL as the cache, and a cache without space."""
+        """Refuses a URL as the cache, a cache without space, and no rows."""
+        at_least(self, 1, "evaluation_rows")
         on_disk(self, "cache_dir")
         Cache(self.cache_dir or default_directory(), self.cache_gigabytes)
 
@@ -117,6 +120,9 @@ class LengthFlags:
     """Optimizer steps. Default: those of --epochs."""
     epochs: float = 1.0
     """Passes over the training split, or over all rows of a mixture. --steps replaces it."""
+    tokens: Optional[float] = None
+    """Tokens without padding to train on, such as 1e9; replaces --epochs, too. The steps are
+    rounded up, by the mean of a row in the dataset's statistics."""
     stop_after: Optional[int] = None
     """Stop after this step, with a checkpoint. The learning rate still follows the schedule of all
     steps, so a resumed run ends as an unbroken one."""
@@ -128,10 +134,12 @@ class LengthFlags:
     """Number of newest checkpoints to keep."""
 
     def __post_init__(self) -> None:
-        """Refuses counts below 1."""
+        """Refuses counts below 1, and two lengths."""
         at_least(self, 1, "steps", "stop_after", "evaluate_every", "checkpoint_every")
         at_least(self, 1, "keep_checkpoints")
-        above_0(self, "epochs")
+        above_0(self, "epochs", *["tokens"] * (self.tokens is not None))
+        if self.steps is not None and self.tokens is not None:
+            raise UsageError(f"--steps={self.steps} --tokens={self.tokens:g}: give one of them")
 
 
 @dataclass(frozen=True)
@@ -395,7 +403,10 @@ class RunFlags:
         rows = shards.rows(self.data.train_split)
         if not rows:
             raise shards.no_rows(self.data.train_split, flag="train_split")
-        return self.length.steps or math.ceil(self.length.epochs * rows / self.compute.batch_size)
+        rows *= self.length.epochs
+        if self.length.tokens is not None:
+            rows = self.length.tokens / (shards.tokens_a_row(self.data.train_split) or 1.0)
+        return self.length.steps or math.ceil(rows / self.compute.batch_size)
 
     @property
     def output(self) -> Path:

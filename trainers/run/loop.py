@@ -17,6 +17,7 @@ import numpy as np
 from schemas.errors import DataError
 from trainers.data.batches import Batch, BatchReader, read_ahead
 from trainers.flags.command_line import command, flag_values
+from trainers.flags.run_flags import DataFlags
 from trainers.models.families import Weights
 from trainers.models.weights import shapes
 from trainers.run.checkpoints import Checkpoints, Progress, is_due
@@ -46,14 +47,16 @@ class _Interrupted(Exception):
 
 
 def evaluate(
-    program: Program, shards: BatchReader, split: str, show: Callable[[str], None]
+    program: Program, shards: BatchReader, data: DataFlags, show: Callable[[str], None]
 ) -> Generator[Tuple[Batch, Arrays], None, None]:
-    """Every batch of a split with the program's outputs, one call ahead of the consumer.
+    """The batches of the validation split with the program's outputs, one ahead of the consumer.
 
     `show` gets the progress after each: "evaluating validation: batch 3 of 40, 12 s left".
     """
-    count = -(-shards.rows(split) // program.evaluation_rows)
-    batches = shards.in_order(split, batch_size=program.evaluation_rows, prefetch=0)
+    split = data.validation_split
+    size: Any = {"batch_size": program.evaluation_rows, "most": data.evaluation_rows}
+    count = shards.count_in_order(split, **size)
+    batches = shards.in_order(split, **size, prefetch=0)
     placed = ((rows, program.put(rows)) for rows in batches)
     before: Optional[Tuple[Batch, Callable[[], Arrays]]] = None
     began = time.monotonic()
@@ -289,7 +292,7 @@ class Loop:
         """Evaluates the validation split, and keeps the weights if they are the best so far."""
         step, split = self.progress.step, self.validation_split
         try:
-            metrics = self.task.measure(self._until_signal(split))
+            metrics = self.task.measure(self._until_signal())
         except _Interrupted:  # before results of a part of the split replace those of all of it
             return
         if metrics is None:
@@ -303,11 +306,11 @@ class Loop:
         self.metrics.write({"kind": "evaluation", "step": step, **metrics})
         self.line.say(f"step {step}: {split} {self.task.describe(metrics)}")
 
-    def _until_signal(self, split: str) -> Iterator[Tuple[Batch, Arrays]]:
+    def _until_signal(self) -> Iterator[Tuple[Batch, Arrays]]:
         def show(text: str) -> None:
             self.line.update(f"step {self.progress.step}: {text}")
 
-        with closing(evaluate(self.program, self.shards, split, show)) as pairs:
+        with closing(evaluate(self.program, self.shards, self.flags.data, show)) as pairs:
             for pair in pairs:
                 yield pair
                 if self.interruption.signal is not None:

@@ -5,7 +5,18 @@ Python 3.8 syntax.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Iterator, List, Literal, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    ClassVar,
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
@@ -20,26 +31,50 @@ from trainers.run.program import Arrays, Metrics, Task
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 
 
-def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> Tuple[Metrics, int]:
-    """Sums of LOSS, CORRECT and COUNTED over a split, and its tokens without padding.
+class TokenSums(NamedTuple):
+    """Float64 sums over a split: float32 cannot count beyond 2**24.
 
-    Sums are float64: float32 cannot count beyond 2**24.
+    Attributes:
+      of_sets: LOSS, CORRECT and COUNTED of each dataset of a mixture, by `set_index`; or of 0.
+      tokens: tokens without padding.
     """
-    sums, tokens = {name: 0.0 for name in (LOSS, CORRECT, COUNTED)}, 0
+
+    of_sets: Dict[int, Metrics]
+    tokens: int
+
+    def total(self, name: str) -> float:
+        """A sum over all datasets."""
+        return sum(sums[name] for sums in self.of_sets.values())
+
+
+def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> TokenSums:
+    """The sums of batches from `BatchReader.in_order`, each of one dataset."""
+    of_sets: Dict[int, Metrics] = {}
+    tokens = 0
     for batch, outputs in batches:
+        index = int(batch["set_index"][0]) if "set_index" in batch else 0
+        sums = of_sets.setdefault(index, dict.fromkeys((LOSS, CORRECT, COUNTED), 0.0))
         for name in sums:
             sums[name] += float(np.sum(outputs[name], dtype=np.float64))
         tokens += int(np.count_nonzero(batch["segment_ids"]))
-    return sums, tokens
+    return TokenSums(of_sets, tokens)
 
 
-def token_metrics(sums: Mapping[str, float]) -> Optional[Metrics]:
-    """Loss, accuracy and perplexity of the tokens that count; None if there are none."""
-    counted = sums[COUNTED]
+def token_metrics(sums: TokenSums, names: Sequence[str]) -> Optional[Metrics]:
+    """Loss, accuracy and perplexity of the tokens that count; None if there are none.
+
+    `names` of a mixture's datasets add the loss of each: {"loss/books": 2.1, "loss/web": 3.2}.
+    """
+    counted = sums.total(COUNTED)
     if not counted:
         return None
-    loss = sums[LOSS] / counted
-    return {"loss": loss, "accuracy": sums[CORRECT] / counted, "perplexity": exponential(loss)}
+    loss = sums.total(LOSS) / counted
+    metrics = {"loss": loss, "accuracy": sums.total(CORRECT) / counted}
+    metrics["perplexity"] = exponential(loss)
+    for index, own in sums.of_sets.items():
+        if names and own[COUNTED]:
+            metrics[f"loss/{names[index]}"] = own[LOSS] / own[COUNTED]
+    return metrics
 
 
 def exponential(value: float) -> float:
@@ -53,10 +88,13 @@ def shown(value: float, digits: int) -> str:
 
 
 def describe_tokens(metrics: Mapping[str, float], digits: int) -> str:
-    """The metrics as a line: "loss 2.1234, accuracy 51.20%, perplexity 8.4"."""
+    """The metrics as a line: "loss 2.1234 (books 1.9, web 2.3), accuracy 51.20%, ..."."""
+    of_sets = [
+        f"{name[5:]} {value:.4f}" for name, value in metrics.items() if name.startswith("loss/")
+    ]
     return (
-        f"loss {metrics['loss']:.4f}, accuracy {metrics['accuracy']:.2%}, perplexity "
-        f"{shown(metrics['perplexity'], digits)}"
+        f"loss {metrics['loss']:.4f}{' ({})'.format(', '.join(of_sets)) if of_sets else ''}, "
+        f"accuracy {metrics['accuracy']:.2%}, perplexity {shown(metrics['perplexity'], digits)}"
     )
 
 
@@ -128,13 +166,13 @@ class MlmTask(Task):
         assert isinstance(task, MlmFlags)
         self.best_by = task.measure
         self._is_dynamic = mask_rates(task, schema).training is not None
-        self._unit = schema.mask_unit
+        self._unit, self._names = schema.mask_unit, shards.names if shards is not None else ()
 
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
         """Loss, accuracy and perplexity, and the number of masked tokens."""
-        sums, _ = add_up(batches)
-        metrics = token_metrics(sums)
-        return metrics and dict(metrics, masked=sums[COUNTED])
+        sums = add_up(batches)
+        metrics = token_metrics(sums, self._names)
+        return metrics and dict(metrics, masked=sums.total(COUNTED))
 
     def describe(self, metrics: Mapping[str, float]) -> str:
         """The metrics as a line."""
@@ -194,6 +232,7 @@ class ClmTask(Task):
     def __init__(self, flags: RunFlags, schema: Schema, shards: Optional[BatchReader] = None):
         self.best_by, split = flags.task.measure, flags.data.validation_split
         sets = sets_of(shards) if shards is not None else []
+        self._names = shards.names if shards is not None else ()
         # In conversations only some tokens are predicted: bits per byte would mean nothing.
         sets = [] if any(part.schema.task == "chat" for part in sets) else sets
         counts = [part.stats.split(split) for part in sets if split in part.splits]
@@ -204,17 +243,20 @@ class ClmTask(Task):
 
         Bits per byte and perplexity per word spread the loss over the text. Both are a little low,
         more so for short segments: the first token of a segment is not predicted, so its bytes
-        count without a loss. `unpredicted` counts such tokens and others of loss weight 0.
+        count without a loss. `unpredicted` counts such tokens and others of loss weight 0. Of a
+        part of the split (--evaluation_rows) the text is as large a share as the tokens.
         """
-        sums, tokens = add_up(batches)
-        metrics = token_metrics(sums)
+        sums = add_up(batches)
+        metrics = token_metrics(sums, self._names)
         if metrics is None:
             return None
-        metrics.update(predicted=sums[COUNTED], unpredicted=tokens - sums[COUNTED])
-        if self._text.text_bytes:
-            metrics["bits_per_byte"] = sums[LOSS] / math.log(2) / self._text.text_bytes
-        if self._text.words:
-            metrics["word_perplexity"] = exponential(sums[LOSS] / self._text.words)
+        loss, counted, text = sums.total(LOSS), sums.total(COUNTED), self._text
+        metrics.update(predicted=counted, unpredicted=sums.tokens - counted)
+        share = sums.tokens / max(1, text.tokens_in_rows)
+        if text.text_bytes:
+            metrics["bits_per_byte"] = loss / math.log(2) / (text.text_bytes * share)
+        if text.words:
+            metrics["word_perplexity"] = exponential(loss / (text.words * share))
         return metrics
 
     def describe(self, metrics: Mapping[str, float]) -> str:

@@ -182,6 +182,55 @@ def test_evaluation_reads_every_row_of_every_set_once(sets):
     ids = np.concatenate([batch["input_ids"] for batch in batches])[real]
     expected = [sets[1][name]["validation"]["input_ids"] for name in "ab"]
     np.testing.assert_array_equal(ids, np.concatenate(expected))
+    # No batch has rows of two datasets; the last of each is padded.
+    assert [batch["set_index"].tolist() for batch in batches] == [[0] * 3] * 2 + [[1] * 3] * 2
+    assert [batch["row_weights"].sum() for batch in batches] == [3, 1, 3, 1]
+    assert mixture.count_in_order("validation", batch_size=3) == 4
+
+
+def test_evaluation_of_the_first_rows_of_every_set(sets):
+    mixture = mix(sets, a=0.9, b=0.1)
+    for most, due in ((2, [0, 1, 4, 5]), (3, [0, 1, 2, 4, 5, 6]), (9, list(range(8)))):
+        batches = list(mixture.in_order("validation", batch_size=3, most=most))
+        assert len(batches) == mixture.count_in_order("validation", batch_size=3, most=most)
+        rows = [b["row_index"][b["row_weights"] == 1] for b in batches]
+        assert np.concatenate(rows).tolist() == due
+        shares = [
+            list(
+                mixture.in_order(
+                    "validation",
+                    batch_size=4,
+                    most=most,
+                    process_index=i,
+                    process_count=2,
+                    prefetch=0,
+                )
+            )
+            for i in (0, 1)
+        ]
+        rows = [
+            b["row_index"][b["row_weights"] == 1]
+            for pair in zip(*shares, strict=True)
+            for b in pair
+        ]
+        assert np.concatenate(rows).tolist() == due, "two hosts read the same rows"
+
+
+def test_tokens_of_a_row_are_those_of_the_statistics_by_weight(sets):
+    counts = {
+        name: np.count_nonzero(sets[1][name]["train"]["segment_ids"]) / ROWS[name] for name in "ab"
+    }
+    assert ShardSet(path(sets, "a")[0]).tokens_a_row("train") == pytest.approx(counts["a"])
+    due = 0.9 * counts["a"] + 0.1 * counts["b"]
+    assert mix(sets, a=0.9, b=0.1).tokens_a_row("train") == pytest.approx(due)
+
+
+def test_names_of_datasets(sets, tmp_path):
+    assert mix(sets, a=0.9, b=0.1).names == ("a", "b")
+    assert ShardSet(path(sets, "a")[0]).names == ()
+    (tmp_path / "a").symlink_to(sets[0] / "a")
+    same = {str(sets[0] / "a"): 1.0, str(tmp_path / "a"): 1.0}
+    assert ShardSet.mix(same).names == tuple(same), "two directories of one name keep their paths"
 
 
 def test_a_split_that_one_set_lacks(sets, tmp_path):

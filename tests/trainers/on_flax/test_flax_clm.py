@@ -156,7 +156,9 @@ def measured(nats, correct, counted, text):
 
 def test_words_and_bytes_by_hand():
     """100 tokens of 3 nats each over 200 bytes and 50 words."""
-    found = measured(300.0, 25.0, 100.0, ShardStatistics(text_bytes=200, words=50))
+    found = measured(
+        300.0, 25.0, 100.0, ShardStatistics(text_bytes=200, words=50, tokens_in_rows=110)
+    )
     assert found["perplexity"] == pytest.approx(math.exp(3))
     assert found["bits_per_byte"] == pytest.approx(1.5 / math.log(2))
     assert found["word_perplexity"] == pytest.approx(math.exp(6))

@@ -859,6 +859,51 @@ def test_evaluations_show_progress_in_a_log(shards, tmp_path, capfd, monkeypatch
     ]
 
 
+def test_as_many_tokens_as_requested(shards, tmp_path):
+    """By the mean of a row: the run saw them, but for a step and the rows' scatter."""
+    reader = ShardSet(str(shards))
+    mean = np.count_nonzero(reader.read("train", np.arange(40))["segment_ids"]) / 40
+    train(flags_of(shards, tmp_path, steps=None, tokens=1000.0), numpy_trainer())
+    lines = lines_of(tmp_path, "train")
+    assert len(lines) == math.ceil(1000 / (4 * mean))
+    assert sum(line["tokens"] for line in lines) == pytest.approx(1000, rel=0.1)
+
+
+def test_an_evaluation_of_the_first_rows(shards, tmp_path):
+    """Six of ten: a batch of 4, and 2 with 2 padding rows; in every evaluation and in use_model."""
+    train(flags_of(shards, tmp_path, evaluation_rows=6), numpy_trainer())
+    stored, reader = Checkpoints(tmp_path).read(12), ShardSet(str(shards))
+    rows = reader.read("validation", np.arange(6))
+    sums = bigram_sums(stored.weights[TABLE], rows)
+    last = lines_of(tmp_path, "evaluation")[-1]
+    assert last["predicted"] == sums["counted"]
+    loss = float(sums["loss"])
+    assert last["loss"] == pytest.approx(loss / last["predicted"], rel=1e-6)
+    counts, tokens = reader.stats.split("validation"), np.count_nonzero(rows["segment_ids"])
+    text = counts.text_bytes * tokens / counts.tokens_in_rows
+    assert last["bits_per_byte"] == pytest.approx(loss / math.log(2) / text, rel=1e-6)
+
+
+def test_each_dataset_of_a_mixture_has_a_loss(shards, tmp_path, capfd):
+    """It is that of an evaluation of this dataset alone, and the mixture's is their mean."""
+    write_clm_set(tmp_path / "web", validation=7)
+    both = f"{shards}:0.7,{tmp_path / 'web'}:0.3"
+    train(flags_of(both, tmp_path / "run"), numpy_trainer())
+    last = lines_of(tmp_path / "run", "evaluation")[-1]
+    table = Checkpoints(tmp_path / "run").read(12).weights[TABLE]
+    counted = total = 0.0
+    for name, directory in (("set", shards), ("web", tmp_path / "web")):
+        reader = ShardSet(str(directory))
+        rows = reader.read("validation", np.arange(reader.rows("validation")))
+        sums = bigram_sums(table, rows)
+        due = float(sums["loss"]) / float(sums["counted"])
+        assert last[f"loss/{name}"] == pytest.approx(due, rel=1e-6)
+        total, counted = total + float(sums["loss"]), counted + float(sums["counted"])
+    assert last["loss"] == pytest.approx(total / counted, rel=1e-6)
+    said = f"(set {last['loss/set']:.4f}, web {last['loss/web']:.4f})"
+    assert said in capfd.readouterr().err
+
+
 def test_a_full_epoch_is_the_default(shards, tmp_path):
     train(flags_of(shards, tmp_path, steps=None, epochs=0.85), numpy_trainer())
     lines = lines_of(tmp_path, "train")

@@ -11,6 +11,7 @@ import pytest
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
 from schemas.errors import UsageError
+from schemas.statistics import ShardStatistics
 from tests.tools.class_factory import class_schema, write_class_set
 from tests.tools.clm_factory import chat_schema, clm_schema, write_clm_set
 from tests.tools.question_factory import schema_of, write_qa_set
@@ -24,7 +25,9 @@ from trainers.tasks.language_models import (
     ClmTask,
     MaskRates,
     MlmTask,
+    TokenSums,
     add_up,
+    describe_tokens,
     mask_rates,
     token_metrics,
 )
@@ -48,11 +51,12 @@ def measure(task, found) -> dict[str, float]:
 
 def test_token_measures_by_hand():
     found = [(BATCH, sums_of()), (BATCH, sums_of(loss=2.0, correct=4.0))]
-    sums, tokens = add_up(iter(found))
-    assert (sums, tokens) == ({"loss": 8.0, "correct": 6.0, "counted": 8.0}, 14)
-    assert token_metrics(sums) == {"loss": 1.0, "accuracy": 0.75, "perplexity": math.e}
-    assert token_metrics({**sums, "counted": 0.0}) is None
-    assert token_metrics({"loss": 1e9, "correct": 0.0, "counted": 1.0}) == {
+    sums = add_up(iter(found))
+    assert sums == TokenSums({0: {"loss": 8.0, "correct": 6.0, "counted": 8.0}}, 14)
+    assert token_metrics(sums, ()) == {"loss": 1.0, "accuracy": 0.75, "perplexity": math.e}
+    assert token_metrics(TokenSums({0: dict(SUMS, counted=0.0)}, 7), ()) is None
+    high = TokenSums({0: {"loss": 1e9, "correct": 0.0, "counted": 1.0}}, 7)
+    assert token_metrics(high, ()) == {
         "loss": 1e9,
         "accuracy": 0.0,
         "perplexity": math.exp(700),
@@ -61,9 +65,21 @@ def test_token_measures_by_hand():
 
 def test_sums_are_counted_beyond_24_bits():
     many = [(BATCH, sums_of(counted=2.0**24)), *[(BATCH, sums_of(counted=1.0))] * 9]
-    assert add_up(iter(many))[0]["counted"] == 2**24 + 9
+    assert add_up(iter(many)).total("counted") == 2**24 + 9
     by_row = {name: np.full(2, value / 2, np.float32) for name, value in SUMS.items()}
-    assert add_up(iter([(BATCH, by_row)]))[0] == SUMS, "of each row, or of them all"
+    assert add_up(iter([(BATCH, by_row)])).of_sets == {0: SUMS}, "of each row, or of them all"
+
+
+def test_the_loss_of_each_dataset_of_a_mixture():
+    sets = [dict(BATCH, set_index=np.full(2, index)) for index in (0, 2, 2, 1)]
+    sums = [sums_of(), sums_of(loss=3.0), sums_of(loss=4.0), sums_of(loss=0.0, counted=0.0)]
+    metrics = token_metrics(add_up(zip(sets, sums, strict=True)), ("books", "code", "web"))
+    assert metrics == {
+        **{"loss": 13 / 12, "accuracy": 8 / 12, "perplexity": math.exp(13 / 12)},
+        **{"loss/books": 1.5, "loss/web": 7 / 8},
+    }
+    said = "loss 1.0833 (books 1.5000, web 0.8750), accuracy 66.67%, perplexity 2.95"
+    assert describe_tokens(metrics, 2) == said
 
 
 def test_masked_language_modeling():
@@ -120,7 +136,8 @@ def test_causal_language_modeling(tmp_path):
         "perplexity": math.exp(1.5),
         "predicted": 4.0,
         "unpredicted": 3.0,
-        "bits_per_byte": 6 / math.log(2) / text.text_bytes,
+        # The 7 tokens of BATCH have this share of the split's text.
+        "bits_per_byte": 6 / math.log(2) / (text.text_bytes * (7 / text.tokens_in_rows)),
     }
     bits = metrics["bits_per_byte"]
     said = f"loss 1.5000, accuracy 50.00%, perplexity 4.48, {bits:.4f} bits per byte"
@@ -304,9 +321,9 @@ def test_a_mixture_has_the_text_of_all_its_sets(tmp_path):
     both = ShardSet.mix({f"{tmp_path}/books": 1, f"{tmp_path}/web": 1})
     task = ClmTask(make_flags(FlaxClmFlags, shards="set"), clm_schema(), both)
     metrics = measure(task, [(BATCH, sums_of())])
-    text = sum(part.stats.split("validation").text_bytes for part in both.parts)
-    assert metrics is not None
-    assert metrics["bits_per_byte"] == 6 / math.log(2) / text
+    text = sum((part.stats.split("validation") for part in both.parts), ShardStatistics())
+    share = text.text_bytes * (7 / text.tokens_in_rows)
+    assert metrics["bits_per_byte"] == 6 / math.log(2) / share
 
 
 def test_bits_per_byte_are_not_of_conversations(tmp_path):
