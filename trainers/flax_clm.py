@@ -1,4 +1,4 @@
-"""Entry: trains a causal language model (GPT-2, OPT) on a dataset, in Flax NNX.
+"""Entry: trains a causal language model (GPT-2, Llama and others) on a dataset, in Flax NNX.
 
     python -m trainers.flax_clm --shards=DIR --output=RUN --model=small --steps=1000
     python -m trainers.use_model RUN --generate="Once upon a time"
@@ -18,7 +18,7 @@ from trainers.tasks.language_models import ClmFlags, ClmTask
 
 @dataclass(frozen=True)
 class FlaxClmFlags(RunFlags):
-    """Trains GPT-2 or OPT on a dataset of --task=clm or chat, from scratch or from --init_from."""
+    """Trains GPT-2, Llama or another decoder on a dataset of --task=clm or chat."""
 
     entry: ClassVar[str] = "flax_clm"
 

@@ -286,7 +286,8 @@ def _show(flag: Flag, page: Help, is_first: bool) -> Iterator[str]:
     words += " Required." if _is_required(flag, page) else ""
     start = f"  {flag.typed}"
     if len(start) > _COLUMN - 2:
-        yield start
+        choices = start.replace("|", "| ").strip()  # a long list breaks after a bar
+        yield from (line.replace("| ", "|") for line in _wrap(choices, "  ", " " * 8))
         start = ""
     yield from _wrap(words, start.ljust(_COLUMN), " " * _COLUMN)
 

@@ -24,7 +24,7 @@ COMMANDS: Dict[str, Tuple[str, str]] = {
     "export": ("pipelines.export", "Convert a dataset to Parquet, JSONL, Arrow or MDS."),
     "demo": ("pipelines.demo", "Run all steps on a small text, in a few minutes."),
     "train flax-mlm": ("trainers.flax_mlm", "Train RoBERTa, BERT or ELECTRA's generator (JAX)."),
-    "train flax-clm": ("trainers.flax_clm", "Train GPT-2 or OPT (JAX)."),
+    "train flax-clm": ("trainers.flax_clm", "Train GPT-2, Llama and others (JAX)."),
     "train tf-classifier": ("trainers.tf_classifier", "Train a text classifier (TensorFlow)."),
     "train tf-qa": ("trainers.tf_qa", "Train GPT-2 to answer questions (TensorFlow)."),
     "train poptorch-classifier": (

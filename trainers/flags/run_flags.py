@@ -219,8 +219,8 @@ class ModelFlags:
     max_positions: Optional[int] = None
     """Number of positions, at least the length of the rows. Default: the length of the rows."""
     activation: Optional[str] = None
-    """Activation of the feed-forward block, by its name at Hugging Face. Default: gelu, gelu_new
-    for gpt2, relu for opt."""
+    """Activation of the feed-forward block, by its name at Hugging Face. Default: that of the
+    family's published models."""
 
     def __post_init__(self) -> None:
         """Refuses dimensions below 1."""
@@ -247,13 +247,34 @@ class ClassifierFlags(EncoderFlags):
 class DecoderFlags(ModelFlags):
     """Which decoder to train."""
 
-    family: Literal["gpt2", "opt"] = "gpt2"
-    model: Literal["tiny", "small", "base", "medium", "gpt2"] = "small"
+    family: Literal["gpt2", "opt", "llama", "mistral", "qwen2", "qwen3"] = "gpt2"
+    """Architecture of a new model; a published --model has its own. With --init_from, config.json
+    sets it and all flags below."""
+    model: Literal[
+        "tiny", "small", "base", "medium", "gpt2", "smollm_135m", "smollm_360m", "smollm_1.7b",
+        "llama_1b", "llama_3b", "llama_8b", "mistral_7b", "qwen2_0.5b", "qwen3_0.6b", "qwen3_1.7b",
+    ] = "small"  # fmt: skip
     norm: Optional[Literal["pre", "post"]] = None
     """LayerNorm before each block, or after it as in OPT-350m (opt only). Default: pre."""
     tied: bool = True
     """Share the weights of the embedding and the output layer. With --init_from, config.json
     decides."""
+    kv_heads: Optional[int] = None
+    """Number of key and value heads, a divisor of heads (not gpt2 and opt). Default: that of
+    --model, else heads."""
+    head_size: Optional[int] = None
+    """Width of a head (not gpt2 and opt). Default: that of --model, else hidden_size / heads."""
+    rope_theta: Optional[float] = None
+    """Base of the wavelengths of rotary positions (not gpt2 and opt). Default: that of --model."""
+    window: Optional[int] = None
+    """Tokens that a token attends to in layers with local attention (mistral only). 0 removes the
+    limit. Default: 4096."""
+
+    def __post_init__(self) -> None:
+        """Refuses dimensions below 1."""
+        super().__post_init__()
+        at_least(self, 1, "kv_heads", "head_size")
+        at_least(self, 0, "window")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ A new family is a row of FAMILIES. Fields of ModelConfig without a key keep thei
 value of `always`.
 """
 
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -19,6 +20,8 @@ from typing import (
 
 import numpy as np
 
+from trainers.models.rope import Rope
+
 Weights = Dict[str, np.ndarray]
 """Our name of each weight, "layers.0.qkv.weight", to a float32 array in PyTorch's layout: a linear
 layer is [out, in]; query, key and value are concatenated along the first axis, in this order."""
@@ -27,6 +30,8 @@ NORMAL = None
 LEAVES: Dict[str, Dict[str, Optional[float]]] = {
     "table": {"weight": NORMAL},
     "norm": {"weight": 1.0, "bias": 0.0},
+    "scale": {"weight": 1.0},  # an RMSNorm
+    "offset_scale": {"weight": 0.0},  # an RMSNorm that multiplies by 1 + weight
     "linear": {"weight": NORMAL, "bias": 0.0},
     "matrix": {"weight": NORMAL},  # a linear layer without a bias
     "vector": {"bias": 0.0},
@@ -113,16 +118,38 @@ class Key(NamedTuple):
       absent: the field's value if config.json lacks the key, as in transformers; or a function of
         the fields of earlier keys.
       is_opposite: whether theirs is the negation of ours.
+      null: the field's value that null in config.json means.
     """
 
     ours: str
     theirs: str
     absent: Any
     is_opposite: bool = False
+    null: Any = None
 
-    def turn(self, value: Any) -> Any:
-        """Converts a value of theirs to ours, or back."""
+    def read(self, value: Any) -> Any:
+        """Converts a value of theirs, not null, to ours."""
         return not value if self.is_opposite else value
+
+    def write(self, value: Any) -> Any:
+        """Converts a value of ours to theirs."""
+        return None if value == self.null else self.read(value)
+
+
+class RopeKey(NamedTuple):
+    """Rotary positions in Hugging Face's config.json.
+
+    Attributes:
+      ours: a field of ModelConfig, rope or local_rope.
+      theirs: the key of theta that transformers 4 writes.
+      theta: its default.
+      layers: the key in `rope_parameters` of families with several; "" for those with one.
+    """
+
+    ours: str = "rope"
+    theirs: str = "rope_theta"
+    theta: float = 10000.0
+    layers: str = ""
 
 
 class Family(NamedTuple):
@@ -135,11 +162,12 @@ class Family(NamedTuple):
       head: names of a language model's head. The last is the output layer if it is not tied; an
         encoder's head has a dense layer, a norm and a bias before.
       keys: its fields in config.json; the first of two keys for one field decides its default.
+      ropes: its rotary positions in config.json; the first are those of `rope_scaling`.
       fixed: settings of config.json that would make another model, with the only value accepted.
       class_head: names of the dense layer and the output layer of a classifier.
       other_heads: prefixes of names that a language model ignores, and that a classifier ignores.
       always: fields with one value in all models of the family, unlike ModelConfig's default.
-      new: fields of a new model, if they differ from `Key.absent`.
+      new: fields of a new model, if they differ from `Key.absent`; may be functions, too.
       dropout_keys: keys that are written from `dropout` and never read.
       ids: default bos and eos ids of config.json; None for encoders.
       begins_with_bos: whether the published tokenizer begins every text with bos.
@@ -153,24 +181,36 @@ class Family(NamedTuple):
     fixed: Mapping[str, Any]
     class_head: Tuple[str, ...] = ()
     other_heads: Tuple[Tuple[str, ...], Tuple[str, ...]] = ((), ())
+    ropes: Tuple[RopeKey, ...] = ()
     always: Mapping[str, Any] = {}
     new: Mapping[str, Any] = {}
     dropout_keys: Tuple[str, ...] = ()
-    ids: Optional[Tuple[int, int]] = None
+    ids: Optional[Tuple[Optional[int], Optional[int]]] = None
     begins_with_bos: bool = False
 
     @property
     def fields(self) -> Tuple[str, ...]:
         """The fields in its config.json."""
-        return tuple(key.ours for key in self.keys)
+        return tuple(key.ours for key in (*self.keys, *self.ropes))
 
-    def complete(self, values: Mapping[str, Any]) -> Dict[str, Any]:
-        """Adds the family's defaults to some fields."""
-        values = {**self.always, **values}
-        for key in self.keys:
-            if key.ours not in values:
-                values[key.ours] = key.absent(values) if callable(key.absent) else key.absent
-        return {"embedding_size": values["hidden_size"], **values}
+    def complete(self, values: Mapping[str, Any], new: Mapping[str, Any] = {}) -> Dict[str, Any]:
+        """Adds the family's defaults to some fields, where `new` has none."""
+        values = {**self.always, **{key.ours: Rope(key.theta) for key in self.ropes}, **values}
+        defaults = [(key.ours, key.absent) for key in self.keys if key.ours not in new]
+        for name, default in [*defaults, *new.items()]:
+            if name not in values:
+                values[name] = default(values) if callable(default) else default
+        return {**self.of_all_heads(values), **values}
+
+    @staticmethod
+    def of_all_heads(values: Mapping[str, Any]) -> Dict[str, Any]:
+        """The widths of models without keys for them."""
+        hidden, heads = values["hidden_size"], values["heads"]
+        return {"embedding_size": hidden, "kv_heads": heads, "head_size": _head_size(values)}
+
+
+def _head_size(values: Mapping[str, Any]) -> int:
+    return values["hidden_size"] // max(values["heads"], 1)
 
 
 def _encoder(config: "ModelConfig") -> List[Module]:
@@ -248,6 +288,48 @@ def _opt(config: "ModelConfig") -> List[Module]:
         out = ("project_out", "matrix", "project_out", width, hidden)
         modules += modules_at("", base, [into, out])
     return modules
+
+
+# Our names of the norms of a layer to those in Llama, in OLMo 2 and in Gemma.
+_BEFORE = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+_AFTER = {
+    "attention_out_norm": "post_attention_layernorm",
+    "mlp_out_norm": "post_feedforward_layernorm",
+}
+_AROUND = {
+    "attention_norm": "input_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    **_AFTER,
+}
+
+
+def _llama(
+    config: "ModelConfig",
+    *,
+    norms: Mapping[str, str] = _BEFORE,
+    norm: str = "scale",
+    qkv: str = "matrix",
+    qk_norm: str = "none",
+) -> List[Module]:
+    """Llama and its kin: kinds of the norms and of `qkv`, and what `qk_norm` is over."""
+    hidden, wide, size = config.hidden_size, config.intermediate_size, config.head_size
+    queries, keys = config.heads * size, config.kv_heads * size
+    parts = tuple(f"self_attn.{part}_proj" for part in "qkv")
+    layer = [(ours, norm, theirs, hidden) for ours, theirs in norms.items()]
+    layer += [
+        ("qkv", qkv, parts, (queries, keys, keys), hidden),
+        ("attention_out", "matrix", "self_attn.o_proj", hidden, queries),
+        ("mlp_in", "matrix", ("mlp.gate_proj", "mlp.up_proj"), wide, hidden),
+        ("mlp_out", "matrix", "mlp.down_proj", hidden, wide),
+    ]
+    widths = {"head": (size, size), "all heads": (queries, keys), "none": ()}[qk_norm]
+    for name, width in zip(("query", "key"), widths):
+        layer.append((f"{name}_norm", norm, f"self_attn.{name[0]}_norm", width))
+    tokens = [("tokens", "table", "embed_tokens", config.vocab_size, hidden)]
+    modules = modules_at("embeddings.", config.base, tokens)
+    for n in range(config.layers):
+        modules += modules_at(f"layers.{n}.", f"{config.base}layers.{n}.", layer)
+    return modules + modules_at("", config.base, [("final_norm", norm, "norm", hidden)])
 
 
 def head_modules(config: "ModelConfig") -> List[Module]:
@@ -388,3 +470,81 @@ FAMILIES = {
         begins_with_bos=True,
     ),
 }
+
+_HEADS: Callable[[Mapping[str, Any]], Any] = lambda fields: fields["heads"]  # noqa: E731
+_LLAMA_KEYS = (
+    Key("vocab_size", "vocab_size", 32000),
+    Key("max_positions", "max_position_embeddings", 2048),
+    Key("layers", "num_hidden_layers", 32),
+    Key("hidden_size", "hidden_size", 4096),
+    Key("heads", "num_attention_heads", 32),
+    Key("kv_heads", "num_key_value_heads", _HEADS),
+    Key("head_size", "head_dim", _head_size),
+    Key("intermediate_size", "intermediate_size", 11008),
+    Key("layer_norm_epsilon", "rms_norm_eps", 1e-6),
+    Key("tied", "tie_word_embeddings", False),
+)
+_OF_LLAMAS: Dict[str, Any] = {
+    "base": "model.",
+    "head": ("lm_head",),
+    "ropes": (RopeKey(),),
+    "new": {"kv_heads": _HEADS, "head_size": _head_size, "tied": True},
+    "dropout_keys": ("attention_dropout",),
+}
+_ALWAYS: Dict[str, Any] = {"norm_first": True, "final_norm": True, "is_gated": True}
+_SILU = Key("activation", "hidden_act", "silu")
+_QWEN_KEYS = (
+    Key("vocab_size", "vocab_size", 151936),
+    Key("max_positions", "max_position_embeddings", 32768),
+    Key("kv_heads", "num_key_value_heads", 32),
+    Key("intermediate_size", "intermediate_size", 22016),
+    _SILU,
+    *_LLAMA_KEYS,
+)
+FAMILIES.update(
+    llama=Family(
+        classes=("LlamaForCausalLM",),
+        body=_llama,
+        keys=(*_LLAMA_KEYS, _SILU),
+        fixed={"attention_bias": False, "mlp_bias": False},
+        always=_ALWAYS,
+        ids=(1, 2),
+        begins_with_bos=True,
+        **_OF_LLAMAS,
+    ),
+    mistral=Family(
+        classes=("MistralForCausalLM",),
+        body=_llama,
+        keys=(
+            Key("kv_heads", "num_key_value_heads", 8),
+            Key("intermediate_size", "intermediate_size", 14336),
+            Key("max_positions", "max_position_embeddings", 131072),
+            Key("window", "sliding_window", 4096, null=0),
+            _SILU,
+            *_LLAMA_KEYS,
+        ),
+        fixed={},
+        always={**_ALWAYS, "local_layers": (True,)},
+        ids=(1, 2),
+        begins_with_bos=True,
+        **_OF_LLAMAS,
+    ),
+    qwen2=Family(
+        classes=("Qwen2ForCausalLM",),
+        body=partial(_llama, qkv="linear"),
+        keys=_QWEN_KEYS,
+        fixed={"use_sliding_window": False},
+        always=_ALWAYS,
+        ids=(None, None),
+        **_OF_LLAMAS,
+    ),
+    qwen3=Family(
+        classes=("Qwen3ForCausalLM",),
+        body=partial(_llama, qk_norm="head"),
+        keys=(Key("head_size", "head_dim", 128), *_QWEN_KEYS),
+        fixed={"use_sliding_window": False, "attention_bias": False},
+        always=_ALWAYS,
+        ids=(None, None),
+        **_OF_LLAMAS,
+    ),
+)

@@ -6,17 +6,22 @@ implement is a UsageError, a value of a wrong type a DataError. Both begin with 
 """
 
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, get_type_hints
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
 
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Schema
 from schemas.typed_json import quote
 from trainers.flags.run_flags import DIMENSIONS, at_least, share
 from trainers.models.families import ACTIVATIONS, FAMILIES, Family, Module, head_modules
+from trainers.models.rope import Rope
 
 RATES = ("dropout", "attention_dropout", "classifier_dropout")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _ROLES = ("bos", "eos", "pad")
+_IS_LOCAL = {"full_attention": False, "sliding_attention": True}  # layer_types of config.json
+# Bounds of dimensions that no tensor bounds; float32 holds whole numbers up to 2**24 exactly.
+_MOST = {"max_positions": 1 << 24, "window": 1 << 24, "head_size": 4096}
+_LONGEST_PATTERN = 16  # layers after which local and global ones repeat
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,9 @@ class ModelConfig:
       heads: N.
       intermediate_size: I, width of the feed-forward block.
       embedding_size: E; if it is not H, there is a projection in and one out.
+      kv_heads: K, a divisor of N; N / K heads share keys and values (Ainslie et al., "GQA", 2023,
+        arXiv:2305.13245).
+      head_size: D, width of a head; H / N in families without a key for it.
       activation: of the feed-forward block, by Hugging Face's name.
       tied: whether the output layer is the embedding.
       dropout: on embeddings and both residual branches.
@@ -44,8 +52,14 @@ class ModelConfig:
       norm_first: LayerNorm before attention and feed-forward, not after as in encoders and
         OPT-350m.
       final_norm: LayerNorm after the last layer.
-      scale_attention: divide the logits of attention by sqrt(H / N).
+      scale_attention: divide the logits of attention by sqrt(D).
       scale_by_layer: divide them also by the number of the layer, from 1.
+      is_gated: the feed-forward block is out(activation(gate) * up) (Shazeer, "GLU Variants", 2020,
+        arXiv:2002.05202).
+      rope: rotary positions; None for a table of positions.
+      local_rope: those of local layers; None for the same.
+      window: tokens that a token of a local layer attends to; 0 for no limit.
+      local_layers: which layers are local, repeated: (True, False) for every other, from the first.
       classes: names of the classes by number; none for a language model.
     """
 
@@ -57,6 +71,8 @@ class ModelConfig:
     heads: int
     intermediate_size: int
     embedding_size: int
+    kv_heads: int
+    head_size: int
     activation: str
     tied: bool = True
     dropout: float = 0.0
@@ -69,12 +85,29 @@ class ModelConfig:
     final_norm: bool = False
     scale_attention: bool = True
     scale_by_layer: bool = False
+    is_gated: bool = False
+    rope: Optional[Rope] = None
+    local_rope: Optional[Rope] = None
+    window: int = 0
+    local_layers: Tuple[bool, ...] = (False,)
     classes: Tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuses impossible dimensions, and switches that the family does not have."""
-        at_least(self, 1, "vocab_size", *DIMENSIONS)
-        at_least(self, 0, "position_offset")
+        at_least(self, 1, "vocab_size", "kv_heads", "head_size", *DIMENSIONS)
+        at_least(self, 0, "position_offset", "window", "layer_norm_epsilon")
+        for name, most in _MOST.items():
+            if getattr(self, name) > most:
+                raise UsageError(f"--{name}={getattr(self, name)}: must be at most {most:,}")
+        if self.heads % self.kv_heads:
+            raise UsageError(
+                f"--heads={self.heads} is not a multiple of --kv_heads={self.kv_heads}: equal "
+                "numbers of heads share keys and values"
+            )
+        if self.rope and self.head_size % 2:
+            raise UsageError(
+                f"--head_size={self.head_size} is odd: rotary positions turn pairs of numbers"
+            )
         if self.hidden_size % self.heads:
             raise UsageError(
                 f"--hidden_size={self.hidden_size} is not a multiple of --heads={self.heads}: all "
@@ -96,10 +129,11 @@ class ModelConfig:
         row = self._row
         has = {*row.fields, *RATES, *(["classes"] if row.class_head else [])}
         fixed = {f.name: f.default for f in fields(self) if f.default is not MISSING}
-        fixed.update({"embedding_size": self.hidden_size, **row.always})
+        fixed.update({**row.of_all_heads(vars(self)), **row.always})
         for name, value in fixed.items():
             if name not in has and getattr(self, name) != value:
-                flag = "--norm=post" if name == "norm_first" else f"--{name}={getattr(self, name)}"
+                flag = f"--{name}={getattr(self, name)}"
+                flag = {"norm_first": "--norm=post", "rope": "--rope_theta"}.get(name, flag)
                 others = [other for other, its in FAMILIES.items() if name in its.fields]
                 raise UsageError(
                     f"{flag}: {name} is always {value} in {self.family} models"
@@ -127,8 +161,20 @@ class ModelConfig:
 
     def attention_scale(self, layer: int) -> float:
         """The factor of the logits of attention in a layer (from 0)."""
-        scale = (self.hidden_size // self.heads) ** -0.5 if self.scale_attention else 1.0
+        scale = self.head_size**-0.5 if self.scale_attention else 1.0
         return scale / (layer + 1) if self.scale_by_layer else scale
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer (from 0) has the window and the rotary positions of local ones."""
+        return self.local_layers[layer % len(self.local_layers)]
+
+    def window_of(self, layer: int) -> int:
+        """The window of a layer (from 0); 0 for no limit."""
+        return self.window if self.is_local(layer) else 0
+
+    def rope_of(self, layer: int) -> Optional[Rope]:
+        """The rotary positions of a layer (from 0)."""
+        return self.local_rope if self.local_rope and self.is_local(layer) else self.rope
 
     @property
     def modules(self) -> List[Module]:
@@ -166,7 +212,13 @@ class ModelConfig:
     def new(cls, family: str, **values: Any) -> "ModelConfig":
         """A model of these fields, with the family's defaults for the others."""
         row = FAMILIES[family]
-        return cls(family=family, **row.complete({**row.new, **values}))
+        return cls(family=family, **row.complete(values, row.new))
+
+    @classmethod
+    def from_settings(cls, values: Mapping[str, Any]) -> "ModelConfig":
+        """The inverse of `dataclasses.asdict` and JSON."""
+        of: Dict[type, Any] = {list: tuple, dict: lambda value: Rope(**value)}
+        return cls(**{n: of.get(type(v), lambda v: v)(v) for n, v in values.items()})
 
     @classmethod
     def from_json(
@@ -204,7 +256,8 @@ class ModelConfig:
         content = {
             "model_type": self.family,
             "architectures": [row.classes[bool(self.classes)]],
-            **{key.theirs: key.turn(getattr(self, key.ours)) for key in row.keys},
+            **{key.theirs: key.write(getattr(self, key.ours)) for key in row.keys},
+            **self._ropes_to_json(),
             **dict.fromkeys(row.dropout_keys, self.dropout),
             **{f"{role}_token_id": special_ids.get(role) for role in _ROLES},
             "initializer_range": 0.02,
@@ -221,6 +274,18 @@ class ModelConfig:
             content["problem_type"] = "single_label_classification"
             content["id2label"] = {str(number): name for number, name in enumerate(self.classes)}
             content["label2id"] = {name: number for number, name in enumerate(self.classes)}
+        return content
+
+    def _ropes_to_json(self) -> Dict[str, Any]:
+        """Rotary positions as transformers 5 reads them, and as 4 does."""
+        content: Dict[str, Any] = {"rope_parameters": {}} if self.rope else {}
+        for key in self._row.ropes:
+            parameters = getattr(self, key.ours).to_json()
+            inner = {key.layers: parameters} if key.layers else parameters
+            content["rope_parameters"].update(inner)
+            content[key.theirs] = parameters["rope_theta"]
+            if key.ours == "rope" and parameters["rope_type"] != "default":
+                content["rope_scaling"] = parameters
         return content
 
     def check_fits(self, schema: Schema, *, where: str, shards: str) -> None:
@@ -276,6 +341,9 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
         value, kind = content.get(key.theirs), kinds[key.ours]
         if value is None and (key.theirs not in content or callable(key.absent)):
             continue
+        if value is None and key.null is not None:
+            values[key.ours] = key.null
+            continue
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
@@ -283,7 +351,16 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
                 f"{where}: config.json has {quote(value)} for {key.theirs} instead of "
                 f"{_KINDS[kind]}: copy it again"
             )
-        values[key.ours] = key.turn(value)
+        values[key.ours] = key.read(value)
+    for key in row.ropes:
+        values[key.ours] = Rope.from_json(
+            content,
+            where=where,
+            layers=key.layers,
+            theta_key=key.theirs,
+            theta=key.theta,
+            is_scaled=key.ours == "rope",
+        )
     return row.complete(values)
 
 

@@ -14,11 +14,12 @@ from trainers.flags.run_flags import ModelFlags, RunFlags
 from trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weights
 from trainers.models.hf_files import Tensors, read_directory
 from trainers.models.model_config import ModelConfig, with_dropout
+from trainers.models.rope import Rope
 from trainers.models.weights import check_published, fresh, from_published
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's and
 # GPT-2's own, medium GPT-2's, and electra_small ELECTRA's (arXiv:2003.10555).
-SIZES: Dict[str, Dict[str, int]] = {
+SIZES: Dict[str, Dict[str, Any]] = {
     "tiny": dict(layers=2, hidden_size=128, heads=2, intermediate_size=512),
     "small": dict(layers=4, hidden_size=512, heads=8, intermediate_size=2048),
     "base": dict(layers=12, hidden_size=768, heads=12, intermediate_size=3072),
@@ -26,6 +27,27 @@ SIZES: Dict[str, Dict[str, int]] = {
     "gpt2": dict(layers=12, hidden_size=768, heads=12, intermediate_size=3072),
     "electra_small": dict(layers=12, hidden_size=256, heads=4, intermediate_size=1024),
 }
+_COLUMNS = ("family", "layers", "hidden_size", "heads", "kv_heads", "head_size") + (
+    "intermediate_size",
+    "layer_norm_epsilon",
+    "rope_theta",
+    "tied",
+)
+# Published models, with the numbers of their config.json, but for positions and their scaling.
+for _name, *_values in (
+    # family, layers, H, N, K, D, I, epsilon, theta, tied
+    ("smollm_135m", "llama", 30, 576, 9, 3, 64, 1536, 1e-5, 1e5, True),
+    ("smollm_360m", "llama", 32, 960, 15, 5, 64, 2560, 1e-5, 1e5, True),
+    ("smollm_1.7b", "llama", 24, 2048, 32, 32, 64, 8192, 1e-5, 1.3e5, True),
+    ("llama_1b", "llama", 16, 2048, 32, 8, 64, 8192, 1e-5, 5e5, True),
+    ("llama_3b", "llama", 28, 3072, 24, 8, 128, 8192, 1e-5, 5e5, True),
+    ("llama_8b", "llama", 32, 4096, 32, 8, 128, 14336, 1e-5, 5e5, False),
+    ("mistral_7b", "mistral", 32, 4096, 32, 8, 128, 14336, 1e-5, 1e4, False),
+    ("qwen2_0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 1e-6, 1e6, True),
+    ("qwen3_0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 1e-6, 1e6, True),
+    ("qwen3_1.7b", "qwen3", 28, 2048, 16, 8, 128, 6144, 1e-6, 1e6, True),
+):
+    SIZES[_name] = dict(zip(_COLUMNS, _values))
 DROPOUT = 0.1  # default rate of new models
 
 
@@ -65,6 +87,8 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
     config = ModelConfig.from_json(content, classes=classes, where=where)
     norm = "pre" if config.norm_first else "post"
     _must_agree("norm", getattr(dimensions, "norm", None), norm, where)
+    theta = config.rope and config.rope.rope_theta
+    _must_agree("rope_theta", getattr(dimensions, "rope_theta", None), theta, where)
     for name, value in _dimension_flags(dimensions).items():
         _must_agree(name, value, getattr(config, name), where)
     if rate is None and FAMILIES[config.family].dropout_keys:  # config.json's rate is not read
@@ -78,15 +102,32 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
 
 
 def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:
-    values = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length}
-    values.update({**SIZES[flags.model], **_dimension_flags(flags)})
-    if flags.family == "roberta":
+    size = {"family": flags.family, **SIZES[flags.model]}
+    if flags.family not in (size["family"], type(flags).family):
+        raise UsageError(
+            f"--family={flags.family}, but --model={flags.model} is a {size['family']}: leave "
+            "--family out"
+        )
+    values = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length, **size}
+    row = FAMILIES[values["family"]]
+    if row.always.get("is_gated") and "family" not in SIZES[flags.model]:
+        # Two thirds of the width, rounded up: three matrices have as many weights as two.
+        values["intermediate_size"] = -(-values["intermediate_size"] * 2 // (3 * 128)) * 128
+    values.update(_dimension_flags(flags))
+    theta, flag = values.pop("rope_theta", None), getattr(flags, "rope_theta", None)
+    theta = theta if flag is None else flag
+    if theta is not None:
+        try:
+            values["rope"] = Rope(theta)
+        except UsageError as error:
+            raise UsageError(f"--{error}") from None
+    if values["family"] == "roberta":
         values["position_offset"] = schema.special_ids.get("pad", -1) + 1
-    if flags.family == "electra" and values["hidden_size"] > 2 * ELECTRA_EMBEDDING:
+    if values["family"] == "electra" and values["hidden_size"] > 2 * ELECTRA_EMBEDDING:
         values.setdefault("embedding_size", values["hidden_size"])
     if getattr(flags, "norm", None) == "post":
         values.update(norm_first=False, final_norm=False)
-    return {"family": flags.family, **values}
+    return values
 
 
 def _dimension_flags(flags: ModelFlags) -> Dict[str, Any]:

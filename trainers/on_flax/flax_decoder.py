@@ -1,9 +1,11 @@
-"""GPT-2 and OPT: decoders with a causal language-model head, for packed rows and for generation.
+"""Decoders with a causal language-model head, for packed rows and for generation.
 
-Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; Zhang et al., "OPT",
-2022 (arXiv:2205.01068). Both are one module with the switches of `ModelConfig`. OPT-350m normalizes
-after each residual and has no last LayerNorm; its embeddings have another width than its hidden
-states, with a projection in and one out.
+GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), OPT (Zhang et
+al., 2022, arXiv:2205.01068), Llama (Touvron et al., 2023, arXiv:2302.13971), Mistral (Jiang et al.,
+2023, arXiv:2310.06825), Qwen 2 and 3 (arXiv:2407.10671, arXiv:2505.09388). All are one module with
+the modules of their family and the switches of `ModelConfig`. OPT-350m normalizes after each
+residual and has no last LayerNorm; its embeddings have another width than its hidden states, with a
+projection in and one out.
 
 Legend: B rows, L tokens a row, H hidden, E embedding, V vocabulary.
 """

@@ -3,7 +3,7 @@
 A model is a graph without weights; `trainers.models.weights` supplies those as nested dicts.
 
 Legend: B rows, L tokens a row, M tokens to attend to, H hidden, I feed-forward block, N heads,
-D = H / N.
+K key and value heads, D width of a head.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ from flax import nnx
 
 from trainers.models.families import ACTIVATIONS, Module, Weights
 from trainers.models.model_config import ModelConfig
+from trainers.models.rope import Rope
 from trainers.models.weights import Layout, from_layout, to_layout
 from trainers.on_flax.flax_attention import Context, attend, drop_out
 
@@ -27,6 +28,8 @@ _LAYOUT = Layout(
     leaves={
         "table": {"weight": "embedding"},
         "norm": {"weight": "scale", "bias": "bias"},
+        "scale": {"weight": "scale"},
+        "offset_scale": {"weight": "scale"},
         "linear": {"weight": "kernel", "bias": "bias"},
         "matrix": {"weight": "kernel"},
         "vector": {"bias": "bias"},
@@ -42,11 +45,45 @@ FORMULAS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-class Cache(NamedTuple):
-    """Keys and values of one layer, each [B, M, N, D] of the computation's dtype."""
+class RmsNorm(nnx.Module):
+    """x / rms(x) * (offset + scale) over the last axis, in float32.
 
-    keys_BxMxNxD: jax.Array
-    values_BxMxNxD: jax.Array
+    Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019 (arXiv:1910.07467).
+    """
+
+    def __init__(self, width: int, epsilon: float, offset: float, dtype: jnp.dtype):
+        self.scale = nnx.Param(jnp.full(width, 1 - offset))
+        self.epsilon, self.offset, self.dtype = epsilon, offset, dtype
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """The same shape in the computation's dtype."""
+        x = x.astype(jnp.float32)
+        x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        return (x * (self.offset + self.scale[...])).astype(self.dtype)
+
+
+Norm: TypeAlias = nnx.LayerNorm | RmsNorm
+
+
+def normalize(x: jax.Array, norm: Norm | None) -> jax.Array:
+    """`norm(x)`, or `x` itself where a model has no such norm."""
+    return x if norm is None else norm(x)
+
+
+def rotate(x_BxLxNxD: jax.Array, positions_BxL: jax.Array, rope: Rope) -> jax.Array:
+    """Turns the pairs (i, i + D / 2) of each head by angles that grow with the position."""
+    angles_BxLx1xP = positions_BxL[..., None, None] * rope.inverse_frequencies(x_BxLxNxD.shape[-1])
+    cosine, sine = (turn(angles_BxLx1xP) * rope.attention_factor for turn in (jnp.cos, jnp.sin))
+    first, second = jnp.split(x_BxLxNxD, 2, axis=-1)
+    turned = [first * cosine - second * sine, second * cosine + first * sine]
+    return jnp.concatenate(turned, axis=-1).astype(x_BxLxNxD.dtype)
+
+
+class Cache(NamedTuple):
+    """Keys and values of one layer, each [B, M, K, D] of the computation's dtype."""
+
+    keys_BxMxKxD: jax.Array
+    values_BxMxKxD: jax.Array
 
 
 def split_keys(key: jax.Array | None, count: int) -> list[jax.Array | None]:
@@ -71,6 +108,8 @@ def add_parts(
     make: dict[str, Callable[[int, int], nnx.Module]] = {
         "table": lambda rows, width: nnx.Embed(rows, width, **how),
         "norm": lambda rows, _: nnx.LayerNorm(rows, epsilon=config.layer_norm_epsilon, **how),
+        "scale": lambda rows, _: RmsNorm(rows, config.layer_norm_epsilon, 0.0, dtype),
+        "offset_scale": lambda rows, _: RmsNorm(rows, config.layer_norm_epsilon, 1.0, dtype),
         "linear": lambda rows, width: nnx.Linear(width, rows, **how),
         "matrix": lambda rows, width: nnx.Linear(width, rows, use_bias=False, **how),
     }
@@ -84,7 +123,7 @@ class Embeddings(nnx.Module):
     """Tokens, positions and token types to the hidden states before the first layer."""
 
     tokens: nnx.Embed
-    positions: nnx.Embed
+    positions: nnx.Embed | None = None
     token_types: nnx.Embed | None = None
     norm: nnx.LayerNorm | None = None
     projection: nnx.Linear
@@ -102,10 +141,11 @@ class Embeddings(nnx.Module):
     ) -> jax.Array:
         """Hidden states [B, L, H]; a key turns dropout on, token types default to 0."""
         x = self.tokens(input_ids_BxL)
-        positions = self.positions(positions_BxL + self.config.position_offset)
-        if x.shape[-1] != positions.shape[-1]:
-            x = self.projection(x)
-        x = x + positions
+        if self.positions is not None:
+            positions = self.positions(positions_BxL + self.config.position_offset)
+            if x.shape[-1] != positions.shape[-1]:
+                x = self.projection(x)
+            x = x + positions
         if self.token_types is not None:
             no_types = jnp.zeros((1, 1), jnp.int32)
             x = x + self.token_types(no_types if token_type_ids_BxL is None else token_type_ids_BxL)
@@ -116,17 +156,26 @@ class Embeddings(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Self-attention and feed-forward block, each with a norm before it or after its residual."""
+    """Self-attention and feed-forward block, each with a residual connection.
 
-    qkv: nnx.Linear  # columns 0..H-1 are queries, H..2H-1 keys, 2H..3H-1 values
+    `attention_norm` and `mlp_norm` are before the block or after the residual sum, `*_out_norm`
+    between block and sum. A model has those that are in its table of modules.
+    """
+
+    qkv: nnx.Linear  # columns 0..ND-1 are queries, the next KD keys, the last KD values
     attention_out: nnx.Linear
-    attention_norm: nnx.LayerNorm
-    mlp_in: nnx.Linear
+    attention_norm: Norm | None = None
+    attention_out_norm: Norm | None = None
+    query_norm: RmsNorm | None = None  # over each head, or over all heads
+    key_norm: RmsNorm | None = None
+    mlp_in: nnx.Linear  # of a gated block, columns 0..I-1 are the gate
     mlp_out: nnx.Linear
-    mlp_norm: nnx.LayerNorm
+    mlp_norm: Norm | None = None
+    mlp_out_norm: Norm | None = None
 
     def __init__(self, config: ModelConfig, index: int, dtype: jnp.dtype, rngs: nnx.Rngs):
         self.config, self.dtype, self.scale = config, dtype, config.attention_scale(index)
+        self.window, self.rope = config.window_of(index), config.rope_of(index)
         add_parts(self, f"layers.{index}.", config, dtype, rngs)
 
     def __call__(
@@ -142,36 +191,55 @@ class Layer(nnx.Module):
         A key turns dropout on; without a cache tokens attend to each other only.
         """
         probability_key, attention_key, mlp_key = split_keys(key, 3)
-        normed = self.attention_norm(x_BxLxH) if self.config.norm_first else x_BxLxH
+        rate, before = self.config.dropout, self.config.norm_first
+        normed = normalize(x_BxLxH, self.attention_norm if before else None)
         mixed, cache = self._attend(normed, context, cache, probability_key)
-        x_BxLxH = x_BxLxH + drop_out(mixed, self.config.dropout, attention_key)
-        if not self.config.norm_first:
-            x_BxLxH = self.attention_norm(x_BxLxH)
-        normed = self.mlp_norm(x_BxLxH) if self.config.norm_first else x_BxLxH
-        x_BxLxH = x_BxLxH + drop_out(self._feed_forward(normed), self.config.dropout, mlp_key)
-        return x_BxLxH if self.config.norm_first else self.mlp_norm(x_BxLxH), cache
+        mixed = normalize(mixed, self.attention_out_norm)
+        x_BxLxH = x_BxLxH + drop_out(mixed, rate, attention_key)
+        x_BxLxH = normalize(x_BxLxH, None if before else self.attention_norm)
+        normed = normalize(x_BxLxH, self.mlp_norm if before else None)
+        wide = normalize(self._feed_forward(normed), self.mlp_out_norm)
+        x_BxLxH = x_BxLxH + drop_out(wide, rate, mlp_key)
+        return normalize(x_BxLxH, None if before else self.mlp_norm), cache
 
     def _attend(
         self, x_BxLxH: jax.Array, context: Context, cache: Cache | None, key: jax.Array | None
     ) -> tuple[jax.Array, Cache]:
         rows, length, _ = x_BxLxH.shape
-        qkv = self.qkv(x_BxLxH).reshape(rows, length, 3, self.config.heads, -1)
-        queries, keys, values = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+        size, widths = self.config.head_size, (self.config.heads, self.config.kv_heads)
+        ends = [size * widths[0], size * sum(widths)]
+        queries, keys, values = jnp.split(self.qkv(x_BxLxH), ends, axis=-1)
+        queries, keys = self._heads(queries, self.query_norm), self._heads(keys, self.key_norm)
+        values = self._heads(values, None)
+        if self.rope is not None:
+            queries, keys = (rotate(x, context.positions_BxL, self.rope) for x in (queries, keys))
         if cache is not None:
             here = jnp.arange(rows)[:, None], context.positions_BxL
-            keys = cache.keys_BxMxNxD.at[here].set(keys)
-            values = cache.values_BxMxNxD.at[here].set(values)
+            keys = cache.keys_BxMxKxD.at[here].set(keys)
+            values = cache.values_BxMxKxD.at[here].set(values)
         dropout: Any = {"dropout": self.config.attention_dropout, "key": key}
-        mixed_BxLxNxD = attend(queries, keys, values, context, scale=self.scale, **dropout)
+        mixed_BxLxNxD = attend(
+            queries, keys, values, context, scale=self.scale, window=self.window, **dropout
+        )
         return self.attention_out(mixed_BxLxNxD.reshape(rows, length, -1)), Cache(keys, values)
 
+    def _heads(self, x_BxLxC: jax.Array, norm: RmsNorm | None) -> jax.Array:
+        """Columns as heads, [B, L, C / D, D]; a norm is as wide as one head or as all of them."""
+        shape = (*x_BxLxC.shape[:2], -1, self.config.head_size)
+        if norm is not None and norm.scale.shape == x_BxLxC.shape[-1:]:
+            return norm(x_BxLxC).reshape(shape)
+        return normalize(x_BxLxC.reshape(shape), norm)
+
     def _feed_forward(self, x_BxLxH: jax.Array) -> jax.Array:
-        return self.mlp_out(FORMULAS[ACTIVATIONS[self.config.activation]](self.mlp_in(x_BxLxH)))
+        activate, wide = FORMULAS[ACTIVATIONS[self.config.activation]], self.mlp_in(x_BxLxH)
+        if not self.config.is_gated:
+            return self.mlp_out(activate(wide))
+        gate, up = jnp.split(wide, 2, axis=-1)
+        return self.mlp_out(activate(gate) * up)
 
     def empty_cache(self, rows: int, tokens: int) -> Cache:
         """An empty cache for this number of tokens in each row."""
-        config = self.config
-        shape = (rows, tokens, config.heads, config.hidden_size // config.heads)
+        shape = (rows, tokens, self.config.kv_heads, self.config.head_size)
         return Cache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
 
 

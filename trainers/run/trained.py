@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Tuple
 
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import UsageError
@@ -64,11 +64,8 @@ def find_trained(path: str, which: Optional[str] = None) -> Trained:
 
 def _find_run(output: Path, which: Optional[str]) -> Trained:
     settings, schema = read_settings(output), read_schema(output)
-    # JSON has lists only.
-    model: Dict[str, Any] = {
-        n: tuple(v) if isinstance(v, list) else v for n, v in settings["model"].items()
-    }
-    config, eos = ModelConfig(**model), schema.special_ids.get("eos")
+    config = ModelConfig.from_settings(settings["model"])
+    eos = schema.special_ids.get("eos")
     paths = Checkpoints(output).choose(which)
     return Trained(
         trainer=settings["trainer"],

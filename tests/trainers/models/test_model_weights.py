@@ -1,6 +1,7 @@
-"""Weights and config.json beside transformers: in and out to the bit, or refused in words."""
+"""Weights and config.json beside transformers: in and out bitwise, or rejected with a message."""
 
 import json
+import math
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,8 @@ from trainers.flags.run_flags import DecoderFlags, EncoderFlags, RunFlags
 from trainers.models.families import FAMILIES
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig, published_classes, text_ids, with_dropout
-from trainers.models.plan_model import plan_model
+from trainers.models.plan_model import SIZES, plan_model
+from trainers.models.rope import Rope
 from trainers.models.weights import (
     Layout,
     fresh,
@@ -59,6 +61,29 @@ OPT: dict[str, Any] = dict(
     num_attention_heads=4,
     ffn_dim=24,
 )
+LLAMA: dict[str, Any] = dict(
+    model_type="llama",
+    vocab_size=50,
+    max_position_embeddings=20,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=6,
+    intermediate_size=24,
+)
+LLAMA3: dict[str, Any] = dict(
+    rope_type="llama3",
+    rope_theta=5e5,
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=10,
+)
+MISTRAL, QWEN2, QWEN3 = (
+    {**LLAMA, "model_type": name, **more}
+    for name, more in (("mistral", {"sliding_window": 7}), ("qwen2", {}), ("qwen3", {}))
+)
 POST: dict[str, Any] = dict(do_layer_norm_before=False)
 NARROW: dict[str, Any] = dict(word_embed_proj_dim=8)
 UNTIED: dict[str, Any] = dict(tie_word_embeddings=False)
@@ -85,6 +110,13 @@ DECODERS = {
         "_remove_final_layer_norm": True,
     },
     "opt wider embedding": {**OPT, "word_embed_proj_dim": 24},
+    "llama": LLAMA,
+    "llama tied": {**LLAMA, "tie_word_embeddings": True, "rms_norm_eps": 1e-5},
+    "llama llama3": {**LLAMA, "rope_parameters": LLAMA3},
+    "mistral": MISTRAL,
+    "mistral no window": {**MISTRAL, "sliding_window": None},
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
 }
 SMALL: dict[str, Any] = dict(
     vocab_size=50,
@@ -119,6 +151,7 @@ FLAX = Layout(
     leaves={
         "table": {"weight": "embedding"},
         "norm": {"weight": "scale", "bias": "bias"},
+        "scale": {"weight": "scale"},
         "linear": {"weight": "kernel", "bias": "bias"},
         "matrix": {"weight": "kernel"},
         "vector": {"bias": "bias"},
@@ -221,7 +254,7 @@ def test_config_json_goes_out_and_in(name):
         assert opened.id2label == dict(enumerate(CLASSES))
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "gpt2", "opt"])
+@pytest.mark.parametrize("kind", FAMILIES)
 def test_what_config_json_leaves_out_is_as_in_transformers(kind):
     whole = AutoConfig.for_model(kind).to_dict()
     short = ModelConfig.from_json({"model_type": kind}, where="here")
@@ -489,19 +522,37 @@ SWITCHES = [
     ({**BERT, "hidden_act": "mish"}, "activation=mish is unknown: give one of relu,"),
     (
         {**BERT, "model_type": "t5"},
-        "has model_type 't5': give weights of one of bert, roberta, electra, gpt2, opt",
+        "has model_type 't5': give weights of one of bert, roberta, electra, gpt2, opt, ",
     ),
     ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
     ({**OPT, "enable_bias": False}, "enable_bias is False, but trainers support True only"),
     ({**GPT2, "n_embd": 18}, "here: config.json: --hidden_size=18 is not a multiple of --heads=4"),
     ({**ROBERTA, "max_position_embeddings": 2}, "max_positions=0: must be at least 1"),
+    ({**LLAMA, "attention_bias": True}, "attention_bias is True, but trainers support False only"),
+    ({**LLAMA, "rope_theta": 0}, "rope_theta=0: must be from"),
+    ({**LLAMA, "rope_theta": float("nan")}, "rope_theta=nan: must be from"),
+    ({**LLAMA, "rope_theta": 1e300}, r"rope_theta=1e\+300: must be from"),
+    ({**LLAMA, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type 'dynamic'"),
+    ({**LLAMA, "head_dim": 10**9}, "--head_size=1000000000: must be at most 4,096"),
+    ({**LLAMA, "head_dim": 0}, "--head_size=0: must be at least 1"),
+    ({**LLAMA, "head_dim": 5}, "--head_size=5 is odd: rotary positions turn pairs"),
+    ({**LLAMA, "num_key_value_heads": 3}, "--heads=4 is not a multiple of --kv_heads=3"),
+    ({**LLAMA, "num_key_value_heads": 8}, "--heads=4 is not a multiple of --kv_heads=8"),
+    ({**LLAMA, "num_key_value_heads": 0}, "--kv_heads=0: must be at least 1"),
+    ({**LLAMA, "num_key_value_heads": -2}, "--kv_heads=-2: must be at least 1"),
+    ({**LLAMA, "num_attention_heads": 0}, "--heads=0: must be at least 1"),
+    ({**LLAMA, "max_position_embeddings": 10**9}, "--max_positions=1000000000: must be at most"),
+    ({**LLAMA, "rms_norm_eps": -1.0}, "--layer_norm_epsilon=-1.0: must be at least 0"),
+    ({**MISTRAL, "sliding_window": -7}, "--window=-7: must be at least 0"),
+    ({**QWEN2, "use_sliding_window": True}, "use_sliding_window is True"),
 ]
 
 
 @pytest.mark.parametrize(("found", "said"), SWITCHES)
 def test_switches_that_are_not_built_are_refused(found, said):
     with pytest.raises(UsageError, match=said):
-        config_of(found, "CausalLM" if "gpt2" in str(found) or "opt" in str(found) else "MaskedLM")
+        is_decoder = getattr(FAMILIES.get(found["model_type"]), "ids", None) is not None
+        config_of(found, "CausalLM" if is_decoder else "MaskedLM")
 
 
 VALUES = st.recursive(
@@ -512,11 +563,12 @@ VALUES = st.recursive(
 
 
 @settings(max_examples=400)
-@given(st.sampled_from([GPT2, OPT, BERT, ROBERTA, ELECTRA]), st.data())
+@given(st.sampled_from([GPT2, OPT, LLAMA, MISTRAL, BERT, ROBERTA, ELECTRA]), st.data())
 def test_any_value_in_config_json_is_taken_or_refused_in_words(fields, data):
-    is_decoder = fields in (GPT2, OPT)
+    is_decoder = fields in (GPT2, OPT, LLAMA, MISTRAL)
     keys = FAMILIES[fields["model_type"]].keys
-    named = st.sampled_from([*(key.theirs for key in keys), "model_type", "pad_token_id"])
+    others = ("model_type", "pad_token_id", "rope_theta", "rope_scaling", "rope_parameters")
+    named = st.sampled_from([*(key.theirs for key in keys), *others])
     changes = data.draw(st.dictionaries(named, VALUES, min_size=1, max_size=3))
     try:
         config = config_of({**fields, **changes}, "CausalLM" if is_decoder else "Seq")
@@ -537,7 +589,7 @@ def test_a_config_json_that_cannot_be_read_ends_in_words(text, tmp_path):
 
 
 def test_classes_of_a_published_classifier(tmp_path):
-    """Two classes with transformers' own names are left out of its config.json."""
+    """config.json lacks two classes with transformers' own names."""
     for labels, due in (
         (2, ("LABEL_0", "LABEL_1")),
         (11, tuple(f"LABEL_{number}" for number in range(11))),
@@ -609,6 +661,20 @@ def test_new_encoders():
     assert not notes
 
 
+PUBLISHED = [
+    ("smollm_135m", 49152, 134_515_008),
+    ("smollm_360m", 49152, 361_821_120),
+    ("smollm_1.7b", 49152, 1_711_376_384),
+    ("llama_1b", 128256, 1_235_814_400),
+    ("llama_3b", 128256, 3_212_749_824),
+    ("llama_8b", 128256, 8_030_261_248),
+    ("mistral_7b", 32000, 7_241_732_096),
+    ("qwen2_0.5b", 151936, 494_032_768),
+    ("qwen3_0.6b", 151936, 596_049_920),
+    ("qwen3_1.7b", 151936, 1_720_574_976),
+]
+
+
 def test_new_decoders():
     schema = clm_schema()
     config, *_ = plan_model(make_flags(DecoderRun, shards="set", model="gpt2", layers=3), schema)
@@ -620,6 +686,23 @@ def test_new_decoders():
     config, *_ = plan_model(flags, schema)
     assert (config.norm_first, config.final_norm, config.tied) == (False, False, False)
     assert (config.activation, config.is_projected) == ("relu", True)
+    flags = make_flags(DecoderRun, shards="set", family="llama", rope_theta=3e4, kv_heads=2)
+    config, *_ = plan_model(flags, schema)
+    assert (config.heads, config.kv_heads, config.head_size) == (8, 2, 64)
+    assert (config.intermediate_size, config.activation, config.tied) == (1408, "silu", True)
+    assert config.rope_of(0) == Rope(3e4) and config.max_positions == schema.max_length
+    flags = make_flags(DecoderRun, shards="set", family="mistral", window=9)
+    config, *_ = plan_model(flags, schema)
+    assert [config.window_of(layer) for layer in range(4)] == [9] * 4
+
+
+@pytest.mark.parametrize(("name", "vocabulary", "parameters"), PUBLISHED)
+def test_published_sizes(name, vocabulary, parameters):
+    """With as many parameters as the files on the Hub."""
+    flags = make_flags(DecoderRun, shards="set", model=name)
+    config, *_ = plan_model(flags, clm_schema(vocab_size=vocabulary))
+    assert sum(math.prod(shape) for shape in shapes(config).values()) == parameters
+    assert config.family == SIZES[name]["family"]
 
 
 @pytest.mark.parametrize(
@@ -633,6 +716,19 @@ def test_new_decoders():
             dict(max_positions=8),
             "--max_positions=8 has 8 positions, but rows of set have 16 tokens",
         ),
+        (
+            dict(kv_heads=4),
+            "--kv_heads=4: kv_heads is always 8 in gpt2 models; it may differ in ll",
+        ),
+        (dict(head_size=8), "--head_size=8: head_size is always 64 in gpt2 models"),
+        (dict(window=8), "--window=8: window is always 0 in gpt2 models; it may differ in mistral"),
+        (dict(rope_theta=1e4), "--rope_theta: rope is always None in gpt2 models"),
+        (dict(family="llama", rope_theta=0.0), "^--rope_theta=0.0: must be from 2 to"),
+        (dict(family="llama", kv_heads=3), "--heads=8 is not a multiple of --kv_heads=3"),
+        (
+            dict(family="opt", model="llama_1b"),
+            "--family=opt, but --model=llama_1b is a llama: leave --family out",
+        ),
         (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
         (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
         (
@@ -643,7 +739,7 @@ def test_new_decoders():
 )
 def test_flags_that_make_no_model_are_refused(flags, said):
     with pytest.raises(UsageError, match=said):
-        if "family" in flags:
+        if flags.get("family") == "bert":
             plan_model(make_flags(EncoderRun, shards="set", **flags), mlm_schema())
         else:
             plan_model(make_flags(DecoderRun, shards="set", **flags), clm_schema())
@@ -680,7 +776,7 @@ def test_published_models(tmp_path):
         with pytest.raises(UsageError, match=said):
             plan_model(change_flags(flags, **more), schema)
     with pytest.raises(
-        UsageError, match="model_type 'roberta', and this trainer accepts gpt2, opt"
+        UsageError, match="model_type 'roberta', and this trainer accepts gpt2, opt, llama"
     ):
         plan_model(make_flags(DecoderRun, shards="set", init_from=path), clm_schema())
 

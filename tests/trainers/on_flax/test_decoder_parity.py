@@ -1,4 +1,4 @@
-"""The decoder equals PyTorch's GPT-2 and OPT in every switch; packing changes nothing."""
+"""The decoder equals PyTorch's models in every family and switch; packing changes nothing."""
 
 import warnings
 from collections.abc import Callable
@@ -28,8 +28,9 @@ from trainers.run.program import Plan
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
     import torch
-    from transformers import AutoModelForCausalLM, GPT2Config, OPTConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, OPTConfig
 
+torch.set_num_threads(1)  # on a busy machine, several threads take longer
 VOCAB, POSITIONS, ROWS = 120, 24, 10
 FLAGS = make_flags(FlaxClmFlags, shards="set", precision="float32")
 GPT2 = partial(
@@ -51,6 +52,28 @@ OPT = partial(
     num_attention_heads=4,
     ffn_dim=48,
 )
+LLAMA = partial(
+    AutoConfig.for_model,
+    vocab_size=VOCAB,
+    max_position_embeddings=POSITIONS,
+    hidden_size=36,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    head_dim=10,
+    intermediate_size=52,
+    pad_token_id=None,
+)
+
+
+def scaled(kind, **values):
+    """Rotary positions of a Llama whose texts were 8 tokens long."""
+    parameters = {"rope_theta": 500.0, "rope_type": kind, "factor": 3.0, **values}
+    if kind != "linear":
+        parameters["original_max_position_embeddings"] = 8
+    return {"rope_parameters": parameters}
+
+
 KINDS = {
     "gpt2": GPT2(),
     "gpt2 untied relu": GPT2(tie_word_embeddings=False, activation_function="relu", n_inner=48),
@@ -64,13 +87,27 @@ KINDS = {
     "opt untied, no last norm": OPT(
         tie_word_embeddings=False, word_embed_proj_dim=16, _remove_final_layer_norm=True
     ),
+    "llama": LLAMA("llama"),
+    "llama tied, one kv head": LLAMA(
+        "llama", tie_word_embeddings=True, num_key_value_heads=1, rms_norm_eps=1e-3
+    ),
+    "llama no head_dim, gelu": LLAMA(
+        "llama", head_dim=None, num_key_value_heads=None, hidden_act="gelu"
+    ),
+    "llama linear": LLAMA("llama", **scaled("linear")),
+    "llama llama3": LLAMA("llama", **scaled("llama3", low_freq_factor=1.0, high_freq_factor=2.0)),
+    "llama yarn": LLAMA("llama", **scaled("yarn")),
+    "mistral": LLAMA("mistral", sliding_window=7),
+    "mistral no window": LLAMA("mistral", sliding_window=None),
+    "qwen2": LLAMA("qwen2"),
+    "qwen3": LLAMA("qwen3", num_attention_heads=3, num_key_value_heads=3),
 }
 
 
 def reference_of(kind):
     """Their model in evaluation mode, its weights far from their start: every term counts."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(KINDS[kind]).eval()
+    model = AutoModelForCausalLM.from_config(KINDS[kind], attn_implementation="eager").eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -165,10 +202,10 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
             f"loss {loss_difference:.1e}, gradients {worst:.1e}, after one step {apart:.1e}",
             end="",
         )
-    assert difference < 5e-5 and loss_difference < 1e-5 and worst < 5e-5 and apart < 2e-5
+    assert difference < 5e-6 and loss_difference < 2e-6 and worst < 2e-6 and apart < 2e-6
 
 
-@pytest.mark.parametrize("kind", ["gpt2 untied relu", "opt-350m"])
+@pytest.mark.parametrize("kind", ["gpt2 untied relu", "opt-350m", "qwen2"])
 def test_weights_come_and_go(kind):
     reference = reference_of(kind)
     config, weights = ours_of(reference)
@@ -193,14 +230,14 @@ def test_a_vocabulary_grows():
     np.testing.assert_allclose(after[..., :VOCAB], before, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "opt-350m"])
+@pytest.mark.parametrize("kind", ["gpt2", "opt-350m", "llama yarn", "mistral", "qwen3"])
 def test_packed_equals_unpacked(kind, capsys):
-    """Nothing comes from another segment or from what is to come; gradients of the whole."""
+    """Each segment, and the gradients of the whole, as if it were alone in a row."""
     config, weights = ours_of(reference_of(kind))
     packed = clm_rows(clm_schema(max_length=POSITIONS, vocab_size=VOCAB), 2, seed=0)
 
     def filled(rows):
-        """Of the one shape that is compiled."""
+        """Rows of the one shape that is compiled."""
         return {n: np.pad(c, [(0, ROWS - len(c)), (0, 0)]) for n, c in rows.items()}
 
     def ours(rows):
@@ -219,8 +256,9 @@ def test_packed_equals_unpacked(kind, capsys):
     assert worst < 5e-5 and float(loss) == pytest.approx(float(each_loss))
 
 
-def test_bfloat16_stays_near():
-    config, weights = ours_of(reference_of("opt-350m"))
+@pytest.mark.parametrize("kind", ["opt-350m", "qwen3"])
+def test_bfloat16_stays_near(kind):
+    config, weights = ours_of(reference_of(kind))
     rows = rows_of()
     exact = logits_of(config, weights, *rows[:2])
     model: Any = nnx.merge(
