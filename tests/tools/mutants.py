@@ -32,17 +32,22 @@ from schemas.errors import UsageError
 from tests.tools.places import ROOT
 
 _ROWS, _TASKS, _SCHEMAS = "tests/pipelines/rows", "tests/pipelines/tasks", "tests/schemas"
+_PINS = "tests/golden/test_pins.py"
 _NEAR = "tests/pipelines/corpus/near_duplicates"
 TARGETS: dict[str, tuple[str, list[str]]] = {
-    "packing": ("pipelines/rows/packing.py", [f"{_ROWS}/test_packing.py"]),
-    "masking": ("pipelines/rows/masking.py", [f"{_ROWS}/test_masking.py"]),
+    "packing": ("pipelines/rows/packing.py", [f"{_ROWS}/test_packing.py", _PINS]),
+    "masking": ("pipelines/rows/masking.py", [f"{_ROWS}/test_masking.py", _PINS]),
     "routing": (
         "pipelines/rows/routing.py",
-        ["tests/pipelines/build/test_routing.py", f"{_ROWS}/test_repeats.py"],
+        ["tests/pipelines/build/test_routing.py", f"{_ROWS}/test_repeats.py", _PINS],
     ),
     "example_batch": (
         "pipelines/rows/example_batch.py",
         [f"{_ROWS}/test_repeats.py", f"{_ROWS}/test_row_layout.py", f"{_TASKS}/test_clm.py"],
+    ),
+    "noise_spans": (
+        "pipelines/tasks/span_corruption.py",
+        [f"{_TASKS}/test_noise_spans.py", f"{_TASKS}/test_span_corruption.py", _PINS],
     ),
     "ragged": ("pipelines/rows/ragged.py", [f"{_ROWS}/test_ragged.py"]),
     "codec": (
@@ -57,14 +62,17 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
         "schemas/features.py",
         [f"{_SCHEMAS}/test_features.py", f"{_SCHEMAS}/test_codec.py"],
     ),
-    "row_order": ("trainers/data/row_order.py", ["tests/trainers/data/test_row_order.py"]),
+    "row_order": ("trainers/data/row_order.py", ["tests/trainers/data/test_row_order.py", _PINS]),
     "chat_turns": (
         "pipelines/tasks/chat_turns.py",
         [f"{_TASKS}/test_chat_turns.py", f"{_TASKS}/test_chat.py"],
     ),
     "merge_loop": ("pipelines/train/merge_loop.py", ["tests/pipelines/train/test_bpe.py"]),
     "resolve": ("pipelines/corpus/near_duplicates/resolve.py", [f"{_NEAR}/test_resolve.py"]),
-    "shingles": ("pipelines/corpus/near_duplicates/shingles.py", [f"{_NEAR}/test_shingles.py"]),
+    "shingles": (
+        "pipelines/corpus/near_duplicates/shingles.py",
+        [f"{_NEAR}/test_shingles.py", _PINS],
+    ),
     "class_scores": (
         "trainers/metrics/class_scores.py",
         ["tests/trainers/metrics/test_class_scores.py"],
