@@ -243,8 +243,8 @@ class ClmTask(Task):
 
         Bits per byte and perplexity per word spread the loss over the text. Both are a little low,
         more so for short segments: the first token of a segment is not predicted, so its bytes
-        count without a loss. `unpredicted` counts such tokens and others of loss weight 0. Of a
-        part of the split (--evaluation_rows) the text is as large a share as the tokens.
+        count without a loss. `unpredicted` counts such tokens and others of loss weight 0. With
+        --evaluation_rows the text counts in proportion to the tokens.
         """
         sums = add_up(batches)
         metrics = token_metrics(sums, self._names)

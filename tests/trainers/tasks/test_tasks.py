@@ -78,6 +78,7 @@ def test_the_loss_of_each_dataset_of_a_mixture():
         **{"loss": 13 / 12, "accuracy": 8 / 12, "perplexity": math.exp(13 / 12)},
         **{"loss/books": 1.5, "loss/web": 7 / 8},
     }
+    assert metrics is not None
     said = "loss 1.0833 (books 1.5000, web 0.8750), accuracy 66.67%, perplexity 2.95"
     assert describe_tokens(metrics, 2) == said
 
