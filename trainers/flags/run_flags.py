@@ -314,6 +314,10 @@ class ComputeFlags:
 class FlaxComputeFlags(ComputeFlags):
     """How the devices compute a step."""
 
+    fsdp: bool = False
+    """Cut weights and the optimizer's state over all devices, instead of a copy on each. A step
+    needs less memory and more communication."""
+
 
 @dataclass(frozen=True)
 class TaskFlags:

@@ -6,6 +6,7 @@ batch of another shape is an error, never a recompilation. A `FlaxObjective` def
 Legend: B rows of a batch or microbatch, A microbatches.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -18,8 +19,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from schemas.errors import UsageError
 from trainers.data.batches import Batch
+from trainers.flags.run_flags import FlaxComputeFlags
 from trainers.models.families import Weights
-from trainers.on_flax.layers import Params, name_leaves, to_params, to_weights
+from trainers.on_flax.layers import ROWS, Params, name_leaves, to_params, to_weights
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.program import Arrays, Plan, Program, check_state
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
@@ -27,6 +29,7 @@ from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the devices
 Rows: TypeAlias = Any  # inputs and labels of a model: a pytree of arrays whose first axis is B
 Sums: TypeAlias = dict[str, jax.Array]  # f32, over the tokens that count
+_SMALL = 1 << 14  # values of an array that is not worth cutting
 _DROPOUT = 0x64726F70  # "drop"; separates the keys of dropout from others of the seed
 
 
@@ -58,26 +61,32 @@ class FlaxObjective(Protocol):
 
 
 class FlaxProgram(Program):
-    """A model on all local devices: each holds all weights and its share of the rows."""
+    """A model on all devices, each with its share of the rows.
+
+    Each holds all weights and the whole state of the optimizer, or with --fsdp its share of them
+    (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
+    2020, stage 3): the compiler gathers weights where a layer needs them.
+    """
 
     def __init__(self, plan: Plan, objective: FlaxObjective, devices: Sequence[Any] | None = None):
-        """Compiles nothing; `devices` share each batch, by default all local ones.
+        """Compiles nothing; `devices` share each batch, by default all.
 
         Raises:
           UsageError: the devices cannot share a batch equally, or JAX has several processes.
         """
-        devices, compute = devices or jax.local_devices(), plan.flags.compute
+        devices, compute = devices or jax.devices(), plan.flags.compute
         self._plan, self._objective = plan, objective
-        self._accumulation = compute.accumulation or 1
+        assert isinstance(compute, FlaxComputeFlags)
+        self._accumulation, self._fsdp = compute.accumulation or 1, compute.fsdp
         _check_devices(compute.batch_size, len(devices), self._accumulation)
         self.steps = plan.steps
         self.evaluation_rows = compute.batch_size // self._accumulation
         dtype = compute_dtype(compute.precision)
         self.description = f"{len(devices)} x {devices[0].device_kind}, {dtype}"
-        mesh = Mesh(np.array(devices), ("rows",))
+        self._mesh = mesh = Mesh(np.array(devices), (ROWS,))
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self._by_row = NamedSharding(mesh, PartitionSpec("rows"))
-        self._micro_by_row = NamedSharding(mesh, PartitionSpec(None, "rows"))
+        self._by_row = NamedSharding(mesh, PartitionSpec(ROWS))
+        self._micro_by_row = NamedSharding(mesh, PartitionSpec(None, ROWS))
         self._rate = learning_rate(plan.flags.optimization, plan.steps)
         self._optimizer = optimizer_for(plan.flags.optimization, self._rate, plan.model.modules)
         self._columns: dict[str, Any] = {  # shape of a row, dtype
@@ -87,38 +96,60 @@ class FlaxProgram(Program):
         }
 
     def load(self, weights: Weights, state: Arrays | None) -> None:
-        """Puts weights and the optimizer's state on every device."""
-        params = to_params(weights, self._plan.model)
-        self._params = jax.device_put(params, self._replicated)
+        """Puts weights and the optimizer's state on the devices, one array after another."""
+        self._params = jax.tree.map(self._put, to_params(weights, self._plan.model))
         self._state = None if state is None else self._whole_state(state)
 
     def _whole_state(self, state: Arrays) -> optax.OptState:
         like = jax.eval_shape(self._optimizer.init, self._params)
         check_state(state, name_leaves(like), self._plan.flags.optimization.optimizer)
         values = [state[name] for name in name_leaves(like)]
-        return jax.device_put(
-            jax.tree.unflatten(jax.tree.structure(like), values), self._replicated
-        )
+        return jax.tree.unflatten(jax.tree.structure(like), map(self._put, values))
+
+    def _cut(self, leaf: Any) -> NamedSharding:
+        """Where a weight is, or what the optimizer keeps of it: its shape alone decides.
+
+        --fsdp cuts the longest axis that the devices divide; small arrays are on every device.
+        """
+        count, shape = self._mesh.size, leaf.shape
+        axes = [axis for axis, size in enumerate(shape) if size % count == 0]
+        if not (self._fsdp and axes and math.prod(shape) >= _SMALL):
+            return self._replicated
+        axis = max(axes, key=lambda axis: shape[axis])
+        return NamedSharding(self._mesh, PartitionSpec(*[None] * axis, ROWS))
+
+    def _put(self, value: Any) -> jax.Array:
+        value = np.asarray(value)
+        # A copy: JAX on CPUs may use the memory of its argument, here of a file.
+        cut = lambda index: np.array(value[index], order="C")  # noqa: E731
+        return jax.make_array_from_callback(value.shape, self._cut(value), cut)
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         """Compiles the steps; initializes a new optimizer."""
         params = self._abstract(self._params)
         if trains:
             if self._state is None:
-                initialize = jax.jit(self._optimizer.init, out_shardings=self._replicated)
-                self._state = initialize(self._params)
-            jitted = jax.jit(self._step, donate_argnums=(0, 1), out_shardings=self._replicated)
+                cuts = jax.tree.map(self._cut, jax.eval_shape(self._optimizer.init, self._params))
+                self._state = jax.jit(self._optimizer.init, out_shardings=cuts)(self._params)
+            cuts = jax.tree.map(self._cut, (self._params, self._state))
+            out = (*cuts, self._replicated)
+            jitted = jax.jit(self._step, donate_argnums=(0, 1), out_shardings=out)
             batch = self._abstract_batch(self._plan.flags.compute.batch_size)
-            done = self._abstract(np.uint32(0))
-            self._train = jitted.lower(params, self._abstract(self._state), batch, done).compile()
+            done = jax.ShapeDtypeStruct((), np.uint32, sharding=self._replicated)
+            with jax.set_mesh(self._mesh):
+                lowered = jitted.lower(params, self._abstract(self._state), batch, done)
+            self._train = lowered.compile()
         if evaluates:
             jitted = jax.jit(self._sums, out_shardings=self._replicated)
             batch = self._abstract_batch(self.evaluation_rows)
-            self._evaluate = jitted.lower(params, batch).compile()
+            with jax.set_mesh(self._mesh):
+                self._evaluate = jitted.lower(params, batch).compile()
 
     def _abstract(self, tree: Any) -> Any:
-        shape_of = partial(jax.ShapeDtypeStruct, sharding=self._replicated)
-        return jax.tree.map(lambda leaf: shape_of(leaf.shape, leaf.dtype), tree)
+        shape_of = lambda leaf: jax.ShapeDtypeStruct(  # noqa: E731
+            leaf.shape, leaf.dtype, sharding=leaf.sharding
+        )
+        return jax.tree.map(shape_of, tree)
 
     def _abstract_batch(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
         shape_of = partial(jax.ShapeDtypeStruct, sharding=self._by_row)

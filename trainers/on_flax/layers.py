@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from flax.nnx.nn.dtypes import promote_dtype
 
 from trainers.models.families import ACTIVATIONS, Module, Weights
 from trainers.models.model_config import ModelConfig
@@ -43,6 +44,9 @@ FORMULAS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": partial(jax.nn.gelu, approximate=False),
     "tanh_gelu": partial(jax.nn.gelu, approximate=True),
 }
+
+
+ROWS = "rows"  # axis of the mesh of devices
 
 
 class RmsNorm(nnx.Module):
@@ -86,6 +90,23 @@ class Cache(NamedTuple):
     values_BxMxKxD: jax.Array
 
 
+def gather(weight: jax.Array) -> jax.Array:
+    """All of a weight on each device, where a mesh (`jax.set_mesh`) may have cut it.
+
+    Without this, the compiler would rather move activations.
+    """
+    if jax.sharding.get_abstract_mesh().empty:
+        return weight
+    return jax.lax.with_sharding_constraint(weight, jax.sharding.PartitionSpec())
+
+
+def promote_and_gather(arrays: tuple[Any, ...], **how: Any) -> list[Any]:
+    """Flax's `promote_dtype`, then `gather` of the weights, which are smaller after the cast."""
+    arrays = tuple(promote_dtype(arrays, **how))
+    inputs = 0 if len(arrays) == 1 else 1  # before the weights; an embedding has none
+    return [*arrays[:inputs], *(None if w is None else gather(w) for w in arrays[inputs:])]
+
+
 def split_keys(key: jax.Array | None, count: int) -> list[jax.Array | None]:
     """Keys for several uses; None each for None."""
     return [None] * count if key is None else list(jax.random.split(key, count))
@@ -93,7 +114,7 @@ def split_keys(key: jax.Array | None, count: int) -> list[jax.Array | None]:
 
 def head_logits(x_BxLxE: jax.Array, table_VxE: jax.Array) -> jax.Array:
     """Float32 logits [B, L, V] of an output layer, for any dtype of the computation."""
-    table_VxE = table_VxE.astype(x_BxLxE.dtype)
+    table_VxE = gather(table_VxE.astype(x_BxLxE.dtype))
     return jnp.einsum("ble,ve->blv", x_BxLxE, table_VxE, preferred_element_type=jnp.float32)
 
 
@@ -104,7 +125,7 @@ def add_parts(
 
     `dtype` is that of the computation.
     """
-    how: Any = {"dtype": dtype, "rngs": rngs}
+    how: Any = {"dtype": dtype, "rngs": rngs, "promote_dtype": promote_and_gather}
     make: dict[str, Callable[[int, int], nnx.Module]] = {
         "table": lambda rows, width: nnx.Embed(rows, width, **how),
         "norm": lambda rows, _: nnx.LayerNorm(rows, epsilon=config.layer_norm_epsilon, **how),

@@ -17,7 +17,7 @@ CHECKPOINTS = "checkpoints"
 _FOREIGN = ("MANIFEST.json", "tokenizer.json")  # a run writes the latter after its settings
 _MAY_DIFFER_SILENTLY = (
     *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
-    *("stop_after", "export", "export_saved_model", "log_to"),
+    *("stop_after", "export", "export_saved_model", "log_to", "fsdp"),
 )
 
 

@@ -374,6 +374,13 @@ batches = lambda step: host_batch(16, step=step)
 one, weights = losses_of(program_of(flags, devices=jax.local_devices()[:1]), 4, batches)
 several, shared = losses_of(program_of(flags), 4, batches)
 worst = max(abs(a - b) / a for a, b in zip(one, several))
+cut = program_of(change_flags(flags, fsdp=True, hidden_size=128, intermediate_size=256))
+whole = program_of(change_flags(flags, hidden_size=128, intermediate_size=256))
+sizes = [p._train.memory_analysis().argument_size_in_bytes for p in (cut, whole)]
+assert sizes[0] < 2 * sizes[1] / count, sizes
+(cut, cut_weights), (whole, whole_weights) = (losses_of(p, 4, batches) for p in (cut, whole))
+assert max(abs(a - b) / a for a, b in zip(cut, whole)) < 1e-6, (cut, whole)
+assert apart(cut_weights, whole_weights) < 1e-5, apart(cut_weights, whole_weights)
 print(f"{count} devices: losses {worst:.1e}, weights {apart(weights, shared):.1e}")
 assert worst < 1e-6, (one, several)
 assert apart(weights, shared) < 1e-3
