@@ -31,7 +31,7 @@ import tyro
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
-from tests.tools.run_reading import read_metrics
+from tests.tools.run_reading import TIMED, read_metrics
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
 from trainers.run.checkpoints import numbered
 from trainers.run.journal import METRICS
@@ -254,10 +254,9 @@ def _is_trained(run: Path) -> bool:
 
 def outcome(run: Path) -> dict[str, object]:
     """What must be the same: sums of states by name, and the lines of metrics.jsonl."""
-    timed = ("tokens_per_second", "waiting")
     lines = read_metrics(str(run / METRICS))
     found: dict[str, object] = {
-        "metrics": [{name: line[name] for name in line if name not in timed} for line in lines]
+        "metrics": [{name: line[name] for name in line if name not in TIMED} for line in lines]
     }
     for kind in ("checkpoints", "best"):
         folders = numbered(run / kind)

@@ -6,6 +6,11 @@ from trainers.flags.command_line import flag_values, make_flags
 from trainers.run.journal import each_metrics
 
 Group = TypeVar("Group")
+# Values of metrics.jsonl that differ from run to run.
+TIMED = (
+    *("seconds_per_step", "tokens_per_second", "tokens_per_second_per_device"),
+    *("waiting", "mfu"),
+)
 
 
 def read_metrics(path: str) -> list[dict[str, Any]]:

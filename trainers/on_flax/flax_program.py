@@ -21,6 +21,7 @@ from schemas.errors import UsageError
 from trainers.data.batches import Batch
 from trainers.flags.run_flags import FlaxComputeFlags
 from trainers.models.families import Weights
+from trainers.models.flops import peak_flops
 from trainers.on_flax.layers import ROWS, Params, name_leaves, to_params, to_weights
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.program import Arrays, Plan, Program, check_state
@@ -83,6 +84,8 @@ class FlaxProgram(Program):
         self.evaluation_rows = compute.batch_size // self._accumulation
         dtype = compute_dtype(compute.precision)
         self.description = f"{len(devices)} x {devices[0].device_kind}, {dtype}"
+        self.devices = len(devices)
+        self.peak = peak_flops(devices[0].device_kind) if dtype == jnp.bfloat16 else None
         self._mesh = mesh = Mesh(np.array(devices), (ROWS,))
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self._by_row = NamedSharding(mesh, PartitionSpec(ROWS))

@@ -72,7 +72,7 @@ class TfProgram(Program):
         with self._strategy.scope():
             self._objective = make_objective()
         self._variables = self._objective.model.trainable_variables
-        self._replicas = self._strategy.num_replicas_in_sync
+        self._replicas = self.devices = self._strategy.num_replicas_in_sync
         is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)  # it always compiles
         self._jit = compute.jit_compile and not is_tpu
         self._optimizer: Any = None  # of Keras, if the run trains

@@ -19,12 +19,14 @@ from trainers.data.batches import Batch, BatchReader, read_ahead
 from trainers.flags.command_line import command, flag_values
 from trainers.flags.run_flags import DataFlags
 from trainers.models.families import Weights
+from trainers.models.flops import training_flops
 from trainers.models.weights import shapes
 from trainers.run.checkpoints import Checkpoints, Progress, is_due
 from trainers.run.journal import (
     METRICS,
     MetricsFile,
     ProgressLine,
+    Rate,
     Rates,
     duration,
     each_metrics,
@@ -99,6 +101,8 @@ class Loop:
         self.interruption = Interruption()
         self.began = time.perf_counter()
         self.rates = Rates()
+        length = plan.schema.max_length
+        self.flops = training_flops(plan.model, length, task.head_share)  # of a token
 
     def run(self, first_weights: Callable[[], Weights]) -> None:
         """Trains from the first weights, or the newest checkpoint, to the last checkpoint.
@@ -268,16 +272,38 @@ class Loop:
                     "epoch": round(epoch, 4),
                     **values,
                     "tokens": tokens,
-                    "tokens_per_second": round(rate.tokens, 1),
-                    "waiting": round(rate.waiting, 4),
+                    **self._speeds(rate),
                 }
             )
             left = (time.perf_counter() - self.began) / (step - self.start) * (self.stop - step)
             self.line.update(
                 f"step {step}/{self.stop}  epoch {epoch:.2f}  loss {values['loss']:.4f}  "
-                f"{rate.steps:,.2f} steps/s  {rate.tokens:,.0f} tokens/s  "
+                f"{1 / rate.steps:.3g} s/step  {self._describe_speed(rate)}  "
                 f"waiting for data {rate.waiting:.1%}  {duration(left)} left"
             )
+
+    def _speeds(self, rate: Rate) -> Dict[str, float]:
+        """The speed in metrics.jsonl; `mfu` is the share of the devices' peak that is used."""
+        a_device = rate.tokens / self.program.devices
+        speeds = {
+            "seconds_per_step": round(1 / rate.steps, 6),
+            "tokens_per_second": round(rate.tokens, 1),
+            "tokens_per_second_per_device": round(a_device, 1),
+            "flops_per_token": self.flops,
+            "waiting": round(rate.waiting, 4),
+        }
+        if self.program.peak is not None:
+            speeds["mfu"] = round(a_device * self.flops / self.program.peak, 4)
+        return speeds
+
+    def _describe_speed(self, rate: Rate) -> str:
+        """The speed on the line: "12,340 tokens/s (3,085 a device, MFU 41.2%)"."""
+        speeds, details = self._speeds(rate), []
+        if self.program.devices > 1:
+            details.append(f"{speeds['tokens_per_second_per_device']:,.0f} a device")
+        if "mfu" in speeds:
+            details.append(f"MFU {speeds['mfu']:.1%}")
+        return f"{rate.tokens:,.0f} tokens/s" + (f" ({', '.join(details)})" if details else "")
 
     @property
     def _evaluates(self) -> bool:

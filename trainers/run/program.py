@@ -55,6 +55,8 @@ class Program(ABC):
     steps_a_call: int = 1  # optimizer steps of one call of `train`
     evaluation_rows: int  # of one call of `evaluate`
     description: str  # devices and precision, one line
+    devices: int = 1
+    peak: Optional[float] = None  # operations a second of a device at this precision, if known
 
     @abstractmethod
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
@@ -133,6 +135,7 @@ class Task(ABC):
     unit: str  # of the loss, on the plot: "nats a masked token"
     counts: str  # name in metrics.jsonl of what a step's loss is the mean over: "masked"
     best_by: Optional[str] = None  # the metric that chooses the best weights
+    head_share: float = 1.0  # of positions that the model's head computes
 
     @property
     def best_is_highest(self) -> bool:

@@ -69,6 +69,7 @@ class ClassificationTask(Task):
         self.classes, self.best_by = tuple(schema.parameters["classes"]), task.measure
         self._split, self._class_weights = flags.data.train_split, task.class_weights
         self.weights = [1.0] * len(self.classes)
+        self.head_share = 1 / schema.max_length
 
     def prepare_training(self, shards: BatchReader) -> List[str]:
         """Sets the weights of the classes; a line for each, with its rows in the training split."""

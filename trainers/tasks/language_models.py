@@ -21,6 +21,7 @@ from typing import (
 import numpy as np
 
 from schemas.errors import UsageError
+from schemas.features import max_masked_slots
 from schemas.metadata import Schema
 from schemas.statistics import ShardStatistics
 from trainers.data.batches import Batch, BatchReader
@@ -165,7 +166,10 @@ class MlmTask(Task):
         task = flags.task
         assert isinstance(task, MlmFlags)
         self.best_by = task.measure
-        self._is_dynamic = mask_rates(task, schema).training is not None
+        rates = mask_rates(task, schema)
+        slots = max_masked_slots(schema.max_length, rates.training or schema.mask_rate)
+        self.head_share = slots / schema.max_length
+        self._is_dynamic = rates.training is not None
         self._unit, self._names = schema.mask_unit, shards.names if shards is not None else ()
 
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:

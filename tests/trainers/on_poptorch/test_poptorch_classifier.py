@@ -18,7 +18,7 @@ from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
 from tests.tools.poptorch_programs import make_plan, make_program
 from tests.tools.poptorch_stub import installed
-from tests.tools.run_reading import read_metrics
+from tests.tools.run_reading import TIMED, read_metrics
 from tests.tools.shard_factory import write_mlm_set
 from trainers import use_model
 from trainers.models.hf_files import read_directory
@@ -179,14 +179,13 @@ def test_a_resumed_run_has_the_same_bits(shards, whole, tmp_path):
     train(shards, tmp_path / "run", *flags, "--stop_after=6")
     train(shards, tmp_path / "run", *flags, "--resume")
     assert_same_end(whole, tmp_path / "run")
-    timed = ("tokens_per_second", "waiting")
     for before, after in zip(
         [line for line in lines_of(whole) if line["kind"] == "train"],
         [line for line in lines_of(tmp_path / "run") if line["kind"] == "train"],
         strict=True,
     ):
-        assert {k: v for k, v in before.items() if k not in timed} == {
-            k: v for k, v in after.items() if k not in timed
+        assert {k: v for k, v in before.items() if k not in TIMED} == {
+            k: v for k, v in after.items() if k not in TIMED
         }
 
 

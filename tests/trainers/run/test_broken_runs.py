@@ -17,7 +17,7 @@ import trainers.run.loop
 import trainers.run.start
 from schemas.errors import UsageError
 from tests.tools.compile_cache import compiled_once
-from tests.tools.run_reading import read_metrics
+from tests.tools.run_reading import TIMED, read_metrics
 from tests.tools.trainer_list import TRAINERS
 from trainers import use_model
 from trainers.flags.run_flags import OptimizationFlags
@@ -110,9 +110,8 @@ def stopped(train, tmp_path_factory):
 
 def lines_of(output):
     """Of metrics.jsonl, but for times."""
-    timed = ("tokens_per_second", "waiting")
     lines = read_metrics(str(output / "metrics.jsonl"))
-    return [{name: line[name] for name in line if name not in timed} for line in lines]
+    return [{name: line[name] for name in line if name not in TIMED} for line in lines]
 
 
 def evaluated(output):

@@ -25,15 +25,17 @@ from tests.tools.numpy_program import (
     TABLE,
     Diary,
     NumpyFlags,
+    NumpyProgram,
     bigram_gradient,
     bigram_sums,
     numpy_trainer,
 )
 from tests.tools.places import ROOT
-from tests.tools.run_reading import change_flags, read_metrics
+from tests.tools.run_reading import TIMED, change_flags, read_metrics
 from tests.tools.shard_factory import count_rows, write_mlm_set, write_set
 from trainers.flags.command_line import command, make_flags
 from trainers.flags.run_flags import OptimizationFlags
+from trainers.models.flops import training_flops
 from trainers.models.weights import fresh
 from trainers.reader import ShardSet
 from trainers.run import journal, start
@@ -43,7 +45,6 @@ from trainers.run.start import train
 from trainers.run.trained import find_trained
 from trainers.tasks.language_models import ClmTask
 
-TIMED = ("tokens_per_second", "waiting")
 FILES = {
     *("config.json", "config.yaml", "loss.png", "metrics.jsonl", "schema.json", "tokenizer.json"),
     *("checkpoints", "best", ".lock"),
@@ -164,6 +165,7 @@ def test_what_a_run_measures(shards, tmp_path):
                 "gradient_norm": float(np.sqrt((gradient * gradient).sum())),
                 "predicted": float(rows["loss_weights"].sum()),
                 "tokens": int((rows["segment_ids"] > 0).sum()),
+                "flops_per_token": training_flops(config, 16),
             }
         )
         if step + 1 in (4, 8, 12):
@@ -844,7 +846,7 @@ def test_a_run_makes_what_its_last_word_names(shards, tmp_path, capfd, real_pict
         "gpt2, 1 layers of 8, 1,008 parameters; 40 rows of 16 tokens, 12 steps of 4 rows"
     )
     assert begins[0] == "numpy on the CPU, float32" and begins[1].startswith("ready in ")
-    assert re.match(r"step 1/9  epoch 0.10  loss 3.9092  [\d,.]+ steps/s  [\d,]+ tok", begins[2])
+    assert re.match(r"step 1/9  epoch 0.10  loss 3.9092  [\d.e-]+ s/step  [\d,]+ tok", begins[2])
 
 
 def test_evaluations_show_progress_in_a_log(shards, tmp_path, capfd, monkeypatch):
@@ -857,6 +859,25 @@ def test_evaluations_show_progress_in_a_log(shards, tmp_path, capfd, monkeypatch
         for step in (4, 5)
         for number in (1, 2)
     ]
+
+
+def test_speed_of_each_device_and_its_share_of_the_peak(shards, tmp_path, capfd, monkeypatch):
+    """On two devices whose peak is known; on CPUs nothing mentions it."""
+    train(flags_of(shards, tmp_path / "cpu"), numpy_trainer())
+    assert not any("mfu" in line for line in read_metrics(str(tmp_path / "cpu/metrics.jsonl")))
+    line = capfd.readouterr().err
+    assert "MFU" not in line and "a device" not in line
+    monkeypatch.setattr(NumpyProgram, "devices", 2)
+    monkeypatch.setattr(NumpyProgram, "peak", 1e9)
+    train(flags_of(shards, tmp_path / "gpus"), numpy_trainer())
+    assert re.search(r"[\d,]+ tokens/s \([\d,]+ a device, MFU \d+\.\d%\)", capfd.readouterr().err)
+    for line in read_metrics(str(tmp_path / "gpus/metrics.jsonl")):
+        if line["kind"] == "train":
+            a_device = line["tokens_per_second_per_device"]
+            assert a_device == pytest.approx(line["tokens_per_second"] / 2, abs=0.1)
+            assert line["mfu"] == pytest.approx(a_device * line["flops_per_token"] / 1e9, abs=1e-4)
+            tokens_a_step = line["tokens_per_second"] * line["seconds_per_step"]
+            assert 0 < tokens_a_step <= 4 * 16 * 1.001
 
 
 def test_as_many_tokens_as_requested(shards, tmp_path):

@@ -1,0 +1,105 @@
+"""Operations of a step against PyTorch's count of those of transformers' models; devices' peaks."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+)
+
+from schemas.features import max_masked_slots
+from tests.tools.class_factory import class_schema
+from tests.tools.clm_factory import clm_schema
+from tests.tools.shard_factory import mlm_schema
+from trainers.flags.command_line import make_flags
+from trainers.flax_clm import FlaxClmFlags
+from trainers.flax_mlm import FlaxMlmFlags
+from trainers.models.flops import peak_flops, training_flops
+from trainers.models.plan_model import plan_model
+from trainers.tasks.classification import ClassificationTask
+from trainers.tasks.language_models import MlmTask
+from trainers.tf_classifier import TfClassifierFlags
+
+SIZES = {"layers": 3, "hidden_size": 24, "heads": 4, "intermediate_size": 40}
+LENGTH, ROWS = 32, 2
+
+
+def counted_by_torch(config, schema, kind):
+    """Of the matrix products of a step of transformers' model, for each token."""
+    content = config.to_json(schema.special_ids, ())
+    theirs = AutoConfig.for_model(**content)
+    model = kind.from_config(theirs, attn_implementation="eager")
+    ids = torch.randint(5, config.vocab_size, (ROWS, LENGTH))
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=ids).logits.sum().backward()
+    return counter.get_total_flops() / (ROWS * LENGTH)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "opt", "llama", "qwen3"])
+def test_a_decoder_needs_what_torch_counts(family):
+    schema = clm_schema(max_length=LENGTH)
+    sizes = {**SIZES, "kv_heads": 2} if family in ("llama", "qwen3") else SIZES
+    config = plan_model(make_flags(FlaxClmFlags, shards="s", family=family, **sizes), schema).config
+    due = counted_by_torch(config, schema, AutoModelForCausalLM)
+    assert training_flops(config, LENGTH) == pytest.approx(due, rel=1e-9)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+def test_an_encoder_needs_what_torch_counts(family):
+    schema = mlm_schema(max_length=LENGTH)
+    config = plan_model(make_flags(FlaxMlmFlags, shards="s", family=family, **SIZES), schema).config
+    due = counted_by_torch(config, schema, AutoModelForMaskedLM)
+    assert training_flops(config, LENGTH) == pytest.approx(due, rel=1e-9)
+
+
+def test_heads_of_some_positions():
+    """Of the masked ones, or of the first alone."""
+    schema = mlm_schema(max_length=LENGTH, mask_rate=0.2)
+    flags = make_flags(FlaxMlmFlags, shards="s", masking="dynamic", mask_rate=0.4, **SIZES)
+    assert MlmTask(flags, schema).head_share == max_masked_slots(LENGTH, 0.4) / LENGTH
+    stored = make_flags(FlaxMlmFlags, shards="s", **SIZES)
+    assert MlmTask(stored, schema).head_share == max_masked_slots(LENGTH, 0.2) / LENGTH
+    config = plan_model(stored, schema).config
+    head = 24 * 24 + 24 * schema.vocab_size
+    saved = training_flops(config, LENGTH) - training_flops(config, LENGTH, 0.25)
+    assert saved == pytest.approx(6 * head * 0.75)
+
+    schema = class_schema(max_length=LENGTH)
+    flags = make_flags(TfClassifierFlags, shards="s", family="bert", **SIZES)
+    config, task = plan_model(flags, schema).config, ClassificationTask(flags, schema)
+    due = counted_by_torch(config, schema, AutoModelForSequenceClassification)
+    assert training_flops(config, LENGTH, task.head_share) == pytest.approx(due, rel=1e-9)
+
+
+def test_a_window_bounds_attention():
+    schema = clm_schema(max_length=LENGTH)
+    flags = make_flags(FlaxClmFlags, shards="s", family="mistral", **SIZES)
+    config = plan_model(flags, schema).config
+    assert config.window > LENGTH
+    long = training_flops(config, 2 * config.window) - training_flops(config, config.window)
+    assert long == 0
+    assert training_flops(config, 16) - training_flops(config, 15) == 12 * 24 * 3
+
+
+@pytest.mark.parametrize(
+    "kind, peak",
+    [
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA L4", 121e12),
+        ("NVIDIA L40S", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+        ("TPU v4", 275e12),
+        ("TPU v5 lite", 197e12),
+        ("TPU v5", 459e12),
+        ("TPU v6 lite", 918e12),
+        ("cpu", None),
+    ],
+)
+def test_peaks_of_devices(kind, peak):
+    assert peak_flops(kind) == peak
