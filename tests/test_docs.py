@@ -224,20 +224,22 @@ def numbers() -> dict[str, str]:
         "parameters: tiny": f"{parameters('tiny', 4_000, 256) / 1e6:.1f} million",
         "parameters: small, 8,000": f"{parameters('small', 8_000, 512) / 1e6:.0f} million",
         "parameters: small, 16,000": f"{parameters('small', 16_000, 1024) / 1e6:.0f} million",
-        "parameters: base": f"{parameters('base', 32_000, 1024) / 1e6:.0f} million",
-        "parameters: medium": f"{parameters('medium', 50_000, 1024) / 1e6:.0f} million",
+        "parameters: smollm_135m": f"{parameters('smollm_135m', 32_000, 1024) / 1e6:.0f} million",
+        "parameters: llama_1b": f"{parameters('llama_1b', 50_000, 2048) / 1e9:.2f} billion",
+        "parameters: llama_8b": f"{parameters('llama_8b', 64_000, 2048) / 1e9:.1f} billion",
     }
 
 
 def parameters(model: str, vocab_size: int, max_positions: int) -> int:
-    """Weights of a GPT-2 of a row of `SIZES`."""
-    from trainers.models.model_config import ModelConfig
-    from trainers.models.plan_model import SIZES
+    """Weights of a new decoder of this --model, by default a GPT-2."""
+    from tests.tools.clm_factory import clm_schema
+    from trainers.flags.command_line import make_flags
+    from trainers.flax_clm import FlaxClmFlags
+    from trainers.models.plan_model import plan_model
     from trainers.models.weights import shapes
 
-    config = ModelConfig.new(
-        family="gpt2", vocab_size=vocab_size, max_positions=max_positions, **SIZES[model]
-    )
+    schema = clm_schema(vocab_size=vocab_size, max_length=max_positions)
+    config = plan_model(make_flags(FlaxClmFlags, model=model), schema).config
     return sum(math.prod(shape) for shape in shapes(config).values())
 
 
