@@ -247,12 +247,13 @@ class ClassifierFlags(EncoderFlags):
 class DecoderFlags(ModelFlags):
     """Which decoder to train."""
 
-    family: Literal["gpt2", "opt", "llama", "mistral", "qwen2", "qwen3"] = "gpt2"
+    family: Literal["gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "olmo2"] = "gpt2"
     """Architecture of a new model; a published --model has its own. With --init_from, config.json
     sets it and all flags below."""
     model: Literal[
         "tiny", "small", "base", "medium", "gpt2", "smollm_135m", "smollm_360m", "smollm_1.7b",
         "llama_1b", "llama_3b", "llama_8b", "mistral_7b", "qwen2_0.5b", "qwen3_0.6b", "qwen3_1.7b",
+        "olmo2_1b",
     ] = "small"  # fmt: skip
     norm: Optional[Literal["pre", "post"]] = None
     """LayerNorm before each block, or after it as in OPT-350m (opt only). Default: pre."""

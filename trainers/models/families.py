@@ -547,4 +547,18 @@ FAMILIES.update(
         ids=(None, None),
         **_OF_LLAMAS,
     ),
+    olmo2=Family(
+        classes=("Olmo2ForCausalLM",),
+        body=partial(_llama, norms=_AFTER, qk_norm="all heads"),
+        keys=(
+            Key("vocab_size", "vocab_size", 50304),
+            Key("layer_norm_epsilon", "rms_norm_eps", 1e-5),
+            _SILU,
+            *_LLAMA_KEYS,
+        ),
+        fixed={"attention_bias": False},
+        always=_ALWAYS,
+        ids=(None, 50279),
+        **_OF_LLAMAS,
+    ),
 )

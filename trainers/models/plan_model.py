@@ -46,6 +46,7 @@ for _name, *_values in (
     ("qwen2_0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 1e-6, 1e6, True),
     ("qwen3_0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 1e-6, 1e6, True),
     ("qwen3_1.7b", "qwen3", 28, 2048, 16, 8, 128, 6144, 1e-6, 1e6, True),
+    ("olmo2_1b", "olmo2", 16, 2048, 16, 16, 128, 8192, 1e-6, 5e5, False),
 ):
     SIZES[_name] = dict(zip(_COLUMNS, _values))
 DROPOUT = 0.1  # default rate of new models

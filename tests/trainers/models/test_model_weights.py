@@ -80,9 +80,14 @@ LLAMA3: dict[str, Any] = dict(
     high_freq_factor=4.0,
     original_max_position_embeddings=10,
 )
-MISTRAL, QWEN2, QWEN3 = (
+MISTRAL, QWEN2, QWEN3, OLMO2 = (
     {**LLAMA, "model_type": name, **more}
-    for name, more in (("mistral", {"sliding_window": 7}), ("qwen2", {}), ("qwen3", {}))
+    for name, more in (
+        ("mistral", {"sliding_window": 7}),
+        ("qwen2", {}),
+        ("qwen3", {}),
+        ("olmo2", {}),
+    )
 )
 POST: dict[str, Any] = dict(do_layer_norm_before=False)
 NARROW: dict[str, Any] = dict(word_embed_proj_dim=8)
@@ -117,6 +122,7 @@ DECODERS = {
     "mistral no window": {**MISTRAL, "sliding_window": None},
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "olmo2": OLMO2,
 }
 SMALL: dict[str, Any] = dict(
     vocab_size=50,
@@ -672,6 +678,7 @@ PUBLISHED = [
     ("qwen2_0.5b", 151936, 494_032_768),
     ("qwen3_0.6b", 151936, 596_049_920),
     ("qwen3_1.7b", 151936, 1_720_574_976),
+    ("olmo2_1b", 100352, 1_484_916_736),
 ]
 
 

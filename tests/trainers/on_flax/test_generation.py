@@ -47,6 +47,7 @@ CONFIGS = {
     "mistral": ModelConfig.new(family="mistral", window=5, **LLAMA),
     "qwen2": ModelConfig.new(family="qwen2", tied=False, **LLAMA),
     "qwen3": ModelConfig.new(family="qwen3", **LLAMA),
+    "olmo2": ModelConfig.new(family="olmo2", **LLAMA),
 }
 PROMPTS = [[7, 8, 9, 10, 11], [12], [13, 14, 15]]
 NEW = 12
