@@ -318,6 +318,13 @@ class FlaxComputeFlags(ComputeFlags):
     fsdp: bool = False
     """Cut weights and the optimizer's state over all devices, instead of a copy on each. A step
     needs less memory and more communication."""
+    profile: Optional[int] = None
+    """Trace this many steps, after the first 3, into OUTPUT/profile. Default: none."""
+
+    def __post_init__(self) -> None:
+        """Refuses a trace of no steps."""
+        super().__post_init__()
+        at_least(self, 1, "profile")
 
 
 @dataclass(frozen=True)

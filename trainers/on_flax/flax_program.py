@@ -24,6 +24,7 @@ from trainers.models.families import Weights
 from trainers.models.flops import peak_flops
 from trainers.on_flax.layers import ROWS, Params, name_leaves, to_params, to_weights
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
+from trainers.on_flax.profile import Profile
 from trainers.run.program import Arrays, Plan, Program, check_state
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
@@ -80,7 +81,7 @@ class FlaxProgram(Program):
         assert isinstance(compute, FlaxComputeFlags)
         self._accumulation, self._fsdp = compute.accumulation or 1, compute.fsdp
         _check_devices(compute.batch_size, len(devices), self._accumulation)
-        self.steps = plan.steps
+        self.steps, self._profile = plan.steps, Profile(compute, plan.steps, plan.output)
         self.evaluation_rows = compute.batch_size // self._accumulation
         dtype = compute_dtype(compute.precision)
         self.description = f"{len(devices)} x {devices[0].device_kind}, {dtype}"
@@ -168,6 +169,7 @@ class FlaxProgram(Program):
 
     def train(self, placed: DeviceBatch, step: int) -> Callable[[], list[dict[str, float]]]:
         """Starts a step, which reuses the buffers of weights and state."""
+        self._profile.begin_step(self._params)
         self._params, self._state, metrics = self._train(
             self._params, self._state, placed, np.uint32(step)
         )
@@ -180,6 +182,7 @@ class FlaxProgram(Program):
 
     def weights(self) -> Weights:
         """The weights on the host."""
+        self._profile.stop(self._params)
         return to_weights(self._params, self._plan.model)
 
     def state(self) -> Arrays:

@@ -14,10 +14,11 @@ from schemas.errors import DataError, UsageError
 
 SETTINGS = "config.json"
 CHECKPOINTS = "checkpoints"
+PROFILE = "profile"  # a trace of some steps
 _FOREIGN = ("MANIFEST.json", "tokenizer.json")  # a run writes the latter after its settings
 _MAY_DIFFER_SILENTLY = (
     *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
-    *("stop_after", "export", "export_saved_model", "log_to", "fsdp"),
+    *("stop_after", "export", "export_saved_model", "log_to", "fsdp", "profile"),
 )
 
 

@@ -32,7 +32,7 @@ from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, repair_metrics
 from trainers.run.loop import Loop
 from trainers.run.program import Interruption, Metrics, Plan, Program, Task, Trainer
-from trainers.run.run_directory import claim, start_or_resume
+from trainers.run.run_directory import PROFILE, claim, start_or_resume
 
 
 def main_of(trainer: Trainer) -> Callable[[List[str]], None]:
@@ -184,9 +184,12 @@ def _summarize(loop: Loop) -> None:
         say(f"  best        {checkpoints.best_directory / str(checkpoints.best)}")
     say(f"  metrics     {output / METRICS}")
     say(f"  loss curve  {curve}")
+    if (output / PROFILE).exists():
+        say(f"  profile     {output / PROFILE}: open its perfetto_trace.json.gz at ui.perfetto.dev")
     if step < loop.program.steps and not loop.is_enough:
         # The exported directory exists now; a second export to it would be refused.
-        without: Dict[str, Any] = {"stop_after": None, "export": None, "export_saved_model": None}
+        names = ("stop_after", "export", "export_saved_model", "profile")
+        without: Dict[str, Any] = dict.fromkeys(names)
         say(f"  resume      {command(flags, resume=True, **without)}")
 
 
