@@ -316,6 +316,11 @@ def test_rooms_without_a_framework_load_none():
     assert not _loaded_by("import " + ", ".join(modules)) & set().union(*HEAVY.values())
 
 
+def test_no_trainer_opens_a_saved_model():
+    """Its graph may read and write files (TensorFlow's SECURITY.md), whoever wrote it."""
+    assert not [path for path in TRAINERS if "saved_model.load" in path.read_text("utf-8")]
+
+
 def test_pipelines_weigh_no_training_framework():
     files = (path.relative_to(ROOT) for path in (ROOT / "pipelines").rglob("[a-z]*.py"))
     modules = (".".join(file.with_suffix("").parts) for file in files)

@@ -32,8 +32,9 @@ _SPELLINGS = {
     "save_steps": "checkpoint_every",
     "save_total_limit": "keep_checkpoints",
 }
-# Flags of build_shards -> why a trainer has none.
-_OF_DATASET = {
+# Flags of build_shards and use_model -> why a trainer has none.
+_ELSEWHERE = {
+    "checkpoint": "to use one, give it to trainers.use_model, as in use_model RUN {}",
     "max_length": "rows are as long as the dataset's; build another with build_shards {}",
     "tokenizer": "the dataset has its own tokenizer; build another with build_shards {}",
     "vocab_size": "it is that of the dataset's tokenizer; leave the flag out",
@@ -92,7 +93,7 @@ def _describe_unknown(argument: str, names: List[str]) -> str:
     name = argument.partition("=")[0].lstrip("-").replace("-", "_")
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean --{near[0]}?" if near else "--help=all lists the flags"
-    return f"unknown flag {argument}: {_OF_DATASET.get(name, hint).format(argument)}"
+    return f"unknown flag {argument}: {_ELSEWHERE.get(name, hint).format(argument)}"
 
 
 def flag_values(flags: Any) -> Dict[str, Any]:

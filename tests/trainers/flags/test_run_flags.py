@@ -323,6 +323,10 @@ UNKNOWN = [
         "--max-length=256",
         "rows are as long as the dataset's; build another with build_shards --max-length=256",
     ),
+    (
+        "--checkpoint=750",
+        "to use one, give it to trainers.use_model, as in use_model RUN --checkpoint=750",
+    ),
     ("--vocab_size=3", "it is that of the dataset's tokenizer; leave the flag out"),
 ]
 

@@ -2,13 +2,21 @@
 
 import io
 import math
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from tests.tools.run_reading import read_metrics
 from trainers.run import journal
-from trainers.run.journal import MetricsFile, ProgressLine, Rates, duration, repair_metrics
+from trainers.run.journal import (
+    MetricsFile,
+    ProgressLine,
+    Rates,
+    duration,
+    each_metrics,
+    repair_metrics,
+)
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
@@ -86,6 +94,18 @@ def test_what_is_no_number_is_null_as_json_has_it(tmp_path):
     MetricsFile(path, start_step=1).close()
     [line] = read_metrics(path)
     assert math.isnan(line["auc"]) and line["loss"] == 2.0
+
+
+def test_a_long_file_is_read_a_line_at_a_time(tmp_path):
+    path, lines = tmp_path / "metrics.jsonl", 20_000
+    path.write_bytes((GOOD[0] + b"\n") * lines)
+    tracemalloc.start()
+    assert repair_metrics(str(path)) is None
+    MetricsFile(str(path), start_step=1).close()
+    assert sum(1 for _ in each_metrics(str(path))) == lines
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500_000 < path.stat().st_size
 
 
 @pytest.fixture

@@ -255,6 +255,19 @@ def test_patience_ends_a_run_and_keeps_the_best(shards, tmp_path, capfd):
     assert Checkpoints(tmp_path / "all").best == 24, "a run without patience would have seen better"
 
 
+def test_best_weights_do_not_pile_up_before_a_checkpoint(shards, tmp_path):
+    """Every evaluation is the best so far: a resumed run needs none of those before the newest."""
+    counts = []
+
+    def listen(name, number):
+        counts.append(len(list((tmp_path / "best").glob("*"))))
+
+    flags = flags_of(shards, tmp_path, evaluate_every=1, checkpoint_every=1000)
+    train(flags, numpy_trainer(Diary(listener=listen)))
+    losses = [line["loss"] for line in lines_of(tmp_path, "evaluation")]
+    assert sorted(losses[:9], reverse=True) == losses[:9] and set(counts) == {0, 1}
+
+
 def test_without_a_measure_to_choose_by_none_is_best(shards, tmp_path):
     train(flags_of(shards, tmp_path, best_by="none"), numpy_trainer())
     assert {path.name for path in tmp_path.iterdir()} == FILES - {"best"}
