@@ -1,7 +1,7 @@
-"""The plainest PyTorch training of a GPT-2 on packed rows, to compare the Flax trainer with.
+"""The plainest PyTorch training of a decoder on packed rows, to compare the Flax trainer with.
 
-Nothing of ours computes here: `transformers`' model, PyTorch's AdamW and clipping, and the schedule
-written out once more. Rows and their order come from the reader.
+`transformers` has the model, PyTorch AdamW and clipping, and the schedule is written out once more.
+Rows and their order come from the reader.
 
 Legend: B rows, L tokens a row.
 """
@@ -16,20 +16,20 @@ import numpy as np
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
     import torch
-    from transformers import GPT2LMHeadModel
+    from transformers import AutoModelForCausalLM
 
 Batch = dict[str, np.ndarray]
 
 
-def open_model(directory: str) -> GPT2LMHeadModel:
+def open_model(directory: str) -> Any:
     """An exported directory in f32."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GPT2LMHeadModel.from_pretrained(directory)
+        return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
 
 
 def rows_of(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Ids [B, L], positions [B, L] that begin anew in each segment, and what attends to what.
+    """Ids [B, L], positions [B, L] from 0 in each segment, and what attends to what.
 
     The mask is bool [B, 1, L, L]: the same segment, and nothing that is to come.
     """
@@ -43,7 +43,7 @@ def rows_of(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.from_numpy(batch["input_ids"].astype(np.int64)), positions, mask
 
 
-def nats_of(model: GPT2LMHeadModel, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def nats_of(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """Summed cross-entropy of the tokens that count, and their number."""
     ids, positions, mask = rows_of(batch)
     weights = torch.from_numpy(batch["loss_weights"].astype(np.float32))[:, 1:]
@@ -57,7 +57,7 @@ def nats_of(model: GPT2LMHeadModel, batch: Batch) -> tuple[torch.Tensor, torch.T
 class PlainLoop:
     """AdamW with linear warm-up and linear decay; matrices alone decay; gradients are clipped."""
 
-    def __init__(self, model: GPT2LMHeadModel, *, steps: int, learning_rate: float):
+    def __init__(self, model: Any, *, steps: int, learning_rate: float):
         """Takes the model; all else is the Flax trainer's defaults, put down here by hand."""
         self.model = model.train()
         parameters = list(model.parameters())
@@ -89,8 +89,8 @@ class PlainLoop:
         return loss.item()
 
 
-def perplexity(model: GPT2LMHeadModel, batches: Iterable[Batch]) -> float:
-    """Of all rows together."""
+def perplexity(model: Any, batches: Iterable[Batch]) -> float:
+    """The perplexity of all rows together."""
     nats = counted = 0.0
     model.eval()
     with torch.no_grad():
