@@ -1,4 +1,4 @@
-"""Entry: trains a masked language model (RoBERTa, BERT, ELECTRA) on a dataset, in Flax NNX.
+"""Entry: trains a masked language model (RoBERTa, BERT, ELECTRA, ModernBERT) in Flax NNX.
 
     python -m trainers.flax_mlm --shards=DIR --output=RUN --model=small --steps=1000
 
@@ -17,7 +17,7 @@ from trainers.tasks.language_models import MlmFlags, MlmTask
 
 @dataclass(frozen=True)
 class FlaxMlmFlags(RunFlags):
-    """Trains RoBERTa, BERT or ELECTRA's generator on a dataset of --task=mlm."""
+    """Trains RoBERTa, BERT, ELECTRA's generator or ModernBERT on a dataset of --task=mlm."""
 
     entry: ClassVar[str] = "flax_mlm"
 

@@ -231,8 +231,10 @@ class ModelFlags:
 class EncoderFlags(ModelFlags):
     """Which encoder to train."""
 
-    family: Literal["roberta", "bert", "electra"] = "roberta"
-    model: Literal["tiny", "small", "base", "electra_small"] = "small"
+    family: Literal["roberta", "bert", "electra", "modernbert"] = "roberta"
+    model: Literal[
+        "tiny", "small", "base", "electra_small", "modernbert_base", "modernbert_large"
+    ] = "small"  # fmt: skip
 
 
 @dataclass(frozen=True)

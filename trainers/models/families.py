@@ -30,6 +30,7 @@ NORMAL = None
 LEAVES: Dict[str, Dict[str, Optional[float]]] = {
     "table": {"weight": NORMAL},
     "norm": {"weight": 1.0, "bias": 0.0},
+    "bare_norm": {"weight": 1.0},  # a LayerNorm without a bias
     "scale": {"weight": 1.0},  # an RMSNorm
     "offset_scale": {"weight": 0.0},  # an RMSNorm that multiplies by 1 + weight
     "linear": {"weight": NORMAL, "bias": 0.0},
@@ -152,6 +153,26 @@ class RopeKey(NamedTuple):
     layers: str = ""
 
 
+class LocalKey(NamedTuple):
+    """Which layers are local, in Hugging Face's config.json: `layer_types`, or a number before it.
+
+    Attributes:
+      theirs: the older key: one of so many layers is global.
+      every: its default.
+      is_first: whether that is the first of them; else the last.
+    """
+
+    theirs: str
+    every: int
+    is_first: bool = False
+
+    def pattern(self, layers: int, every: int) -> Tuple[bool, ...]:
+        """Whether each layer is local; if is_first, (5, 3) -> (False, True, True, False, True)."""
+        index = 0 if self.is_first else every - 1
+        # A hostile number of layers is refused later, as there are fewer tensors.
+        return tuple(layer % every != index for layer in range(min(layers, 1 << 12)))
+
+
 class Family(NamedTuple):
     """A model family.
 
@@ -162,8 +183,10 @@ class Family(NamedTuple):
       head: names of a language model's head. The last is the output layer if it is not tied; an
         encoder's head has a dense layer, a norm and a bias before.
       keys: its fields in config.json; the first of two keys for one field decides its default.
+      local: which of its layers are local, in config.json.
       ropes: its rotary positions in config.json; the first are those of `rope_scaling`.
       fixed: settings of config.json that would make another model, with the only value accepted.
+      head_kinds: kinds of the dense layer and the norm in an encoder's head.
       class_head: names of the dense layer and the output layer of a classifier.
       other_heads: prefixes of names that a language model ignores, and that a classifier ignores.
       always: fields with one value in all models of the family, unlike ModelConfig's default.
@@ -179,8 +202,10 @@ class Family(NamedTuple):
     head: Tuple[str, ...]
     keys: Tuple[Key, ...]
     fixed: Mapping[str, Any]
+    head_kinds: Tuple[str, str] = ("linear", "norm")
     class_head: Tuple[str, ...] = ()
     other_heads: Tuple[Tuple[str, ...], Tuple[str, ...]] = ((), ())
+    local: Optional[LocalKey] = None
     ropes: Tuple[RopeKey, ...] = ()
     always: Mapping[str, Any] = {}
     new: Mapping[str, Any] = {}
@@ -191,7 +216,8 @@ class Family(NamedTuple):
     @property
     def fields(self) -> Tuple[str, ...]:
         """The fields in its config.json."""
-        return tuple(key.ours for key in (*self.keys, *self.ropes))
+        names = tuple(key.ours for key in (*self.keys, *self.ropes))
+        return (*names, "local_layers") if self.local else names
 
     def complete(self, values: Mapping[str, Any], new: Mapping[str, Any] = {}) -> Dict[str, Any]:
         """Adds the family's defaults to some fields, where `new` has none."""
@@ -200,6 +226,10 @@ class Family(NamedTuple):
         for name, default in [*defaults, *new.items()]:
             if name not in values:
                 values[name] = default(values) if callable(default) else default
+        if self.local:
+            values.setdefault(
+                "local_layers", self.local.pattern(values["layers"], self.local.every)
+            )
         return {**self.of_all_heads(values), **values}
 
     @staticmethod
@@ -238,6 +268,44 @@ def _encoder(config: "ModelConfig") -> List[Module]:
     return modules
 
 
+def _refine(
+    modules: List[Module], config: "ModelConfig", joined: Mapping[str, Tuple[int, ...]]
+) -> List[Module]:
+    """Modules of a layer with `joined` by name; the residual stream sums 2 * layers outputs."""
+    less = {"deviation": 0.02 * (2 * config.layers) ** -0.5}
+    refined = []
+    for module in modules:
+        name = module.ours.rpartition(".")[2]
+        module = module._replace(joined=joined.get(name, ()))
+        refined.append(module._replace(**less) if name.endswith("_out") else module)
+    return refined
+
+
+def _modernbert(config: "ModelConfig") -> List[Module]:
+    hidden, wide = config.hidden_size, config.intermediate_size
+    embeddings = [
+        ("tokens", "table", "embeddings.tok_embeddings", config.vocab_size, hidden),
+        ("norm", "bare_norm", "embeddings.norm", hidden),
+    ]
+    layer = [
+        ("attention_norm", "bare_norm", "attn_norm", hidden),
+        ("qkv", "matrix", "attn.Wqkv", 3 * hidden, hidden),
+        ("attention_out", "matrix", "attn.Wo", hidden, hidden),
+        ("mlp_norm", "bare_norm", "mlp_norm", hidden),
+        ("mlp_in", "matrix", "mlp.Wi", 2 * wide, hidden),
+        ("mlp_out", "matrix", "mlp.Wo", hidden, wide),
+    ]
+    modules = modules_at("embeddings.", config.base, embeddings)
+    joined = {"qkv": (hidden,) * 3, "mlp_in": (wide, wide)}
+    for n in range(config.layers):
+        parts = layer if n else layer[1:]  # the embeddings' norm is before the first attention
+        parts = modules_at(f"layers.{n}.", f"{config.base}layers.{n}.", parts)
+        modules += _refine(parts, config, joined)
+    return modules + modules_at(
+        "", config.base, [("final_norm", "bare_norm", "final_norm", hidden)]
+    )
+
+
 def _gpt2(config: "ModelConfig") -> List[Module]:
     hidden, wide = config.hidden_size, config.intermediate_size
     embeddings = [
@@ -254,11 +322,8 @@ def _gpt2(config: "ModelConfig") -> List[Module]:
     ]
     modules = modules_at("embeddings.", config.base, embeddings)
     for n in range(config.layers):
-        for module in modules_at(f"layers.{n}.", f"{config.base}h.{n}.", layer):
-            if module.ours.endswith("qkv"):
-                module = module._replace(joined=(hidden,) * 3)
-            if module.ours.endswith("_out"):  # the residual stream sums 2 * layers of these
-                module = module._replace(deviation=0.02 * (2 * config.layers) ** -0.5)
+        parts = modules_at(f"layers.{n}.", f"{config.base}h.{n}.", layer)
+        for module in _refine(parts, config, {"qkv": (hidden,) * 3}):
             modules.append(module._replace(is_turned=module.kind == "linear"))
     return modules + modules_at("", config.base, [("final_norm", "norm", "ln_f", hidden)])
 
@@ -347,8 +412,8 @@ def head_modules(config: "ModelConfig") -> List[Module]:
         return [] if config.tied else [Module("head", (table,), "matrix", (tokens,), width)]
     dense, norm, bias = before
     modules = [
-        Module("head.dense", (dense,), "linear", (width,), hidden),
-        Module("head.norm", (norm,), "norm", (width,)),
+        Module("head.dense", (dense,), row.head_kinds[0], (width,), hidden),
+        Module("head.norm", (norm,), row.head_kinds[1], (width,)),
         Module("head", (bias if config.tied else table,), "vector", (tokens,)),
     ]
     if not config.tied:
@@ -421,6 +486,39 @@ FAMILIES = {
             *_KEYS,
         ),
         **_OF_ENCODERS,
+    ),
+    "modernbert": Family(
+        classes=("ModernBertForMaskedLM",),
+        base="model.",
+        body=_modernbert,
+        head=("head.dense", "head.norm", "decoder", "decoder"),
+        head_kinds=("matrix", "bare_norm"),
+        keys=(
+            Key("vocab_size", "vocab_size", 50368),
+            Key("hidden_size", "hidden_size", 768),
+            Key("layers", "num_hidden_layers", 22),
+            Key("heads", "num_attention_heads", 12),
+            Key("intermediate_size", "intermediate_size", 1152),
+            Key("max_positions", "max_position_embeddings", 8192),
+            Key("activation", "hidden_activation", "gelu"),
+            Key("layer_norm_epsilon", "norm_eps", 1e-5),
+            Key("window", "local_attention", 128),
+            Key("tied", "tie_word_embeddings", True),
+        ),
+        local=LocalKey("global_attn_every_n_layers", 3, is_first=True),
+        ropes=(
+            RopeKey("rope", "global_rope_theta", 160000.0, "full_attention"),
+            RopeKey("local_rope", "local_rope_theta", 10000.0, "sliding_attention"),
+        ),
+        fixed={
+            **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
+            "decoder_bias": True,
+            "classifier_activation": "gelu",
+            "rope_scaling": None,
+        },
+        other_heads=(("classifier.",), ()),
+        always={"norm_first": True, "final_norm": True, "is_gated": True},
+        dropout_keys=("embedding_dropout", "attention_dropout", "mlp_dropout"),
     ),
     "gpt2": Family(
         classes=("GPT2LMHeadModel",),

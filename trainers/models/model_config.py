@@ -12,7 +12,7 @@ from schemas.errors import DataError, UsageError
 from schemas.metadata import Schema
 from schemas.typed_json import quote
 from trainers.flags.run_flags import DIMENSIONS, at_least, share
-from trainers.models.families import ACTIVATIONS, FAMILIES, Family, Module, head_modules
+from trainers.models.families import ACTIVATIONS, FAMILIES, Family, LocalKey, Module, head_modules
 from trainers.models.rope import Rope
 
 RATES = ("dropout", "attention_dropout", "classifier_dropout")
@@ -121,6 +121,8 @@ class ModelConfig:
         if self.family not in FAMILIES:
             raise UsageError(f"family {self.family} is unknown: give one of {', '.join(FAMILIES)}")
         at_least(self, int("token_types" in self._row.fields), "token_types")
+        has_window = any(key.ours == "window" and key.null is None for key in self._row.keys)
+        at_least(self, int(has_window), "window")
         self._check_switches()
         if self.final_norm and not self.norm_first:
             raise UsageError("final_norm needs norm_first: post-norm models have no last LayerNorm")
@@ -266,6 +268,13 @@ class ModelConfig:
         if self.family == "roberta":  # transformers derives positions from this id
             content["pad_token_id"] = self.position_offset - 1
             content["max_position_embeddings"] = self.position_rows
+        if self.family == "modernbert":  # it has two names for each
+            content.update(
+                cls_token_id=content["bos_token_id"], sep_token_id=content["eos_token_id"]
+            )
+        if row.local:
+            names = {is_local: name for name, is_local in _IS_LOCAL.items()}
+            content["layer_types"] = [names[self.is_local(n)] for n in range(self.layers)]
         if row.ids is not None:
             content["prefix_ids"] = [int(number) for number in prefix_ids]
             if prefix_ids:
@@ -284,7 +293,8 @@ class ModelConfig:
             inner = {key.layers: parameters} if key.layers else parameters
             content["rope_parameters"].update(inner)
             content[key.theirs] = parameters["rope_theta"]
-            if key.ours == "rope" and parameters["rope_type"] != "default":
+            is_default = parameters["rope_type"] == "default" or "rope_scaling" in self._row.fixed
+            if key.ours == "rope" and not is_default:
                 content["rope_scaling"] = parameters
         return content
 
@@ -361,7 +371,31 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
             theta=key.theta,
             is_scaled=key.ours == "rope",
         )
+    if row.local:
+        layers = row.complete(values)["layers"]
+        values["local_layers"] = _read_local_layers(content, row.local, layers, where)
     return row.complete(values)
+
+
+def _read_local_layers(
+    content: Mapping[str, Any], key: LocalKey, layers: int, where: str
+) -> Tuple[bool, ...]:
+    types = content.get("layer_types")
+    if types is not None:
+        names = list(map(str, types)) if isinstance(types, list) else []
+        if len(names) != layers or not _IS_LOCAL.keys() >= set(names):
+            raise DataError(
+                f"{where}: config.json has {quote(types)} for layer_types instead of "
+                f"{' or '.join(_IS_LOCAL)} for each of {layers:,} layers: copy it again"
+            )
+        return tuple(_IS_LOCAL[name] for name in names)
+    every = content.get(key.theirs, key.every)
+    if type(every) is not int or every < 1:
+        raise DataError(
+            f"{where}: config.json has {quote(every)} for {key.theirs} instead of a whole number "
+            "from 1 on: copy it again"
+        )
+    return key.pattern(layers, every)
 
 
 def published_classes(content: Mapping[str, Any], *, where: str) -> Tuple[str, ...]:

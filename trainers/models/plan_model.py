@@ -26,6 +26,12 @@ SIZES: Dict[str, Dict[str, Any]] = {
     "medium": dict(layers=24, hidden_size=1024, heads=16, intermediate_size=4096),
     "gpt2": dict(layers=12, hidden_size=768, heads=12, intermediate_size=3072),
     "electra_small": dict(layers=12, hidden_size=256, heads=4, intermediate_size=1024),
+    "modernbert_base": dict(
+        family="modernbert", layers=22, hidden_size=768, heads=12, intermediate_size=1152
+    ),
+    "modernbert_large": dict(
+        family="modernbert", layers=28, hidden_size=1024, heads=16, intermediate_size=2624
+    ),
 }
 _COLUMNS = ("family", "layers", "hidden_size", "heads", "kv_heads", "head_size") + (
     "intermediate_size",

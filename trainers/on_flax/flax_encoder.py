@@ -1,9 +1,10 @@
-"""BERT, RoBERTa and ELECTRA's generator: an encoder with its masked-language-model head.
+"""BERT, RoBERTa, ELECTRA's generator and ModernBERT, with the masked-language-model head.
 
 Devlin et al., "BERT", 2019 (arXiv:1810.04805); Liu et al., "RoBERTa", 2019 (arXiv:1907.11692);
-Clark et al., "ELECTRA", 2020 (arXiv:2003.10555). All are one module, compatible with published
-weights: post-norm layers, a head with a dense layer, an activation and a norm, and the switches of
-`ModelConfig`. Rows are packed: attention and positions stay inside segments.
+Clark et al., "ELECTRA", 2020 (arXiv:2003.10555); Warner et al., "ModernBERT", 2024
+(arXiv:2412.13663). All are one module, compatible with published weights: layers, a head with a
+dense layer, an activation and a norm, and the switches of `ModelConfig`. Rows are packed: attention
+and positions stay inside segments.
 
 Legend: B rows, L tokens a row, K masked slots a row, H hidden, E embedding, V vocabulary.
 """
@@ -24,11 +25,13 @@ from trainers.on_flax.flax_program import DeviceBatch, FlaxProgram, Sums, comput
 from trainers.on_flax.layers import (
     FORMULAS,
     Embeddings,
+    Norm,
     Params,
     add_parts,
     graph_of,
     head_logits,
     layers_of,
+    normalize,
     split_keys,
 )
 from trainers.run.program import Plan, Task
@@ -57,9 +60,12 @@ class MaskedHead(nnx.Module):
 class EncoderForMaskedLM(nnx.Module):
     """Packed rows to logits at the masked positions."""
 
+    final_norm: Norm | None = None
+
     def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
         self.embeddings = Embeddings(config, dtype, rngs)
         self.layers = layers_of(config, dtype, rngs)
+        add_parts(self, "", config, dtype, rngs)
         self.head = MaskedHead(config, dtype, rngs)
 
     def __call__(
@@ -81,7 +87,7 @@ class EncoderForMaskedLM(nnx.Module):
             x_BxLxH, _ = layer(x_BxLxH, context, key=key)
         slots_BxKx1 = masked_positions_BxK[..., None].astype(jnp.int32)
         x_BxKxH = jnp.take_along_axis(x_BxLxH, slots_BxKx1, axis=1)
-        return self.head(x_BxKxH, self.embeddings.tokens)
+        return self.head(normalize(x_BxKxH, self.final_norm), self.embeddings.tokens)
 
 
 AS_MASK, AS_RANDOM = 0.8, 0.1

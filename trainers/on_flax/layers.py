@@ -29,6 +29,7 @@ _LAYOUT = Layout(
     leaves={
         "table": {"weight": "embedding"},
         "norm": {"weight": "scale", "bias": "bias"},
+        "bare_norm": {"weight": "scale"},
         "scale": {"weight": "scale"},
         "offset_scale": {"weight": "scale"},
         "linear": {"weight": "kernel", "bias": "bias"},
@@ -126,9 +127,11 @@ def add_parts(
     `dtype` is that of the computation.
     """
     how: Any = {"dtype": dtype, "rngs": rngs, "promote_dtype": promote_and_gather}
+    norm = partial(nnx.LayerNorm, epsilon=config.layer_norm_epsilon, **how)
     make: dict[str, Callable[[int, int], nnx.Module]] = {
         "table": lambda rows, width: nnx.Embed(rows, width, **how),
-        "norm": lambda rows, _: nnx.LayerNorm(rows, epsilon=config.layer_norm_epsilon, **how),
+        "norm": lambda rows, _: norm(rows),
+        "bare_norm": lambda rows, _: norm(rows, use_bias=False),
         "scale": lambda rows, _: RmsNorm(rows, config.layer_norm_epsilon, 0.0, dtype),
         "offset_scale": lambda rows, _: RmsNorm(rows, config.layer_norm_epsilon, 1.0, dtype),
         "linear": lambda rows, width: nnx.Linear(width, rows, **how),
@@ -136,7 +139,7 @@ def add_parts(
     }
     for module in config.modules:
         outer, dot, name = module.ours.rpartition(".")
-        if outer + dot == prefix:
+        if outer + dot == prefix and module.kind in make:  # a vector belongs to a module
             setattr(model, name, make[module.kind](sum(module.rows), module.width))
 
 

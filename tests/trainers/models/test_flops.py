@@ -47,7 +47,7 @@ def test_a_decoder_needs_what_torch_counts(family):
     assert training_flops(config, LENGTH) == pytest.approx(due, rel=1e-9)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "modernbert"])
 def test_an_encoder_needs_what_torch_counts(family):
     schema = mlm_schema(max_length=LENGTH)
     config = plan_model(make_flags(FlaxMlmFlags, shards="s", family=family, **SIZES), schema).config

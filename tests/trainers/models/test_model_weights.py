@@ -21,7 +21,7 @@ from tests.tools.hub_cache import cached
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema
 from trainers.flags.command_line import make_flags
-from trainers.flags.run_flags import DecoderFlags, EncoderFlags, RunFlags
+from trainers.flags.run_flags import ClassifierFlags, DecoderFlags, EncoderFlags, RunFlags
 from trainers.models.families import FAMILIES
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig, published_classes, text_ids, with_dropout
@@ -148,9 +148,37 @@ ENCODERS = {
     "electra narrow, untied": {**ELECTRA, "embedding_size": 8, **UNTIED},
     "electra wider, silu": {**ELECTRA, "embedding_size": 24, "hidden_act": "silu"},
 }
+MODERN: dict[str, Any] = dict(
+    model_type="modernbert",
+    vocab_size=50,
+    hidden_size=16,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=20,
+    local_attention=6,
+    pad_token_id=1,
+)
+LOCAL, GLOBAL = "sliding_attention", "full_attention"
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=5)
+MODERNS = {
+    "modernbert": MODERN,
+    "modernbert untied, silu": {**MODERN, **UNTIED, "hidden_activation": "silu", "norm_eps": 1e-3},
+    "modernbert yarn": {
+        **MODERN,
+        "layer_types": [LOCAL, GLOBAL, LOCAL, LOCAL],
+        "rope_parameters": {
+            LOCAL: dict(rope_type="default", rope_theta=1e3),
+            GLOBAL: dict(
+                **YARN, rope_theta=9e4, beta_fast=32.0, beta_slow=1.0, attention_factor=1.25
+            ),
+        },
+    },
+}
 CASES = {
     **{name: (fields, "CausalLM") for name, fields in DECODERS.items()},
     **{f"{name}, masked": (fields, "MaskedLM") for name, fields in ENCODERS.items()},
+    **{f"{name}, masked": (fields, "MaskedLM") for name, fields in MODERNS.items()},
     **{f"{name}, classes": (fields, "SequenceClassification") for name, fields in ENCODERS.items()},
 }
 FLAX = Layout(
@@ -158,6 +186,7 @@ FLAX = Layout(
         "table": {"weight": "embedding"},
         "norm": {"weight": "scale", "bias": "bias"},
         "scale": {"weight": "scale"},
+        "bare_norm": {"weight": "scale"},
         "linear": {"weight": "kernel", "bias": "bias"},
         "matrix": {"weight": "kernel"},
         "vector": {"bias": "bias"},
@@ -528,7 +557,7 @@ SWITCHES = [
     ({**BERT, "hidden_act": "mish"}, "activation=mish is unknown: give one of relu,"),
     (
         {**BERT, "model_type": "t5"},
-        "has model_type 't5': give weights of one of bert, roberta, electra, gpt2, opt, ",
+        "has model_type 't5': give weights of one of bert, roberta, electra, modernbert, gpt2",
     ),
     ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
     ({**OPT, "enable_bias": False}, "enable_bias is False, but trainers support True only"),
@@ -569,11 +598,12 @@ VALUES = st.recursive(
 
 
 @settings(max_examples=400)
-@given(st.sampled_from([GPT2, OPT, LLAMA, MISTRAL, BERT, ROBERTA, ELECTRA]), st.data())
+@given(st.sampled_from([GPT2, OPT, LLAMA, MISTRAL, BERT, ROBERTA, ELECTRA, MODERN]), st.data())
 def test_any_value_in_config_json_is_taken_or_refused_in_words(fields, data):
     is_decoder = fields in (GPT2, OPT, LLAMA, MISTRAL)
     keys = FAMILIES[fields["model_type"]].keys
     others = ("model_type", "pad_token_id", "rope_theta", "rope_scaling", "rope_parameters")
+    others += ("layer_types", "global_attn_every_n_layers")
     named = st.sampled_from([*(key.theirs for key in keys), *others])
     changes = data.draw(st.dictionaries(named, VALUES, min_size=1, max_size=3))
     try:
@@ -582,6 +612,60 @@ def test_any_value_in_config_json_is_taken_or_refused_in_words(fields, data):
         json.dumps(json_of(config))
     except TextmillError as error:
         assert "here" in str(error) and len(str(error)) < 700
+
+
+def test_a_modernbert_as_it_was_published():
+    """The keys of transformers 4."""
+    old = {
+        **MODERN,
+        "global_attn_every_n_layers": 2,
+        "global_rope_theta": 160000.0,
+        "local_rope_theta": 10000.0,
+    }
+    config = config_of(old, "MaskedLM")
+    assert config == config_of(AutoConfig.for_model(**old).to_dict(), "MaskedLM")
+    assert config.local_layers == (False, True, False, True) and config.window == 6
+    assert (
+        config.local_layers
+        == config_of({**old, "layer_types": [GLOBAL, LOCAL] * 2}, "").local_layers
+    )
+    local, whole = config.rope_of(1), config.rope_of(2)
+    assert local and whole and (local.rope_theta, whole.rope_theta) == (10000.0, 160000.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"local_attention": 0}, "--window=0: must be at least 1"),
+        ({"local_attention": -8}, "--window=-8: must be at least 0"),
+        ({"local_attention": 1 << 40}, "--window=1099511627776: must be at most 16,777,216"),
+        ({"local_attention": "8"}, "has '8' for local_attention instead of a whole number"),
+        *(
+            ({"global_attn_every_n_layers": every}, f"has {every!r} for global_attn_every_n_layers")
+            for every in (0, -3, "3", True, 2.0)
+        ),
+        *(
+            ({"layer_types": types}, "for layer_types instead of full_attention or sliding_att")
+            for types in ([LOCAL] * 3, [LOCAL] * 3 + ["chunked"], "local", [[LOCAL]] * 4, {}, 4)
+        ),
+        ({"global_rope_theta": 0}, "rope_theta=0: must be from 2"),
+        ({"local_rope_theta": "x"}, "rope_theta is 'x' instead of a number"),
+        ({"rope_parameters": {LOCAL: {"rope_type": "longrope"}}}, "'longrope' is not supported"),
+        ({"rope_scaling": YARN}, "its rope_scaling is {'factor': 4.0, .* support None only"),
+        ({"hidden_size": 12}, "--head_size=3 is odd"),
+        ({"norm_bias": True}, "its norm_bias is True, but trainers support False only"),
+        ({"decoder_bias": False}, "its decoder_bias is False, but trainers support True only"),
+    ],
+)
+def test_other_modernberts_are_refused(changes, message):
+    with pytest.raises(TextmillError, match=f"here: .*{message}") as info:
+        config_of({**MODERN, **changes}, "MaskedLM")
+    assert len(str(info.value).splitlines()) == 1
+
+
+def test_a_modernbert_alone_gets_a_new_head(tmp_path):
+    saved(tmp_path / "in", MODERN, "")
+    assert imported(tmp_path / "in")[2] == ["the output head is new"]
 
 
 @pytest.mark.parametrize(
@@ -631,6 +715,11 @@ class EncoderRun(RunFlags):
 
 
 @dataclass(frozen=True)
+class ClassifierRun(RunFlags):
+    architecture: ClassifierFlags = ClassifierFlags()
+
+
+@dataclass(frozen=True)
 class DecoderRun(RunFlags):
     architecture: DecoderFlags = DecoderFlags()
 
@@ -665,6 +754,28 @@ def test_new_encoders():
     weights, notes = planned.first_weights(5)
     assert_same(weights, fresh(planned.config, 5))
     assert not notes
+
+
+def test_new_modernberts():
+    flags = make_flags(EncoderRun, shards="set", model="modernbert_base", dropout=0.0)
+    config, *_ = plan_model(flags, mlm_schema(vocab_size=50368, max_length=8192))
+    # Warner et al., section 3: 149 and 395 million parameters.
+    assert config == ModelConfig.from_json({"model_type": "modernbert"}, where="here")
+    assert sum(map(math.prod, shapes(config).values())) == 149_655_232
+    large = replace(flags, architecture=replace(flags.architecture, model="modernbert_large"))
+    config, *_ = plan_model(large, mlm_schema(vocab_size=50368))
+    assert sum(map(math.prod, shapes(config).values())) == 395_881_664
+    tiny = change_flags(flags, family="modernbert", model="tiny")
+    config, *_ = plan_model(tiny, mlm_schema())
+    assert config.local_layers == (False, True) and config.rope_of(1) == Rope()
+    assert fresh(config, 0)["layers.0.mlp_out.weight"].std() == pytest.approx(0.01, rel=0.1)
+
+
+def test_classifiers_refuse_a_modernbert(tmp_path):
+    saved(tmp_path / "in", MODERN, "SequenceClassification")
+    flags = make_flags(ClassifierRun, shards="set", init_from=str(tmp_path / "in"))
+    with pytest.raises(UsageError, match="'modernbert', and this trainer accepts bert, roberta"):
+        plan_model(flags, class_schema(classes=CLASSES))
 
 
 PUBLISHED = [
@@ -728,7 +839,7 @@ def test_published_sizes(name, vocabulary, parameters):
             "--kv_heads=4: kv_heads is always 8 in gpt2 models; it may differ in ll",
         ),
         (dict(head_size=8), "--head_size=8: head_size is always 64 in gpt2 models"),
-        (dict(window=8), "--window=8: window is always 0 in gpt2 models; it may differ in mistral"),
+        (dict(window=8), "--window=8: window is always 0 in gpt2 models; it may differ in modernb"),
         (dict(rope_theta=1e4), "--rope_theta: rope is always None in gpt2 models"),
         (dict(family="llama", rope_theta=0.0), "^--rope_theta=0.0: must be from 2 to"),
         (dict(family="llama", kv_heads=3), "--heads=8 is not a multiple of --kv_heads=3"),
