@@ -22,12 +22,12 @@ from tests.tools.run_reading import TIMED, read_metrics
 from tests.tools.shard_factory import write_mlm_set
 from trainers import use_model
 from trainers.models.hf_files import read_directory
-from trainers.models.model_config import ModelConfig
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from trainers.on_poptorch.module_program import ModuleObjective, ModuleProgram, dropout_seed
 from trainers.poptorch_classifier import main
 from trainers.reader import ShardSet
 from trainers.run.checkpoints import Checkpoints, read_weights
+from trainers.run.trained import find_trained
 
 DIMENSIONS = {
     "layers": 1,
@@ -156,7 +156,7 @@ def test_texts_are_classified(shards, whole, tmp_path, capsys):
     said = capsys.readouterr()
     best, weights = best_of(whole)
     assert f"the weights after step {best}" in said.err
-    model = Classifier(ModelConfig.new(**json.loads((whole / "config.json").read_text())["model"]))
+    model = Classifier(find_trained(str(whole)).config)
     model.load_state_dict(tensors(weights))
     inputs = tensors(classifier_arrays(rows))
     logits = model.eval()(*(inputs[name] for name in TEXT_INPUTS)).detach()
