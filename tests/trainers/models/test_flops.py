@@ -38,10 +38,10 @@ def counted_by_torch(config, schema, kind):
     return counter.get_total_flops() / (ROWS * LENGTH)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "opt", "llama", "qwen3"])
+@pytest.mark.parametrize("family", ["gpt2", "opt", "llama", "qwen2", "qwen3", "mistral", "olmo2"])
 def test_a_decoder_needs_what_torch_counts(family):
     schema = clm_schema(max_length=LENGTH)
-    sizes = {**SIZES, "kv_heads": 2} if family in ("llama", "qwen3") else SIZES
+    sizes = SIZES if family in ("gpt2", "opt") else {**SIZES, "kv_heads": 2}
     config = plan_model(make_flags(FlaxClmFlags, shards="s", family=family, **sizes), schema).config
     due = counted_by_torch(config, schema, AutoModelForCausalLM)
     assert training_flops(config, LENGTH) == pytest.approx(due, rel=1e-9)

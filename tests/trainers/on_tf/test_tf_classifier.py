@@ -37,7 +37,7 @@ from trainers.run import checkpoints
 from trainers.run.checkpoints import Checkpoints, read_checkpoint, read_weights
 from trainers.run.journal import MetricsFile
 from trainers.run.program import Plan
-from trainers.run.run_directory import read_settings
+from trainers.run.trained import find_trained
 from trainers.tasks.classification import count_labels
 from trainers.tf_classifier import TfClassifierFlags, main
 
@@ -79,10 +79,10 @@ def losses_of(output):
 
 def model_of(output, which):
     """The model of a run with the weights of one of its checkpoints."""
-    sizes = read_settings(output, "tf_classifier")["model"]
-    model = Encoder(ModelConfig.new(**{**sizes, "classes": tuple(sizes["classes"])}))
-    [path] = Checkpoints(output).choose(which)
-    fill(model, read_weights(path))
+    trained = find_trained(str(output), which)
+    [(_, read)] = trained.weights
+    model = Encoder(trained.config)
+    fill(model, read())
     return model
 
 
