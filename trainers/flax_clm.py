@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from schemas.commands.entry import import_later, run_entry
-from trainers.flags.run_flags import DecoderFlags, FlaxComputeFlags, PretrainingFlags, RunFlags
+from trainers.flags.run_flags import DecoderFlags, FlaxRunFlags, PretrainingFlags
+from trainers.run.processes import join_processes
 from trainers.run.program import Trainer
 from trainers.run.start import main_of
 from trainers.tasks.language_models import ClmFlags, ClmTask
 
 
 @dataclass(frozen=True)
-class FlaxClmFlags(RunFlags):
+class FlaxClmFlags(FlaxRunFlags):
     """Trains GPT-2, Llama or another decoder on a dataset of --task=clm or chat."""
 
     entry: ClassVar[str] = "flax_clm"
 
     optimization: PretrainingFlags = PretrainingFlags()
     architecture: DecoderFlags = DecoderFlags()
-    compute: FlaxComputeFlags = FlaxComputeFlags()
     task: ClmFlags = ClmFlags()
 
 
@@ -34,6 +34,7 @@ TRAINER = Trainer(
     import_program=import_later("trainers.on_flax.flax_decoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
+    join=join_processes,
     write_text=import_later("trainers.on_flax.clm_text:write_text"),
 )
 main = main_of(TRAINER)

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from schemas.commands.entry import import_later, run_entry
-from trainers.flags.run_flags import EncoderFlags, FlaxComputeFlags, PretrainingFlags, RunFlags
+from trainers.flags.run_flags import EncoderFlags, FlaxRunFlags, PretrainingFlags
+from trainers.run.processes import join_processes
 from trainers.run.program import Trainer
 from trainers.run.start import main_of
 from trainers.tasks.language_models import MlmFlags, MlmTask
 
 
 @dataclass(frozen=True)
-class FlaxMlmFlags(RunFlags):
+class FlaxMlmFlags(FlaxRunFlags):
     """Trains RoBERTa, BERT, ELECTRA's generator or ModernBERT on a dataset of --task=mlm."""
 
     entry: ClassVar[str] = "flax_mlm"
 
     optimization: PretrainingFlags = PretrainingFlags()
     architecture: EncoderFlags = EncoderFlags()
-    compute: FlaxComputeFlags = FlaxComputeFlags()
     task: MlmFlags = MlmFlags()
 
 
@@ -33,6 +33,7 @@ TRAINER = Trainer(
     import_program=import_later("trainers.on_flax.flax_encoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
+    join=join_processes,
 )
 main = main_of(TRAINER)
 

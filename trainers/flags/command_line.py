@@ -32,12 +32,16 @@ _SPELLINGS = {
     "save_steps": "checkpoint_every",
     "save_total_limit": "keep_checkpoints",
 }
-# Flags of build_shards and use_model -> why a trainer has none.
+_IN_SEVERAL = "flax_mlm and flax_clm train in several processes, others run in one: leave it out"
+# Flags of other commands -> why this one has none.
 _ELSEWHERE = {
     "checkpoint": "to use one, give it to trainers.use_model, as in use_model RUN {}",
     "max_length": "rows are as long as the dataset's; build another with build_shards {}",
     "tokenizer": "the dataset has its own tokenizer; build another with build_shards {}",
     "vocab_size": "it is that of the dataset's tokenizer; leave the flag out",
+    "num_processes": _IN_SEVERAL,
+    "coordinator_address": _IN_SEVERAL,
+    "process_id": _IN_SEVERAL,
 }
 
 

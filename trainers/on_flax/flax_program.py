@@ -25,7 +25,7 @@ from trainers.models.flops import peak_flops
 from trainers.on_flax.layers import ROWS, Params, name_leaves, to_params, to_weights
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.on_flax.profile import Profile
-from trainers.run.program import Arrays, Plan, Program, check_state
+from trainers.run.program import STOP, TOKENS, Arrays, Plan, Program, check_state
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the devices
@@ -74,9 +74,10 @@ class FlaxProgram(Program):
         """Compiles nothing; `devices` share each batch, by default all.
 
         Raises:
-          UsageError: the devices cannot share a batch equally, or JAX has several processes.
+          UsageError: the devices cannot share a batch equally, or are not equally many per process.
         """
-        devices, compute = devices or jax.devices(), plan.flags.compute
+        devices = devices or sorted(jax.devices(), key=lambda each: (each.process_index, each.id))
+        compute = plan.flags.compute
         self._plan, self._objective = plan, objective
         assert isinstance(compute, FlaxComputeFlags)
         self._accumulation, self._fsdp = compute.accumulation or 1, compute.fsdp
@@ -91,6 +92,7 @@ class FlaxProgram(Program):
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self._by_row = NamedSharding(mesh, PartitionSpec(ROWS))
         self._micro_by_row = NamedSharding(mesh, PartitionSpec(None, ROWS))
+        self._quiet = self._put_bytes(0)
         self._rate = learning_rate(plan.flags.optimization, plan.steps)
         self._optimizer = optimizer_for(plan.flags.optimization, self._rate, plan.model.modules)
         self._columns: dict[str, Any] = {  # shape of a row, dtype
@@ -130,7 +132,7 @@ class FlaxProgram(Program):
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
         """Compiles the steps; initializes a new optimizer."""
-        params = self._abstract(self._params)
+        params, stop = self._abstract(self._params), self._abstract(self._quiet)
         if trains:
             if self._state is None:
                 cuts = jax.tree.map(self._cut, jax.eval_shape(self._optimizer.init, self._params))
@@ -140,14 +142,14 @@ class FlaxProgram(Program):
             jitted = jax.jit(self._step, donate_argnums=(0, 1), out_shardings=out)
             batch = self._abstract_batch(self._plan.flags.compute.batch_size)
             done = jax.ShapeDtypeStruct((), np.uint32, sharding=self._replicated)
+            state = self._abstract(self._state)
             with jax.set_mesh(self._mesh):
-                lowered = jitted.lower(params, self._abstract(self._state), batch, done)
-            self._train = lowered.compile()
+                self._train = jitted.lower(params, state, batch, done, stop).compile()
         if evaluates:
             jitted = jax.jit(self._sums, out_shardings=self._replicated)
             batch = self._abstract_batch(self.evaluation_rows)
             with jax.set_mesh(self._mesh):
-                self._evaluate = jitted.lower(params, batch).compile()
+                self._evaluate = jitted.lower(params, batch, stop).compile()
 
     def _abstract(self, tree: Any) -> Any:
         shape_of = lambda leaf: jax.ShapeDtypeStruct(  # noqa: E731
@@ -165,36 +167,59 @@ class FlaxProgram(Program):
         """Puts rows on the devices in their stored dtypes; 64-bit indices as two uint32."""
         words = np.ascontiguousarray(rows["row_index"], "<i8").view("<u4").reshape(-1, 2)
         rows = dict(rows, row_index=words, epoch=rows["epoch"].astype(np.uint32))
-        return jax.device_put({name: rows[name] for name in self._columns}, self._by_row)
+        columns = {name: rows[name] for name in self._columns}
+        return jax.make_array_from_process_local_data(self._by_row, columns)
+
+    def _put_stop(self) -> jax.Array:
+        """One byte for each device: the signal that its process got."""
+        return self._put_bytes(number) if (number := self.asked_to_stop()) else self._quiet
+
+    def _put_bytes(self, number: int) -> jax.Array:
+        here = np.full(len(self._mesh.local_devices), number, np.uint8)
+        return jax.make_array_from_process_local_data(self._by_row, here)
 
     def train(self, placed: DeviceBatch, step: int) -> Callable[[], list[dict[str, float]]]:
         """Starts a step, which reuses the buffers of weights and state."""
         self._profile.begin_step(self._params)
         self._params, self._state, metrics = self._train(
-            self._params, self._state, placed, np.uint32(step)
+            self._params, self._state, placed, np.uint32(step), self._put_stop()
         )
         return lambda: [{name: float(x) for name, x in jax.device_get(metrics).items()}]
 
     def evaluate(self, placed: DeviceBatch) -> Callable[[], Arrays]:
         """Starts an evaluation; its outputs are sums, to which padding rows add 0."""
-        sums = self._evaluate(self._params, placed)
+        sums = self._evaluate(self._params, placed, self._put_stop())
         return lambda: jax.device_get(sums)
 
     def weights(self) -> Weights:
         """The weights on the host."""
         self._profile.stop(self._params)
-        return to_weights(self._params, self._plan.model)
+        return to_weights(self._whole(self._params), self._plan.model)
 
     def state(self) -> Arrays:
         """Optax's state on the host: {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}."""
-        return {name: np.array(value) for name, value in name_leaves(self._state).items()}
+        return dict(name_leaves(self._whole(self._state)))
+
+    def _whole(self, tree: Any) -> Any:
+        """Copies on the host, one array after another; all processes get them."""
+        gather = jax.jit(lambda leaf: leaf, out_shardings=self._replicated)
+        whole = lambda leaf: leaf if leaf.is_fully_addressable else gather(leaf)  # noqa: E731
+        return jax.tree.map(lambda leaf: np.array(whole(leaf)), tree)
 
     # The functions below are compiled. They are pure: attributes that they read never change.
 
-    def _sums(self, params: Params, batch: DeviceBatch) -> Sums:
-        return self._objective.sums(params, self._objective.rows(batch, training=False), None)
+    def _sums(self, params: Params, batch: DeviceBatch, stop: jax.Array) -> Sums:
+        sums = self._objective.sums(params, self._objective.rows(batch, training=False), None)
+        return {**sums, **_count(batch, stop)}
 
-    def _step(self, params: Params, state: optax.OptState, batch: DeviceBatch, done: jax.Array):
+    def _step(
+        self,
+        params: Params,
+        state: optax.OptState,
+        batch: DeviceBatch,
+        done: jax.Array,
+        stop: jax.Array,
+    ) -> tuple[Params, optax.OptState, Sums]:
         """Weights and state after step `done` + 1, and its metrics.
 
         The loss is the mean over the tokens that count in the whole batch: each microbatch adds its
@@ -211,6 +236,7 @@ class FlaxProgram(Program):
             "counted": counted,
             "gradient_norm": optax.tree.norm(gradients),  # before clipping
             "learning_rate": self._rate(done),
+            **_count(batch, stop),
         }
         return optax.apply_updates(params, updates), state, metrics
 
@@ -239,11 +265,17 @@ class FlaxProgram(Program):
         return jax.lax.with_sharding_constraint(micro, self._micro_by_row)
 
 
+def _count(batch: DeviceBatch, stop: jax.Array) -> Sums:
+    """Tokens of the whole batch, and the signal that any process got."""
+    return {TOKENS: (batch["segment_ids"] != 0).sum(), STOP: stop.max()}
+
+
 def _check_devices(batch_size: int, devices: int, accumulation: int) -> None:
-    if jax.process_count() > 1:
+    here, processes = jax.local_device_count(), jax.process_count()
+    if processes > 1 and here * processes != devices:
         raise UsageError(
-            f"JAX has {jax.process_count()} processes, and this trainer supports one: start it on "
-            "one host"
+            f"this process has {here} of the {devices} devices of {processes} processes: give each "
+            "the same number of devices"
         )
     if batch_size % (devices * accumulation):
         raise UsageError(

@@ -62,6 +62,9 @@ class MetricsFile:
         The sinks in `also` get every line, too, and are closed with the file.
         """
         self.path, self._also = path, also
+        if path == os.devnull:
+            self._file = open(path, "a", encoding="utf-8")
+            return
         lines = (line for line in each_metrics(path) if start_step and line["step"] <= start_step)
         partial = path + ".partial"
         with open(partial, "w", encoding="utf-8") as file:

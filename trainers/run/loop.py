@@ -32,7 +32,8 @@ from trainers.run.journal import (
     each_metrics,
     open_sinks,
 )
-from trainers.run.program import Arrays, Interruption, Plan, Program, Task
+from trainers.run.processes import ALONE, Processes
+from trainers.run.program import STOP, TOKENS, Arrays, Interruption, Plan, Program, Task
 
 AHEAD = 2  # calls whose rows are on the devices in advance
 _Placed = Tuple[Batch, Any]  # the rows of a call: from the reader, and on the devices
@@ -49,7 +50,11 @@ class _Interrupted(Exception):
 
 
 def evaluate(
-    program: Program, shards: BatchReader, data: DataFlags, show: Callable[[str], None]
+    program: Program,
+    shards: BatchReader,
+    data: DataFlags,
+    show: Callable[[str], None],
+    processes: Processes = ALONE,
 ) -> Generator[Tuple[Batch, Arrays], None, None]:
     """The batches of the validation split with the program's outputs, one ahead of the consumer.
 
@@ -58,7 +63,8 @@ def evaluate(
     split = data.validation_split
     size: Any = {"batch_size": program.evaluation_rows, "most": data.evaluation_rows}
     count = shards.count_in_order(split, **size)
-    batches = shards.in_order(split, **size, prefetch=0)
+    share: Any = {"process_index": processes.index, "process_count": processes.count}
+    batches = shards.in_order(split, **size, **share, prefetch=0)
     placed = ((rows, program.put(rows)) for rows in batches)
     before: Optional[Tuple[Batch, Callable[[], Arrays]]] = None
     began = time.monotonic()
@@ -86,6 +92,7 @@ class Loop:
         shards: BatchReader,
         checkpoints: Checkpoints,
         line: ProgressLine,
+        processes: Processes = ALONE,
     ):
         self.plan, self.flags, self.task = plan, plan.flags, task
         self.train_split = plan.flags.data.train_split
@@ -97,8 +104,11 @@ class Loop:
         calls = -(-stop // program.steps_a_call)  # whole ones
         self.stop = min(program.steps, calls * program.steps_a_call)
         self.metrics_path = str(plan.output / METRICS)
-        self.progress, self.start = Progress(), checkpoints.latest
-        self.interruption = Interruption()
+        self.processes = processes
+        self.progress, self.start = Progress(), processes.share(lambda: checkpoints.latest)
+        self.saved = self.start  # the step of the newest checkpoint
+        self.interruption, self._agreed = Interruption(), 0
+        program.asked_to_stop = lambda: self.interruption.signal or 0
         self.began = time.perf_counter()
         self.rates = Rates()
         length = plan.schema.max_length
@@ -112,7 +122,8 @@ class Loop:
           SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
         """
         state = self._resume()
-        self.checkpoints.remove_other_best(self.progress)  # newer steps are evaluated again
+        if self.processes.is_first:  # newer steps are evaluated again
+            self.checkpoints.remove_other_best(self.progress)
         is_owed = self._is_evaluated_now() and self.progress.evaluated != self.start
         if self.is_enough or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.program.steps} is done")
@@ -132,12 +143,18 @@ class Loop:
             if not self.is_enough:
                 self._train()
             self._save()
-        if self.interruption.signal is not None:
+        if self.signal:
             self.line.say(
                 f"interrupted: the checkpoint after step {self.progress.step} is in "
                 f"{self.checkpoints.directory}. Resume with:\n  {command(self.flags, resume=True)}"
             )
-            sys.exit(self.interruption.exit_code)
+            self.processes.leave()
+            sys.exit(128 + self.signal)
+
+    @property
+    def signal(self) -> int:
+        """The signal that ends the run, 0 for none; all processes know it after the same step."""
+        return (self.processes.count == 1 and self.interruption.signal) or self._agreed
 
     @property
     def is_enough(self) -> bool:
@@ -156,11 +173,22 @@ class Loop:
                 f"--device_iterations={self.program.steps_a_call}: give a divisor of {self.start}"
             )
         self.line.say(f"resuming after step {self.start} of {self.program.steps}")
+        directory = self.checkpoints.directory / str(self.start)
+        if not directory.is_dir():
+            raise DataError(
+                f"process {self.processes.index} has no {directory}: put --output on a file system "
+                "that all processes share, to resume"
+            )
         stored = self.checkpoints.read(self.start, self.plan.model)
-        lines = each_metrics(self.metrics_path)
-        self.progress = Progress.resume(stored.progress, lines, self.task)
-        if lost := self.checkpoints.forget_lost_best(self.progress):
-            self.line.say(f"note: {lost}")
+
+        def update() -> Dict[str, Any]:
+            lines = each_metrics(self.metrics_path)
+            progress = Progress.resume(stored.progress, lines, self.task)
+            if lost := self.checkpoints.forget_lost_best(progress):
+                self.line.say(f"note: {lost}")
+            return asdict(progress)
+
+        self.progress = Progress(**self.processes.share(update))
         return stored.weights, stored.state
 
     def _facts(self) -> str:
@@ -184,6 +212,8 @@ class Loop:
             self.line.say(text)
 
     def _open_metrics(self) -> MetricsFile:
+        if not self.processes.is_first:
+            return MetricsFile(os.devnull, start_step=0)
         sinks = open_sinks(
             self.flags.files.log_to,
             str(self.plan.output),
@@ -202,6 +232,8 @@ class Loop:
             seed=self.flags.compute.seed,
             start_step=self.start // a_call,
             stop_step=self.stop // a_call,
+            process_index=self.processes.index,
+            process_count=self.processes.count,
             prefetch=0,
         )
         return read_ahead(((rows, self.program.put(rows)) for rows in batches), AHEAD)
@@ -211,7 +243,7 @@ class Loop:
         progress, self.rates = self.progress, Rates()
         running: Optional[_Running] = None
         with closing(self._train_calls()) as calls:
-            while progress.step < self.stop and self.interruption.signal is None:
+            while progress.step < self.stop and not self.signal:
                 rows, on_devices = self._next(calls)
                 read = self.program.train(on_devices, progress.step)
                 if running is not None:
@@ -252,9 +284,16 @@ class Loop:
         for index, values in enumerate(running.read()):
             step = running.step + index + 1
             rows = {n: part[index * size : (index + 1) * size] for n, part in running.rows.items()}
+            self._agreed = int(values.pop(STOP, 0)) or self._agreed
             names = [name for name in ("loss", "gradient_norm") if name in values]
+            checked = {name.replace("_", " "): values[name] for name in names}
+            if self.processes.count > 1 and not all(map(math.isfinite, checked.values())):
+                rows = self._whole_batch(step)
+                self.processes.leave()
+                if not self.processes.is_first:
+                    sys.exit(1)
             check_finite(
-                {name.replace("_", " "): values[name] for name in names},
+                checked,
                 rows,
                 step=step,
                 output=str(self.plan.output),
@@ -262,7 +301,7 @@ class Loop:
             )
             if "counted" in values:
                 values[self.task.counts] = values.pop("counted")
-            tokens = int(np.count_nonzero(rows["segment_ids"]))
+            tokens = int(values.pop(TOKENS, np.count_nonzero(rows["segment_ids"])))
             rate = self.rates.count_step(tokens)
             epoch = step * size / train_rows
             self.metrics.write(
@@ -305,6 +344,13 @@ class Loop:
             details.append(f"MFU {speeds['mfu']:.1%}")
         return f"{rate.tokens:,.0f} tokens/s" + (f" ({', '.join(details)})" if details else "")
 
+    def _whole_batch(self, step: int) -> Batch:
+        """The rows of a step, those of other processes too."""
+        where: Any = {"start_step": step - 1, "stop_step": step, "prefetch": 0}
+        compute = self.flags.compute
+        size: Any = {"batch_size": compute.batch_size, "seed": compute.seed}
+        return next(self.shards.batches(self.train_split, **size, **where))
+
     @property
     def _evaluates(self) -> bool:
         split = self.validation_split
@@ -325,10 +371,13 @@ class Loop:
             self.progress.evaluated = step
             self.line.say(f"step {step}: all loss weights of {split} are 0: no evaluation")
             return
-        self.task.write_files(self.plan.output)
+        if self.processes.is_first:
+            self.task.write_files(self.plan.output)
         # The line comes last: a step without one is evaluated again.
         if self.progress.count(step, metrics, self.task):
-            self.checkpoints.save_best(self.progress, self.program.weights())
+            weights = self.program.weights()
+            if self.processes.is_first:
+                self.checkpoints.save_best(self.progress, weights)
         self.metrics.write({"kind": "evaluation", "step": step, **metrics})
         self.line.say(f"step {step}: {split} {self.task.describe(metrics)}")
 
@@ -336,17 +385,23 @@ class Loop:
         def show(text: str) -> None:
             self.line.update(f"step {self.progress.step}: {text}")
 
-        with closing(evaluate(self.program, self.shards, self.flags.data, show)) as pairs:
-            for pair in pairs:
-                yield pair
-                if self.interruption.signal is not None:
+        data, processes = self.flags.data, self.processes
+        with closing(evaluate(self.program, self.shards, data, show, processes)) as pairs:
+            for rows, outputs in pairs:
+                yield rows, outputs
+                self._agreed = int(outputs.get(STOP, 0)) or self._agreed
+                if self.signal:
                     raise _Interrupted
 
     def _save(self) -> None:
-        if self.progress.step in self.checkpoints.steps:  # evaluated since, see metrics.jsonl
+        is_new, self.saved = self.progress.step != self.saved, self.progress.step
+        tensors = (self.program.weights(), self.program.state()) if is_new else None
+        if not self.processes.is_first:
+            return
+        if tensors is None:  # evaluated since, see metrics.jsonl
             self.checkpoints.remove_other_best(self.progress)
         else:
-            self.checkpoints.save(self.progress, self.program.weights(), self.program.state())
+            self.checkpoints.save(self.progress, *tensors)
 
 
 def check_finite(

@@ -33,8 +33,11 @@ from schemas.metadata import Schema
 from trainers.data.batches import Batch, BatchReader
 from trainers.flags.run_flags import OptimizationFlags, RunFlags
 from trainers.models.model_config import ModelConfig
+from trainers.run.processes import Processes
 
 Arrays = Dict[str, np.ndarray]
+# Among the results of steps and evaluations: the number of a signal, and tokens without padding.
+STOP, TOKENS = "stop", "tokens"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Program(ABC):
     description: str  # devices and precision, one line
     devices: int = 1
     peak: Optional[float] = None  # operations a second of a device at this precision, if known
+    asked_to_stop: Callable[[], int] = staticmethod(lambda: 0)  # number of this process's signal
 
     @abstractmethod
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
@@ -81,12 +85,16 @@ class Program(ABC):
         """Starts the `steps_a_call` steps after `step` and does not wait.
 
         The returned function waits and returns for each step `loss`, `learning_rate`, `counted`
-        (what the loss is the mean over) and others such as `gradient_norm`.
+        (what the loss is the mean over) and others such as `gradient_norm`. With several processes
+        also TOKENS of the whole batch and STOP, the largest `asked_to_stop` of all processes.
         """
 
     @abstractmethod
     def evaluate(self, placed: Any) -> Callable[[], Arrays]:
-        """Starts the evaluation of a batch; the returned function waits for the task's outputs."""
+        """Starts the evaluation of a batch; the returned function waits for the task's outputs.
+
+        With several processes also for TOKENS and STOP, as `train`.
+        """
 
     @abstractmethod
     def weights(self) -> Arrays:
@@ -221,6 +229,7 @@ class Trainer(NamedTuple):
       import_program: imports the framework and makes the program of a plan.
       framework: its name, for messages.
       gigabytes: address space that the framework needs at least.
+      join: meets the other processes of a run.
       write_text: continues a text; None for models that cannot.
     """
 
@@ -229,6 +238,7 @@ class Trainer(NamedTuple):
     import_program: Callable[[Plan, Any], Program]
     framework: str
     gigabytes: float
+    join: Callable[[Any], Processes] = lambda _: Processes()
     write_text: Optional[Callable[..., None]] = None
 
     def make_program(self, plan: Plan, task: Task) -> Program:

@@ -3,10 +3,12 @@
 import os
 import sys
 import time
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
+from schemas.commands.entry import want_addresses
 from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
@@ -15,7 +17,7 @@ from schemas.tokenizer_config import tokenizer_settings
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import absolute_shards
 from trainers.flags.command_line import command, flag_values, parse_flags
-from trainers.flags.run_flags import RunFlags
+from trainers.flags.run_flags import FlaxRunFlags, ProcessFlags, RunFlags
 from trainers.metrics.plots import draw_curve
 from trainers.models.families import Weights
 from trainers.models.hf_files import write_directory
@@ -31,6 +33,7 @@ from trainers.models.weights import to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, repair_metrics
 from trainers.run.loop import Loop
+from trainers.run.processes import Processes
 from trainers.run.program import Interruption, Metrics, Plan, Program, Task, Trainer
 from trainers.run.run_directory import PROFILE, claim, start_or_resume
 
@@ -54,7 +57,15 @@ def train(flags: RunFlags, trainer: Trainer) -> None:
     """
     if not flags.data.shards:
         raise UsageError("give the dataset with --shards=DIR")
+    want_addresses(trainer.gigabytes, trainer.framework)
+    with trainer.join(flags) as processes:
+        _train(flags, trainer, processes)
+
+
+def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
     shards, line = flags.data.open(flags.compute.seed), ProgressLine()
+    if not processes.is_first:
+        line = ProgressLine(open(os.devnull, "w"))
     schema, init_from = shards.schema, flags.files.init_from
     flags.task.check_rows(schema, flags.data.shards)
     model = plan_model(flags, schema)
@@ -74,22 +85,27 @@ def train(flags: RunFlags, trainer: Trainer) -> None:
             line.say(f"note: {note}")
         return weights
 
-    with claim(plan.output):
-        checkpoints = _prepare(plan, shards, line)
-        loop = Loop(plan, task, program, shards, checkpoints, line)
+    with claim(plan.output) if processes.is_first else nullcontext():
+        processes.share(lambda: _prepare(plan, shards, line))
+        checkpoints = Checkpoints(plan.output, flags.length.keep_checkpoints)
+        loop = Loop(plan, task, program, shards, checkpoints, line, processes)
         try:
             loop.run(first_weights)
         except KeyboardInterrupt:
             line.say(f"interrupted; resume with:\n  {command(flags, resume=True)}")
             sys.exit(130)
-        with Interruption() as interruption:  # the rest takes seconds
-            _export_run(plan, task, program, checkpoints, line)
-            _summarize(loop)
-        interruption.deliver()
+        if processes.is_first:
+            with Interruption() as interruption:  # the rest takes seconds
+                _export_run(plan, task, program, checkpoints, line)
+                _summarize(loop)
+            interruption.deliver()
+        processes.leave()
 
 
-def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints:
+def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> None:
     flags = plan.flags
+    if isinstance(flags, FlaxRunFlags):  # a run may be resumed by other processes
+        flags = replace(flags, processes=ProcessFlags())
     values = flag_values(flags)
     weights = flags.files.init_from
     if weights is not None:
@@ -109,9 +125,7 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> Checkpoints
     damage = repair_metrics(str(plan.output / METRICS))
     for note in [*notes, *([damage] if damage else [])]:
         line.say(f"note: {note}")
-    checkpoints = Checkpoints(plan.output, flags.length.keep_checkpoints)
-    checkpoints.prepare(line.say)
-    return checkpoints
+    Checkpoints(plan.output).prepare(line.say)
 
 
 def _export_run(

@@ -27,7 +27,7 @@ from schemas.statistics import ShardStatistics
 from trainers.data.batches import Batch, BatchReader
 from trainers.flags.run_flags import RunFlags, TaskFlags, at_least
 from trainers.models.set_tokenizer import sets_of
-from trainers.run.program import Arrays, Metrics, Task
+from trainers.run.program import TOKENS, Arrays, Metrics, Task
 
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 
@@ -57,7 +57,7 @@ def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> TokenSums:
         sums = of_sets.setdefault(index, dict.fromkeys((LOSS, CORRECT, COUNTED), 0.0))
         for name in sums:
             sums[name] += float(np.sum(outputs[name], dtype=np.float64))
-        tokens += int(np.count_nonzero(batch["segment_ids"]))
+        tokens += int(outputs.get(TOKENS, np.count_nonzero(batch["segment_ids"])))
     return TokenSums(of_sets, tokens)
 
 

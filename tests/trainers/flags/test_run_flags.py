@@ -119,7 +119,7 @@ def test_help_has_a_heading_for_each_group(flags, capfd):
     with pytest.raises(SystemExit, match="0"):
         parse_flags(["--help=all"], flags)
     shown = capfd.readouterr().out
-    assert [f"\n{field.name.capitalize()}: " in shown for field in fields(flags)] == [True] * 7
+    assert all(f"\n{field.name.capitalize()}: " in shown for field in fields(flags))
     assert not any(word in shown for word in ("--evaluate ", "--predict", "--generate", "data."))
 
 

@@ -221,13 +221,6 @@ def test_a_batch_that_cannot_be_shared_is_refused():
         program_of(flags, devices=jax.local_devices() * 2)
 
 
-def test_one_of_several_processes_is_refused(monkeypatch):
-    """Each would train on all rows, and all write to one directory."""
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(UsageError, match="JAX has 2 processes.*start it on one host"):
-        program_of()
-
-
 def test_dynamic_masks_train_and_evaluate():
     """On rows without masks; the same row of the same epoch gets the same masks again."""
     schema = mlm_schema(max_length=32, static_masking=False)
