@@ -249,13 +249,15 @@ class ClassifierFlags(EncoderFlags):
 class DecoderFlags(ModelFlags):
     """Which decoder to train."""
 
-    family: Literal["gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "olmo2"] = "gpt2"
+    family: Literal[
+        "gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma2", "gemma3_text"
+    ] = "gpt2"
     """Architecture of a new model; a published --model has its own. With --init_from, config.json
     sets it and all flags below."""
     model: Literal[
         "tiny", "small", "base", "medium", "gpt2", "smollm_135m", "smollm_360m", "smollm_1.7b",
         "llama_1b", "llama_3b", "llama_8b", "mistral_7b", "qwen2_0.5b", "qwen3_0.6b", "qwen3_1.7b",
-        "olmo2_1b",
+        "olmo2_1b", "gemma2_2b", "gemma3_270m", "gemma3_1b",
     ] = "small"  # fmt: skip
     norm: Optional[Literal["pre", "post"]] = None
     """LayerNorm before each block, or after it as in OPT-350m (opt only). Default: pre."""
@@ -270,8 +272,8 @@ class DecoderFlags(ModelFlags):
     rope_theta: Optional[float] = None
     """Base of the wavelengths of rotary positions (not gpt2 and opt). Default: that of --model."""
     window: Optional[int] = None
-    """Tokens that a token attends to in layers with local attention (mistral only). 0 removes the
-    limit. Default: 4096."""
+    """Tokens that a token attends to in layers with local attention (mistral, gemma2 and
+    gemma3_text only). 0 removes the limit of mistral. Default: that of --model, else 4096."""
 
     def __post_init__(self) -> None:
         """Refuses dimensions below 1."""

@@ -599,6 +599,30 @@ _QWEN_KEYS = (
     _SILU,
     *_LLAMA_KEYS,
 )
+_GEMMA_KEYS = (
+    Key("layers", "num_hidden_layers", 26),
+    Key("hidden_size", "hidden_size", 2304),
+    Key("heads", "num_attention_heads", 8),
+    Key("kv_heads", "num_key_value_heads", 4),
+    Key("head_size", "head_dim", 256),
+    Key("intermediate_size", "intermediate_size", 9216),
+    Key("activation", "hidden_activation", "gelu_pytorch_tanh"),
+    Key("query_size", "query_pre_attn_scalar", 256),
+    Key("window", "sliding_window", 4096),
+    Key("tied", "tie_word_embeddings", True),
+    *_LLAMA_KEYS,
+)
+_GEMMA3_ROPES = (
+    RopeKey("rope", "rope_theta", 1e6, "full_attention"),
+    RopeKey("local_rope", "rope_local_base_freq", 1e4, "sliding_attention"),
+)
+_OF_GEMMAS: Dict[str, Any] = {
+    **_OF_LLAMAS,
+    "new": {**_OF_LLAMAS["new"], "query_size": lambda fields: fields["head_size"]},
+    "always": {**_ALWAYS, "scale_embeddings": True},
+    "ids": (2, 1),
+    "begins_with_bos": True,
+}
 FAMILIES.update(
     llama=Family(
         classes=("LlamaForCausalLM",),
@@ -658,5 +682,36 @@ FAMILIES.update(
         always=_ALWAYS,
         ids=(None, 50279),
         **_OF_LLAMAS,
+    ),
+    gemma2=Family(
+        classes=("Gemma2ForCausalLM",),
+        body=partial(_llama, norms=_AROUND, norm="offset_scale"),
+        keys=(
+            Key("vocab_size", "vocab_size", 256000),
+            Key("max_positions", "max_position_embeddings", 8192),
+            Key("attention_softcap", "attn_logit_softcapping", 50.0, null=0.0),
+            Key("logit_softcap", "final_logit_softcapping", 30.0, null=0.0),
+            *_GEMMA_KEYS,
+        ),
+        local=LocalKey("sliding_window_pattern", 2),
+        fixed={"attention_bias": False, "use_bidirectional_attention": False},
+        **_OF_GEMMAS,
+    ),
+    gemma3_text=Family(
+        classes=("Gemma3ForCausalLM",),
+        body=partial(_llama, norms=_AROUND, norm="offset_scale", qk_norm="head"),
+        keys=(
+            Key("vocab_size", "vocab_size", 262208),
+            Key("max_positions", "max_position_embeddings", 131072),
+            Key("logit_softcap", "final_logit_softcapping", 0.0, null=0.0),
+            *_GEMMA_KEYS,
+        ),
+        local=LocalKey("sliding_window_pattern", 6),
+        fixed={
+            "attention_bias": False,
+            "use_bidirectional_attention": False,
+            "attn_logit_softcapping": None,
+        },
+        **{**_OF_GEMMAS, "ropes": _GEMMA3_ROPES},
     ),
 )

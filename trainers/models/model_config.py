@@ -20,8 +20,12 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 _ROLES = ("bos", "eos", "pad")
 _IS_LOCAL = {"full_attention": False, "sliding_attention": True}  # layer_types of config.json
 # Bounds of dimensions that no tensor bounds; float32 holds whole numbers up to 2**24 exactly.
-_MOST = {"max_positions": 1 << 24, "window": 1 << 24, "head_size": 4096}
-_LONGEST_PATTERN = 16  # layers after which local and global ones repeat
+_MOST: Dict[str, float] = {
+    **dict.fromkeys(("max_positions", "window"), 1 << 24),
+    "head_size": 1 << 12,
+    "query_size": 1 << 20,
+    **dict.fromkeys(("attention_softcap", "logit_softcap"), 1e6),
+}
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,17 @@ class ModelConfig:
       norm_first: LayerNorm before attention and feed-forward, not after as in encoders and
         OPT-350m.
       final_norm: LayerNorm after the last layer.
-      scale_attention: divide the logits of attention by sqrt(D).
+      scale_attention: divide the logits of attention by sqrt(D), or by sqrt(query_size).
+      query_size: Gemma's query_pre_attn_scalar; 0 for D.
       scale_by_layer: divide them also by the number of the layer, from 1.
       is_gated: the feed-forward block is out(activation(gate) * up) (Shazeer, "GLU Variants", 2020,
         arXiv:2002.05202).
       rope: rotary positions; None for a table of positions.
       local_rope: those of local layers; None for the same.
       window: tokens that a token of a local layer attends to; 0 for no limit.
+      attention_softcap: c, if not 0: logits x of attention become c * tanh(x / c).
+      logit_softcap: the same of the output's logits.
+      scale_embeddings: multiply embeddings by sqrt(H).
       local_layers: which layers are local, repeated: (True, False) for every other, from the first.
       classes: names of the classes by number; none for a language model.
     """
@@ -89,6 +97,10 @@ class ModelConfig:
     rope: Optional[Rope] = None
     local_rope: Optional[Rope] = None
     window: int = 0
+    query_size: int = 0
+    attention_softcap: float = 0.0
+    logit_softcap: float = 0.0
+    scale_embeddings: bool = False
     local_layers: Tuple[bool, ...] = (False,)
     classes: Tuple[str, ...] = ()
 
@@ -96,6 +108,7 @@ class ModelConfig:
         """Refuses impossible dimensions, and switches that the family does not have."""
         at_least(self, 1, "vocab_size", "kv_heads", "head_size", *DIMENSIONS)
         at_least(self, 0, "position_offset", "window", "layer_norm_epsilon")
+        at_least(self, 0, "attention_softcap", "logit_softcap")
         for name, most in _MOST.items():
             if getattr(self, name) > most:
                 raise UsageError(f"--{name}={getattr(self, name)}: must be at most {most:,}")
@@ -120,7 +133,8 @@ class ModelConfig:
         share(self, *RATES)
         if self.family not in FAMILIES:
             raise UsageError(f"family {self.family} is unknown: give one of {', '.join(FAMILIES)}")
-        at_least(self, int("token_types" in self._row.fields), "token_types")
+        for name in ("token_types", "query_size"):
+            at_least(self, int(name in self._row.fields), name)
         has_window = any(key.ours == "window" and key.null is None for key in self._row.keys)
         at_least(self, int(has_window), "window")
         self._check_switches()
@@ -163,7 +177,7 @@ class ModelConfig:
 
     def attention_scale(self, layer: int) -> float:
         """The factor of the logits of attention in a layer (from 0)."""
-        scale = self.head_size**-0.5 if self.scale_attention else 1.0
+        scale = (self.query_size or self.head_size) ** -0.5 if self.scale_attention else 1.0
         return scale / (layer + 1) if self.scale_by_layer else scale
 
     def is_local(self, layer: int) -> bool:

@@ -38,10 +38,11 @@ _COLUMNS = ("family", "layers", "hidden_size", "heads", "kv_heads", "head_size")
     "layer_norm_epsilon",
     "rope_theta",
     "tied",
+    "window",
 )
 # Published models, with the numbers of their config.json, but for positions and their scaling.
 for _name, *_values in (
-    # family, layers, H, N, K, D, I, epsilon, theta, tied
+    # family, layers, H, N, K, D, I, epsilon, theta, tied, window where it is not the family's
     ("smollm_135m", "llama", 30, 576, 9, 3, 64, 1536, 1e-5, 1e5, True),
     ("smollm_360m", "llama", 32, 960, 15, 5, 64, 2560, 1e-5, 1e5, True),
     ("smollm_1.7b", "llama", 24, 2048, 32, 32, 64, 8192, 1e-5, 1.3e5, True),
@@ -52,6 +53,9 @@ for _name, *_values in (
     ("qwen2_0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 1e-6, 1e6, True),
     ("qwen3_0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 1e-6, 1e6, True),
     ("qwen3_1.7b", "qwen3", 28, 2048, 16, 8, 128, 6144, 1e-6, 1e6, True),
+    ("gemma3_270m", "gemma3_text", 18, 640, 4, 1, 256, 2048, 1e-6, 1e6, True, 512),
+    ("gemma3_1b", "gemma3_text", 26, 1152, 4, 1, 256, 6912, 1e-6, 1e6, True, 512),
+    ("gemma2_2b", "gemma2", 26, 2304, 8, 4, 256, 9216, 1e-6, 1e4, True),
     ("olmo2_1b", "olmo2", 16, 2048, 16, 16, 128, 8192, 1e-6, 5e5, False),
 ):
     SIZES[_name] = dict(zip(_COLUMNS, _values))

@@ -2,9 +2,10 @@
 
 GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), OPT (Zhang et
 al., 2022, arXiv:2205.01068), Llama (Touvron et al., 2023, arXiv:2302.13971), Mistral (Jiang et al.,
-2023, arXiv:2310.06825), Qwen 2 and 3 (arXiv:2407.10671, arXiv:2505.09388). All are one module with
-the modules of their family and the switches of `ModelConfig`. OPT-350m normalizes after each
-residual and has no last LayerNorm; its embeddings have another width than its hidden states, with a
+2023, arXiv:2310.06825), Qwen 2 and 3 (arXiv:2407.10671, arXiv:2505.09388), OLMo 2
+(arXiv:2501.00656), Gemma 2 and 3 (arXiv:2408.00118, arXiv:2503.19786). All are one module with the
+modules of their family and the switches of `ModelConfig`. OPT-350m normalizes after each residual
+and has no last LayerNorm; its embeddings have another width than its hidden states, with a
 projection in and one out.
 
 Legend: B rows, L tokens a row, H hidden, E embedding, V vocabulary.
@@ -67,9 +68,10 @@ class DecoderForCausalLM(nnx.Module):
 
     def logits(self, x_BxLxE: jax.Array) -> jax.Array:
         """Float32 logits [B, L, V] from the result of `hidden`."""
-        if self.head is None:
-            return head_logits(x_BxLxE, self.embeddings.tokens.embedding[...])
-        return head_logits(x_BxLxE, self.head.kernel[...].T)
+        tokens, softcap = self.embeddings.tokens, self.config.logit_softcap
+        table_VxE = tokens.embedding[...] if self.head is None else self.head.kernel[...].T
+        logits_BxLxV = head_logits(x_BxLxE, table_VxE)
+        return softcap * jnp.tanh(logits_BxLxV / softcap) if softcap else logits_BxLxV
 
     def __call__(
         self,

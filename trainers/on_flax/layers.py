@@ -165,6 +165,8 @@ class Embeddings(nnx.Module):
     ) -> jax.Array:
         """Hidden states [B, L, H]; a key turns dropout on, token types default to 0."""
         x = self.tokens(input_ids_BxL)
+        if self.config.scale_embeddings:
+            x = x * x.shape[-1] ** 0.5
         if self.positions is not None:
             positions = self.positions(positions_BxL + self.config.position_offset)
             if x.shape[-1] != positions.shape[-1]:
@@ -241,10 +243,9 @@ class Layer(nnx.Module):
             here = jnp.arange(rows)[:, None], context.positions_BxL
             keys = cache.keys_BxMxKxD.at[here].set(keys)
             values = cache.values_BxMxKxD.at[here].set(values)
-        dropout: Any = {"dropout": self.config.attention_dropout, "key": key}
-        mixed_BxLxNxD = attend(
-            queries, keys, values, context, scale=self.scale, window=self.window, **dropout
-        )
+        how: Any = {"window": self.window, "softcap": self.config.attention_softcap}
+        how.update(dropout=self.config.attention_dropout, key=key)
+        mixed_BxLxNxD = attend(queries, keys, values, context, scale=self.scale, **how)
         return self.attention_out(mixed_BxLxNxD.reshape(rows, length, -1)), Cache(keys, values)
 
     def _heads(self, x_BxLxC: jax.Array, norm: RmsNorm | None) -> jax.Array:

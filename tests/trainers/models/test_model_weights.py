@@ -80,13 +80,15 @@ LLAMA3: dict[str, Any] = dict(
     high_freq_factor=4.0,
     original_max_position_embeddings=10,
 )
-MISTRAL, QWEN2, QWEN3, OLMO2 = (
+MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GEMMA3 = (
     {**LLAMA, "model_type": name, **more}
     for name, more in (
         ("mistral", {"sliding_window": 7}),
         ("qwen2", {}),
         ("qwen3", {}),
         ("olmo2", {}),
+        ("gemma2", {"sliding_window": 7, "query_pre_attn_scalar": 13}),
+        ("gemma3_text", {"sliding_window": 7}),
     )
 )
 POST: dict[str, Any] = dict(do_layer_norm_before=False)
@@ -123,6 +125,19 @@ DECODERS = {
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "olmo2": OLMO2,
+    "gemma2": GEMMA2,
+    "gemma2 untied, no caps": {
+        **GEMMA2,
+        **UNTIED,
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+    },
+    "gemma3": GEMMA3,
+    "gemma3 cap, layers": {
+        **GEMMA3,
+        "final_logit_softcapping": 9.0,
+        "layer_types": ["full_attention", "sliding_attention"],
+    },
 }
 SMALL: dict[str, Any] = dict(
     vocab_size=50,
@@ -187,6 +202,7 @@ FLAX = Layout(
         "norm": {"weight": "scale", "bias": "bias"},
         "scale": {"weight": "scale"},
         "bare_norm": {"weight": "scale"},
+        "offset_scale": {"weight": "scale"},
         "linear": {"weight": "kernel", "bias": "bias"},
         "matrix": {"weight": "kernel"},
         "vector": {"bias": "bias"},
@@ -294,6 +310,45 @@ def test_what_config_json_leaves_out_is_as_in_transformers(kind):
     whole = AutoConfig.for_model(kind).to_dict()
     short = ModelConfig.from_json({"model_type": kind}, where="here")
     assert short == ModelConfig.from_json(whole, where="here")
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        (
+            {**LLAMA, "rope_theta": 5e5, "rope_scaling": {**LLAMA3, "type": "llama3"}},
+            {**LLAMA, "rope_parameters": LLAMA3},
+        ),
+        (
+            {**MISTRAL, "rope_theta": 1e6, "rope_scaling": None},
+            {**MISTRAL, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
+        ),
+        (
+            {
+                **GEMMA3,
+                "num_hidden_layers": 7,
+                "sliding_window_pattern": 3,
+                "rope_theta": 2e5,
+                "rope_local_base_freq": 2e4,
+                "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+            },
+            {
+                **GEMMA3,
+                "num_hidden_layers": 7,
+                "layer_types": [f"{t}_attention" for t in ("sliding", "sliding", "full") * 3][:7],
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e5},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
+                },
+            },
+        ),
+    ],
+)
+def test_config_json_of_transformers_4_and_5(older, newer):
+    config = config_of(newer, "CausalLM")
+    assert config_of(older, "CausalLM") == config
+    for fields in (older, newer):
+        assert config_of(AutoConfig.for_model(**fields).to_dict(), "CausalLM") == config
 
 
 @pytest.mark.parametrize("name", ["gpt2 untied", "opt-350m", "electra narrow, masked"])
@@ -579,6 +634,12 @@ SWITCHES = [
     ({**LLAMA, "max_position_embeddings": 10**9}, "--max_positions=1000000000: must be at most"),
     ({**LLAMA, "rms_norm_eps": -1.0}, "--layer_norm_epsilon=-1.0: must be at least 0"),
     ({**MISTRAL, "sliding_window": -7}, "--window=-7: must be at least 0"),
+    ({**GEMMA2, "sliding_window": 0}, "--window=0: must be at least 1"),
+    ({**GEMMA2, "query_pre_attn_scalar": 0}, "--query_size=0: must be at least 1"),
+    ({**GEMMA2, "attn_logit_softcapping": -1.0}, "--attention_softcap=-1.0: must be at least 0"),
+    ({**GEMMA2, "final_logit_softcapping": 1e300}, r"--logit_softcap=1e\+300: must be at most"),
+    ({**GEMMA3, "attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
+    ({**GEMMA3, "use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
     ({**QWEN2, "use_sliding_window": True}, "use_sliding_window is True"),
 ]
 
@@ -598,12 +659,14 @@ VALUES = st.recursive(
 
 
 @settings(max_examples=400)
-@given(st.sampled_from([GPT2, OPT, LLAMA, MISTRAL, BERT, ROBERTA, ELECTRA, MODERN]), st.data())
+@given(
+    st.sampled_from([GPT2, OPT, LLAMA, MISTRAL, GEMMA3, BERT, ROBERTA, ELECTRA, MODERN]), st.data()
+)
 def test_any_value_in_config_json_is_taken_or_refused_in_words(fields, data):
-    is_decoder = fields in (GPT2, OPT, LLAMA, MISTRAL)
+    is_decoder = fields in (GPT2, OPT, LLAMA, MISTRAL, GEMMA3)
     keys = FAMILIES[fields["model_type"]].keys
     others = ("model_type", "pad_token_id", "rope_theta", "rope_scaling", "rope_parameters")
-    others += ("layer_types", "global_attn_every_n_layers")
+    others += ("layer_types", "global_attn_every_n_layers", "sliding_window_pattern")
     named = st.sampled_from([*(key.theirs for key in keys), *others])
     changes = data.draw(st.dictionaries(named, VALUES, min_size=1, max_size=3))
     try:
@@ -790,6 +853,9 @@ PUBLISHED = [
     ("qwen3_0.6b", 151936, 596_049_920),
     ("qwen3_1.7b", 151936, 1_720_574_976),
     ("olmo2_1b", 100352, 1_484_916_736),
+    ("gemma2_2b", 256000, 2_614_341_888),
+    ("gemma3_270m", 262144, 268_098_176),
+    ("gemma3_1b", 262144, 999_885_952),
 ]
 
 

@@ -1,5 +1,6 @@
 """The decoder equals PyTorch's models in every family and switch; packing changes nothing."""
 
+import json
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
@@ -102,6 +103,32 @@ KINDS = {
     "mistral no window": LLAMA("mistral", sliding_window=None),
     "qwen2": LLAMA("qwen2"),
     "olmo2": LLAMA("olmo2", hidden_size=24, num_attention_heads=4, head_dim=6),
+    "gemma2": LLAMA(
+        "gemma2", sliding_window=7, query_pre_attn_scalar=13, attn_logit_softcapping=0.5
+    ),
+    "gemma2 untied, no caps": LLAMA(
+        "gemma2",
+        sliding_window=4,
+        tie_word_embeddings=False,
+        attn_logit_softcapping=None,
+        final_logit_softcapping=None,
+    ),
+    "gemma3": LLAMA(
+        "gemma3_text",
+        sliding_window=5,
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        final_logit_softcapping=3.0,
+    ),
+    "gemma3 linear": LLAMA(
+        "gemma3_text",
+        sliding_window=7,
+        layer_types=["full_attention", "sliding_attention"],
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 700.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 90.0},
+        },
+    ),
     "qwen3": LLAMA("qwen3", num_attention_heads=3, num_key_value_heads=3),
 }
 
@@ -179,7 +206,7 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
     labels = torch.from_numpy(np.where(counts > 0, ids, -100))
     rows: Any = dict(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(segments))
     with torch.no_grad():
-        exact = deepcopy(reference).double()(**rows).logits.numpy()
+        exact = deepcopy(reference).double()(rows["input_ids"]).logits.numpy()  # causal: no mask
     theirs = reference(**rows, labels=labels)
     theirs.loss.backward()
     their_gradients = {n: p.grad.numpy().copy() for n, p in reference.named_parameters()}
@@ -213,6 +240,21 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(kind, capsys):
     assert loss_difference < 2e-6 and worst < 2e-6 and apart < 2e-6
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exported_model_computes_the_same(kind):
+    """Bitwise: transformers makes the same model of our config.json."""
+    reference = reference_of(kind)
+    config, weights = ours_of(reference)
+    theirs = AutoConfig.for_model(**json.loads(json.dumps(config.to_json({}, []))))
+    exported = AutoModelForCausalLM.from_config(theirs, attn_implementation="eager").eval()
+    tensors = {n: torch.from_numpy(v) for n, v in to_published(weights, config).items()}
+    assert not exported.load_state_dict(tensors, strict=False).unexpected_keys
+    exported.tie_weights()
+    ids = torch.from_numpy(rows_of()[0])
+    with torch.no_grad():
+        assert torch.equal(exported(ids).logits, reference(ids).logits)
+
+
 @pytest.mark.parametrize("kind", ["gpt2 untied relu", "opt-350m", "qwen2"])
 def test_weights_come_and_go(kind):
     reference = reference_of(kind)
@@ -238,7 +280,9 @@ def test_a_vocabulary_grows():
     np.testing.assert_allclose(after[..., :VOCAB], before, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "opt-350m", "llama yarn", "mistral", "qwen3", "olmo2"])
+@pytest.mark.parametrize(
+    "kind", ["gpt2", "opt-350m", "llama yarn", "mistral", "qwen3", "olmo2", "gemma2", "gemma3"]
+)
 def test_packed_equals_unpacked(kind, capsys):
     """Each segment, and the gradients of the whole, as if it were alone in a row."""
     config, weights = ours_of(reference_of(kind))

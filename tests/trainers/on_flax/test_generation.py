@@ -48,6 +48,8 @@ CONFIGS = {
     "qwen2": ModelConfig.new(family="qwen2", tied=False, **LLAMA),
     "qwen3": ModelConfig.new(family="qwen3", **LLAMA),
     "olmo2": ModelConfig.new(family="olmo2", **LLAMA),
+    "gemma2": ModelConfig.new(family="gemma2", window=5, tied=False, **LLAMA),
+    "gemma3": ModelConfig.new(family="gemma3_text", window=4, **{**LLAMA, "layers": 6}),
 }
 PROMPTS = [[7, 8, 9, 10, 11], [12], [13, 14, 15]]
 NEW = 12
