@@ -324,11 +324,20 @@ class FlaxComputeFlags(ComputeFlags):
     needs less memory and more communication."""
     profile: Optional[int] = None
     """Trace this many steps, after the first 3, into OUTPUT/profile. Default: none."""
+    attention: Literal["auto", "dense", "blockwise", "cudnn", "splash"] = "auto"
+    """Kernel of attention. dense holds the scores of all tokens, the memory of the others grows
+    linearly with the length of the rows. auto is splash on TPUs, cudnn on NVIDIA GPUs, and
+    elsewhere blockwise for rows of more than 256 tokens; with dropout, always dense."""
+    remat: bool = False
+    """Compute each layer again in the backward pass, instead of keeping its activations."""
+    loss_chunks: Optional[int] = None
+    """Number of pieces of a row whose logits are computed one after another. Default: as few as
+    keep the logits of a device below 2**26 numbers."""
 
     def __post_init__(self) -> None:
-        """Refuses a trace of no steps."""
+        """Refuses counts below 1."""
         super().__post_init__()
-        at_least(self, 1, "profile")
+        at_least(self, 1, "profile", "loss_chunks")
 
 
 @dataclass(frozen=True)

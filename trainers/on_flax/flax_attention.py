@@ -7,12 +7,22 @@ Legend: B rows, L tokens a row, M tokens to attend to, N heads, K key and value 
 heads that share one of these, D width of a head.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu import splash_attention
+from jax.extend.backend import get_backend
+
+from schemas.errors import UsageError
+from trainers.flags.run_flags import FlaxComputeFlags
+from trainers.on_flax.blockwise_attention import Rule, attend_by_blocks
+from trainers.run.program import Plan
 
 MASKED = -1e9  # added to attention logits that must not count; exp() of it is 0 in f32
+SPLASH_BLOCK = 512  # tokens, a multiple of 128
+SHORT = 256  # tokens of a row; on CPUs "dense" is as fast as "blockwise" up to here
 
 
 class Context(NamedTuple):
@@ -23,16 +33,18 @@ class Context(NamedTuple):
       segment_ids_BxL: int32; tokens attend to those of their own segment, and 0 is padding. None if
         the keys are a cache: the key of position p is at index p.
       causal: whether tokens do not attend to later ones. Always, with a cache.
+      kind: how it is computed, "dense" or a key of KINDS; "dense" with a cache.
     """
 
     positions_BxL: jax.Array
     segment_ids_BxL: jax.Array | None = None
     causal: bool = True
+    kind: str = "dense"
 
 
-def packed_context(segment_ids_BxL: jax.Array, *, causal: bool) -> Context:
+def packed_context(segment_ids_BxL: jax.Array, *, causal: bool, kind: str = "dense") -> Context:
     """Keeps positions and attention inside the segments of packed rows; segment 0 is padding."""
-    return Context(positions_from_segments(segment_ids_BxL), segment_ids_BxL, causal)
+    return Context(positions_from_segments(segment_ids_BxL), segment_ids_BxL, causal, kind)
 
 
 def positions_from_segments(segment_ids_BxL: jax.Array) -> jax.Array:
@@ -83,41 +95,179 @@ def attend(
       dropout: on the attention probabilities.
       key: turns dropout on.
     """
-    heads, groups = queries_BxLxNxD.shape[2], keys_BxMxKxD.shape[2]
-    if groups != heads:
-        keys_BxMxKxD = jnp.repeat(keys_BxMxKxD, heads // groups, axis=2)
-        values_BxMxKxD = jnp.repeat(values_BxMxKxD, heads // groups, axis=2)
+    tokens = keys_BxMxKxD.shape[1]
+    if window:
+        behind, ahead = (window - 1, 0) if context.causal else (window // 2, window // 2)
+    else:
+        behind, ahead = tokens, 0 if context.causal else tokens
+    rule, segments = Rule(behind, ahead, softcap), context.segment_ids_BxL
+    queries_BxLxNxD = queries_BxLxNxD * scale
+    if context.kind != "dense":
+        assert segments is not None  # a cache is read by "dense"
+        return KINDS[context.kind](queries_BxLxNxD, keys_BxMxKxD, values_BxMxKxD, segments, rule)
+    groups = queries_BxLxNxD.shape[2] // keys_BxMxKxD.shape[2]
+    keys, values = (jnp.repeat(x, groups, axis=2) for x in (keys_BxMxKxD, values_BxMxKxD))
     # jax.nn.dot_product_attention gives the same bits, but has no dropout, and with its gradient
     # takes 15 % longer in f32 and 50 % in bf16 on a CPU (B 8, L 128, N 8, D 64; JAX 0.10).
     logits_BxNxLxM = jnp.einsum(
-        "blnd,bmnd->bnlm",
-        queries_BxLxNxD * scale,
-        keys_BxMxKxD,
-        preferred_element_type=jnp.float32,
+        "blnd,bmnd->bnlm", queries_BxLxNxD, keys, preferred_element_type=jnp.float32
     )
     if softcap:
         logits_BxNxLxM = softcap * jnp.tanh(logits_BxNxLxM / softcap)
-    is_allowed_BxLxM = _allowed(context, keys_BxMxKxD.shape[1], window)
-    bias_Bx1xLxM = jnp.where(is_allowed_BxLxM, 0.0, MASKED)[:, None].astype(jnp.float32)
+    bias_Bx1xLxM = jnp.where(_allowed(context, rule, tokens), 0.0, MASKED)[:, None]
     # The softmax is always f32: bf16 rounds close logits to one value.
-    shares = jax.nn.softmax(logits_BxNxLxM + bias_Bx1xLxM, axis=-1).astype(values_BxMxKxD.dtype)
-    return jnp.einsum("bnlm,bmnd->blnd", drop_out(shares, dropout, key), values_BxMxKxD)
+    shares = jax.nn.softmax(logits_BxNxLxM + bias_Bx1xLxM.astype(jnp.float32), axis=-1)
+    shares = drop_out(shares.astype(values.dtype), dropout, key)
+    return jnp.einsum("bnlm,bmnd->blnd", shares, values)
 
 
-def _allowed(context: Context, keys: int, window: int) -> jax.Array:
-    """Whether each query attends to each of these keys: bool [B, L, M]."""
-    index_M = jnp.arange(keys)
-    segments = context.segment_ids_BxL
+def _allowed(context: Context, rule: Rule, tokens: int) -> jax.Array:
+    """Whether each query attends to each of this many keys: bool [B, L, M]."""
+    index_M, segments = jnp.arange(tokens), context.segment_ids_BxL
     if segments is None:
-        index = context.positions_BxL[..., None]  # of the query among the keys
-        allowed = index_M <= index
-    else:
-        index = index_M[:, None]
-        allowed = (segments[:, :, None] == segments[:, None, :]) & (segments[:, None, :] != 0)
-        if context.causal:
-            allowed = jnp.tril(allowed)
-    if window and context.causal:
-        allowed &= index_M > index - window
-    elif window:
-        allowed &= abs(index - index_M) <= window // 2
-    return allowed
+        return rule.allows(context.positions_BxL[..., None] - index_M)
+    is_same = segments[:, :, None] == segments[:, None, :]
+    return is_same & (segments != 0)[:, None] & rule.allows(index_M[:, None] - index_M)
+
+
+def by_cudnn(
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    segment_ids_BxL: jax.Array,
+    rule: Rule,
+    *,
+    implementation: Literal["cudnn", "xla"] = "cudnn",
+) -> jax.Array:
+    """`attend` by cuDNN's kernel, without a softcap; "xla" runs on any device, for tests.
+
+    The kernel knows no segments: they are a mask [B, 1, L, L], which all layers share.
+    """
+    index_L = jnp.arange(queries.shape[1])
+    # Padding attends to padding, so that no query is without a key.
+    mask_BxLxL = segment_ids_BxL[:, :, None] == segment_ids_BxL[:, None, :]
+    mask_BxLxL &= rule.allows(index_L[:, None] - index_L)
+    return jax.nn.dot_product_attention(
+        queries,
+        keys,
+        values,
+        mask=mask_BxLxL[:, None],
+        scale=1.0,
+        is_causal=not rule.ahead,  # in the mask too, but here the kernel skips blocks
+        implementation=implementation,
+    )
+
+
+def by_splash(
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    segment_ids_BxL: jax.Array,
+    rule: Rule,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """`attend` by JAX's kernel for TPUs, which each device calls for its own rows.
+
+    `interpret` runs it on any device, for tests.
+    """
+    length, heads = queries.shape[1:3]
+    block = min(SPLASH_BLOCK, length + -length % 128)
+    pad = -length % block
+    shape, window = (length + pad, length + pad), (rule.behind, rule.ahead)
+    sizes: Any = [block] * 8  # of queries and keys, forwards and backwards
+    kernel: Any = splash_attention.make_splash_mha(
+        splash_attention.MultiHeadMask([splash_attention.LocalMask(shape, window, 0)] * heads),
+        block_sizes=splash_attention.BlockSizes(*sizes),
+        attn_logits_soft_cap=rule.softcap or None,
+        head_shards=1,
+        q_seq_shards=1,
+        interpret=interpret,
+    )
+
+    def of_rows(segments: jax.Array, *arrays: jax.Array) -> jax.Array:
+        ids = splash_attention.SegmentIds(segments, segments)
+        return jax.vmap(kernel)(*arrays, segment_ids=ids)
+
+    mesh = jax.sharding.get_abstract_mesh()
+    if not mesh.empty:  # XLA cannot share out the kernel's work
+        rows = jax.sharding.PartitionSpec(mesh.axis_names)
+        of_rows = jax.shard_map(of_rows, in_specs=rows, out_specs=rows, check_vma=False)
+    padded = [jnp.pad(x, ((0, 0), (0, pad), (0, 0), (0, 0))) for x in (queries, keys, values)]
+    segments_BxL = jnp.pad(segment_ids_BxL, ((0, 0), (0, pad)))
+    mixed_BxNxLxD = of_rows(segments_BxL, *(x.swapaxes(1, 2) for x in padded))
+    return mixed_BxNxLxD.swapaxes(1, 2)[:, :length]
+
+
+KINDS: Mapping[str, Callable[..., jax.Array]] = {
+    "blockwise": attend_by_blocks,
+    "cudnn": by_cudnn,
+    "splash": by_splash,
+}
+
+
+class Machine(NamedTuple):
+    """The device and the model: both decide which kinds of attention are possible.
+
+    Attributes:
+      platform: "cpu", "cuda", "rocm" or "tpu".
+      dtype: of the computation.
+      dropout: whether the model has dropout on attention probabilities.
+      head_size: D.
+      length: L.
+    """
+
+    platform: str
+    dtype: jnp.dtype
+    dropout: bool
+    head_size: int
+    length: int
+
+    def obstacle(self, kind: str) -> str | None:
+        """Why a kind of attention cannot be computed, and the remedy; None if it can."""
+        if kind != "dense" and self.dropout:
+            return (
+                "has no dropout on attention probabilities: give --attention=dense or --dropout=0"
+            )
+        if kind == "splash" and self.platform != "tpu":
+            return f"runs on TPUs, and this is a {self.platform}: give --attention=auto"
+        if kind != "cudnn":
+            return None
+        if self.platform != "cuda":
+            return f"runs on NVIDIA's GPUs, and this is a {self.platform}: give --attention=auto"
+        if self.dtype == jnp.float32:
+            return "has no float32: give --precision=bfloat16 or --attention=blockwise"
+        if self.head_size % 8 or self.head_size > 128:
+            return (
+                f"needs heads with a width of at most 128, a multiple of 8, and this model's are "
+                f"{self.head_size} wide: give --attention=blockwise"
+            )
+        if self.length % 2:
+            return f"needs rows of an even length, not {self.length}: give --attention=blockwise"
+        return None
+
+    def choose(self, requested: str) -> str:
+        """The kind of `--attention`: itself, or for "auto" the first that can be computed.
+
+        Raises:
+          UsageError: the requested kind cannot be computed here.
+        """
+        if requested != "auto":
+            obstacle = self.obstacle(requested)
+            if obstacle:
+                raise UsageError(f"--attention={requested} {obstacle}")
+            return requested
+        kinds = ("splash", "cudnn", *(["blockwise"] if self.length > SHORT else []), "dense")
+        return next(kind for kind in kinds if not self.obstacle(kind))
+
+
+def attention_kind(plan: Plan, dtype: jnp.dtype) -> str:
+    """The kind that `--attention` means for a plan on this machine, see `Machine.choose`."""
+    compute, model = plan.flags.compute, plan.model
+    assert isinstance(compute, FlaxComputeFlags)
+    platform = jax.default_backend()
+    if platform == "gpu":
+        platform = "rocm" if "rocm" in get_backend().platform_version else "cuda"
+    dropout, length = model.attention_dropout > 0, plan.schema.max_length
+    machine = Machine(platform, dtype, dropout, model.head_size, length)
+    return machine.choose(compute.attention)

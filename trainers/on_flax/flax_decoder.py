@@ -12,14 +12,22 @@ Legend: B rows, L tokens a row, H hidden, E embedding, V vocabulary.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from trainers.flags.run_flags import FlaxComputeFlags
 from trainers.models.model_config import ModelConfig
-from trainers.on_flax.flax_attention import Context, packed_context
-from trainers.on_flax.flax_program import DeviceBatch, FlaxProgram, Sums, compute_dtype, token_sums
+from trainers.on_flax.flax_attention import Context, attention_kind, packed_context
+from trainers.on_flax.flax_program import (
+    DeviceBatch,
+    FlaxProgram,
+    Sums,
+    compute_dtype,
+    sums_in_chunks,
+)
 from trainers.on_flax.layers import (
     Cache,
     Embeddings,
@@ -53,14 +61,19 @@ class DecoderForCausalLM(nnx.Module):
         *,
         caches: Sequence[Cache] | None = None,
         key: jax.Array | None = None,
+        remat: bool = False,
     ) -> tuple[jax.Array, list[Cache]]:
-        """The input of the head, [B, L, E], and every layer's cache; a key turns dropout on."""
+        """The input of the head, [B, L, E], and every layer's cache; a key turns dropout on.
+
+        With `remat` the backward pass computes each layer again instead of keeping its activations.
+        """
         keys = split_keys(key, 1 + len(self.layers))
         x_BxLxH = self.embeddings(input_ids_BxL, context.positions_BxL, keys[0])
         new_caches = []
         old_caches = [None] * len(self.layers) if caches is None else caches
         for layer, old_cache, layer_key in zip(self.layers, old_caches, keys[1:], strict=True):
-            x_BxLxH, cache = layer(x_BxLxH, context, cache=old_cache, key=layer_key)
+            call = partial(layer, context=context, cache=old_cache, key=layer_key)
+            x_BxLxH, cache = (jax.checkpoint(call) if remat else call)(x_BxLxH)
             new_caches.append(cache)
         if self.final_norm is not None:
             x_BxLxH = self.final_norm(x_BxLxH)
@@ -88,8 +101,11 @@ class ClmObjective:
     """A `trainers.on_flax.flax_program.FlaxObjective`."""
 
     def __init__(self, plan: Plan):
-        dtype = compute_dtype(plan.flags.compute.precision)
+        compute = plan.flags.compute
+        assert isinstance(compute, FlaxComputeFlags)
+        dtype = compute_dtype(compute.precision)
         self._graph = graph_of(DecoderForCausalLM, plan.model, dtype)
+        self._compute, self.attention = compute, attention_kind(plan, dtype)
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> DeviceBatch:
         """Rows as they are stored; `loss_weights[:, i]` weighs the prediction of the token at i."""
@@ -105,9 +121,13 @@ class ClmObjective:
 
         The logits at i predict the token at i + 1, whose weight is `loss_weights[:, i + 1]`.
         """
-        model = nnx.merge(self._graph, params)
-        logits_BxLxV = model(rows["input_ids"], rows["segment_ids"], key)[:, :-1]
-        return token_sums(logits_BxLxV, rows["input_ids"][:, 1:], rows["loss_weights"][:, 1:])
+        model, ids, compute = nnx.merge(self._graph, params), rows["input_ids"], self._compute
+        context = packed_context(rows["segment_ids"], causal=True, kind=self.attention)
+        x_BxLxE, _ = model.hidden(ids, context, key=key, remat=compute.remat)
+        predicted = x_BxLxE[:, :-1], ids[:, 1:], rows["loss_weights"][:, 1:]
+        return sums_in_chunks(
+            model.logits, *predicted, compute.loss_chunks, model.config.vocab_size
+        )
 
 
 def make_program(plan: Plan, task: Task) -> FlaxProgram:

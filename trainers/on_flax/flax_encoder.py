@@ -9,7 +9,8 @@ and positions stay inside segments.
 Legend: B rows, L tokens a row, K masked slots a row, H hidden, E embedding, V vocabulary.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +19,17 @@ from flax import nnx
 
 from schemas.features import max_masked_slots
 from schemas.metadata import Schema
+from trainers.flags.run_flags import FlaxComputeFlags
 from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
-from trainers.on_flax.flax_attention import packed_context
-from trainers.on_flax.flax_program import DeviceBatch, FlaxProgram, Sums, compute_dtype, token_sums
+from trainers.on_flax.flax_attention import Context, attention_kind, packed_context
+from trainers.on_flax.flax_program import (
+    DeviceBatch,
+    FlaxProgram,
+    Sums,
+    compute_dtype,
+    sums_in_chunks,
+)
 from trainers.on_flax.layers import (
     FORMULAS,
     Embeddings,
@@ -68,6 +76,33 @@ class EncoderForMaskedLM(nnx.Module):
         add_parts(self, "", config, dtype, rngs)
         self.head = MaskedHead(config, dtype, rngs)
 
+    def hidden(
+        self,
+        input_ids_BxL: jax.Array,
+        context: Context,
+        masked_positions_BxK: jax.Array,
+        *,
+        key: jax.Array | None = None,
+        token_type_ids_BxL: jax.Array | None = None,
+        remat: bool = False,
+    ) -> jax.Array:
+        """The input of the head, [B, K, H], at the masked positions; a key turns dropout on.
+
+        With `remat` the backward pass computes each layer again instead of keeping its activations.
+        """
+        keys = split_keys(key, 1 + len(self.layers))
+        x_BxLxH = self.embeddings(input_ids_BxL, context.positions_BxL, keys[0], token_type_ids_BxL)
+        for layer, layer_key in zip(self.layers, keys[1:], strict=True):
+            call = partial(layer, context=context, key=layer_key)
+            x_BxLxH, _ = (jax.checkpoint(call) if remat else call)(x_BxLxH)
+        slots_BxKx1 = masked_positions_BxK[..., None].astype(jnp.int32)
+        x_BxKxH = jnp.take_along_axis(x_BxLxH, slots_BxKx1, axis=1)
+        return normalize(x_BxKxH, self.final_norm)
+
+    def logits(self, x_BxKxH: jax.Array) -> jax.Array:
+        """Float32 logits [B, K, V] from the result of `hidden`."""
+        return self.head(x_BxKxH, self.embeddings.tokens)
+
     def __call__(
         self,
         input_ids_BxL: jax.Array,
@@ -81,13 +116,8 @@ class EncoderForMaskedLM(nnx.Module):
         Segment 0 is padding; token types default to 0; a key turns dropout on.
         """
         context = packed_context(segment_ids_BxL, causal=False)
-        keys = split_keys(dropout_key, 1 + len(self.layers))
-        x_BxLxH = self.embeddings(input_ids_BxL, context.positions_BxL, keys[0], token_type_ids_BxL)
-        for layer, key in zip(self.layers, keys[1:], strict=True):
-            x_BxLxH, _ = layer(x_BxLxH, context, key=key)
-        slots_BxKx1 = masked_positions_BxK[..., None].astype(jnp.int32)
-        x_BxKxH = jnp.take_along_axis(x_BxLxH, slots_BxKx1, axis=1)
-        return self.head(normalize(x_BxKxH, self.final_norm), self.embeddings.tokens)
+        more: Any = {"key": dropout_key, "token_type_ids_BxL": token_type_ids_BxL}
+        return self.logits(self.hidden(input_ids_BxL, context, masked_positions_BxK, **more))
 
 
 AS_MASK, AS_RANDOM = 0.8, 0.1
@@ -198,10 +228,12 @@ class MlmObjective:
     """A `trainers.on_flax.flax_program.FlaxObjective`."""
 
     def __init__(self, plan: Plan):
-        dtype = compute_dtype(plan.flags.compute.precision)
+        compute, task = plan.flags.compute, plan.flags.task
+        assert isinstance(compute, FlaxComputeFlags) and isinstance(task, MlmFlags)
+        dtype = compute_dtype(compute.precision)
         self._graph = graph_of(EncoderForMaskedLM, plan.model, dtype)
-        task = plan.flags.task
-        assert isinstance(task, MlmFlags)
+        self._compute, self.attention = compute, attention_kind(plan, dtype)
+        self._vocab_size = plan.model.vocab_size
         self._rates = mask_rates(task, plan.schema)
         self._schema, self._seed = plan.schema, plan.flags.compute.seed
 
@@ -220,9 +252,12 @@ class MlmObjective:
 
     def sums(self, params: Params, rows: MaskedRows, key: jax.Array | None) -> Sums:
         """Sums over all masked tokens."""
-        model = nnx.merge(self._graph, params)
-        logits_BxKxV = model(rows.input_ids, rows.segment_ids, rows.positions, key)
-        return token_sums(logits_BxKxV, rows.labels, rows.weights)
+        model, compute = nnx.merge(self._graph, params), self._compute
+        context = packed_context(rows.segment_ids, causal=False, kind=self.attention)
+        how: Any = {"key": key, "remat": compute.remat}
+        x_BxKxH = model.hidden(rows.input_ids, context, rows.positions, **how)
+        masked = x_BxKxH, rows.labels, rows.weights
+        return sums_in_chunks(model.logits, *masked, compute.loss_chunks, self._vocab_size)
 
 
 def make_program(plan: Plan, task: Task) -> FlaxProgram:

@@ -32,6 +32,7 @@ DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the de
 Rows: TypeAlias = Any  # inputs and labels of a model: a pytree of arrays whose first axis is B
 Sums: TypeAlias = dict[str, jax.Array]  # f32, over the tokens that count
 _SMALL = 1 << 14  # values of an array that is not worth cutting
+LOGITS = 1 << 26  # of a chunk on a device; 256 MiB
 _DROPOUT = 0x64726F70  # "drop"; separates the keys of dropout from others of the seed
 
 
@@ -46,8 +47,49 @@ def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums
     }
 
 
+def sums_in_chunks(
+    logits_of: Callable[[jax.Array], jax.Array],
+    x_BxTxH: jax.Array,
+    labels_BxT: jax.Array,
+    weights_BxT: jax.Array,
+    chunks: int | None,
+    vocab_size: int,
+) -> Sums:
+    """`token_sums` of `logits_of(x)`, for one chunk of each row's tokens after another.
+
+    The backward pass computes the logits of a chunk again, so that one chunk's are in memory. The
+    default is as few chunks as keep each below `LOGITS` on a device.
+    """
+    rows, tokens = labels_BxT.shape
+    if chunks is None:
+        chunks = -(-rows * tokens * vocab_size // (LOGITS * jax.device_count()))
+    size = -(-tokens // min(chunks, tokens))
+    if size == tokens:
+        return token_sums(logits_of(x_BxTxH), labels_BxT, weights_BxT)
+
+    def cut(values: jax.Array) -> jax.Array:
+        """[B, T, ...] to [C, B, T / C, ...], with zeros at the end."""
+        padding = [(0, 0), (0, -tokens % size)] + [(0, 0)] * (values.ndim - 2)
+        pieces = jnp.pad(values, padding).reshape(rows, -1, size, *values.shape[2:])
+        return pieces.swapaxes(0, 1)
+
+    @jax.checkpoint
+    def add(sums: Sums, chunk: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Sums, None]:
+        x, labels, weights = chunk
+        return jax.tree.map(jnp.add, sums, token_sums(logits_of(x), labels, weights)), None
+
+    zeros = {name: jnp.zeros(()) for name in (LOSS, CORRECT, COUNTED)}
+    return jax.lax.scan(add, zeros, tuple(map(cut, (x_BxTxH, labels_BxT, weights_BxT))))[0]
+
+
 class FlaxObjective(Protocol):
-    """A model with its loss. All functions are pure, so that they compile."""
+    """A model with its loss. All functions are pure, so that they compile.
+
+    Attributes:
+      attention: the kind of attention, for the log.
+    """
+
+    attention: str
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> Rows:
         """Inputs and labels of the model, from a batch."""
@@ -85,8 +127,10 @@ class FlaxProgram(Program):
         self.steps, self._profile = plan.steps, Profile(compute, plan.steps, plan.output)
         self.evaluation_rows = compute.batch_size // self._accumulation
         dtype = compute_dtype(compute.precision)
-        self.description = f"{len(devices)} x {devices[0].device_kind}, {dtype}"
         self.devices = len(devices)
+        self.description = (
+            f"{len(devices)} x {devices[0].device_kind}, {dtype}, {objective.attention} attention"
+        )
         self.peak = peak_flops(devices[0].device_kind) if dtype == jnp.bfloat16 else None
         self._mesh = mesh = Mesh(np.array(devices), (ROWS,))
         self._replicated = NamedSharding(mesh, PartitionSpec())

@@ -1,0 +1,464 @@
+"""Every kind of attention equals the formula in float64; chunks and --remat change no loss."""
+
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from schemas.errors import UsageError
+from tests.tools.clm_factory import clm_rows, clm_schema
+from tests.tools.places import ROOT
+from tests.tools.shard_factory import mlm_schema, packed_rows
+from trainers.flags.command_line import make_flags
+from trainers.flax_clm import FlaxClmFlags
+from trainers.flax_mlm import FlaxMlmFlags
+from trainers.metrics.attention import verify_attention
+from trainers.models.model_config import ModelConfig
+from trainers.models.weights import fresh, from_published
+from trainers.on_flax import flax_attention
+from trainers.on_flax.blockwise_attention import Rule, attend_by_blocks, key_blocks
+from trainers.on_flax.flax_attention import Machine, attend, by_cudnn, by_splash, packed_context
+from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
+from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MlmObjective
+from trainers.on_flax.flax_program import sums_in_chunks
+from trainers.on_flax.layers import graph_of, to_params
+from trainers.run.program import Plan
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # theirs, at import
+    import torch
+    from flax import nnx
+    from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig
+    from transformers.masking_utils import (
+        sliding_window_bidirectional_mask_function,
+        sliding_window_causal_mask_function,
+    )
+
+BLOCK = 8  # tokens of a block, so that rows have several
+
+
+def small_blocks(queries, keys, values, segments, rule):
+    """`attend_by_blocks` with blocks of BLOCK tokens."""
+    return attend_by_blocks(queries, keys, values, segments, rule._replace(block=BLOCK))
+
+
+HERE: dict[str, Any] = {  # the kinds as they run on a CPU
+    "blockwise": small_blocks,
+    "cudnn": partial(by_cudnn, implementation="xla"),
+    "splash": partial(by_splash, interpret=True),
+}
+KINDS = ("dense", *HERE)
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch):
+    """Kernels of other devices are interpreted."""
+    monkeypatch.setattr(flax_attention, "KINDS", HERE)
+
+
+def segments_of(rows, length, seed=0):
+    """Rows of some segments, which end with padding, but for the last row."""
+    segments = np.sort(np.random.default_rng(seed).integers(1, 5, (rows, length)), axis=1)
+    segments[:-1, -3:] = 0
+    return segments.astype(np.int32)
+
+
+def allowed_of(segments, *, causal, window):
+    """Which tokens attend to which, by transformers' own functions: bool [B, L, L]."""
+    rows, length = segments.shape
+    both = np.arange(length)
+    distances = both[:, None] - both
+    allowed = segments[:, :, None] == segments[:, None, :]
+    if window:
+        function = sliding_window_causal_mask_function if causal else BIDIRECTIONAL
+        inside = function(window)(0, 0, torch.tensor(both[:, None]), torch.tensor(both[None]))
+        return allowed & inside.numpy()
+    return allowed & (distances >= 0) if causal else allowed
+
+
+def BIDIRECTIONAL(window):  # noqa: N802
+    """ModernBERT's configuration halves its window."""
+    return sliding_window_bidirectional_mask_function(window // 2)
+
+
+def exact(queries, keys, values, slopes, allowed, *, scale, softcap):
+    """The formula in PyTorch's float64: the result and the gradients of its three inputs."""
+    inputs = [
+        torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (queries, keys, values)
+    ]
+    groups = queries.shape[2] // keys.shape[2]
+    q, k, v = inputs[0], *(x.repeat_interleave(groups, dim=2) for x in inputs[1:])
+    logits = torch.einsum("blnd,bmnd->bnlm", q * scale, k)
+    if softcap:
+        logits = softcap * torch.tanh(logits / softcap)
+    logits = logits.masked_fill(~torch.tensor(allowed)[:, None], -torch.inf)
+    mixed = torch.einsum("bnlm,bmnd->blnd", logits.softmax(-1), v)
+    (mixed * torch.tensor(slopes, dtype=torch.float64)).sum().backward()
+    gradients: Any = [x.grad for x in inputs]
+    return [mixed.detach().numpy(), *(x.numpy() for x in gradients)]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    "kind, window, softcap, groups, length",
+    [
+        *((kind, window, 0.0, 2, 40) for kind in KINDS for window in (0, 7)),
+        *((kind, 0, 3.0, 4, 37) for kind in KINDS if kind != "cudnn"),
+        *((kind, 1, 0.0, 1, 6) for kind in KINDS),
+        ("blockwise", 16, 0.0, 2, 40),
+        ("blockwise", 17, 0.0, 2, 40),
+        ("splash", 60, 0.0, 4, 150),
+    ],
+)
+def test_every_kind_is_the_formula_in_float64(kind, causal, window, softcap, groups, length):
+    """Values and gradients, with heads that share keys; padding is not compared."""
+    random, segments = np.random.default_rng(1), segments_of(2, length)
+    shapes = [(2, length, heads, 8) for heads in (4, groups, groups, 4)]
+    queries, keys, values, slopes = (random.normal(size=s).astype(np.float32) for s in shapes)
+    counts = (segments > 0)[..., None, None]
+    slopes = slopes * counts  # no loss reads padding
+    how: Any = {"scale": 0.4, "softcap": softcap}
+    allowed = allowed_of(segments, causal=causal, window=window)
+    expected = exact(queries, keys, values, slopes, allowed, **how)
+
+    def run(queries, keys, values):
+        context = packed_context(jnp.asarray(segments), causal=causal, kind=kind)
+        mixed = attend(queries, keys, values, context, window=window, **how)
+        return (mixed * slopes).sum(), mixed
+
+    find = jax.jit(jax.value_and_grad(run, (0, 1, 2), has_aux=True))
+    (_, mixed), gradients = find(queries, keys, values)
+    assert np.isfinite(np.asarray(mixed)).all()
+    for ours, theirs in zip(
+        (mixed * counts, *gradients), (expected[0] * counts, *expected[1:]), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=4e-6)
+
+
+def test_blocks_of_other_documents_are_skipped():
+    """Blocks of 2 tokens: [1 1 | 1 2 | 2 2 | 3 3 | 0 0]."""
+    segments = jnp.asarray([[1, 1, 1, 2, 2, 2, 3, 3, 0, 0]])
+
+    def ranges(rows=segments, behind=10, ahead=10):
+        first, last = key_blocks(rows, Rule(behind, ahead, block=2))
+        return list(zip(first.tolist(), last.tolist(), strict=True))
+
+    assert ranges() == [(0, 2), (0, 3), (1, 3), (3, 4), (0, 0)]
+    assert ranges(ahead=0) == [(0, 1), (0, 2), (1, 3), (3, 4), (0, 0)]
+    one = jnp.ones((1, 10), jnp.int32)
+    assert ranges(one, ahead=0) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    assert ranges(one, behind=1, ahead=0) == [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5)]
+    assert ranges(one, behind=2, ahead=2) == [(0, 2), (0, 3), (1, 4), (2, 5), (3, 5)]
+    assert ranges(jnp.concatenate([segments, one]), ahead=0)[3] == (0, 4)  # all rows share them
+
+
+def test_memory_of_blockwise_is_linear(monkeypatch):
+    """Twice the tokens need twice the memory, forwards and backwards."""
+    monkeypatch.setattr(flax_attention, "KINDS", {"blockwise": attend_by_blocks})
+
+    def temporaries(kind, length):
+        def loss(queries, segments):
+            context = packed_context(segments, causal=True, kind=kind)
+            return attend(queries, queries, queries, context, scale=1.0).sum()
+
+        shapes = jax.ShapeDtypeStruct((1, length, 2, 16), jnp.float32)
+        ids = jax.ShapeDtypeStruct((1, length), jnp.int32)
+        compiled: Any = jax.jit(jax.grad(loss)).lower(shapes, ids).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert temporaries("blockwise", 2048) < 2.2 * temporaries("blockwise", 1024)
+    assert temporaries("dense", 2048) > 10 * temporaries("blockwise", 2048)
+
+
+THEIRS = {
+    "gpt2": GPT2Config(vocab_size=120, n_positions=40, n_embd=32, n_layer=2, n_head=4),
+    "mistral": MistralConfig(
+        vocab_size=120,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=40,
+        sliding_window=6,
+    ),
+}
+
+
+@cache
+def both_of(name):
+    """PyTorch's model with random weights, our configuration and parameters."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(THEIRS[name], attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    config = ModelConfig.from_json(model.config.to_dict(), where="test")
+    tensors = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    return (
+        model,
+        config,
+        to_params(from_published(tensors, config, seed=0, where="test")[0], config),
+    )
+
+
+def logits_of(config, params, kind):
+    """A jitted function from ids and segments to logits."""
+    graph = graph_of(DecoderForCausalLM, config, jnp.dtype(jnp.float32))
+
+    @jax.jit
+    def run(ids, segments):
+        model: Any = nnx.merge(graph, params)
+        context = packed_context(segments, causal=True, kind=kind)
+        return model.logits(model.hidden(ids, context)[0])
+
+    return run
+
+
+@pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.parametrize("kind", HERE)
+def test_logits_equal_transformers(kind, name):
+    """Mistral has a window and heads that share keys."""
+    model, config, params = both_of(name)
+    ids = np.random.default_rng(2).integers(0, 120, (2, 30))
+    with torch.no_grad():
+        expected = model(torch.tensor(ids)).logits.numpy()
+    found = logits_of(config, params, kind)(ids, jnp.ones((2, 30), jnp.int32))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * max(1, np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("kind", HERE)
+def test_no_segment_sees_another(kind):
+    """Packed rows of a causal model with windows, and of an encoder."""
+    _, config, params = both_of("mistral")
+    run = logits_of(config, params, kind)
+    rows = clm_rows(clm_schema(max_length=40, vocab_size=120), 3, seed=4)
+    report = verify_attention(
+        lambda batch: run(batch["input_ids"], batch["segment_ids"]), rows, causal=True
+    )
+    assert report.ok, report
+    assert report.segments > len(rows["input_ids"])
+
+    config = ModelConfig.new(
+        family="roberta", vocab_size=120, max_positions=40, layers=1, hidden_size=32, heads=4,
+        intermediate_size=48, embedding_size=32, token_types=1, position_offset=2,
+    )  # fmt: skip
+    graph = graph_of(EncoderForMaskedLM, config, jnp.dtype(jnp.float32))
+    model: Any = nnx.merge(graph, to_params(fresh(config, 0), config))
+
+    @jax.jit
+    def encode(ids, segments):
+        context = packed_context(segments, causal=False, kind=kind)
+        everywhere = jnp.tile(jnp.arange(ids.shape[1]), (len(ids), 1))
+        return model.logits(model.hidden(ids, context, everywhere))
+
+    rows = packed_rows(mlm_schema(max_length=40, vocab_size=120), 3, seed=4)
+    report = verify_attention(
+        lambda batch: encode(batch["input_ids"], batch["segment_ids"]), rows, causal=False
+    )
+    assert report.ok, report
+
+
+CPU = Machine("cpu", jnp.dtype(jnp.float32), dropout=False, head_size=64, length=1024)
+GPU = CPU._replace(platform="cuda", dtype=jnp.dtype(jnp.bfloat16))
+TPU = GPU._replace(platform="tpu")
+
+
+@pytest.mark.parametrize(
+    "machine, kind",
+    [
+        (CPU, "blockwise"),
+        (CPU._replace(length=256), "dense"),
+        (CPU._replace(dropout=True), "dense"),
+        (GPU, "cudnn"),
+        (GPU._replace(dtype=jnp.dtype(jnp.float32)), "blockwise"),
+        (GPU._replace(head_size=256), "blockwise"),
+        (GPU._replace(head_size=12, length=128), "dense"),
+        (GPU._replace(length=1023), "blockwise"),
+        (GPU._replace(dropout=True), "dense"),
+        (GPU._replace(platform="rocm"), "blockwise"),
+        (TPU, "splash"),
+        (TPU._replace(dropout=True), "dense"),
+    ],
+)
+def test_auto_takes_what_the_machine_can(machine, kind):
+    assert machine.choose("auto") == kind
+    assert machine.choose(kind) == kind
+
+
+@pytest.mark.parametrize(
+    "machine, kind, message",
+    [
+        (CPU, "cudnn", "runs on NVIDIA's GPUs, and this is a cpu: give --attention=auto"),
+        (CPU, "splash", "runs on TPUs, and this is a cpu: give --attention=auto"),
+        (GPU._replace(dtype=jnp.dtype(jnp.float32)), "cudnn", "give --precision=bfloat16"),
+        (GPU._replace(head_size=12), "cudnn", "this model's are 12 wide"),
+        (GPU._replace(length=7), "cudnn", "an even length, not 7"),
+        (CPU._replace(dropout=True), "blockwise", "give --attention=dense or --dropout=0"),
+    ],
+)
+def test_what_the_machine_cannot_is_refused(machine, kind, message):
+    with pytest.raises(UsageError) as raised:
+        machine.choose(kind)
+    assert message in str(raised.value) and f"--attention={kind}" in str(raised.value)
+
+
+def abstract(heads, length=512):
+    return jax.ShapeDtypeStruct((2, length, heads, 64), jnp.bfloat16)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    "kind, platform, calls",
+    [
+        ("splash", "tpu", ["tpu_custom_call"]),
+        ("cudnn", "cuda", ["__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"]),
+    ],
+)
+def test_kernels_are_lowered_for_their_devices(kind, platform, calls, causal, monkeypatch):
+    """A kernel with its gradient, without a device to run it."""
+    from jax._src.cudnn import fused_attention_stablehlo  # asks the machine for its cuDNN
+
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(flax_attention, "KINDS", {"splash": by_splash, "cudnn": by_cudnn})
+
+    def loss(queries, keys, values, segments):
+        context = packed_context(segments, causal=causal, kind=kind)
+        mixed = attend(queries, keys, values, context, scale=0.125, window=64)
+        return mixed.astype(jnp.float32).sum()
+
+    exported = jax.export.export(
+        jax.jit(jax.grad(loss, (0, 1, 2))),
+        platforms=[platform],
+        disabled_checks=[jax.export.DisabledSafetyCheck.custom_call(name) for name in calls],
+    )(abstract(8), abstract(2), abstract(2), jax.ShapeDtypeStruct((2, 512), jnp.int32))
+    for name in calls:
+        assert f"@{name}(" in exported.mlir_module()
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 7, 99])
+def test_chunks_of_the_loss_give_its_sums(chunks):
+    """Against numpy's float64; the gradients against those of one chunk."""
+    random = np.random.default_rng(3)
+    x, table = (random.normal(size=s).astype(np.float32) for s in ((2, 11, 8), (30, 8)))
+    labels, weights = random.integers(0, 30, (2, 11)), random.integers(0, 2, (2, 11)).astype("f4")
+
+    def run(x, table, chunks):
+        logits_of = lambda x: jnp.einsum("bte,ve->btv", x, table)  # noqa: E731
+        return sums_in_chunks(logits_of, x, jnp.asarray(labels), jnp.asarray(weights), chunks, 30)
+
+    logits = np.einsum("bte,ve->btv", x.astype(np.float64), table.astype(np.float64))
+    chosen = np.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    losses = np.log(np.exp(logits).sum(-1)) - chosen
+    expected = {
+        "loss": (losses * weights).sum(),
+        "correct": ((logits.argmax(-1) == labels) * weights).sum(),
+        "counted": weights.sum(),
+    }
+    found = jax.jit(partial(run, chunks=chunks))(x, table)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6)
+    slopes = [jax.grad(lambda x, t: run(x, t, n)["loss"], (0, 1))(x, table) for n in (1, chunks)]  # noqa: B023
+    for one, other in zip(*slopes, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
+
+
+def test_chunks_are_as_few_as_memory_allows(monkeypatch):
+    monkeypatch.setattr("trainers.on_flax.flax_program.LOGITS", 100)
+    shapes = []
+
+    def logits_of(x):
+        shapes.append(x.shape)
+        return jnp.zeros((*x.shape[:2], 10))
+
+    for rows in (1, 2):
+        whole = jnp.zeros((rows, 10))
+        sums_in_chunks(logits_of, whole[..., None], whole.astype(int), whole, None, 10)
+    assert shapes[0] == (1, 10, 1) and shapes[-1] == (2, 5, 1)
+
+
+@pytest.mark.parametrize("kind", ["clm", "mlm"])
+def test_remat_chunks_and_blockwise_change_no_gradient(kind):
+    """Also with dropout, whose masks must be the same when they are computed again."""
+    objective_of: Any
+    if kind == "clm":
+        schema, flags, objective_of = clm_schema(), FlaxClmFlags, ClmObjective
+        columns, family = clm_rows(schema, 4, seed=0), "gpt2"
+    else:
+        schema, flags, objective_of = mlm_schema(), FlaxMlmFlags, MlmObjective
+        columns, family = packed_rows(schema, 4, seed=0), "roberta"
+    base = ModelConfig.new(
+        family=family, vocab_size=schema.vocab_size, max_positions=schema.max_length, layers=2,
+        hidden_size=32, heads=4, intermediate_size=48, embedding_size=32,
+    )  # fmt: skip
+    params = to_params(fresh(base, 0), base)
+
+    def run(dropout, **values):
+        config = replace(base, dropout=dropout, attention_dropout=dropout)
+        plan = Plan(make_flags(flags, shards="set", **values), schema, config, 1, Path("run"))
+        objective = objective_of(plan)
+        rows = objective.rows({name: jnp.asarray(c) for name, c in columns.items()}, training=False)
+        key = jax.random.key(0) if dropout else None
+        loss = lambda params: objective.sums(params, rows, key)["loss"]  # noqa: E731
+        return jax.jit(jax.value_and_grad(loss))(params)
+
+    for dropout, others in (
+        (0.0, [{"remat": True}, {"loss_chunks": 3}, {"attention": "blockwise"}]),
+        (0.1, [{"remat": True, "loss_chunks": 2}]),
+    ):
+        loss, gradients = run(dropout)
+        for values in others:
+            other, others_gradients = run(dropout, **values)
+            np.testing.assert_allclose(other, loss, rtol=1e-6)
+            for one, two in zip(
+                jax.tree.leaves(gradients), jax.tree.leaves(others_gradients), strict=True
+            ):
+                np.testing.assert_allclose(two, one, rtol=0, atol=2e-5 * np.abs(one).max())
+
+
+TWO_DEVICES = """
+from functools import partial
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from trainers.on_flax import flax_attention as a
+a.KINDS = {**a.KINDS, "splash": partial(a.by_splash, interpret=True)}
+mesh = Mesh(np.array(jax.devices()), ("rows",))
+assert mesh.size == 2
+random = np.random.default_rng(0)
+arrays = [random.normal(size=(4, 256, n, 16)).astype("f4") for n in (4, 2, 2)]
+segments = np.sort(random.integers(1, 6, (4, 256)), axis=1)
+def loss(kind, queries, keys, values, segments):
+    context = a.packed_context(segments, causal=True, kind=kind)
+    return (a.attend(queries, keys, values, context, scale=0.25) ** 2).sum()
+one = jax.grad(partial(loss, "dense"), (0, 1, 2))(*arrays, segments)
+for kind in ("blockwise", "splash"):
+    placed = jax.device_put((*arrays, segments), NamedSharding(mesh, PartitionSpec("rows")))
+    with jax.set_mesh(mesh):
+        step = jax.jit(jax.grad(partial(loss, kind), (0, 1, 2))).lower(*placed).compile()
+    found = step(*placed)
+    assert "all-gather" not in step.as_text()
+    assert max(abs(x - y).max() for x, y in zip(one, found)) < 1e-5, kind
+"""
+
+
+@pytest.mark.slow
+def test_each_of_two_devices_computes_its_rows():
+    """Attention moves no rows between them."""
+    settings = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    found = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **settings},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
