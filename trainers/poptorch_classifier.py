@@ -13,6 +13,7 @@ from typing import ClassVar
 from schemas.commands.entry import import_later, run_entry
 from trainers.flags.run_flags import ClassifierFlags, RunFlags
 from trainers.on_poptorch.ipu_flags import IpuComputeFlags
+from trainers.run.processes import ALONE, Processes
 from trainers.run.program import Plan, Program, Trainer
 from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
@@ -36,12 +37,20 @@ def _import_program(plan: Plan, task: ClassificationTask) -> Program:
     return import_later("trainers.on_poptorch.ipu_program:make_program")(plan, task)
 
 
+def _join(flags: PoptorchClassifierFlags) -> Processes:
+    # A run in one process imports PyTorch after its checks.
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return ALONE
+    return import_later("trainers.on_poptorch.ranks:join_ranks")()
+
+
 TRAINER = Trainer(
     flags=PoptorchClassifierFlags,
     make_task=ClassificationTask,
     import_program=_import_program,
     framework="PyTorch",
     gigabytes=2.5,
+    join=_join,
 )
 main = main_of(TRAINER)
 

@@ -17,7 +17,7 @@ from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
 from trainers.on_poptorch.module_program import Inputs, ModuleObjective
 from trainers.run.program import Arrays
-from trainers.tasks.classification import LABEL, LOGITS
+from trainers.tasks.classification import LABEL, LOGITS, ROW_WEIGHTS
 
 # Added to the scores of padding. float16 can hold -10,000, exp() of it is 0 in every precision, and
 # a row of padding only gives a mean instead of NaN.
@@ -190,6 +190,8 @@ class ClassifierObjective(ModuleObjective):
         """Arguments of the module with the rows' weights, f32 [B]; and the sum of the weights."""
         arrays = classifier_arrays(rows)
         weights_B = self._class_weights[arrays[LABEL]]
+        if ROW_WEIGHTS in rows:
+            arrays[ROW_WEIGHTS] = rows[ROW_WEIGHTS]
         return dict(arrays, weights=weights_B), float(weights_B.sum(dtype=np.float64))
 
     def loss(self, inputs: Inputs) -> Tensor:
@@ -199,8 +201,9 @@ class ClassifierObjective(ModuleObjective):
         return (losses_B * inputs["weights"]).sum()
 
     def evaluate(self, inputs: Inputs) -> Dict[str, Tensor]:
-        """Float32 logits [B, C]."""
-        return {LOGITS: self._logits(inputs)}
+        """Float32 logits [B, C], and labels [B] and `row_weights` [B] if rows have them."""
+        names = [name for name in (LABEL, ROW_WEIGHTS) if name in inputs]
+        return {LOGITS: self._logits(inputs), **{name: inputs[name] for name in names}}
 
     def _logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
         return self.module(*(inputs[name] for name in TEXT_INPUTS))

@@ -39,6 +39,7 @@ from trainers.on_poptorch.module_program import (
     copy_to_host,
     parameter_groups,
 )
+from trainers.on_poptorch.ranks import Ranks
 from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 from trainers.tasks.classification import LOGITS, ClassificationTask
 
@@ -401,16 +402,18 @@ def make_program(plan: Plan, task: ClassificationTask) -> Program:
     """A classifier on IPUs if --device finds some, else in plain PyTorch.
 
     Raises:
-      UsageError: torchrun started several processes, which the loop cannot drive yet.
+      UsageError: torchrun started several processes for IPUs, or for the use of a model.
     """
     compute, processes = plan.flags.compute, os.environ.get("WORLD_SIZE", "1")
-    if processes != "1":
-        raise UsageError(
-            f"WORLD_SIZE={processes}: this trainer runs in one process: start it without torchrun, "
-            "or unset WORLD_SIZE"
-        )
     assert isinstance(compute, IpuComputeFlags)
     poptorch = find_poptorch(compute.device)
     if poptorch is not None:
+        if processes != "1":
+            raise UsageError(
+                f"WORLD_SIZE={processes}: a run on IPUs is one process: start it without torchrun; "
+                "--replication uses more IPUs"
+            )
         return IpuProgram(plan, task.weights, poptorch)
+    if processes != "1" and Ranks().count == 1:  # only training joins the others
+        raise UsageError(f"WORLD_SIZE={processes}: use_model runs in one process, without torchrun")
     return ModuleProgram(plan, ClassifierObjective(plan.model, task.weights), compute.device)

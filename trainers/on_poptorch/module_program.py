@@ -28,13 +28,13 @@ from schemas.errors import DataError, UsageError
 from trainers.data.batches import Batch
 from trainers.flags.run_flags import OptimizationFlags
 from trainers.on_poptorch.ranks import (
+    Ranks,
     choose_gpu,
     hint_at_gpus,
-    join_ranks,
     keep_gradients,
     report_lost_ranks,
 )
-from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
+from trainers.run.program import STOP, TOKENS, Arrays, Plan, Program, Schedule, check_state
 
 Inputs = Mapping[str, Tensor]
 
@@ -78,13 +78,13 @@ class ModuleProgram(Program):
     """A module on the CPU or a GPU, or on one in each process of a run under torchrun."""
 
     def __init__(self, plan: Plan, objective: ModuleObjective, device: str):
-        """Joins the other processes and moves the module to its device.
+        """Moves the module to its device.
 
         Raises:
           UsageError: as `choose_device`, or the processes cannot share the batch equally.
         """
         self._compute, self._rates = plan.flags.compute, plan.flags.optimization
-        self._ranks = ranks = join_ranks()
+        self._ranks = ranks = Ranks()
         self._device, self._precision = choose_device(device, self._compute.precision, ranks.local)
         self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
         _check_ranks(self._compute.batch_size, ranks.count, self._microbatches)
@@ -92,6 +92,7 @@ class ModuleProgram(Program):
         objective.module = ranks.parallelize(self.module)
         self._optimizer = torch_optimizer(self._rates, self.module)
         self.evaluation_rows = self._compute.batch_size // self._microbatches
+        self.devices = ranks.count
         self._share_of_rate = Schedule(self.steps, self._rates)
         devices = f"{ranks.count} x {self._device.type}" if ranks.count > 1 else self._device.type
         self.description = f"PyTorch on {devices}, {self._precision}"
@@ -149,7 +150,7 @@ class ModuleProgram(Program):
         torch.manual_seed(dropout_seed(self._compute.seed, step, ranks.index))
         module.train()
         self._optimizer.zero_grad(set_to_none=True)
-        counts = ranks.add(placed.counts.clone())
+        counts, stop = self._count(placed.counts)
         # The gradients are a mean over processes: each divides by its share of what counts.
         share = torch.where(counts[0] > 0, counts[0] / ranks.count, 1.0).float()
         loss = torch.zeros((), device=self._device)
@@ -163,11 +164,13 @@ class ModuleProgram(Program):
         limit = rates.clip_norm or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(module.parameters(), limit)
         self._optimizer.step()
-        read = send_to_host(torch.cat((counts, torch.stack((ranks.add(loss), norm)))))
+        read = send_to_host(torch.cat((counts, torch.stack((stop, ranks.add(loss), norm)))))
 
         def wait() -> List[Dict[str, float]]:
-            counted, tokens, loss, norm = read().tolist()
+            counted, tokens, stop, loss, norm = read().tolist()
             others = {"counted": counted, "learning_rate": rate, "gradient_norm": norm}
+            if ranks.count > 1:
+                others.update({TOKENS: tokens, STOP: stop})
             return [{"loss": loss, **others}]
 
         return wait
@@ -178,8 +181,10 @@ class ModuleProgram(Program):
         with torch.no_grad(), self._autocast():
             outputs = self._objective.evaluate(placed.inputs)
         with report_lost_ranks():
-            rows = {name: self._ranks.concatenate(output) for name, output in outputs.items()}
-        reads = {name: send_to_host(output) for name, output in rows.items()}
+            results = {name: self._ranks.concatenate(rows) for name, rows in outputs.items()}
+            if self._ranks.count > 1:
+                results[STOP] = self._count(placed.counts)[1]
+        reads = {name: send_to_host(result) for name, result in results.items()}
         return lambda: {name: read() for name, read in reads.items()}
 
     def weights(self) -> Arrays:
@@ -196,6 +201,12 @@ class ModuleProgram(Program):
             for number, state in self._optimizer.state_dict()["state"].items()
             for name, value in state.items()
         }
+
+    def _count(self, counts: Tensor) -> Tuple[Tensor, Tensor]:
+        """Sums of all processes' counts, f64 [2], and the largest signal that one got, f64 []."""
+        signal = torch.full((1,), self.asked_to_stop(), dtype=counts.dtype, device=counts.device)
+        all_Rx3 = self._ranks.concatenate(torch.cat((counts, signal))[None])
+        return all_Rx3[:, :2].sum(dim=0), all_Rx3[:, 2].max()
 
     def _cut(self, inputs: Inputs) -> List[Inputs]:
         count = self._microbatches

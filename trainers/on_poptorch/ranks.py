@@ -7,10 +7,13 @@ torchrun tells each process its number and where they meet (RANK, WORLD_SIZE, LO
 MASTER_ADDR, MASTER_PORT). NCCL connects GPUs, and gloo CPUs.
 """
 
+import atexit
 import os
 import re
+import sys
 from contextlib import contextmanager, nullcontext
-from typing import Any, ContextManager, Iterator, NamedTuple
+from types import TracebackType
+from typing import Any, Callable, ContextManager, Iterator, Optional, Type
 
 import torch
 import torch.distributed as dist
@@ -18,24 +21,41 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from schemas.errors import DataError, UsageError
+from trainers.run.processes import Processes
 
 _LOST = re.compile("gloo|nccl|connection (closed|reset)|heartbeat", re.IGNORECASE)
 
 
-class Ranks(NamedTuple):
-    """This process among all of the run; a single one needs no torch.distributed.
+class Ranks(Processes):
+    """The processes of `torch.distributed`; a single one does not need it."""
 
-    Every method is a collective: all processes call it, in the same order.
+    def __init__(self) -> None:
+        self.local = 0  # index among those of this machine
+        if dist.is_available() and dist.is_initialized():
+            self.index, self.count = dist.get_rank(), dist.get_world_size()
+            self.local = int(os.environ["LOCAL_RANK"])
 
-    Attributes:
-      index: of this process; the first, 0, writes files.
-      count: of processes.
-      local: index among those of this machine.
-    """
+    def share(self, make: Callable[[], Any]) -> Any:
+        """See `Processes`."""
+        values = [make() if self.is_first else None]
+        if self.count > 1:
+            with report_lost_ranks():
+                dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
+        return values[0]
 
-    index: int = 0
-    count: int = 1
-    local: int = 0
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        _: Optional[TracebackType],
+    ) -> None:
+        """Has this process end without PyTorch's destructors.
+
+        Threads of torch.distributed may outlive what they use: one of 24 processes of PyTorch 2.15
+        that had nothing else to do aborted at its end (SIGABRT).
+        """
+        code = getattr(error, "exit_code", getattr(error, "code", 1)) if error else 0
+        atexit.register(_end_at_once, code)
 
     def parallelize(self, module: nn.Module) -> nn.Module:
         """A module whose backward pass leaves the mean of all processes' gradients in all."""
@@ -55,12 +75,11 @@ class Ranks(NamedTuple):
         dist.all_gather(parts, rows.contiguous())
         return torch.cat(parts)
 
-    def share(self, value: Any) -> Any:
-        """The first process's value, which pickle can copy."""
-        values = [value]
-        if self.count > 1:
-            dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
-        return values[0]
+
+def _end_at_once(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def join_ranks() -> Ranks:
@@ -70,27 +89,23 @@ def join_ranks() -> Ranks:
       UsageError: the environment is not torchrun's.
       DataError: the processes did not meet.
     """
-    if os.environ.get("WORLD_SIZE", "1") == "1":
-        return Ranks()
     try:
-        index, count, local = (int(os.environ[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        _ = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        index, count, _ = (int(os.environ[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        place = f"{os.environ['MASTER_ADDR']}:{int(os.environ['MASTER_PORT'])}"
     except (KeyError, ValueError) as error:
         raise UsageError(
             f"WORLD_SIZE={os.environ['WORLD_SIZE']} is for a run under torchrun, which sets RANK, "
             f"LOCAL_RANK, MASTER_ADDR and MASTER_PORT too ({error!r}): start it with `torchrun "
             "--nproc_per_node=N -m trainers.poptorch_classifier`, or unset WORLD_SIZE"
         ) from error
-    if not dist.is_initialized():
-        try:
-            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-        except (RuntimeError, ValueError) as error:  # no connection, or not all came in time
-            raise DataError(
-                f"process {index} of {count} does not reach the others at "
-                f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} ({error}): start all "
-                "with the same torchrun flags"
-            ) from error
-    return Ranks(index, count, local)
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    except (RuntimeError, ValueError) as error:  # no connection, or not all came in time
+        raise DataError(
+            f"process {index} of {count} does not reach the others at {place} ({error}): start all "
+            "with the same torchrun flags"
+        ) from error
+    return Ranks()
 
 
 def keep_gradients(module: nn.Module) -> ContextManager[None]:

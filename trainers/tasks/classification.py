@@ -34,7 +34,7 @@ from trainers.metrics.class_scores import probabilities
 from trainers.models.set_tokenizer import open_tokenizer, sets_of
 from trainers.run.program import Arrays, Metrics, Program, Task
 
-LABEL, LOGITS = "label", "logits"
+LABEL, LOGITS, ROW_WEIGHTS = "label", "logits", "row_weights"
 _ROWS_A_READ = 65_536  # to count labels
 _FORMS = {
     "loss": "loss {:.4f}",
@@ -114,9 +114,10 @@ class ClassificationTask(Task):
         """Metrics of all rows with equal weight; see `class_metrics`."""
         logits, labels = [np.zeros((0, len(self.classes)))], [np.zeros(0, np.int64)]
         for batch, outputs in batches:
-            is_real = batch["row_weights"] == 1
-            logits.append(outputs[LOGITS][is_real])
-            labels.append(batch[LABEL][is_real])
+            rows = {**batch, **outputs}  # outputs of all processes, with their labels
+            is_real = rows[ROW_WEIGHTS] == 1
+            logits.append(rows[LOGITS][is_real])
+            labels.append(rows[LABEL][is_real])
         self._logits_BxC, self._label_B = np.concatenate(logits), np.concatenate(labels)
         self._metrics = class_scores.class_metrics(self._logits_BxC, self._label_B)
         return self._metrics

@@ -5,6 +5,9 @@ import torch
 
 from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
+from tests.tools.poptorch_programs import make_program
+from tests.tools.poptorch_stub import installed
+from trainers import use_model
 from trainers.on_poptorch.ranks import (
     Ranks,
     choose_gpu,
@@ -15,12 +18,11 @@ from trainers.on_poptorch.ranks import (
 from trainers.poptorch_classifier import main
 
 
-def test_one_process_needs_no_others(monkeypatch):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    alone, values = join_ranks(), torch.arange(3.0)
-    assert alone == Ranks(index=0, count=1, local=0)
+def test_one_process_needs_no_others():
+    alone, values = Ranks(), torch.arange(3.0)
+    assert (alone.index, alone.count, alone.local, alone.is_first) == (0, 1, 0, True)
     assert alone.add(values) is alone.concatenate(values) is values
-    assert alone.share("x") == "x"
+    assert alone.share(lambda: "x") == "x"
 
 
 def test_an_environment_that_is_not_torchruns(monkeypatch):
@@ -48,9 +50,18 @@ def test_a_lost_process_is_reported_and_a_defect_is_not():
             raise RuntimeError("The size of tensor a (2) must match")
 
 
-def test_several_processes_are_refused(tmp_path, monkeypatch):
+def test_a_model_is_used_in_one_process(tmp_path, monkeypatch):
+    write_class_set(tmp_path / "set")
+    flags = [f"--shards={tmp_path / 'set'}", f"--output={tmp_path / 'run'}", "--device=cpu"]
+    main([*flags, "--model=tiny", "--steps=1"])
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="WORLD_SIZE=2: use_model runs in one process"):
+        use_model.main([str(tmp_path / "run"), "--evaluate"])
+
+
+def test_ipus_need_no_torchrun(tmp_path, monkeypatch):
     write_class_set(tmp_path / "set")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    flags = [f"--shards={tmp_path / 'set'}", f"--output={tmp_path / 'run'}", "--device=cpu"]
-    with pytest.raises(UsageError, match="WORLD_SIZE=2: this trainer runs in one process"):
-        main(flags)
+    with installed():
+        with pytest.raises(UsageError, match="WORLD_SIZE=2: a run on IPUs .*--replication"):
+            make_program(tmp_path / "set", device="ipu", accumulation=8, blocks_per_ipu="3")
