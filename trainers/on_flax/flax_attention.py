@@ -215,6 +215,7 @@ class Machine(NamedTuple):
       dropout: whether the model has dropout on attention probabilities.
       head_size: D.
       length: L.
+      softcap: whether the model has soft caps on attention logits.
     """
 
     platform: str
@@ -222,6 +223,7 @@ class Machine(NamedTuple):
     dropout: bool
     head_size: int
     length: int
+    softcap: bool = False
 
     def obstacle(self, kind: str) -> str | None:
         """Why a kind of attention cannot be computed, and the remedy; None if it can."""
@@ -242,6 +244,8 @@ class Machine(NamedTuple):
                 f"needs heads with a width of at most 128, a multiple of 8, and this model's are "
                 f"{self.head_size} wide: give --attention=blockwise"
             )
+        if self.softcap:
+            return "has no soft caps on attention logits: give --attention=blockwise"
         if self.length % 2:
             return f"needs rows of an even length, not {self.length}: give --attention=blockwise"
         return None
@@ -268,6 +272,11 @@ def attention_kind(plan: Plan, dtype: jnp.dtype) -> str:
     platform = jax.default_backend()
     if platform == "gpu":
         platform = "rocm" if "rocm" in get_backend().platform_version else "cuda"
-    dropout, length = model.attention_dropout > 0, plan.schema.max_length
-    machine = Machine(platform, dtype, dropout, model.head_size, length)
-    return machine.choose(compute.attention)
+    return Machine(
+        platform,
+        dtype,
+        dropout=model.attention_dropout > 0,
+        head_size=model.head_size,
+        length=plan.schema.max_length,
+        softcap=model.attention_softcap > 0,
+    ).choose(compute.attention)
