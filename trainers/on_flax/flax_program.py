@@ -124,7 +124,7 @@ class FlaxProgram(Program):
         assert isinstance(compute, FlaxComputeFlags)
         self._accumulation, self._fsdp = compute.accumulation or 1, compute.fsdp
         _check_devices(compute.batch_size, len(devices), self._accumulation)
-        self.steps, self._profile = plan.steps, Profile(compute, plan.steps, plan.output)
+        self.steps, self._profile = plan.steps, Profile(compute.profile, plan.output)
         self.evaluation_rows = compute.batch_size // self._accumulation
         dtype = compute_dtype(compute.precision)
         self.devices = len(devices)
@@ -178,6 +178,7 @@ class FlaxProgram(Program):
         """Compiles the steps; initializes a new optimizer."""
         params, stop = self._abstract(self._params), self._abstract(self._quiet)
         if trains:
+            self._profile.check(self.steps)
             if self._state is None:
                 cuts = jax.tree.map(self._cut, jax.eval_shape(self._optimizer.init, self._params))
                 self._state = jax.jit(self._optimizer.init, out_shardings=cuts)(self._params)

@@ -5,7 +5,6 @@ from pathlib import Path
 import jax
 
 from schemas.errors import UsageError
-from trainers.flags.run_flags import FlaxComputeFlags
 from trainers.on_flax.layers import Params
 from trainers.run.run_directory import PROFILE
 
@@ -15,19 +14,18 @@ FIRST = 3  # steps before the trace: the first ones fill queues and caches
 class Profile:
     """Traces the steps after the first three of this process into OUTPUT/profile."""
 
-    def __init__(self, flags: FlaxComputeFlags, steps: int, output: Path):
-        """Takes the steps of the run; without --profile nothing is traced.
+    def __init__(self, steps: int | None, output: Path):
+        """Takes the steps to trace; None traces nothing."""
+        self._steps, self._directory = steps, str(output / PROFILE)
+        self._begun, self._is_on = 0, False
 
-        Raises:
-          UsageError: the run is too short.
-        """
-        if flags.profile is not None and steps <= FIRST:
+    def check(self, steps: int) -> None:
+        """Refuses with a UsageError a run of so few steps that no trace begins."""
+        if self._steps is not None and steps <= FIRST:
             raise UsageError(
-                f"--profile={flags.profile}: the trace begins after step {FIRST}, but the run has "
+                f"--profile={self._steps}: the trace begins after step {FIRST}, but the run has "
                 f"{steps} steps: give more --steps"
             )
-        self._steps, self._directory = flags.profile, str(output / PROFILE)
-        self._begun, self._is_on = 0, False
 
     def begin_step(self, params: Params) -> None:
         """Starts or stops the trace, when the devices have made these weights."""

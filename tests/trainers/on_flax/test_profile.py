@@ -7,6 +7,7 @@ import pytest
 
 from schemas.errors import UsageError
 from tests.tools.clm_factory import write_clm_set
+from trainers import use_model
 from trainers.flags.command_line import make_flags, parse_flags
 from trainers.flax_clm import FlaxClmFlags, main
 from trainers.poptorch_classifier import PoptorchClassifierFlags
@@ -37,6 +38,13 @@ def test_a_trace_of_two_steps(run, tmp_path, capfd):
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     names = [event.get("name", "") for event in events]
     assert sum(name.endswith("Executable::ExecuteHelperOnSingleDevice") for name in names) == 2
+
+
+def test_a_profiled_run_is_evaluated(run, tmp_path, capfd):
+    run("--steps=5", "--profile=1")
+    use_model.main([str(tmp_path / "run"), "--evaluate"])
+    assert " on validation of " in capfd.readouterr().out
+    assert len(list((tmp_path / "run").rglob("perfetto_trace.json.gz"))) == 1
 
 
 def test_a_run_that_ends_earlier_has_a_shorter_trace(run):
