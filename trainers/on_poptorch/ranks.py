@@ -121,9 +121,10 @@ def report_lost_ranks() -> Iterator[None]:
     except RuntimeError as error:
         if not _LOST.search(str(error)):
             raise
+        reason = re.sub(r"^\[\S*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
         raise DataError(
-            "another process of the run has ended, see its message "
-            f"({str(error).splitlines()[0][:200]}): start all again with --resume"
+            f"another process of the run has ended ({reason[:200]}): see its message, and start "
+            "all again with --resume"
         ) from error
 
 
