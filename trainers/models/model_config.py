@@ -25,6 +25,7 @@ _MOST: Dict[str, float] = {
     "head_size": 1 << 12,
     "query_size": 1 << 20,
     **dict.fromkeys(("attention_softcap", "logit_softcap"), 1e6),
+    "layer_norm_epsilon": 1,
 }
 
 

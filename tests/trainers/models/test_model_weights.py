@@ -633,6 +633,7 @@ SWITCHES = [
     ({**LLAMA, "num_attention_heads": 0}, "--heads=0: must be at least 1"),
     ({**LLAMA, "max_position_embeddings": 10**9}, "--max_positions=1000000000: must be at most"),
     ({**LLAMA, "rms_norm_eps": -1.0}, "--layer_norm_epsilon=-1.0: must be at least 0"),
+    ({**LLAMA, "rms_norm_eps": float("inf")}, "--layer_norm_epsilon=inf: must be at most 1"),
     ({**MISTRAL, "sliding_window": -7}, "--window=-7: must be at least 0"),
     ({**GEMMA2, "sliding_window": 0}, "--window=0: must be at least 1"),
     ({**GEMMA2, "query_pre_attn_scalar": 0}, "--query_size=0: must be at least 1"),
