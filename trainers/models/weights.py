@@ -216,14 +216,16 @@ def to_published(weights: Mapping[str, Any], config: ModelConfig) -> Weights:
 
 
 def to_layout(weights: Mapping[str, Any], config: ModelConfig, layout: Layout) -> Weights:
-    """Weights with a framework's names and shapes, C-contiguous."""
-    names = _names(config, layout)
-    return {theirs: _lay_out(weights[ours], is_turned) for ours, theirs, is_turned in names}
+    """Weights with a framework's names and shapes, as views."""
+    names = layout_names(config, layout)
+    return {
+        theirs: weights[ours].T if is_turned else weights[ours] for ours, theirs, is_turned in names
+    }
 
 
 def from_layout(values: Mapping[str, Any], config: ModelConfig, layout: Layout) -> Weights:
     """A framework's weights with our names and shapes, C-contiguous."""
-    names = _names(config, layout)
+    names = layout_names(config, layout)
     return {ours: _lay_out(values[theirs], is_turned) for ours, theirs, is_turned in names}
 
 
@@ -231,7 +233,7 @@ def _lay_out(value: Any, is_turned: bool) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(value).T if is_turned else value)
 
 
-def _names(config: ModelConfig, layout: Layout) -> Iterator[Tuple[str, str, bool]]:
+def layout_names(config: ModelConfig, layout: Layout) -> Iterator[Tuple[str, str, bool]]:
     """For each weight our name, the framework's, and whether one is the transpose of the other."""
     for module in config.modules:
         for leaf in module.leaves:

@@ -22,10 +22,18 @@ from trainers.data.batches import Batch
 from trainers.flags.run_flags import FlaxComputeFlags
 from trainers.models.families import Weights
 from trainers.models.flops import peak_flops
-from trainers.on_flax.layers import ROWS, Params, name_leaves, to_params, to_weights
+from trainers.models.weights import shapes
+from trainers.on_flax.layers import (
+    ROWS,
+    Params,
+    name_leaves,
+    names_of_leaves,
+    to_params,
+    to_weights,
+)
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.on_flax.profile import Profile
-from trainers.run.program import STOP, TOKENS, Arrays, Plan, Program, check_state
+from trainers.run.program import STOP, TOKENS, Arrays, Plan, Program, Tensor, Tensors, check_state
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the devices
@@ -137,6 +145,7 @@ class FlaxProgram(Program):
         self._by_row = NamedSharding(mesh, PartitionSpec(ROWS))
         self._micro_by_row = NamedSharding(mesh, PartitionSpec(None, ROWS))
         self._quiet = self._put_bytes(0)
+        self._gather = jax.jit(lambda leaf: leaf, out_shardings=self._replicated)
         self._rate = learning_rate(plan.flags.optimization, plan.steps)
         self._optimizer = optimizer_for(plan.flags.optimization, self._rate, plan.model.modules)
         self._columns: dict[str, Any] = {  # shape of a row, dtype
@@ -184,6 +193,12 @@ class FlaxProgram(Program):
                 self._state = jax.jit(self._optimizer.init, out_shardings=cuts)(self._params)
             cuts = jax.tree.map(self._cut, (self._params, self._state))
             out = (*cuts, self._replicated)
+            self._copy_params, self._copy_state = (
+                jax.jit(lambda tree: jax.tree.map(jnp.copy, tree), out_shardings=cut)
+                .lower(self._abstract(tree))
+                .compile()
+                for cut, tree in zip(cuts, (self._params, self._state), strict=True)
+            )
             jitted = jax.jit(self._step, donate_argnums=(0, 1), out_shardings=out)
             batch = self._abstract_batch(self._plan.flags.compute.batch_size)
             done = jax.ShapeDtypeStruct((), np.uint32, sharding=self._replicated)
@@ -245,11 +260,27 @@ class FlaxProgram(Program):
         """Optax's state on the host: {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}."""
         return dict(name_leaves(self._whole(self._state)))
 
+    def snapshot(self, *, weights_only: bool = False) -> tuple[Tensors, Tensors]:
+        """See `Program`; copies on the devices, which are freed as they are written."""
+        self._profile.stop(self._params)
+        leaves, due = name_leaves(self._copy_params(self._params)), shapes(self._plan.model)
+        weights = {
+            ours: self._tensor(leaves[theirs], due[ours], is_turned)
+            for ours, theirs, is_turned in names_of_leaves(self._plan.model)
+        }
+        state = {} if weights_only else name_leaves(self._copy_state(self._state))
+        return weights, {name: self._tensor(leaf, leaf.shape) for name, leaf in state.items()}
+
+    def _tensor(self, leaf: jax.Array, shape: tuple[int, ...], is_turned: bool = False) -> Tensor:
+        def fetch() -> Callable[[], np.ndarray]:
+            whole = leaf if leaf.is_fully_addressable else self._gather(leaf)
+            return lambda: np.asarray(whole).T if is_turned else np.asarray(whole)
+
+        return Tensor(shape, leaf.dtype, fetch)
+
     def _whole(self, tree: Any) -> Any:
-        """Copies on the host, one array after another; all processes get them."""
-        gather = jax.jit(lambda leaf: leaf, out_shardings=self._replicated)
-        whole = lambda leaf: leaf if leaf.is_fully_addressable else gather(leaf)  # noqa: E731
-        return jax.tree.map(lambda leaf: np.array(whole(leaf)), tree)
+        """Copies on the host."""
+        return jax.tree.map(lambda leaf: np.array(self._tensor(leaf, ()).fetch()()), tree)
 
     # The functions below are compiled. They are pure: attributes that they read never change.
 

@@ -6,7 +6,7 @@ Legend: B rows, L tokens a row, M tokens to attend to, H hidden, I feed-forward 
 K key and value heads, D width of a head.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -19,7 +19,7 @@ from flax.nnx.nn.dtypes import promote_dtype
 from trainers.models.families import ACTIVATIONS, Module, Weights
 from trainers.models.model_config import ModelConfig
 from trainers.models.rope import Rope
-from trainers.models.weights import Layout, from_layout, to_layout
+from trainers.models.weights import Layout, from_layout, layout_names, to_layout
 from trainers.on_flax.flax_attention import Context, attend, drop_out
 
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
@@ -304,6 +304,11 @@ def to_params(weights: Weights, config: ModelConfig) -> Params:
             node = node.setdefault(module, {})
         node[leaf] = value
     return params
+
+
+def names_of_leaves(config: ModelConfig) -> Iterator[tuple[str, str, bool]]:
+    """For each weight our name, that of its leaf, and whether one is the transpose of the other."""
+    return layout_names(config, _LAYOUT)
 
 
 def to_weights(params: Params, config: ModelConfig) -> Weights:

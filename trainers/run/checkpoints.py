@@ -13,9 +13,14 @@ import hashlib
 import json
 import math
 import os
+import queue
 import re
 import shutil
+import threading
+from collections import deque
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import (
@@ -39,7 +44,8 @@ from schemas.manifest import file_sha256
 from schemas.typed_json import parse_json, read_bounded
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import shapes
-from trainers.run.program import Arrays, Task
+from trainers.run.processes import ALONE, Processes
+from trainers.run.program import Arrays, Task, Tensor, Tensors, to_tensors
 from trainers.run.run_directory import CHECKPOINTS
 
 
@@ -158,24 +164,67 @@ class Checkpoints:
         newest_whole(numbered(self.directory), say, numbered(self.best_directory))
 
     def save(self, progress: Progress, weights: Arrays, state: Arrays) -> None:
-        """Writes the checkpoint after `progress.step` steps, unless it exists.
+        """Writes the checkpoint after `progress.step` steps, unless it exists; raises as `finish`.
 
-        Raises:
-          DataError: it cannot be written (disk full, permissions); earlier checkpoints stay.
+        Earlier checkpoints stay if it cannot be written.
         """
-        if progress.step in self.steps:
-            return
-        self._publish(self.directory / str(progress.step), progress, weights, state)
+        if progress.step not in self.steps:
+            self.begin(progress, to_tensors(weights), to_tensors(state)).finish()
+            self.keep_newest(progress, progress.best_step)
+
+    def begin(
+        self,
+        progress: Progress,
+        weights: Tensors,
+        state: Tensors,
+        processes: Processes = ALONE,
+        steps: int = 1,
+    ) -> "Writer":
+        """Begins to write the checkpoint after `progress.step` steps, during the next `steps`."""
+        path = self.directory / str(progress.step)
+        return self._begin(path, progress, weights, state, processes, steps)
+
+    def begin_best(
+        self, progress: Progress, weights: Tensors, processes: Processes = ALONE
+    ) -> "Writer":
+        """Begins to write the weights as the best so far."""
+        path = self.best_directory / str(progress.best_step)
+        return self._begin(path, progress, weights, {}, processes, 1)
+
+    def _begin(
+        self,
+        path: Path,
+        progress: Progress,
+        weights: Tensors,
+        state: Tensors,
+        processes: Processes,
+        steps: int,
+    ) -> "Writer":
+        tensors = {_WEIGHTS + name: tensor for name, tensor in weights.items()}
+        tensors.update({_STATE + name: tensor for name, tensor in state.items()})
+        # The widest dtype first, so that each array starts at a multiple of its width.
+        names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+        header = _header_of({name: tensors[name] for name in names})
+        publish = partial(self._publish, path, asdict(progress), header)
+        return Writer([tensors[name] for name in names], publish, processes, steps)
+
+    def keep_newest(self, progress: Progress, best_step: Optional[int]) -> None:
+        """Removes the oldest checkpoints, and best weights but those of `progress` and the newest.
+
+        `best_step` is that of the newest checkpoint: a killed run resumes there.
+        """
         for step in self.steps[: -self._keep]:
             shutil.rmtree(str(self.directory / str(step)))
-        self.remove_other_best(progress)
+        self._known_best = best_step
+        self.keep_best(progress)
 
     def remove_other_best(self, progress: Progress) -> None:
         """Removes all best weights but those of `progress`."""
         self._known_best = progress.best_step
-        self._keep_best(progress)
+        self.keep_best(progress)
 
-    def _keep_best(self, progress: Progress) -> None:
+    def keep_best(self, progress: Progress) -> None:
+        """Removes all best weights but those of `progress` and of the newest checkpoint."""
         for step, path in numbered(self.best_directory).items():
             if step not in (progress.best_step, self._known_best):
                 shutil.rmtree(str(path))
@@ -195,10 +244,9 @@ class Checkpoints:
 
         The best at the time of the newest checkpoint stay, since a killed run resumes there.
         """
-        path = self.best_directory / str(progress.best_step)
-        if not path.exists():
-            self._publish(path, progress, weights, {})
-        self._keep_best(progress)
+        if not (self.best_directory / str(progress.best_step)).exists():
+            self.begin_best(progress, to_tensors(weights)).finish()
+        self.keep_best(progress)
 
     def read(self, step: int, model: Optional[ModelConfig] = None) -> Stored:
         """The checkpoint after `step`; raises as `read_checkpoint`."""
@@ -245,41 +293,133 @@ class Checkpoints:
             check_whole(path, f"Give another --checkpoint: {', '.join(others) or 'there are none'}")
         return paths
 
-    def _publish(self, path: Path, progress: Progress, weights: Arrays, state: Arrays) -> None:
-        arrays = {_WEIGHTS + name: value for name, value in weights.items()}
-        arrays.update({_STATE + name: value for name, value in state.items()})
-        partial = path.with_name(path.name + PARTIAL)
+    def _publish(
+        self, path: Path, progress: Dict[str, Any], header: bytes, arrays: Iterator[np.ndarray]
+    ) -> None:
+        partly = path.with_name(path.name + PARTIAL)
         try:
-            shutil.rmtree(str(partial), ignore_errors=True)
-            partial.mkdir(parents=True)
-            parts = {PROGRESS: [json.dumps(asdict(progress)).encode()], STATE: _parts_of(arrays)}
-            sums = [f"{_write(partial / name, parts[name])}  {name}\n" for name in parts]
-            _write(partial / SUMS, ["".join(sums).encode()])
-            os.rename(str(partial), str(path))
+            shutil.rmtree(str(partly), ignore_errors=True)
+            partly.mkdir(parents=True)
+            parts = {PROGRESS: [json.dumps(progress).encode()], STATE: _parts_of(header, arrays)}
+            sums = [f"{_write(partly / name, parts[name])}  {name}\n" for name in parts]
+            _write(partly / SUMS, ["".join(sums).encode()])
+            os.rename(str(partly), str(path))
         except OSError as error:
-            shutil.rmtree(str(partial), ignore_errors=True)
             raise DataError(
                 f"{path.parent}: the checkpoint after step {path.name} cannot be written: {error}. "
                 f"The newest is after step {self.latest}; free some space, then add --resume"
             ) from error
+        finally:
+            shutil.rmtree(str(partly), ignore_errors=True)
 
 
-def _parts_of(arrays: Arrays) -> Iterator[Any]:
-    """The parts of a safetensors file: length of the header, header, arrays in row-major order."""
-    # The widest dtype first, so that each array starts at a multiple of its width.
-    names = sorted(arrays, key=lambda name: (-np.asarray(arrays[name]).itemsize, name))
-    values = {name: np.asarray(arrays[name]) for name in names}
+class Writer:
+    """A checkpoint that a thread of the first process writes while the next steps run.
+
+    The thread holds one array on the host. In a single process it fetches the arrays itself.
+    Several processes gather each array together, so their main threads must fetch it between the
+    same steps.
+    """
+
+    def __init__(
+        self,
+        tensors: List[Tensor],
+        publish: Callable[[Iterator[np.ndarray]], None],
+        processes: Processes,
+        steps: int,
+    ):
+        self._left, self._is_shared = deque(tensors), processes.count > 1
+        self._at_once = -(-len(tensors) // steps)  # tensors after a step
+        # Of functions that wait for an array; None ends.
+        self._reads = queue.Queue(1)  # type: queue.Queue[Optional[Callable[[], np.ndarray]]]
+        self._error: Optional[BaseException] = None
+        self._is_abandoned = False
+        self._thread: Optional[threading.Thread] = None
+        if processes.is_first:
+            self._thread = threading.Thread(target=self._run, args=(publish,), daemon=True)
+            self._thread.start()
+
+    def advance(self) -> bool:
+        """Fetches the next arrays, between two steps; returns whether all is written.
+
+        Raises:
+          DataError: the checkpoint cannot be written (disk full, permissions).
+        """
+        if self._is_shared:
+            for _ in range(min(self._at_once, len(self._left))):
+                self._hand_over(self._left.popleft().fetch())
+        if self._error is not None:
+            raise self._error
+        return not self._left and not self._is_writing
+
+    def finish(self) -> None:
+        """Waits until all is written; raises as `advance`."""
+        while self._is_shared and self._left:
+            self.advance()
+        self._hand_over(None)
+        if self._thread is not None:
+            self._thread.join()
+        self.advance()
+
+    def abandon(self) -> None:
+        """Ends the thread and removes what it has written."""
+        self._is_abandoned = True
+        self._hand_over(None)
+        if self._thread is not None:
+            self._thread.join(timeout=5)  # it may wait for a process that has ended
+
+    @property
+    def _is_writing(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _hand_over(self, read: Optional[Callable[[], np.ndarray]]) -> None:
+        while self._is_shared and self._is_writing:  # else the thread needs none
+            with suppress(queue.Full):
+                return self._reads.put(read, timeout=0.1)
+
+    def _run(self, publish: Callable[[Iterator[np.ndarray]], None]) -> None:
+        try:
+            publish(self._arrays())
+        except _Abandoned:
+            pass
+        except BaseException as error:  # noqa: B036  raised in the main thread
+            self._error = error
+
+    def _arrays(self) -> Iterator[np.ndarray]:
+        while True:
+            if not self._is_shared:
+                read = self._left.popleft().fetch() if self._left else None
+            else:
+                read = self._reads.get()
+            if self._is_abandoned:
+                raise _Abandoned
+            if read is None:
+                return
+            yield read()
+
+
+class _Abandoned(Exception):
+    """Ends the thread of a `Writer`."""
+
+
+def _header_of(tensors: Tensors) -> bytes:
+    """The header of a safetensors file, behind its length."""
     header: Dict[str, Any] = {}
     end = 0
-    for name, value in values.items():
-        begin, end = end, end + value.nbytes
-        kind = value.dtype.kind.upper()  # F, I, U or B
-        dtype = "BOOL" if kind == "B" else f"{kind}{8 * value.itemsize}"
-        header[name] = dict(dtype=dtype, shape=list(value.shape), data_offsets=[begin, end])
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.dtype.itemsize * math.prod(tensor.shape)
+        kind = tensor.dtype.kind.upper()  # F, I, U or B
+        dtype = "BOOL" if kind == "B" else f"{kind}{8 * tensor.dtype.itemsize}"
+        header[name] = dict(dtype=dtype, shape=list(tensor.shape), data_offsets=[begin, end])
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    yield from (len(text).to_bytes(8, "little"), text)
-    for value in values.values():
+    return len(text).to_bytes(8, "little") + text
+
+
+def _parts_of(header: bytes, arrays: Iterator[np.ndarray]) -> Iterator[Any]:
+    """The parts of a safetensors file: its header, and arrays in row-major order."""
+    yield header
+    for value in arrays:
         rows = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
         yield rows.reshape(-1).view(np.uint8).data
 
@@ -299,7 +439,7 @@ def _write(path: Path, parts: Iterable[Any]) -> str:
 def read_checkpoint(
     path: Path, model: Optional[ModelConfig] = None, *, weights_only: bool = False
 ) -> Stored:
-    """The content of a checkpoint.
+    """The content of a checkpoint; its arrays are read from the file where they are used.
 
     Raises:
       DataError: it cannot be read, or its weights do not fit `model`.
@@ -311,16 +451,39 @@ def read_checkpoint(
         with safe_open(str(path / STATE), framework="np") as file:
             if model is not None:
                 _check_weights(file, shapes(model))
-            for name in file.keys():
-                kind = _WEIGHTS if name.startswith(_WEIGHTS) else _STATE
-                if kind == _WEIGHTS or not weights_only:
-                    arrays[kind][name[len(kind) :]] = file.get_tensor(name)
+        for name, value in _map_tensors(path / STATE).items():
+            kind = _WEIGHTS if name.startswith(_WEIGHTS) else _STATE
+            if kind == _WEIGHTS or not weights_only:
+                arrays[kind][name[len(kind) :]] = value
     except (OSError, ValueError, TypeError, RecursionError, SafetensorError, DataError) as error:
         raise DataError(
             f"the checkpoint {path} cannot be read: {error!s:.300}. Move it away to use the one "
             "before"
         ) from error
     return Stored(progress, arrays[_WEIGHTS], arrays[_STATE] or None)
+
+
+def _map_tensors(path: Path) -> Arrays:
+    """Read-only arrays in the memory map of a safetensors file that `safe_open` accepted."""
+    with open(str(path), "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    header.pop("__metadata__", None)
+    content = np.memmap(str(path), np.uint8, "r", offset=8 + size)
+    arrays = {}
+    for name, tensor in header.items():
+        begin, end = tensor["data_offsets"]
+        values = np.asarray(content[begin:end]).view(_dtype_of(tensor["dtype"]))
+        arrays[name] = values.reshape(tensor["shape"])
+    return arrays
+
+
+def _dtype_of(name: str) -> np.dtype:
+    """The dtype of a name in safetensors: F32 is "<f4"; raises a ValueError for BF16 and others."""
+    match = re.fullmatch(r"([FIU])(8|16|32|64)", name)
+    if name != "BOOL" and match is None:
+        raise ValueError(f"{STATE} has the unknown dtype {name:.20}")
+    return np.dtype("?" if match is None else f"<{match[1].lower()}{int(match[2]) // 8}")
 
 
 def _check_weights(file: Any, expected: Mapping[str, Tuple[int, ...]]) -> None:

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -21,7 +21,7 @@ from trainers.flags.run_flags import DataFlags
 from trainers.models.families import Weights
 from trainers.models.flops import training_flops
 from trainers.models.weights import shapes
-from trainers.run.checkpoints import Checkpoints, Progress, is_due
+from trainers.run.checkpoints import Checkpoints, Progress, Writer, is_due
 from trainers.run.journal import (
     METRICS,
     MetricsFile,
@@ -35,6 +35,7 @@ from trainers.run.journal import (
 from trainers.run.processes import ALONE, Processes
 from trainers.run.program import STOP, TOKENS, Arrays, Interruption, Plan, Program, Task
 
+_WRITING_STEPS = 50  # that several processes spread the tensors of a checkpoint over
 AHEAD = 2  # calls whose rows are on the devices in advance
 _Placed = Tuple[Batch, Any]  # the rows of a call: from the reader, and on the devices
 
@@ -107,6 +108,8 @@ class Loop:
         self.processes = processes
         self.progress, self.start = Progress(), processes.share(lambda: checkpoints.latest)
         self.saved = self.start  # the step of the newest checkpoint
+        self._writer: Optional[Writer] = None  # of a checkpoint, while the next steps run
+        self._written_best: Optional[int] = None  # its best step
         self.interruption, self._agreed = Interruption(), 0
         program.asked_to_stop = lambda: self.interruption.signal or 0
         self.began = time.perf_counter()
@@ -128,8 +131,8 @@ class Loop:
         if self.is_enough or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.program.steps} is done")
             return
-        weights, optimizer = state or (first_weights(), None)
-        self.program.load(weights, optimizer)
+        self.program.load(*(state or (first_weights(), None)))
+        del state  # memory of the host
         self.line.say(self._facts())
         self.line.say(self.program.description)
         self.program.compile(trains=True, evaluates=self._evaluates)
@@ -137,12 +140,20 @@ class Loop:
         self._describe_data()
         self.metrics = self._open_metrics()
         self.began = time.perf_counter()
-        with closing(self.metrics), self.interruption:
-            if is_owed:  # a signal interrupted it
-                self._evaluate()
-            if not self.is_enough:
-                self._train()
-            self._save()
+        try:
+            with closing(self.metrics), self.interruption:
+                if is_owed:  # a signal interrupted it
+                    self._evaluate()
+                if not self.is_enough:
+                    self._train()
+                self._save()
+                self._finish_writing()
+        except OSError:
+            if self.processes.count == 1:  # a full disk: the error of the checkpoint says more
+                self._finish_writing()
+            raise
+        finally:
+            self._close_writer()
         if self.signal:
             self.line.say(
                 f"interrupted: the checkpoint after step {self.progress.step} is in "
@@ -249,6 +260,8 @@ class Loop:
                 if running is not None:
                     self._report(running)
                 running = _Running(progress.step, rows, read)
+                if self._writer is not None and self._writer.advance():
+                    self._finish_writing()
                 progress.step += self.program.steps_a_call
                 every, is_last = self.flags.length.checkpoint_every, progress.step >= self.stop
                 is_saved = progress.step % every == 0 and not is_last
@@ -289,6 +302,7 @@ class Loop:
             checked = {name.replace("_", " "): values[name] for name in names}
             if self.processes.count > 1 and not all(map(math.isfinite, checked.values())):
                 rows = self._whole_batch(step)
+                self._finish_writing()
                 self.processes.leave()
                 if not self.processes.is_first:
                     sys.exit(1)
@@ -375,9 +389,11 @@ class Loop:
             self.task.write_files(self.plan.output)
         # The line comes last: a step without one is evaluated again.
         if self.progress.count(step, metrics, self.task):
-            weights = self.program.weights()
+            self._finish_writing()
+            weights, _ = self.program.snapshot(weights_only=True)
+            self.checkpoints.begin_best(self.progress, weights, self.processes).finish()
             if self.processes.is_first:
-                self.checkpoints.save_best(self.progress, weights)
+                self.checkpoints.keep_best(self.progress)
         self.metrics.write({"kind": "evaluation", "step": step, **metrics})
         self.line.say(f"step {step}: {split} {self.task.describe(metrics)}")
 
@@ -394,14 +410,30 @@ class Loop:
                     raise _Interrupted
 
     def _save(self) -> None:
-        is_new, self.saved = self.progress.step != self.saved, self.progress.step
-        tensors = (self.program.weights(), self.program.state()) if is_new else None
-        if not self.processes.is_first:
+        self._finish_writing()
+        if self.progress.step == self.saved:  # evaluated since, see metrics.jsonl
+            if self.processes.is_first:
+                self.checkpoints.remove_other_best(self.progress)
             return
-        if tensors is None:  # evaluated since, see metrics.jsonl
-            self.checkpoints.remove_other_best(self.progress)
-        else:
-            self.checkpoints.save(self.progress, *tensors)
+        self.saved, self._written_best = self.progress.step, self.progress.best_step
+        steps = min(_WRITING_STEPS, self.flags.length.checkpoint_every)
+        tensors = self.program.snapshot()
+        self._writer = self.checkpoints.begin(self.progress, *tensors, self.processes, steps)
+
+    def _close_writer(self) -> None:
+        """Finishes the checkpoint of a run that fails, if this needs no other process."""
+        if self._writer is not None and self.processes.count > 1:
+            self._writer.abandon()
+        elif self._writer is not None:
+            with suppress(DataError):
+                self._finish_writing()
+
+    def _finish_writing(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.finish()
+            if self.processes.is_first:
+                self.checkpoints.keep_newest(self.progress, self._written_best)
 
 
 def check_finite(

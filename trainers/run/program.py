@@ -40,6 +40,31 @@ Arrays = Dict[str, np.ndarray]
 STOP, TOKENS = "stop", "tokens"
 
 
+class Tensor(NamedTuple):
+    """An array of a checkpoint, which is on the host only while it is written.
+
+    Attributes:
+      fetch: starts to get it, and returns a function that waits for it. All processes call the
+        former, in one order; only the first calls the latter.
+    """
+
+    shape: Tuple[int, ...]
+    dtype: np.dtype
+    fetch: Callable[[], Callable[[], np.ndarray]]
+
+
+Tensors = Dict[str, Tensor]
+
+
+def to_tensors(arrays: Mapping[str, Any]) -> Tensors:
+    """Arrays that are on the host already."""
+
+    def tensor(array: np.ndarray) -> Tensor:
+        return Tensor(array.shape, array.dtype, lambda: lambda: array)
+
+    return {name: tensor(np.asarray(array)) for name, array in arrays.items()}
+
+
 @dataclass(frozen=True)
 class Plan:
     """A run: its flags, checked against the dataset's schema."""
@@ -103,6 +128,10 @@ class Program(ABC):
     @abstractmethod
     def state(self) -> Arrays:
         """The optimizer's moments and counts: weights and state determine the next step."""
+
+    def snapshot(self, *, weights_only: bool = False) -> Tuple[Tensors, Tensors]:
+        """Weights and state after the steps so far, which later steps do not change."""
+        return to_tensors(self.weights()), to_tensors({} if weights_only else self.state())
 
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
         """Writes files of the framework, such as a SavedModel; returns a line for the log.

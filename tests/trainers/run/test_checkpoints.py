@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,8 @@ from trainers.run.checkpoints import (
     read_checkpoint,
     read_weights,
 )
+from trainers.run.processes import Processes
+from trainers.run.program import Tensor
 
 NOBODY = 65534
 FILES = ["SHA256SUMS", "progress.json", "state.safetensors"]
@@ -434,3 +438,65 @@ def test_a_file_is_that_of_safetensors_but_for_its_header(tmp_path):
     due = load(theirs)
     found = load(content)
     same_bits(found, due)
+
+
+class Steps:
+    """Tensors that count fetches; `gate` holds the thread that writes them."""
+
+    def __init__(self, count: int):
+        self.fetched, self.gate = 0, threading.Event()
+        self.tensors = {
+            f"w{number}": Tensor((1000,), np.dtype(np.float32), partial(self.fetch, number))
+            for number in range(count)
+        }
+
+    def fetch(self, number: int):
+        self.fetched += 1
+
+        def read() -> np.ndarray:
+            self.gate.wait()
+            return np.full(1000, number, np.float32)
+
+        return read
+
+
+class Two(Processes):
+    """The first of two processes, as a writer sees it."""
+
+    count = 2
+
+
+@pytest.mark.parametrize("processes", [Processes(), Two()])
+def test_a_checkpoint_is_written_while_the_next_steps_run(processes, tmp_path):
+    steps, checkpoints = Steps(12), Checkpoints(tmp_path)
+    writer = checkpoints.begin(Progress(4), steps.tensors, {}, processes, steps=6)
+    assert not writer.advance() and checkpoints.steps == []
+    if processes.count == 2:
+        assert steps.fetched == 2, "as many after each step, whatever the disk does"
+    steps.gate.set()
+    writer.finish()
+    assert writer.advance() and steps.fetched == 12
+    assert names_in(tmp_path / "checkpoints" / "4") == FILES
+    stored = checkpoints.read(4)
+    same_bits(stored.weights, {f"w{n}": np.full(1000, n, np.float32) for n in range(12)})
+
+
+@pytest.mark.parametrize("processes", [Processes(), Two()])
+def test_an_abandoned_checkpoint_leaves_nothing(processes, tmp_path):
+    steps = Steps(12)
+    writer = Checkpoints(tmp_path).begin(Progress(4), steps.tensors, {}, processes, steps=6)
+    writer.advance()
+    threading.Timer(0.2, steps.gate.set).start()
+    writer.abandon()
+    assert names_in(tmp_path / "checkpoints") == []
+
+
+def test_a_failure_to_write_is_raised_after_the_next_step(tmp_path):
+    """A file is where the directory of checkpoints should be."""
+    (tmp_path / "checkpoints").write_text("")
+    steps = Steps(2)
+    steps.gate.set()
+    writer = Checkpoints(tmp_path).begin(Progress(4), steps.tensors, {}, Two(), steps=1)
+    with pytest.raises(DataError, match="the checkpoint after step 4 cannot be written"):
+        while True:
+            writer.advance()

@@ -260,7 +260,8 @@ def test_best_weights_do_not_pile_up_before_a_checkpoint(shards, tmp_path):
     counts = []
 
     def listen(name, number):
-        counts.append(len(list((tmp_path / "best").glob("*"))))
+        if name == "train":  # not in the reader's thread, which runs beside the writer
+            counts.append(len(list((tmp_path / "best").glob("*"))))
 
     flags = flags_of(shards, tmp_path, evaluate_every=1, checkpoint_every=1000)
     train(flags, numpy_trainer(Diary(listener=listen)))
@@ -657,7 +658,7 @@ start.train(change_flags(flags, resume=True), numpy_trainer())
     [
         (
             "train",
-            7,
+            2,
             "{}: [Errno 27] File too large. Finished checkpoints are kept; repair the cau",
         ),
         ("state", 6, "{}/checkpoints: the checkpoint after step 6 cannot be written: "),
