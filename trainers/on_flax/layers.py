@@ -113,10 +113,18 @@ def split_keys(key: jax.Array | None, count: int) -> list[jax.Array | None]:
     return [None] * count if key is None else list(jax.random.split(key, count))
 
 
-def head_logits(x_BxLxE: jax.Array, table_VxE: jax.Array) -> jax.Array:
-    """Float32 logits [B, L, V] of an output layer, for any dtype of the computation."""
+def head_logits(x_BxLxE: jax.Array, table_VxE: jax.Array, multiple: int | None = None) -> jax.Array:
+    """Float32 logits [B, L, V] of an output layer, for any dtype of the computation.
+
+    The product has a multiple of `multiple` columns, of which V are returned: by default 128, as
+    GPUs and TPUs compute odd sizes slowly, and V on CPUs.
+    """
+    vocab_size = len(table_VxE)
     table_VxE = gather(table_VxE.astype(x_BxLxE.dtype))
-    return jnp.einsum("ble,ve->blv", x_BxLxE, table_VxE, preferred_element_type=jnp.float32)
+    multiple = multiple or (1 if jax.default_backend() == "cpu" else 128)
+    table_VxE = jnp.pad(table_VxE, ((0, -vocab_size % multiple), (0, 0)))
+    logits = jnp.einsum("ble,ve->blv", x_BxLxE, table_VxE, preferred_element_type=jnp.float32)
+    return logits[..., :vocab_size]
 
 
 def add_parts(

@@ -29,7 +29,7 @@ from trainers.on_flax.flax_attention import Machine, attend, by_cudnn, by_splash
 from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MlmObjective
 from trainers.on_flax.flax_program import sums_in_chunks
-from trainers.on_flax.layers import graph_of, to_params
+from trainers.on_flax.layers import graph_of, head_logits, to_params
 from trainers.run.program import Plan
 
 with warnings.catch_warnings():
@@ -398,6 +398,26 @@ def test_chunks_are_as_few_as_memory_allows(monkeypatch):
         whole = jnp.zeros((rows, 10))
         sums_in_chunks(logits_of, whole[..., None], whole.astype(int), whole, None, 10)
     assert shapes[0] == (1, 10, 1) and shapes[-1] == (2, 5, 1)
+
+
+def test_a_vocabulary_rounded_up_changes_no_logits():
+    """30 tokens as 128: the columns in between are not returned and have no gradient."""
+    random = np.random.default_rng(4)
+    x, table = (random.normal(size=s).astype(np.float32) for s in ((2, 5, 8), (30, 8)))
+
+    def run(x, table, multiple):
+        logits = head_logits(x, table, multiple)
+        return jax.nn.logsumexp(logits, axis=-1).sum(), logits
+
+    find = jax.value_and_grad(run, (0, 1), has_aux=True)
+    for one, other in zip(
+        *map(jax.tree.leaves, (find(x, table, 1), find(x, table, 128))), strict=True
+    ):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+    assert head_logits(x, table, 128).shape == (2, 5, 30)
+    lowered = jax.jit(partial(head_logits, multiple=128)).lower(x, table).as_text()
+    assert "tensor<2x5x128xf32>" in lowered
 
 
 @pytest.mark.parametrize("kind", ["clm", "mlm"])

@@ -1,0 +1,100 @@
+"""Memory of a training step of flax_clm, by XLA's own analysis; no weight is allocated.
+
+    python -m tests.benchmarks.compare_step_memory --model=llama_1b --lengths 2048 8192
+    python -m tests.benchmarks.compare_step_memory --devices=8
+
+A row of the table adds one flag to the row before it. Arguments are weights, AdamW's state and the
+batch, temporaries what a step needs besides, both for one device, in 1e9 bytes. The program is
+compiled for CPUs in bfloat16.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from schemas.commands.entry import run_entry
+from schemas.commands.terminal import say
+
+
+@dataclass(frozen=True)
+class MemoryFlags:
+    """What to compile."""
+
+    model: str = "llama_1b"
+    layers: int | None = None
+    """Layers, fewer than the model's for a faster compilation."""
+    vocab_size: int = 50304
+    lengths: tuple[int, ...] = (2048, 8192)
+    tokens: int = 16384
+    """Tokens of a step on each device."""
+    devices: int = 1
+
+
+def main(argv: list[str]) -> None:
+    """Compiles the step with every flag and prints a line for each."""
+    flags = tyro.cli(MemoryFlags, args=argv, use_underscores=True)
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={flags.devices}"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    added: list[dict[str, Any]] = [
+        {"attention": "dense", "loss_chunks": 1},
+        {"attention": "blockwise"},
+        {"loss_chunks": None},
+        {"remat": True},
+        *([{"fsdp": True}] if flags.devices > 1 else []),
+    ]
+    say(f"{'length':>6}  {'added':<32}{'arguments':>10}{'temporaries':>12}")
+    for length in flags.lengths:
+        values: dict[str, Any] = {}
+        for change in added:
+            values.update(change)
+            arguments, temporaries = step_memory(flags, length, values)
+            name = " ".join(f"{name}={value}" for name, value in change.items())
+            say(f"{length:>6}  {name:<32}{arguments / 1e9:>10.2f}{temporaries / 1e9:>12.2f}")
+            sys.stdout.flush()
+
+
+def step_memory(flags: MemoryFlags, length: int, values: dict[str, Any]) -> tuple[int, int]:
+    """Bytes of the arguments and of the temporaries of a step, on one device."""
+    # The number of devices must be set before JAX is imported.
+    import jax
+    import jax.numpy as jnp
+    from flax import nnx
+
+    from tests.tools.clm_factory import clm_schema
+    from trainers.flags.command_line import make_flags
+    from trainers.flax_clm import FlaxClmFlags
+    from trainers.models.plan_model import plan_model
+    from trainers.on_flax.flax_decoder import DecoderForCausalLM, make_program
+    from trainers.run.program import Plan
+
+    sizes: dict[str, Any] = {"family": "llama", "model": flags.model, "layers": flags.layers}
+    run = make_flags(
+        FlaxClmFlags,
+        shards="set",
+        batch_size=flags.devices,
+        precision="bfloat16",
+        **sizes,
+        **values,
+    )
+    schema = clm_schema(max_length=length, vocab_size=flags.vocab_size)
+    plan = Plan(run, schema, plan_model(run, schema).config, 1000, Path("run"))
+    program: Any = make_program(plan, None)  # type: ignore[arg-type]
+
+    def place(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=program._cut(leaf))
+
+    make = lambda: DecoderForCausalLM(plan.model, jnp.dtype("bfloat16"), nnx.Rngs(0))  # noqa: E731
+    params = nnx.to_pure_dict(nnx.split(nnx.eval_shape(make))[1])
+    program._params = jax.tree.map(place, params)
+    program._state = jax.tree.map(place, jax.eval_shape(program._optimizer.init, program._params))
+    program.compile(trains=True, evaluates=False)
+    found = program._train.memory_analysis()
+    return found.argument_size_in_bytes, found.temp_size_in_bytes
+
+
+if __name__ == "__main__":
+    run_entry(main)
