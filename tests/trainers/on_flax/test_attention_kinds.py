@@ -403,7 +403,7 @@ def test_chunks_are_as_few_as_memory_allows(monkeypatch):
 def test_a_vocabulary_rounded_up_changes_no_logits():
     """30 tokens as 128: the columns in between are not returned and have no gradient."""
     random = np.random.default_rng(4)
-    x, table = (random.normal(size=s).astype(np.float32) for s in ((2, 5, 8), (30, 8)))
+    x, table = (jnp.asarray(random.normal(size=s), jnp.float32) for s in ((2, 5, 8), (30, 8)))
 
     def run(x, table, multiple):
         logits = head_logits(x, table, multiple)
