@@ -54,9 +54,17 @@ class JaxProcesses(Processes):
         key = f"shared/{self._shared}"
         if self.is_first:
             self._store.key_value_set(key, json.dumps(make()))
+        return json.loads(self._wait_for(key))
+
+    def _wait_for(self, key: str) -> str:
         while (text := self._get(key)) is None:  # the watch ends a vain wait
             pass
-        return json.loads(text)
+        return text
+
+    def meet(self) -> None:
+        """See `Processes`."""
+        self._store.key_value_set(f"met/{self.index}", "here")
+        self.share(lambda: [self._wait_for(f"met/{index}") for index in range(self.count)])
 
     def _get(self, key: str) -> str | None:
         """The value of a key, or None if it is not there within a second."""
@@ -101,6 +109,8 @@ class JaxProcesses(Processes):
         self._is_over = True
         # JAX would wait for the other processes, which end by this one's message.
         atexit.register(_end_at_once, getattr(error, "exit_code", getattr(error, "code", 1)))
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            raise DataError(self._describe(self.index, reason.splitlines()[0])) from error
 
     def _lead(self) -> None:
         """Sends beats, and ends all processes if one has failed or is silent."""

@@ -136,6 +136,7 @@ class Loop:
         self.line.say(self._facts())
         self.line.say(self.program.description)
         self.program.compile(trains=True, evaluates=self._evaluates)
+        self.processes.meet()
         self.line.say(f"ready in {time.perf_counter() - self.began:.1f} s")
         self._describe_data()
         self.metrics = self._open_metrics()

@@ -24,6 +24,9 @@ class Processes:
         """The result of `make` on the first process, for all of them; JSON can hold it."""
         return make()
 
+    def meet(self) -> None:
+        """Waits for all processes, since some compile longer than collectives wait (gloo 30 s)."""
+
     def leave(self) -> None:
         """Ends the run: waits for the first process, and after this no failure is reported."""
 
