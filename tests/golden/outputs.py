@@ -8,7 +8,6 @@ format that changed and has a line in CHANGELOG.md.
 """
 
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -121,5 +120,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("COLUMNS", "80")
     run_entry(main)

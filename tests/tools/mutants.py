@@ -269,9 +269,10 @@ def main(argv: list[str]) -> None:
     )
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copied = Path(folder) / "tree"
-        ignored = shutil.ignore_patterns(".venv", ".git", "benchmarks", "demo", "__pycache__")
-        shutil.copytree(ROOT, copied, ignore=ignored)
-        (copied / "tests" / "benchmarks").mkdir(exist_ok=True)
+        for part in ("pipelines", "schemas", "trainers", "tests"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / part, copied / part, ignore=ignored)
+        shutil.copy(ROOT / "pyproject.toml", copied)
         for name in names:
             _try_target(name, copied, options)
 

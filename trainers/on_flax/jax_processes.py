@@ -6,7 +6,6 @@ minute that another one has ended, and ends with a message instead of waiting in
 
 import atexit
 import json
-import os
 import signal
 import socket
 import sys
@@ -27,7 +26,7 @@ from schemas.commands.terminal import say
 from schemas.errors import DataError, TextmillError, UsageError
 from trainers.flags.command_line import command
 from trainers.flags.run_flags import FlaxRunFlags
-from trainers.run.processes import Processes
+from trainers.run.processes import Processes, end_at_once
 
 START_SECONDS = 50  # for all processes to meet
 SILENT_SECONDS = 30  # without a beat or an answer: the process has ended
@@ -108,7 +107,7 @@ class JaxProcesses(Processes):
             self._store.key_value_set(f"failed/{self.index}", reason[:2000])
         self._is_over = True
         # JAX would wait for the other processes, which end by this one's message.
-        atexit.register(_end_at_once, getattr(error, "exit_code", getattr(error, "code", 1)))
+        atexit.register(end_at_once, getattr(error, "exit_code", getattr(error, "code", 1)))
         if isinstance(error, jax.errors.JaxRuntimeError):
             raise DataError(self._describe(self.index, reason.splitlines()[0])) from error
 
@@ -176,14 +175,7 @@ class JaxProcesses(Processes):
         if not self._is_over:
             self._is_over = True
             say(f"error: {reason}", sys.stderr)
-            _end_at_once(1)
-
-
-def _end_at_once(code: int) -> None:
-    """Ends the process, whatever its threads wait for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+            end_at_once(1)
 
 
 def join(flags: FlaxRunFlags) -> Processes:
@@ -217,7 +209,7 @@ def join(flags: FlaxRunFlags) -> Processes:
 
     def end() -> None:
         say(f"error: {did_not_meet}: {remedy}", sys.stderr)
-        _end_at_once(1)
+        end_at_once(1)
 
     timer = threading.Timer(START_SECONDS, end)  # JAX would abort with a stack trace
     timer.daemon = True

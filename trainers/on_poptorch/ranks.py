@@ -10,7 +10,6 @@ MASTER_ADDR, MASTER_PORT). NCCL connects GPUs, and gloo CPUs.
 import atexit
 import os
 import re
-import sys
 from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Callable, ContextManager, Iterator, Optional, Type
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from schemas.errors import DataError, UsageError
-from trainers.run.processes import Processes
+from trainers.run.processes import Processes, end_at_once
 
 _LOST = re.compile("gloo|nccl|connection (closed|reset)|heartbeat", re.IGNORECASE)
 
@@ -55,7 +54,7 @@ class Ranks(Processes):
         that had nothing else to do aborted at its end (SIGABRT).
         """
         code = getattr(error, "exit_code", getattr(error, "code", 1)) if error else 0
-        atexit.register(_end_at_once, code)
+        atexit.register(end_at_once, code)
 
     def parallelize(self, module: nn.Module) -> nn.Module:
         """A module whose backward pass leaves the mean of all processes' gradients in all."""
@@ -74,12 +73,6 @@ class Ranks(Processes):
         parts = [torch.empty_like(rows) for _ in range(self.count)]
         dist.all_gather(parts, rows.contiguous())
         return torch.cat(parts)
-
-
-def _end_at_once(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def join_ranks() -> Ranks:
