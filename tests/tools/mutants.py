@@ -132,8 +132,9 @@ class Options:
     """Mutants of each module. 0: all."""
     seed: int = 0
     """Seed of the sample."""
-    seconds: int = 120
-    """Limit of a test run; a mutant that loops is noticed."""
+    seconds: int = 20
+    """Least limit of a test run; otherwise six times the unchanged module's. A mutant that loops is
+    noticed."""
 
 
 def mutants_of(name: str, source: str) -> list[Mutant]:
@@ -200,15 +201,22 @@ def _code_nodes(tree: ast.AST) -> Iterator[ast.AST]:
                 yield from _code_nodes(child)
 
 
-def survives(copied: Path, path: str, tests: list[str], mutant: Mutant, seconds: int) -> bool:
-    """Whether all tests pass with a changed module; restores it."""
+def survives(
+    copied: Path, path: str, tests: list[str], mutant: Mutant, seconds: float, killers: list[str]
+) -> bool:
+    """Whether all tests pass with a changed module; restores it.
+
+    killers: names of tests to run first; the test that failed becomes the first of them.
+    """
     module = copied / path
     original = module.read_text()
     module.write_text(mutant.source)
+    found = copied / "killer"
+    found.write_text("")
     try:
         child = os.fork()
         if not child:
-            _run_tests(copied, tests)
+            _run_tests(copied, tests, _Order(killers, found))
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -220,9 +228,26 @@ def survives(copied: Path, path: str, tests: list[str], mutant: Mutant, seconds:
         return False
     finally:
         module.write_text(original)
+        if killer := found.read_text():
+            killers[:] = [killer, *(other for other in killers if other != killer)]
 
 
-def _run_tests(copied: Path, tests: list[str]) -> None:
+class _Order:
+    """A plugin of pytest: tests that killed other mutants come first; writes down which failed."""
+
+    def __init__(self, killers: list[str], found: Path) -> None:
+        self._killers, self._found = list(killers), found
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        at = {name: place for place, name in enumerate(self._killers)}
+        items.sort(key=lambda item: at.get(item.nodeid, len(at)))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self._found.write_text(report.nodeid)
+
+
+def _run_tests(copied: Path, tests: list[str], order: _Order) -> None:
     """Runs pytest in a child; never returns."""
     import pytest
 
@@ -238,7 +263,7 @@ def _run_tests(copied: Path, tests: list[str]) -> None:
     flags += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     code = 1
     try:
-        code = int(pytest.main([*flags, *tests]))
+        code = int(pytest.main([*flags, *tests], plugins=[order]))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -281,13 +306,16 @@ def _try_target(name: str, copied: Path, options: Options) -> None:
     path, tests = TARGETS[name]
     mutants = mutants_of(name, (ROOT / path).read_text())
     unchanged = Mutant("", (ROOT / path).read_text())
-    if not survives(copied, path, tests, unchanged, 10 * options.seconds):
+    began = time.monotonic()
+    if not survives(copied, path, tests, unchanged, 600, []):
         log = (copied / "tests.log").read_text()[-2000:]
         raise UsageError(f"{name}: its tests fail without any change:\n{log}")
+    limit = max(options.seconds, 6 * (time.monotonic() - began))
+    killers: list[str] = []
     tried = list(mutants)
     if options.sample:
         tried = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
-    alive = [m for m in tried if survives(copied, path, tests, m, options.seconds)]
+    alive = [m for m in tried if survives(copied, path, tests, m, limit, killers)]
     explained = [mutant for mutant in alive if mutant.name in EQUIVALENT]
     left = sorted(mutant.name for mutant in alive if mutant.name not in EQUIVALENT)
     killed = len(tried) - len(alive)
