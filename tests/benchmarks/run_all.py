@@ -53,6 +53,7 @@ SUITE = (
     Bench("bench_workers", 60, "--megabytes=5"),
     Bench("bench_packing", 4, "--segments=200"),
     Bench("bench_memory", 80, "--megabytes=20 --less_megabytes=5"),
+    Bench("bench_integrity", 80, "--megabytes=5"),
     Bench("bench_found", 15, "--megabytes=5"),
     Bench("bench_help", 25, ""),
     Bench("bench_reading", 130, "--megabytes=5 --rows=2000"),

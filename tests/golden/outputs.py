@@ -2,9 +2,10 @@
 
     python -m tests.golden.outputs        # replaces SHA256SUMS and `kept`
 
-`SHA256SUMS` has every file of every output. `kept` has the few outputs that later versions must be
-able to open. A commit that changes bytes on purpose replaces both, raises the version of the
-format that changed and has a line in CHANGELOG.md.
+`SHA256SUMS` has every file of every output of the pipelines. `kept` has the few outputs that later
+versions must be able to open, and a run of flax_clm with the weights that it led to: their bytes
+depend on the machine, so these are compared by value. A commit that changes bytes on purpose
+replaces both, raises the version of the format that changed and has a line in CHANGELOG.md.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from pipelines import build_corpus, build_shards, export, train_tokenizer
 from schemas.commands.entry import run_entry
+from trainers import flax_clm
+from trainers.run.run_directory import read_settings, write_settings
 
 HERE = Path(__file__).parent
 SUMS, KEPT = HERE / "SHA256SUMS", HERE / "kept"
@@ -77,6 +80,12 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], None], list[str]]] = {
 }
 """Output -> the command that writes it, in a directory with the files of `inputs`."""
 KEPT_OUTPUTS = ("bpe", "corpus", "clm")
+TRAIN = [
+    *("--batch_size=4", "--steps=8", "--learning_rate=0.01", "--dropout=0.1"),
+    *("--checkpoint_every=4", "--keep_checkpoints=1", "--evaluate_every=4"),
+    *("--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32"),
+]
+"""Flags of the run of flax_clm on the kept dataset, which stops after four steps."""
 
 
 def write_outputs(directory: Path) -> None:
@@ -85,6 +94,17 @@ def write_outputs(directory: Path) -> None:
     with contextlib.chdir(directory):
         for name, (main, flags) in COMMANDS.items():
             main([*_merge(flags), f"--output={name}"])
+
+
+def write_run(directory: Path) -> None:
+    """Trains on `clm` in a directory: `run` after 4 of 8 steps, `weights` after all."""
+    with contextlib.chdir(directory):
+        flags = ["--shards=clm", *TRAIN]
+        flax_clm.main([*flags, "--output=run", "--stop_after=4"])
+        flax_clm.main([*flags, "--output=whole", "--export=weights"])
+        settings = read_settings(Path("run"))
+        settings["config"]["shards"] = "clm"  # not the temporary path; --shards finds it
+        write_settings(Path("run"), settings)
 
 
 def _merge(flags: list[str]) -> list[str]:
@@ -112,11 +132,11 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         write_outputs(Path(temporary))
         SUMS.write_text(sums_of(Path(temporary)))
-        for name in KEPT_OUTPUTS:
+        write_run(Path(temporary))
+        left_out = shutil.ignore_patterns(".lock", "loss.png")
+        for name in (*KEPT_OUTPUTS, "run", "weights"):
             shutil.rmtree(KEPT / name, ignore_errors=True)
-            shutil.copytree(
-                Path(temporary) / name, KEPT / name, ignore=shutil.ignore_patterns(".lock")
-            )
+            shutil.copytree(Path(temporary) / name, KEPT / name, ignore=left_out)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
 """Every command writes the bytes that it wrote before, and opens what it wrote then."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from pipelines import build_shards, verify
-from tests.golden.outputs import KEPT, SUMS, sums_of, write_outputs
+from tests.golden.outputs import KEPT, SUMS, TRAIN, sums_of, write_outputs
+from trainers import flax_clm, use_model
 from trainers.data.shard_set import ShardSet
 
 CHANGED = """The bytes of these files have changed. If this is on purpose, raise the version of the
@@ -40,3 +45,28 @@ def test_the_tokenizer_and_the_corpus_build_the_same_dataset(tmp_path):
     flags += ["--splits=train:0.8,validation:0.2", "--max_length=32", "--packing=concat"]
     build_shards.main([*flags, f"--output={tmp_path / 'clm'}"])
     assert (tmp_path / "clm" / "train-00000-of-00001.array_record").read_bytes() == before
+
+
+def test_a_run_of_before_resumes_and_leads_to_the_same_weights(tmp_path):
+    shutil.copytree(KEPT / "run", tmp_path / "run")
+    weights = tmp_path / "weights"
+    flags = [f"--shards={KEPT / 'clm'}", *TRAIN, "--resume", f"--export={weights}"]
+    flax_clm.main([*flags, f"--output={tmp_path / 'run'}"])
+    assert _evaluation(tmp_path / "run")["step"] == 8
+    now, before = (load_file(d / "model.safetensors") for d in (weights, KEPT / "weights"))
+    assert now.keys() == before.keys()
+    for name in before:
+        np.testing.assert_allclose(now[name], before[name], atol=1e-4, err_msg=name)
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert (weights / name).read_bytes() == (KEPT / "weights" / name).read_bytes()
+
+
+def test_the_checkpoint_of_before_has_its_loss(capsys):
+    use_model.main([str(KEPT / "run"), "--evaluate", f"--shards={KEPT / 'clm'}"])
+    loss = _evaluation(KEPT / "run")["loss"]
+    assert f"loss {loss:.3f}" in capsys.readouterr().out
+
+
+def _evaluation(run):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == "evaluation"][-1]
