@@ -23,15 +23,15 @@ from tests.tools.swig_types import keep_swig_types
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
 
-# A machine may be busy, and what is compiled takes its time once. Continuous integration tries the
-# same examples every time, so that a red run is the commit's fault; people try others each time.
-hypothesis.settings.register_profile(
-    "no clock",
-    deadline=None,
-    derandomize="CI" in os.environ,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("no clock")
+# A machine may be busy, and what is compiled takes its time once: no deadline. Continuous
+# integration tries the same examples every time, so that a red run is the commit's fault; people
+# try fewer, and others each time. More: HYPOTHESIS_PROFILE=thorough.
+_CLOCK = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("people", max_examples=40, **_CLOCK)
+hypothesis.settings.register_profile("ci", max_examples=100, derandomize=True, **_CLOCK)
+hypothesis.settings.register_profile("thorough", max_examples=2000, **_CLOCK)
+_PROFILE = "ci" if "CI" in os.environ else "people"
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _PROFILE))
 
 
 def pytest_unconfigure():

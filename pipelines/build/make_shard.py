@@ -196,7 +196,7 @@ def stage_shard(
     """Writes a shard in each format of the dataset; None stands for a shard without documents.
 
     Raises:
-      DataError: the disk is full, or the bytes read back differ from those written.
+      DataError: the disk is full, or an object store has other bytes than were sent.
     """
     if schema.holds_documents:
         none = Ragged.of(np.zeros(0, token_dtype(schema.vocab_size)), [])

@@ -82,7 +82,7 @@ def _writer(file_format: str, file: _HashedFile, stride: int) -> ArrayRecordFile
 def write_shard(
     chunks: Iterable[np.ndarray], staging: str, name: str, formats: tuple[str, ...], stride: int
 ) -> list[ManifestFile]:
-    """Writes one shard in each format, reads it back and stages it under its `staged_name`.
+    """Writes one shard in each format and stages it under its `staged_name`.
 
     Args:
       chunks: uint8 [b, stride] matrices: the rows of the shard, in order.
@@ -92,7 +92,7 @@ def write_shard(
       stride: bytes of a row.
 
     Raises:
-      DataError: the disk is full, or the bytes read back differ from those written.
+      DataError: the disk is full, or an object store has other bytes than were sent.
     """
 
     def write(files: dict[str, _HashedFile]) -> int:
