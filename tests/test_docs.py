@@ -36,7 +36,7 @@ ENTRIES = sorted(
     if "run_entry(main)" in path.read_text(encoding="utf-8")
 )
 TO_BEAM = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_tokenizer"}
-# Of Flink's job server, which is asked for its flags, and of other programs than ours.
+# Flags of Flink's job server, which reports them only when it runs, and of other programs.
 OF_JOB_SERVER = {"max_bundle_size"}
 OF_OTHERS = {"worker_pool", "service_port"}
 NO_FLAGS = {"append", "whole_word_masking"}  # why there is none
@@ -67,7 +67,7 @@ def prose(text: str) -> str:
 
 
 def inline_code(text: str) -> list[str]:
-    """What stands between backticks in a page's prose, on one line each."""
+    """Code between backticks in a page's prose, on one line each."""
     return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose(text))]
 
 
@@ -83,7 +83,7 @@ def commands(text: str) -> list[tuple[str, str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """What can stand behind # in a link to a page: its headings, as GitHub spells them."""
+    """Anchors of the headings of a page, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)$", prose(text), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -109,7 +109,7 @@ def helps() -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def flags(helps) -> dict[str, set[str]]:
     """Flags of each entry."""
-    known: dict[str, set[str]] = {entry: {"config", "help"} for entry in ENTRIES}
+    known: dict[str, set[str]] = {entry: {"help"} for entry in ENTRIES}
     for entry, text in helps:
         known[entry] |= set(FLAG.findall(text))
     known["pipelines.build_shards"] |= FLAGS_BY_READER
@@ -129,6 +129,28 @@ def defaults(text: str) -> dict[str, str]:
         words = " ".join(re.split(r"\n(?=\S)|\n\n", part)[0].split())
         if match := DEFAULT.search(words):
             found |= dict.fromkeys(FLAG.findall(words.split(" ")[0]), match[1])
+    return found
+
+
+def flags_of_program(module: str) -> set[str]:
+    """Flags of a program in tests/: fields of its classes and of their bases in another file."""
+    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    sources = {
+        alias.name: node.module
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            fields = (item.target for item in node.body if isinstance(item, ast.AnnAssign))
+            found |= {ast.unparse(field) for field in fields}
+            bases = (sources.get(ast.unparse(base)) or "" for base in node.bases)
+            found = found.union(*(flags_of_program(b) for b in bases if b.startswith("tests.")))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".add_argument"):
+            found |= {ast.unparse(argument).strip("'-") for argument in node.args}
     return found
 
 
@@ -182,8 +204,7 @@ def test_commands_have_the_flags_that_are_shown(flags):
             if module in flags:
                 known = flags[module] | (beam if module in TO_BEAM else set())
             elif module.startswith("tests."):
-                source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-                known = set(re.findall(r"\w+", source))
+                known = flags_of_program(module)
             else:
                 assert module.split(".")[0] in ("pytest", "apache_beam"), f"{page.name}: {module}"
                 continue
@@ -203,16 +224,16 @@ def test_flags_that_are_named_exist(flags):
 
 
 def numbers() -> dict[str, str]:
-    """What follows `<!-- checked: KEY -->` on a page, by key."""
+    """The number that the code determines, by the key of `<!-- checked: KEY -->` on a page."""
     from tests.benchmarks.run_all import SUITE  # each of these imports a package of its own
     from tests.benchmarks.simulate_scale import Rates, costs
-    from tests.pipelines.build.test_bad_input import CASES
+    from tests.pipelines.build import test_bad_commands, test_bad_input
     from tests.pipelines.runners.test_costs import REVIEWS
 
     scale = costs(REVIEWS, Rates())
     least, beyond = re.findall(r"3\.(\d+)", setup_keyword("python_requires"))
     return {
-        "bad inputs": str(len(CASES)),
+        "bad inputs": str(len(test_bad_input.CASES) + len(test_bad_commands.CASES)),
         "benches": str(len(SUITE)),
         "python": f"3.{least} to 3.{int(beyond) - 1}",
         "scale: blocks": f"{scale.blocks:,}",

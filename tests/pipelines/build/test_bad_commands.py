@@ -1,0 +1,395 @@
+"""Commands that cannot work: the message, the exit code, and that nothing is published.
+
+Here is one case of each class, and what only a whole command can show. The tests of flags,
+configurations, filters, tokenizers, tasks and datasets enumerate what each of them rejects.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from tests.golden.outputs import KEPT
+from tests.tools.command_cases import GOOD, Case, Content, check, json_lines, lines
+from tests.tools.shard_factory import replace_file, write_mlm_set
+
+TEXT: dict[str, Content] = {"in.txt": lines(*GOOD)}
+
+
+def stops(*flags: str, said: Sequence[str], code: int = 2, **rest: Any) -> Case:
+    return Case(TEXT | rest.pop("files", {}), flags, code, said, **rest)
+
+
+# One flag, and what the message contains beside its name or, for "", the whole flag.
+FLAGS = {
+    "--tokenizer=": "--tokenizer",
+    "--tokenizer={d}/none.json": "no such file",
+    "--output=": "--output",
+    "--output=/dev/full": "",
+    "--output=nowhere://bucket/set": "gs://",
+    "--output={d}/in.txt/set": "is a file, or below a file",
+    "--output={d}/s\udcff t": "UTF-8",
+    "--input=": "--input is empty",
+    "corpus.txt": "corpus.txt",
+    "--max_lenght=3": "did you mean --max_length?",
+    "--max_length": "max_length",
+    "--max_length=many": "many",
+    "--max_length=-1": "",
+    "--max_length=0": "",
+    "--max_length=2": "--max_length=2 leaves no room for text",
+    "--max_length=99999999": "",
+    "--task=poetry": "mlm",
+    "--packing=tight": "packing",
+    "--seed=-1": "",
+    "--splits=": "",
+    "--splits=Train:1": "'Train'",
+    "--splits=../x:1": "../x",
+    "--splits=train:0.9,test:0.2": "add up to 1.1, not to 1",
+    "--splits=train:1,test:0": "share of test",
+    "--splits=train:nan": "",
+    "--splits=train:inf": "",
+    "--num_shards=0": "",
+    "--num_shards=100000": "",
+    "--num_shards=test:3": "names test, but the splits are train",
+    "--mask_rate=nan": "",
+    "--mask_rate=1.5": "",
+    "--mask_copies=2": "--mask_copies",
+    "--max_document_bytes=0": "",
+    "--max_document_bytes=9999999999": "",
+    "--runner=NoSuchRunner": "NoSuchRunner",
+    "--quality=c4": "is a flag of build_corpus",
+    "--config={d}/no.yaml": "no such file",
+}
+FLAG_CASES = {
+    flag: stops(flag, *["--static_masking"] * flag.startswith("--mask_rate"), said=[said or flag])
+    for flag, said in FLAGS.items()
+} | {
+    "a flag of another task": stops("--task=clm", "--mask_rate=0.3", said=["mask_rate"]),
+    "given splits and --input": stops(
+        "--train_input={d}/in.txt", "--input={d}/in.txt", said=["give --input or these"]
+    ),
+    "the wrong format": stops("--input_format=parquet", said=["no complete Parquet"], code=1),
+    "rows of one word": Case(TEXT, ["--max_length=3", "--packing=none"], kept=()),
+    "the longest rows": Case(TEXT, ["--max_length=65535"]),
+    "a split without documents": Case(
+        TEXT, ["--splits=train:0.999999,test:0.000001", "--num_shards=train:1,test:2"]
+    ),
+    "more shards than documents": Case(TEXT, ["--num_shards=50"]),
+}
+CONFIGS = {
+    f"a configuration with {what}": stops(
+        "--config={d}/c.yaml", files={"c.yaml": content}, said=["c.yaml", said]
+    )
+    for what, content, said in (
+        ("an unknown flag", b"max_lenght: 3", "did you mean --max_length?"),
+        ("a key of keys", b"? {a: 1}\n: 2", "YAML"),
+        ("a date", b"seed: 2020-01-01", "seed"),
+        ("bytes that are not UTF-8", b"\xff\xfe", "YAML"),
+    )
+}
+FILTERS = {
+    what: stops(
+        f"--filter={name}:f", files={f"{name}.py": module}, code=code, said=[f"{name}:f", *said]
+    )
+    for what, name, module, code, said in (
+        ("a filter that is no Python", "bad1", b"def (", 2, ["cannot be imported", "SyntaxError"]),
+        ("a filter that exits", "bad2", b"def f(_): raise SystemExit(0)", 1, ["SystemExit"]),
+    )
+} | {
+    "a filter that drops all": stops(
+        "--filter=bad3:f",
+        files={"bad3.py": b"def f(_): return 'no'"},
+        code=1,
+        said=["no document", "filter:no"],
+    )
+}
+
+
+def of_letters(change: Callable[[dict], object]) -> Callable[[Path], object]:
+    """A byte-level tokenizer of single bytes, whose JSON is changed."""
+
+    def make(path: Path) -> None:
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate([*specials, *letters])}, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.add_special_tokens(specials)
+        config = json.loads(tokenizer.to_str())
+        change(config)
+        path.write_text(json.dumps(config))
+
+    return make
+
+
+def of_words(model: Any) -> Callable[[Path], object]:
+    def make(path: Path) -> None:
+        tokenizer = Tokenizer(model)
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        tokenizer.save(str(path))
+
+    return make
+
+
+def with_tokenizer(content: Content, *said: str, code: int = 1, **rest: Any) -> Case:
+    files = TEXT | {"tok/tokenizer.json": content}
+    flags = ["--tokenizer={d}/tok", "--task=clm", "--no_bos", "--no_eos"]
+    return Case(files, flags, code, said, kept=(), **rest)
+
+
+REGEX = {"type": "Split", "pattern": {"Regex": "(a|aa)+$"}, "behavior": "Isolated", "invert": False}
+TOKENIZERS = {
+    "an empty tokenizer.json": with_tokenizer(b"", "tokenizer.json", "train_tokenizer"),
+    "a tokenizer.json that is a folder": stops(
+        "--tokenizer={d}/tok/tokenizer.json",
+        files={"tok/tokenizer.json/x": b""},
+        said=["tokenizer.json"],
+    ),
+    "a pattern that backtracks on the text": with_tokenizer(
+        of_letters(lambda c: c.update(pre_tokenizer=REGEX)),
+        "pattern",
+        before=lambda d: (d / "in.txt").write_bytes(lines(*GOOD, "a" * 5000 + "b")),
+    ),
+    "words without an unknown token": with_tokenizer(
+        of_words(models.WordLevel({"a": 0}, unk_token="[UNK]")), "tokenizer"
+    ),
+    "Unigram": with_tokenizer(
+        of_words(models.Unigram([("<unk>", 0.0), *((c, -1.0) for c in "abcdefgh")], unk_id=0)),
+        code=0,
+    ),
+    "a vocabulary above 65,536": with_tokenizer(
+        of_letters(lambda c: c["model"]["vocab"].update({f"w{i}": 300 + i for i in range(70_000)})),
+        code=0,
+    ),
+}
+
+
+def made_set(directory: Path) -> None:
+    write_mlm_set(directory / "other", train=4, validation=2)
+
+
+OUTPUTS = {
+    "a file": stops(files={"set": b"x"}, said=["--output={d}/set", "is a file, or below a file"]),
+    "the folder of the input": stops(
+        "--output={d}", "--input={d}/in.txt", said=["--output={d}", "in.txt", "another"]
+    ),
+    "the input folder": Case(
+        {"in/a.txt": lines(*GOOD)},
+        ["--input={d}/in", "--output={d}/in"],
+        2,
+        ["--output={d}/in", "another"],
+    ),
+    "below the input folder": Case(
+        {"in/a.txt": lines(*GOOD)}, ["--input={d}/in", "--output={d}/in/set"]
+    ),
+    "a finished set among the inputs": Case(
+        {"in/a.txt": lines(*GOOD)},
+        ["--input={d}/in"],
+        before=lambda d: write_mlm_set(d / "in" / "done", train=4, validation=2),
+    ),
+    "a model, or a run of a trainer": stops(
+        "--output={d}/run",
+        files={"run/config.json": b"{}"},
+        said=["{d}/run already contains a model or a run of a trainer (config.json)"],
+    ),
+    "a tokenizer of transformers": stops(
+        "--output={d}/hf",
+        files={"hf/tokenizer_config.json": b"{}"},
+        said=["{d}/hf already contains a tokenizer (tokenizer_config.json)"],
+    ),
+    "a tokenizer": stops(
+        "--output={d}/tok",
+        said=["{d}/tok", "tokenizer"],
+        before=lambda d: shutil.copytree(KEPT / "bpe", d / "tok"),
+    ),
+    "a set of other settings": stops(
+        "--output={d}/other", said=["other", "--overwrite"], before=made_set
+    ),
+}
+TRAIN = {
+    "a tokenizer of nothing": stops(
+        files={"in.txt": b""}, code=1, said=["empty"], command="train_tokenizer"
+    ),
+    "a tokenizer of UTF-16": stops(
+        files={"in.txt": "a\nb".encode("utf-16")},
+        code=1,
+        said=["UTF-16"],
+        command="train_tokenizer",
+    ),
+    "a tokenizer of a table that is no histogram": stops(
+        "--from_histogram={d}/h.parquet",
+        files={"h.parquet": lambda path: pq.write_table(pa.table({"text": GOOD}), path)},
+        code=1,
+        said=["h.parquet"],
+        command="train_tokenizer",
+    ),
+    "a tokenizer of 5 tokens": stops(
+        "--vocab_size=5", said=["--vocab_size=5", "261"], command="train_tokenizer"
+    ),
+    "a tokenizer into a set": stops(
+        "--output={d}/other",
+        said=["{d}/other", "contains a dataset"],
+        before=made_set,
+        command="train_tokenizer",
+    ),
+}
+SHARD = "train-00000-of-00002.tfrecord"
+
+
+def without_manifest(directory: Path) -> None:
+    made_set(directory)
+    (directory / "other/MANIFEST.json").unlink()
+
+
+def with_cut_shard(directory: Path) -> None:
+    made_set(directory)
+    shard = directory / "other" / SHARD
+    shard.write_bytes(shard.read_bytes()[:-5])
+
+
+def of_version_999(directory: Path) -> None:
+    made_set(directory)
+    schema = json.loads((directory / "other/schema.json").read_bytes())
+    content = json.dumps(schema | {"format_version": 999}).encode()
+    replace_file(directory / "other", "schema.json", content)
+
+
+SETS = {
+    f"{command}: {what}": Case({}, ["{d}/other", *flags], 1, said, command=command, before=make)
+    for what, make, said in (
+        ("no folder", lambda directory: None, ["other", "MANIFEST.json"]),
+        ("no manifest", without_manifest, ["other", "MANIFEST.json"]),
+        ("a cut shard", with_cut_shard, [SHARD]),
+        ("a schema of another version", of_version_999, ["999"]),
+    )
+    for command, flags in (
+        ("verify", ()),
+        ("inspect_shards", ()),
+        ("export", ("--to=jsonl", "--output={d}/export")),
+    )
+} | {
+    f"{command} {' '.join(flags)}": Case({}, flags, 2, said, command=command, before=made_set)
+    for command, flags, said in (
+        ("verify", (), ["verify DATASET"]),
+        ("inspect_shards", ("{d}/other", "--row=99999"), ["99999"]),
+        ("inspect_shards", ("{d}/other", "--row=-1"), ["--row=-1"]),
+        ("inspect_shards", ("{d}/other", "--split=trian"), ["trian", "train", "validation"]),
+        ("export", ("{d}/other", "--to=xml", "--output={d}/export"), ["xml"]),
+        (
+            "export",
+            ("{d}/other", "--to=parquet", "--output={d}/other/MANIFEST.json"),
+            ["{d}/other/MANIFEST.json"],
+        ),
+    )
+}
+QUESTION = {"id": "q1", "question": "Who?", "context": "It was Bo."}
+ANSWERED = {**QUESTION, "answers": [{"text": "Bo", "answer_start": 7}]}
+
+
+def answers(*found: Any, **changes: Any) -> dict[str, Any]:
+    return {**QUESTION, "id": "q2", "answers": list(found), **changes}
+
+
+WRONG = answers({"text": "Al", "answer_start": 7})
+QUESTIONS = {
+    "questions": Case(
+        {
+            "in.jsonl": json_lines(
+                ANSWERED,
+                WRONG,
+                answers({"text": "Bo", "answer_start": 10**15}),
+                answers({"text": "Bo", "answer_start": -5}),
+                answers({"text": " ", "answer_start": 2}),
+                answers({"text": "word " * 50, "answer_start": 0}, context="word " * 60),
+                answers({"answer_start": 7}),
+                answers({"text": "Bo", "answer_start": "7"}),
+                {**QUESTION, "answers": 3},
+                QUESTION,
+                answers(context=""),
+                {**ANSWERED, "question": ""},
+                answers(id=[1]),
+            )
+        },
+        ["--task=qa", "--max_answer_length=8"],
+        dropped={
+            "answer_not_at_offset": 3,
+            "empty_answer": 1,
+            "answer_too_long": 1,
+            "not_answers": 3,
+            "missing_field": 1,
+            "empty_context": 1,
+            "empty": 1,
+            "not_an_id": 1,
+        },
+        kept=(),
+    ),
+    "a file without a question that can be trained on": Case(
+        {"in1.jsonl": json_lines(WRONG), "in2.jsonl": json_lines(ANSWERED)},
+        ["--task=qa"],
+        dropped={"answer_not_at_offset": 1},
+        kept=(),
+    ),
+    "text for questions": stops("--task=qa", said=["in.txt", "no field 'context'"]),
+} | {
+    what: Case({"in.json": content}, ["--task=qa"], 1, said)
+    for what, content, said in (
+        (
+            "SQuAD that nests without end",
+            b'{"data": [{"paragraphs": ' + b"[" * 99_999,
+            ["in.json", "not complete JSON"],
+        ),
+        (
+            "lists where SQuAD has objects",
+            b'{"data": [' + b"[" * 99_999,
+            ["no document", "1 broken_json"],
+        ),
+        ("SQuAD that is not UTF-8", b'{"data": [{"title": "\xff"}]}', ["in.json", "UTF-8"]),
+    )
+}
+
+
+def classes_of_two(path: Path) -> None:
+    """As `datasets` writes it, with numbers 0, 1 and 7 of the classes neg and pos."""
+    features = {
+        "label": {"names": ["neg", "pos"], "_type": "ClassLabel"},
+        "text": {"dtype": "string", "_type": "Value"},
+    }
+    stored = json.dumps({"info": {"features": features}})
+    table = pa.table({"text": GOOD, "label": [0, 1, 7]})
+    pq.write_table(table.replace_schema_metadata({"huggingface": stored}), path)
+
+
+LABELS = ("1", 1, True, 1.5, [1], None, "", "odd", "x" * (1 << 20))
+TASKS = {
+    "labels": Case(
+        {"in.jsonl": json_lines(*({"text": f"a{n}", "label": x} for n, x in enumerate(LABELS)))},
+        ["--task=classification", "--classes=1,true"],
+        dropped={"not_a_label": 2, "missing_field": 2, "unknown_label": 2},
+        kept=(),
+    ),
+    "a class number that no class has": Case(
+        {"in.parquet": classes_of_two},
+        ["--task=classification"],
+        dropped={"label_outside_classes": 1},
+        kept=(),
+    ),
+    "one label for all": Case(
+        {"in.jsonl": json_lines({"text": "a", "label": "x"}, {"text": "b", "label": "x"})},
+        ["--task=classification"],
+        2,
+        ["'x'", "--label_field"],
+    ),
+    "no sentinels": stops("--task=span_corruption", said=["<extra_id_0>", "--special_tokens"]),
+}
+CASES = FLAG_CASES | CONFIGS | FILTERS | TOKENIZERS | TRAIN | SETS | QUESTIONS | TASKS
+CASES |= {f"output: {name}": case for name, case in OUTPUTS.items()}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_bad_commands(case, tmp_path, tokenizer_path, monkeypatch, capfd):
+    check(case, tmp_path, tokenizer_path, monkeypatch, capfd)
