@@ -1,8 +1,27 @@
-"""Filters from flags as a command line has them."""
+"""Documents in memory, and filters from flags as a command line has them."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.corpus.filters import Filters
+from pipelines.readers.documents import Documents, Role, batch_of
+
+TEXT = Role("text", "string", "text")
+
+
+def column(texts: Sequence[str]) -> pa.LargeStringArray:
+    """Texts as readers give them."""
+    return pa.array(texts, pa.large_string())
+
+
+def documents_of(
+    *columns: Sequence[Any], roles: tuple[Role, ...] = (TEXT,), empty: int = 0
+) -> Documents:
+    """Documents of 100 bytes with a column for each role, as a reader gives them."""
+    arrays = [pa.array(c, role.type) for c, role in zip(columns, roles, strict=True)]
+    return Documents(batch_of(arrays, roles), empty, (), 100)
 
 
 def filters_of(**flags: Any) -> Filters:

@@ -1,9 +1,9 @@
 """Fertility by hand and against a count of each token of each word; groups and their samples."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import xxhash
 from hypothesis import given
@@ -25,10 +25,7 @@ from pipelines.train.fertility import (
     measure_fertility,
 )
 from schemas.errors import UsageError
-
-
-def column(documents: list[str]) -> pa.LargeStringArray:
-    return pa.array(documents, pa.large_string())
+from tests.tools.filter_factory import column
 
 
 def of_bytes(use_regex: bool = True) -> Tokenizer:
@@ -56,25 +53,19 @@ def of_clauses() -> Tokenizer:
     return tokenizer
 
 
-def test_tokens_of_words_by_hand():
-    total, words = count_tokens(column(["a  lot", "é 🙂x", " \n", ""]), of_bytes())
-    # a | space space | l o t; two bytes | space | four bytes, x; two of white space
-    assert (total, words.tolist()) == (6 + 8 + 2, [1, 3, 2, 5])
-    tokens = of_merges().encode("  low, lowk", add_special_tokens=False).tokens
-    assert tokens == ["Ġ", "Ġlow", ",", "Ġlow", "k"]
-    total, words = count_tokens(column(["  low, lowk"]), of_merges())
-    assert (total, words.tolist()) == (5, [2, 2])
-
-
-def test_a_token_of_several_words_counts_for_the_first():
-    assert of_clauses().encode("a ab").tokens == ["aĠa", "b"]
-    total, words = count_tokens(column(["a ab"]), of_clauses())
-    assert (total, words.tolist()) == (2, [1, 1])
-
-
-def test_no_documents():
-    total, words = count_tokens(column([]), of_bytes())
-    assert (total, words.tolist()) == (0, [])
+@pytest.mark.parametrize(
+    ("tokenizer", "documents", "tokens", "of_words"),
+    [
+        # a | space space | l o t; two bytes | space | four bytes, x; two of white space
+        (of_bytes(), ["a  lot", "é 🙂x", " \n", ""], 6 + 8 + 2, [1, 3, 2, 5]),
+        (of_merges(), ["  low, lowk"], 5, [2, 2]),  # Ġ Ġlow , Ġlow k
+        (of_clauses(), ["a ab"], 2, [1, 1]),  # aĠa b: a token of two words counts for the first
+    ],
+    ids=["bytes", "merges", "merges over spaces"],
+)
+def test_tokens_of_words_by_hand(tokenizer, documents, tokens, of_words):
+    total, words = count_tokens(column(documents), tokenizer)
+    assert (total, words.tolist()) == (tokens, of_words)
 
 
 TEXTS = st.lists(
@@ -109,7 +100,8 @@ def test_figures_by_hand():
     sample = GroupSample()
     sample.add(column(["ab cdef", "é g"]), "few")
     sample.add(column(["word " * 5000, "ab"]), "many")
-    many, few = measure_fertility(sample, of_bytes())
+    sample.add(column([" \n "]), "blank")
+    many, few, blank = measure_fertility(sample, of_bytes())
     assert few == Fertility(
         group="few",
         documents=2,
@@ -123,13 +115,7 @@ def test_figures_by_hand():
     assert (many.group, many.documents, many.bytes) == ("many", 2, 25_002)
     assert many.tokens_per_word == 25_002 / 5001
     assert many.words_of_over_3_tokens == 5000 / 5001
-
-
-def test_white_space_alone_has_no_words():
-    sample = GroupSample()
-    sample.add(column([" \n "]), "blank")
-    [blank] = measure_fertility(sample, of_bytes())
-    assert (blank.tokens_per_word, blank.words_of_over_3_tokens) == (3, 0)
+    assert (blank.tokens_per_word, blank.words_of_over_3_tokens) == (3, 0)  # no word
 
 
 def test_the_table_lists_the_largest_groups():
@@ -206,7 +192,7 @@ def test_the_last_input_that_names_a_file_has_it(tmp_path):
 
 
 def sample_of(documents: list[tuple[str, str]]) -> bytes:
-    """Of (group, text), added at once."""
+    """A sample of (group, text), added at once."""
     sample = GroupSample()
     names, texts = zip(*documents, strict=True) if documents else ((), ())
     sample.add(column(list(texts)), column(list(names)))
@@ -214,7 +200,7 @@ def sample_of(documents: list[tuple[str, str]]) -> bytes:
 
 
 def expected(documents: list[tuple[str, str]], most: int, longest: int) -> dict:
-    """What a sample must be, by its definition: group -> documents, bytes, texts."""
+    """A sample by its definition: group -> documents, bytes, texts."""
     groups = {}
     for name in {name for name, _ in documents}:
         texts = [text.encode() for group, text in documents if group == name]
@@ -237,35 +223,29 @@ DOCUMENTS = st.lists(
 )
 
 
-@pytest.fixture(autouse=True)
-def small(request, monkeypatch):
-    """Samples of 24 bytes, of 12 from three groups on and of 6 from five; of 8 a document."""
-    if "small" in request.node.name:
-        monkeypatch.setattr(fertility, "GROUP_BYTES", 24)
-        monkeypatch.setattr(fertility, "ALL_BYTES", 48)
-        monkeypatch.setattr(fertility, "LONGEST_BYTES", 8)
-
-
 @given(documents=DOCUMENTS, data=st.data())
 def test_small_samples_of_any_parts_add_up(documents, data):
-    whole = sample_of(documents)
-    found = GroupSample()
-    found.merge(whole)
-    most = {0: 24, 1: 24, 2: 24, 3: 12, 4: 12, 5: 6}[len(found.groups)]
-    assert {
-        name: (group.documents, group.text_bytes, list(group.texts.values()))
-        for name, group in found.groups.items()
-    } == expected(documents, most, 8)
-
+    """Samples of 24 bytes, of 12 from three groups on and of 6 from five; of 8 a document."""
     shuffled = data.draw(st.permutations(documents))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(documents)), max_size=4)))
     parts = [shuffled[a:b] for a, b in zip([0, *cuts], [*cuts, len(documents)], strict=True)]
-    assert add_samples(map(sample_of, parts)) == whole
-    grown = GroupSample()
-    for part in parts:
-        for name, text in part:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fertility, "GROUP_BYTES", 24)
+        patch.setattr(fertility, "ALL_BYTES", 48)
+        patch.setattr(fertility, "LONGEST_BYTES", 8)
+        whole = sample_of(documents)
+        found = GroupSample()
+        found.merge(whole)
+        most = {0: 24, 1: 24, 2: 24, 3: 12, 4: 12, 5: 6}[len(found.groups)]
+        assert {
+            name: (group.documents, group.text_bytes, list(group.texts.values()))
+            for name, group in found.groups.items()
+        } == expected(documents, most, 8)
+        assert add_samples(map(sample_of, parts)) == whole
+        grown = GroupSample()
+        for name, text in shuffled:
             grown.add(column([text]), name)
-    assert grown.to_bytes() == whole
+        assert grown.to_bytes() == whole
 
 
 def test_a_long_document_is_sampled_in_part_and_counted_whole():
@@ -298,3 +278,77 @@ def test_long_names_are_cut():
     sample = GroupSample()
     sample.add(column(["a", "b"]), column(["x" * 101, "x" * 102]))
     assert {name: group.documents for name, group in sample.groups.items()} == {"x" * 100: 2}
+
+
+# ---- whole runs ----
+
+
+def test_groups_of_a_field(train, tmp_path, capsys):
+    path = tmp_path / "documents.jsonl"
+    records = [{"text": "low", "n": 1}, {"text": "low", "n": True}, {"text": "low low"}]
+    path.write_text("".join(json.dumps(r) + "\n" for r in [*records, {"text": "x", "n": [1]}]))
+    report = train("out", f"--input={path}", "--vocab_size=263", "--group_field=n")
+    assert report["text"]["refused"] == {"not_an_id": 1}
+    # low is one token, and Ġ low two.
+    assert [(g["group"], g["documents"], g["tokens_per_word"]) for g in report["fertility"]] == [
+        ("", 1, 3 / 2),
+        ("1", 1, 1),
+        ("true", 1, 1),
+    ]
+    assert "(none) │ 53.8% │ 1.50 │" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_field_of_too_many_groups_is_refused(train, tmp_path):
+    ids = tmp_path / "ids.jsonl"
+    ids.write_text("".join(json.dumps({"text": "low", "n": n}) + "\n" for n in range(1001)))
+    with pytest.raises(UsageError, match="has more than 1,000 values, such as '0' and '99"):
+        train("ids", f"--input={ids}", "--group_field=n")
+
+
+def texts_of_languages():
+    """Documents of three languages, more than their samples hold in two; repeats among them."""
+    random = np.random.default_rng(0)
+    texts = {}
+    for name, first, count in (("en", "a", 9000), ("no", "æ", 9000), ("zh", "中", 40)):
+        words = [chr(ord(first) + n % 20) * (1 + n % 5) for n in range(60)]
+        drawn = random.integers(0, 60, (count, 40))
+        texts[name] = [" ".join(words[word] for word in row) for row in drawn]
+        texts[name] += texts[name][:9]
+    return texts
+
+
+@pytest.mark.slow
+def test_any_layout_and_runner_gives_the_same_fertility(train, tmp_path):
+    texts = texts_of_languages()
+    for name, documents in texts.items():
+        folder = tmp_path / "folders" / name
+        (folder / "deeper").mkdir(parents=True)
+        for part, path in enumerate(("0.txt", "deeper/1.txt", "deeper/2.txt")):
+            (folder / path).write_text("".join(f"{text}\n" for text in documents[part::3]))
+        (tmp_path / name).write_text("".join(f"{text}\n" for text in documents[::-1]))
+    records = [{"text": t, "of": {"lang": name}} for name in texts for t in texts[name]]
+    order = np.random.default_rng(1).permutation(len(records)).tolist()
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text("".join(json.dumps(records[i]) + "\n" for i in order))
+
+    workers = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+    threads = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
+    found = {}
+    for layout, flags in {
+        "by folder": [f"--input={tmp_path}/folders", *workers],
+        "by input": [*(f"--input={tmp_path}/{name}" for name in ("zh", "no", "en")), *threads],
+        "by field": [f"--input={mixed}", "--group_field=of.lang"],
+    }.items():
+        report = train(layout, "--vocab_size=400", "--direct_runner_bundle_repeat=1", *flags)
+        found[layout] = report["fertility"]
+    assert found["by folder"] == found["by input"] == found["by field"]
+    assert [group["group"] for group in found["by field"]] == ["no", "en", "zh"]
+    no, en, zh = found["by field"]
+    assert (no["documents"], en["documents"], zh["documents"]) == (9009, 9009, 49)
+    assert en["sampled_documents"] < 9000 and zh["sampled_documents"] == 40  # repeats once
+    tokenizer = Tokenizer.from_file(str(tmp_path / "by field" / "tokenizer.json"))
+    once = texts["zh"][:40]
+    tokens = sum(len(e) for e in tokenizer.encode_batch(once, add_special_tokens=False))
+    assert zh["tokens_per_word"] == tokens / sum(len(text.split()) for text in once)
+    assert zh["bytes_per_token"] == sum(len(text.encode()) for text in once) / tokens
+    assert zh["characters_per_token"] == sum(map(len, once)) / tokens

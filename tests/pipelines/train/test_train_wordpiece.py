@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, pre_tokenizers
 
-from pipelines import build_shards, train_tokenizer
+from pipelines import build_shards
 from pipelines.train.histogram import read_histogram
 from pipelines.train.models.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
 from schemas.errors import DataError, UsageError
@@ -15,20 +15,12 @@ from tests.tools.places import DATA
 from trainers.data.shard_set import ShardSet
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+WORDPIECE = ("--model=wordpiece", "--vocab_size=110")
 LINES = [
     "Low lower lowest LOW, newer (wider) newest.",
     "Blåbær på Ærø: 中文字符 и кириллица 🙂",
     "  The Café\tis low; the café is wide!",
 ] * 3
-
-
-def train(output: Path, *flags: str) -> dict:
-    """Runs the command in this process; returns the report."""
-    train_tokenizer.main(
-        [f"--output={output}", IN_PROCESS, "--model=wordpiece", "--document=line", *flags]
-    )
-    return json.loads((output / "report.json").read_text())
 
 
 @pytest.fixture
@@ -42,8 +34,8 @@ def config_of(directory: Path) -> dict:
     return json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
 
 
-def test_a_whole_run(tmp_path, text, capsys):
-    report = train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
+def test_a_whole_run(train, tmp_path, capsys):
+    report = train("out", *WORDPIECE)
     found = config_of(tmp_path / "out")["model"]["vocab"]
     counts = read_histogram(str(tmp_path / "out" / "histogram.parquet")).counts
     table = normalized_words(counts, lowercase=True)
@@ -67,15 +59,15 @@ def test_a_whole_run(tmp_path, text, capsys):
     single = [len(tokenizer.encode(word, add_special_tokens=False)) == 1 for word in cut]
     assert report["words_of_one_token"] == np.mean(single)
     assert report["parameters"]["model"] == "wordpiece"
-    train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
+    train("out", *WORDPIECE)
     assert "already contains this tokenizer" in capsys.readouterr().out
     with pytest.raises(UsageError, match="lowercase True, not False"):
-        train(tmp_path / "out", f"--input={text}", "--vocab_size=110", "--no_lowercase")
+        train("out", *WORDPIECE, "--no_lowercase")
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
-def test_the_file_has_the_form_of_the_published_bert(tmp_path, text):
-    train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
+def test_the_file_has_the_form_of_the_published_bert(train, tmp_path):
+    train("out", *WORDPIECE)
 
     def without_ids(directory: Path) -> dict:
         config = config_of(directory)
@@ -89,10 +81,10 @@ def test_the_file_has_the_form_of_the_published_bert(tmp_path, text):
     assert without_ids(tmp_path / "out") == without_ids(DATA / "tokenizers" / "bert-base-uncased")
 
 
-def test_transformers_opens_the_directory(tmp_path, text):
+def test_transformers_opens_the_directory_of_wordpiece(train, tmp_path):
     from transformers import AutoTokenizer
 
-    train(tmp_path / "out", f"--input={text}", "--vocab_size=110")
+    train("out", *WORDPIECE)
     auto = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
     ours = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     pair = auto("Low café", "newest [MASK]")
@@ -107,72 +99,56 @@ def test_transformers_opens_the_directory(tmp_path, text):
     assert auto.decode(auto("low café!")["input_ids"], skip_special_tokens=True) == "low cafe!"
 
 
-def test_one_histogram_gives_an_uncased_and_a_cased_vocabulary(tmp_path, text):
-    flags = ("--vocab_size=130", "--min_frequency=1")
-    train(tmp_path / "one", f"--input={text}", *flags)
-    histogram = tmp_path / "one" / "histogram.parquet"
-    train(tmp_path / "two", f"--from_histogram={histogram}", "--no_lowercase", *flags)
-    train(tmp_path / "three", f"--input={text}", "--no_lowercase", *flags)
+def test_one_histogram_gives_an_uncased_and_a_cased_vocabulary(train, tmp_path):
+    flags = ("--model=wordpiece", "--vocab_size=130", "--min_frequency=1")
+    train("one", *flags)
+    histogram = f"--from_histogram={tmp_path}/one/histogram.parquet"
+    train("two", histogram, "--no_lowercase", *flags)
+    train("three", "--no_lowercase", *flags)
     two, three = (config_of(tmp_path / name) for name in ("two", "three"))
     assert two == three
     assert two["normalizer"]["lowercase"] is False and "Café" in two["model"]["vocab"]
-    train_tokenizer.main(
-        ["--document=line", f"--input={text}", f"--output={tmp_path}/gpt2", "--vocab_size=300"]
-    )
-    other = f"--from_histogram={tmp_path}/gpt2/histogram.parquet"
-    with pytest.raises(UsageError, match="was counted with --pattern=gpt2, but this command has"):
-        train(tmp_path / "four", other, *flags)
 
 
-def test_limits_of_the_alphabet_and_of_tokens(tmp_path, text):
+def test_limits_of_the_alphabet_and_of_tokens(train, tmp_path):
     flags = ("--limit_alphabet=12", "--max_token_length=4", "--initial_alphabet=zq")
-    report = train(tmp_path / "out", f"--input={text}", "--vocab_size=100", *flags)
+    report = train("out", *WORDPIECE, *flags)
     tokens = set(config_of(tmp_path / "out")["model"]["vocab"]) - set(SPECIALS)
     characters = {token for token in tokens if len(token) == 1}
     assert {"z", "q", "e", "w"} < characters and len(characters) == 12
     assert max(len(token.removeprefix("##")) for token in tokens) == 3
-    assert {
-        name: report["parameters"][name] for name in ("limit_alphabet", "initial_alphabet")
-    } == {
-        "limit_alphabet": 12,
-        "initial_alphabet": "zq",
-    }
+    own = {"limit_alphabet": 12, "initial_alphabet": "zq"}
+    assert report["parameters"] | own == report["parameters"]
 
 
 @pytest.mark.parametrize(
-    ("flags", "error", "says"),
+    ("flags", "says"),
     [
-        (["--vocab_size=4"], UsageError, "--vocab_size=4: at least 5, because the special tokens"),
-        (["--vocab_size=50"], UsageError, "before any merge; use at least as many, or keep"),
-        (["--special_tokens=[CLS]"], UsageError, "--model=wordpiece needs [UNK]"),
-        (["--pattern=gpt2"], UsageError, "--pattern has no effect on --model=wordpiece"),
-        (["--add_prefix_space"], UsageError, "--add_prefix_space has no effect on"),
-        (["--model=bpe", "--limit_alphabet=9"], UsageError, "--limit_alphabet has no effect on"),
-        (["--model=bpe", "--no_lowercase"], UsageError, "--lowercase has no effect on --model=bpe"),
-        (["--model=unigram"], UsageError, "--model=unigram: give one of bpe, wordpiece"),
-        (["--max_token_length=0"], UsageError, "--max_token_length=0: at least 1"),
-        (["--limit_alphabet=0"], UsageError, "--limit_alphabet=0: at least 1"),
+        (["--vocab_size=4"], "--vocab_size=4: at least 5, because the special tokens"),
+        (["--vocab_size=50"], "before any merge; use at least as many, or keep"),
+        (["--special_tokens=[CLS]"], "--model=wordpiece needs [UNK]"),
+        (["--pattern=gpt2"], "--pattern has no effect on --model=wordpiece"),
+        (["--add_prefix_space"], "--add_prefix_space has no effect on"),
+        (["--limit_alphabet=0"], "--limit_alphabet=0: at least 1"),
     ],
 )
-def test_refusals(tmp_path, text, flags, error, says):
-    if not any(flag.startswith("--vocab_size") for flag in flags):
-        flags = [*flags, "--vocab_size=300"]
-    with pytest.raises(error) as refused:
-        train(tmp_path / "out", f"--input={text}", *flags)
+def test_flags_that_wordpiece_refuses(train, tmp_path, flags, says):
+    with pytest.raises(UsageError) as refused:
+        train("out", "--model=wordpiece", *flags)
     assert says in str(refused.value)
     assert not (tmp_path / "out" / "tokenizer.json").exists()
 
 
-def test_a_text_without_words_is_refused(tmp_path):
-    (tmp_path / "text.txt").write_text("\u200b \u0301\n")
+def test_a_text_without_words_is_refused(train, text):
+    text.write_text("\u200b \u0301\n", encoding="utf-8")
     with pytest.raises(DataError, match="no words are left"):
-        train(tmp_path / "out", f"--input={tmp_path}/text.txt", "--vocab_size=300")
+        train("out", *WORDPIECE)
 
 
-def test_shards_with_whole_words_masked(tmp_path, text):
-    train(tmp_path / "tokenizer", f"--input={text}", "--vocab_size=90")
+def test_shards_with_whole_words_masked(train, tmp_path, text):
+    train("tokenizer", "--model=wordpiece", "--vocab_size=90")
     text.write_text("".join(f"{line} {n}\n" for n in range(60) for line in LINES[:3]), "utf-8")
-    flags = [f"--tokenizer={tmp_path}/tokenizer", f"--output={tmp_path}/shards", IN_PROCESS]
+    flags = [f"--tokenizer={tmp_path}/tokenizer", f"--output={tmp_path}/shards"]
     flags += ["--task=mlm", "--mask_unit=word", "--max_length=32", "--splits=train:1"]
     build_shards.main(["--document=line", f"--input={text}", *flags])
     tokens = {i: token for token, i in config_of(tmp_path / "tokenizer")["model"]["vocab"].items()}

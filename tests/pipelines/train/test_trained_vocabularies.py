@@ -1,0 +1,220 @@
+"""Vocabularies of the whole command beside those that `tokenizers` trains on the documents."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import zstandard
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
+from pipelines.train.histogram import read_histogram
+from tests.tools.places import DATA, ROOT
+
+SPECIALS = "<s>,<pad>,</s>,<unk>,<mask>"
+LOOKS_BACK = r"(?<=\d)\D|\p{L}+|\d+|."  # is not compiled here
+NORMALIZERS = {
+    "nfkd": normalizers.NFKD(),
+    "strip_accents": normalizers.StripAccents(),
+    "lowercase": normalizers.Lowercase(),
+}
+
+
+def trained_by_tokenizers(
+    documents: list[str],
+    vocab_size: int,
+    *,
+    pattern: str = GPT2,
+    normalizer: str = "",
+    add_prefix_space: bool = False,
+    min_frequency: int = 2,
+    max_token_length: int | None = None,
+    special_tokens: str = SPECIALS,
+) -> dict:
+    """The tokenizer.json that `tokenizers` trains on whole documents."""
+    tokenizer = Tokenizer(models.BPE())
+    step = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    if pattern != GPT2:
+        cut = pre_tokenizers.Split(Regex(pattern_of(pattern)), "isolated")
+        bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        step = pre_tokenizers.Sequence([cut, bytes_only])
+        documents = [spaced(text) for text in documents] if add_prefix_space else documents
+    tokenizer.pre_tokenizer = step  # pyright: ignore[reportAttributeAccessIssue]
+    if normalizer:
+        steps = [NORMALIZERS[name] for name in normalizer.split(",")]
+        tokenizer.normalizer = normalizers.Sequence(steps)  # pyright: ignore[reportAttributeAccessIssue]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        max_token_length=max_token_length,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=special_tokens.split(","),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    return json.loads(tokenizer.to_str())
+
+
+def spaced(document: str) -> str:
+    return document if document[0] == " " else f" {document}"
+
+
+def flags_of(settings: dict) -> list[str]:
+    return [
+        f"--{name}" if value is True else f"--{name}={value}" for name, value in settings.items()
+    ]
+
+
+SPELLED = "low,wid,中,!"  # merges spell the first two
+SETTINGS = {
+    "every pair": {"min_frequency": 1, "add_prefix_space": True, "special_tokens": "<s>,</s>"},
+    "no rare pair": {"min_frequency": 3, "add_prefix_space": True},
+    "special tokens in the text": {"min_frequency": 1, "special_tokens": SPELLED},
+    "and no rare pair": {"min_frequency": 3, "special_tokens": SPELLED, "add_prefix_space": True},
+    "short tokens": {"max_token_length": 4},
+    "normalizers": {"pattern": "llama3", "normalizer": "nfkd,strip_accents,lowercase"},
+    **{
+        f"{pattern} {'after a space' * is_spaced}": {"pattern": pattern}
+        | ({"add_prefix_space": True} if is_spaced else {})
+        for pattern in (*PATTERNS, "digits:2", LOOKS_BACK)
+        for is_spaced in (False, True)
+    },
+}
+# A mark alone is a document that strip_accents leaves empty.
+MORE_LINES = (
+    "12345 12,345 It'S IT'S theirTheir\t\tx 1234\ncafe\u0301 CAFÉ café ﬁne\n\u0301\nﬁn\n" * 3
+)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_vocabularies_are_those_of_tokenizers(train, tmp_path, text, settings, capsys):
+    text.write_text(text.read_text(encoding="utf-8") + MORE_LINES, encoding="utf-8")
+    report = train("out", "--vocab_size=320", *flags_of(settings))
+    documents = list(filter(None, text.read_text(encoding="utf-8").split("\n")))
+    theirs = trained_by_tokenizers(documents, 320, **settings)
+    path = tmp_path / "out" / "tokenizer.json"
+    ours = json.loads(path.read_text(encoding="utf-8"))
+    for part in ("vocab", "merges"):
+        assert ours["model"][part] == theirs["model"][part]
+    assert ours["normalizer"] == theirs["normalizer"]
+    # A step of its own puts the space before the first word.
+    steps = ours["pre_tokenizer"].get("pretokenizers", [ours["pre_tokenizer"]])
+    cuts = [step for step in steps if step["type"] != "Metaspace"]
+    assert cuts == theirs["pre_tokenizer"].get("pretokenizers", [theirs["pre_tokenizer"]])
+    recorded = report["parameters"] | {
+        "special_tokens": ",".join(report["parameters"]["special_tokens"])
+    }
+    assert recorded | settings == recorded
+    is_slow = settings.get("pattern") == LOOKS_BACK
+    assert ("`tokenizers` splits the" in capsys.readouterr().out) == is_slow
+    if "special_tokens" in settings:  # which the text may hold
+        return
+    # The words of the report are those that the tokenizer makes of the text.
+    tokenizer = Tokenizer.from_file(str(path))
+    encoded = tokenizer.encode_batch(documents, add_special_tokens=False)
+    assert report["tokens"] == sum(map(len, encoded))
+    if "normalizer" not in settings:
+        given = map(spaced, documents) if "add_prefix_space" in settings else documents
+        assert [tokenizer.decode(encoding.ids) for encoding in encoded] == list(given)
+
+
+@pytest.mark.parametrize("document", ["paragraph", "file"])
+def test_vocabularies_of_paragraphs_and_files(train, tmp_path, text, document):
+    """Words may hold line ends."""
+    train("out", f"--document={document}")
+    whole = text.read_text(encoding="utf-8")
+    paragraphs = [paragraph.removesuffix("\n") for paragraph in whole.split("\n\n")]
+    theirs = trained_by_tokenizers([whole] if document == "file" else paragraphs, 300)
+    ours = json.loads((tmp_path / "out" / "tokenizer.json").read_text(encoding="utf-8"))
+    assert ours["model"]["merges"] == theirs["model"]["merges"]
+
+
+def test_a_normalizer_gives_three_spellings_one_word(train, tmp_path, text):
+    text.write_text("cafe\u0301 CAFÉ café\n\u0301\n" * 3, encoding="utf-8")
+    normalizer = "--normalizer=nfkd,strip_accents,lowercase"
+    report = train("out", "--pattern=llama3", "--vocab_size=270", normalizer)
+    words = read_histogram(str(tmp_path / "out" / "histogram.parquet"))
+    assert words.counts.to_pydict() == {"word": [b" cafe", b"cafe"], "count": [6, 3]}
+    assert (words.origin.documents, report["text"]["bytes"]) == (6, 3 * (18 + 2))
+    assert (words.origin.bytes, words.origin.normalized_bytes) == (3 * (18 + 2), 3 * 14)
+
+
+# ---- real texts ----
+
+
+def unpacked(name: str) -> Iterator[str]:
+    """The lines of a corpus; of JSON their text."""
+    with zstandard.open(DATA / f"{name}.zst", "rt", encoding="utf-8") as file:
+        for line in filter(None, file.read().split("\n")):
+            yield json.loads(line)["text"] if name.endswith("jsonl") else line
+
+
+def hard_documents() -> list[str]:
+    """Norwegian reviews with line ends in them, WikiText, and every code point there is."""
+    hard = DATA / "hard"
+    return [
+        *list(unpacked("norec/valid.jsonl"))[:300],
+        *list(unpacked("wikitext-2/wiki.valid.tokens"))[:1500],
+        *filter(None, json.loads((hard / "blns.json").read_text(encoding="utf-8"))),
+        *((hard / f"{name}.txt").read_text("utf-8") for name in ("bmp-separated", "utf8tests")),
+    ]
+
+
+def many_documents() -> list[str]:
+    """36 MB of Norwegian reviews and WikiText."""
+    return [*unpacked("norec/train.jsonl"), *unpacked("wikitext-2/wiki.train.tokens")]
+
+
+REAL = {
+    "hard": (hard_documents, (6_000, 3_000), {}),
+    "hard after a space": (hard_documents, (6_000, 3_000), {"add_prefix_space": True}),
+}
+SLOW = {
+    **{
+        f"hard {pattern}": (hard_documents, (5_000,), {"pattern": pattern})
+        for pattern in (*PATTERNS, "digits:2")
+        if pattern != GPT2
+    },
+    **{
+        f"hard {pattern} after a space": (
+            hard_documents,
+            (5_000,),
+            {"pattern": pattern, "add_prefix_space": True},
+        )
+        for pattern in ("o200k", LOOKS_BACK)
+    },
+    **{
+        f"many {pattern}": (many_documents, (128_000, 32_000, 5_000), {"pattern": pattern})
+        for pattern in (*PATTERNS, "digits:1", "digits:2", LOOKS_BACK)
+    },
+}
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
+@pytest.mark.parametrize(
+    ("corpus", "sizes", "settings"),
+    [
+        *(pytest.param(*case, id=name) for name, case in REAL.items()),
+        *(pytest.param(*case, id=name, marks=pytest.mark.slow) for name, case in SLOW.items()),
+    ],
+)
+def test_vocabularies_of_real_texts(train, tmp_path, corpus, sizes, settings):
+    """Merges of a smaller vocabulary, trained from the histogram, are the first of a larger one."""
+    documents, flags = corpus(), flags_of(settings)
+    path = tmp_path / "documents.jsonl"
+    path.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
+    theirs = trained_by_tokenizers(documents, sizes[0], **settings)["model"]
+    assert len(theirs["vocab"]) == sizes[0]
+    given = f"--input={path}"
+    for size in sizes:
+        train(f"{size}", given, f"--vocab_size={size}", *flags)
+        given = f"--from_histogram={tmp_path}/{size}/histogram.parquet"
+        ours = json.loads((tmp_path / f"{size}" / "tokenizer.json").read_text("utf-8"))["model"]
+        assert ours["merges"] == theirs["merges"][: size - 261]
+        assert ours["vocab"] == {token: i for token, i in theirs["vocab"].items() if i < size}
+
+
+def test_the_page_has_the_patterns_as_they_are():
+    page = (ROOT / "docs" / "build_shards.md").read_text(encoding="utf-8")
+    for name, pattern in PATTERNS.items():
+        assert f"\n{name:7} {pattern}\n" in page
