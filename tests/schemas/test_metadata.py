@@ -1,9 +1,10 @@
-"""Metadata files: what is written is read, what is wrong is refused by name, JSON Schemas agree."""
+"""Metadata files are read as written, wrong ones are refused by name, and JSON Schemas agree."""
 
 import dataclasses
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -173,11 +174,6 @@ def test_differences_name_each_field_and_both_values():
     assert one.differences(Schema.from_dict(json.loads(to_json(one)), "schema.json")) == []
 
 
-def test_shard_names():
-    schema = mlm_schema()
-    assert schema.shard_names("train") == ["train-00000-of-00002", "train-00001-of-00002"]
-
-
 # Reading
 
 
@@ -276,11 +272,7 @@ def test_a_set_is_read_as_it_was_written(real_set):
 
 @pytest.fixture
 def copied(real_set, tmp_path) -> Path:
-    directory = tmp_path / "set"
-    directory.mkdir()
-    for path in real_set.iterdir():
-        (directory / path.name).write_bytes(path.read_bytes())
-    return directory
+    return Path(shutil.copytree(real_set, tmp_path / "set"))
 
 
 def test_a_directory_without_a_manifest_is_no_set(copied):
@@ -289,21 +281,20 @@ def test_a_directory_without_a_manifest_is_no_set(copied):
         read_set(str(copied))
 
 
-def test_a_missing_and_a_cut_shard_are_named(copied):
-    shard = copied / "train-00001-of-00002.tfrecord"
-    shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"train-00001-of-00002\.tfrecord has [\d,]+ bytes, but"):
-        read_set(str(copied))
-    shard.unlink()
-    with pytest.raises(DataError, match=r"train-00001-of-00002\.tfrecord is missing, but MANIFEST"):
-        read_set(str(copied))
-
-
-@pytest.mark.parametrize("name", ["schema.json", "stats.json", "inputs.json"])
-def test_a_changed_metadata_is_named(copied, name):
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("train-00001-of-00002.tfrecord", None, "is missing, but MANIFEST"),
+        ("train-00001-of-00002.tfrecord", lambda content: content[:-1], r"has [\d,]+ bytes, but"),
+        ("stats.json", lambda content: content.replace(b": 1", b": 2", 1), "was changed after the"),
+    ],
+)
+def test_damaged_files_are_named(copied, name, change, said):
     content = (copied / name).read_bytes()
-    (copied / name).write_bytes(content.replace(b": 1", b": 2", 1))
-    with pytest.raises(DataError, match=f"{name} was changed after the dataset was published"):
+    (copied / name).unlink()
+    if change:
+        (copied / name).write_bytes(change(content))
+    with pytest.raises(DataError, match=f"{name} {said}"):
         read_set(str(copied))
 
 
@@ -324,9 +315,6 @@ def test_metadata_of_different_sets_are_refused(copied):
 def test_a_shard_that_no_metadata_knows_is_refused(copied):
     manifest = json.loads((copied / "MANIFEST.json").read_text())
     manifest["files"] = [f for f in manifest["files"] if f["path"][-13:] != "0002.tfrecord"]
-    (copied / "MANIFEST.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="digest is .*the file was edited"):
-        read_set(str(copied))
     sign(manifest)
     (copied / "MANIFEST.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="differ in the shards .'train-00000-of-00002.tfrecord'"):

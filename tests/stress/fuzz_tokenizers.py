@@ -1,19 +1,16 @@
 """Loads changed tokenizer files for a time: `python -m tests.stress.fuzz_tokenizers --minutes=60`.
 
 Each mutant (`tokenizer_mutants`) is loaded in a process of its own with limits on time and memory.
-One that is accepted encodes hard texts by the backend that was chosen and by `tokenizers`; some are
-built into a set, which must verify. Prints what was changed and what came of it. Exit code 1 if a
-mutant ended in anything but words or equal ids.
+An accepted mutant encodes hard texts with the backend that Textmill chooses and with
+`tokenizers`; some are built into a dataset, which must verify. Prints what was changed and how it
+ended. Exit code 1 if a mutant ended in anything but an error that Textmill words, or equal ids.
 """
 
 import json
 import os
 import random
-import resource
-import signal
 import tempfile
 import time
-import traceback
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -25,12 +22,11 @@ import tyro
 
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError, TextmillError
+from tests.tools.limited_child import Limits, run_apart
 from tests.tools.tokenizer_mutants import Mutant, draw_mutant, shapes
 
-CPU_SECONDS, WALL_SECONDS = 20, 120
-MEMORY_BYTES = 2 << 30  # more than the parent has
-RESIDENT_BYTES = 1 << 30  # more than the parent has, from which on it is too much for small texts
-GOOD = ("refused", "equal", "failed in words", "verified", "not built")
+LIMITS = Limits(cpu_seconds=20, more_bytes=1 << 30, data_bytes=2 << 30)  # for small texts
+GOOD = ("refused", "equal", "failed with an error", "verified", "not built")
 _TEXTS = (
     "",
     " ",
@@ -54,7 +50,7 @@ class Options:
     mutants: int | None = None
     """How many to try, at most."""
     seed: int = 1
-    """Of all changes."""
+    """All changes follow from it."""
     findings: str | None = None
     """A directory: mutants that came to a bad end are kept here."""
     builds: int = 8
@@ -63,14 +59,14 @@ class Options:
 
 @dataclass
 class Tally:
-    """What was done, and what came of it.
+    """Trials and how they ended.
 
     Attributes:
       outcomes: outcome to mutants.
       changes: (path, kind) to mutants.
       kinds: (kind, outcome) to mutants.
       worst: seconds of the slowest mutant.
-      findings: outcome, what was said, and the mutant.
+      findings: outcome, the error, and the mutant.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -92,7 +88,7 @@ def main(argv: list[str]) -> None:
 
 
 def fuzz(options: Options) -> Tally:
-    """Draws and tries mutants until the time is up, or as many as are asked for."""
+    """Draws and tries mutants until the time is up, or as many as requested."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a forked child has none of its threads
     _import_all()
     draw, of, tally = random.Random(options.seed), shapes(), Tally()
@@ -113,7 +109,7 @@ def fuzz(options: Options) -> Tally:
 
 
 def _import_all() -> None:
-    """What every child needs, once."""
+    """Imports that every child needs."""
     import apache_beam  # noqa: F401
     import awkward  # noqa: F401
     import gigatoken  # noqa: F401
@@ -125,63 +121,13 @@ def _import_all() -> None:
 
 
 def try_mutant(data: bytes, *, task: str) -> tuple[str, str]:
-    """Loads, encodes and perhaps builds in a child; what came of it, and what was said."""
+    """Loads, encodes and perhaps builds in a child: how it ended, and what was printed."""
     with tempfile.TemporaryDirectory(prefix="textmill-fuzz-") as folder:
-        said = Path(folder) / "said"
-        pid = os.fork()
-        if pid == 0:
-            _run_child(data, folder, said, task=task)
-        status, usage = _wait(pid)
-        text = said.read_text(errors="backslashreplace") if said.exists() else ""
-    outcome, _, rest = text.rpartition("\n==")[2].partition("\n")
-    if (
-        status is None
-        or os.WIFSIGNALED(status)
-        and os.WTERMSIG(status)
-        in (
-            signal.SIGXCPU,
-            signal.SIGKILL,
-        )
-    ):
-        return "hang", text
-    if os.WIFSIGNALED(status):
-        return ("memory" if "memory allocation" in text else "abort"), text
-    grown = usage.ru_maxrss * 1024 - resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if outcome == "MemoryError" or grown > RESIDENT_BYTES:
-        return "memory", f"{grown:,} bytes\n{text}"
-    return outcome, rest
-
-
-def _wait(pid: int) -> tuple[int | None, resource.struct_rusage]:
-    """Its status and use, or no status if it had to be ended."""
-    stop = time.monotonic() + WALL_SECONDS
-    while time.monotonic() < stop:
-        done, status, usage = os.wait4(pid, os.WNOHANG)
-        if done:
-            return status, usage
-        time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    return None, os.wait4(pid, 0)[2]
-
-
-def _run_child(data: bytes, folder: str, said: Path, *, task: str) -> None:
-    """Never returns. What Rust and Python print goes to `said`; the outcome is its last part."""
-    file = os.open(said, os.O_CREAT | os.O_WRONLY)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    with open("/proc/self/statm", "rb") as statm:
-        room = int(statm.read().split()[0]) * resource.getpagesize() + MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (room, room))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    try:
-        outcome, rest = _outcome(data, folder, task=task)
-    except MemoryError:
-        outcome, rest = "MemoryError", ""
-    except BaseException:
-        outcome, rest = "traceback", traceback.format_exc()
-    os.write(2, f"\n=={outcome}\n{rest}".encode(errors="backslashreplace"))
-    os._exit(0)
+        outcome = run_apart(lambda: _outcome(data, folder, task=task), Path(folder), LIMITS)
+        if outcome.kind == "accepted":
+            return outcome.value[0], outcome.value[1]
+        printed = (Path(folder) / "printed").read_text(errors="backslashreplace")
+        return outcome.kind, f"{outcome.said}\n{printed}"
 
 
 def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
@@ -214,7 +160,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     try:
         found, _ = loaded.encode(pa.array(_TEXTS, pa.large_string()))
     except TextmillError as error:
-        return "failed in words", str(error)
+        return "failed with an error", str(error)
     for i, text in enumerate(_TEXTS):
         expected = reference.encode(text, add_special_tokens=False).ids
         ids = found.values[found.offsets[i] : found.offsets[i + 1]].tolist()
@@ -225,7 +171,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
             loaded.decode(ids)
             _ = pair_form(loaded)
         except TextmillError as error:
-            return "failed in words", f"{text!r}: {error}"
+            return "failed with an error", f"{text!r}: {error}"
     return _built(data, folder, task) if task else ("equal", "")
 
 
@@ -254,7 +200,7 @@ _FILES = {"input": "text.jsonl", "tokenizer": "tokenizer.json", "output": "set"}
 
 
 def _keep(folder: str | None, tally: Tally) -> None:
-    """The newest finding as two files: what was loaded, and what came of it."""
+    """The newest finding as two files: the mutant, and how it ended."""
     outcome, said, mutant = tally.findings[-1]
     changes = ", ".join(f"{kind} at {path}" for path, kind in mutant.changes)
     print(f"{outcome}: {mutant.shape}, {changes!a}: {said.strip()[-300:]!a}", flush=True)

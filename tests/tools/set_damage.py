@@ -1,12 +1,11 @@
-"""Ways to damage a finished shard set, and to make right again what its format states of itself.
+"""Ways to damage a finished dataset, and to correct what its other files state of the damaged one.
 
-    chosen = choose(pristine, draw)       # such as
     chosen = Damage("train-00000-of-00002.tfrecord", "flip", "sums")
-    damage(pristine, directory, chosen, draw)
+    damage(pristine, directory, chosen, random.Random(1))
 
-Levels: `as is`; `sums`, where MANIFEST.json has the sizes and sums of what now lies there; `all`,
-where it has the rows too, lists what is there and nothing else, and rows were changed under CRCs
-and hashes that are right.
+Levels: `as is`; `sums`, where MANIFEST.json has the sizes, the sums and the digest of the files as
+they are; `all`, where everything is right that follows from something else: fingerprints, sums of
+stats.json, rows and the list of files. At `all`, rows change under CRCs and hashes that are right.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,11 @@ from pipelines.writers.document_formats.document_format import document_format, 
 from pipelines.writers.staging import LOCK
 from schemas.errors import DataError
 from schemas.features import token_dtype
-from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
-from schemas.metadata import Schema
-from schemas.records import DOCUMENT_FORMATS, frame, open_rows
-from schemas.typed_json import to_json
+from schemas.manifest import MANIFEST, file_sha256
+from schemas.metadata import Schema, SetInfo, read_set
+from schemas.records import DOCUMENT_FORMATS, open_rows
+from tests.tools.field_damage import FIELDS, add_up_statistics, change_field
+from tests.tools.shard_factory import canonical_sha256, sign, write_rows
 
 LEVELS = ("as is", "sums", "all")
 _GROWN = {"as is": 3_000_000_000, "sums": 200_000_000}  # bytes of a sparse file; sums take time
@@ -38,11 +38,19 @@ _FRAME = 16  # bytes around a TFRecord's data
 
 @dataclass(frozen=True)
 class Damage:
-    """What was done: to which file, how, and how much of the rest was made right."""
+    """One damage of a dataset.
+
+    Attributes:
+      file: the file that is damaged.
+      way: a key of BYTES, FILES, ROWS, DOCUMENTS or FIELDS.
+      level: how much of the rest is corrected.
+      path: of a field: ("files", 3, "rows").
+    """
 
     file: str
     way: str
     level: str
+    path: tuple[str | int, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -50,22 +58,19 @@ class Damage:
         name = self.file.rsplit("/", 1)[-1]
         return "shard." + name.split(".", 1)[-1] if "-of-" in name else name
 
-
-def manifest_of(directory: Path) -> Manifest:
-    """As it lies there."""
-    return parse_manifest((directory / MANIFEST).read_bytes(), MANIFEST)
-
-
-def schema_of(directory: Path) -> Schema:
-    """As it lies there."""
-    return Schema.from_dict(json.loads((directory / "schema.json").read_bytes()), "schema.json")
+    @property
+    def field(self) -> str:
+        """`stats.json: shards.*.rows`: indices and names of shards are all one."""
+        is_name = [isinstance(part, int) or "-of-" in part for part in self.path]
+        parts = ["*" if many else part for many, part in zip(is_name, self.path, strict=True)]
+        return f"{self.file}: {'.'.join(map(str, parts))}"
 
 
 def format_of(name: str) -> str:
-    """Of whole documents: the format that a file of a shard is of.
+    """The format of tokenized documents that a file of a shard has.
 
     Raises:
-      ValueError: none has such files.
+      ValueError: no format has such files.
     """
     ending = name.split(".", 1)[1]
     [found] = [name for name, row in DOCUMENT_FORMATS.items() if ending in row.endings]
@@ -73,34 +78,48 @@ def format_of(name: str) -> str:
 
 
 def documents_of(directory: Path, name: str, schema: Schema) -> Ragged:
-    """Of a shard in the format of one of its files: the ids of its documents or pieces."""
+    """The ids of the documents or pieces of a shard, in the format of one of its files."""
     first = DOCUMENT_FORMATS[format_of(name)].endings[0]
     path = f"{name.split('.', 1)[0]}.{first}"
     return open_documents(schema, path, lambda path: str(directory / path))
 
 
+def read_rows(path: Path, schema: Schema) -> np.ndarray:
+    """The rows of a shard: uint8 [B, stride].
+
+    Raises:
+      DataError: the file is not a shard of such rows.
+    """
+    with contextlib.closing(open_rows(str(path), schema.codec().stride)) as reader:
+        return np.array(reader.read_range(0, len(reader)))
+
+
 def choose(pristine: Path, draw: random.Random) -> Damage:
     """Any kind of file, as likely as any other; then a file of it, a level, a way."""
+    info = read_set(str(pristine))
     kinds: dict[str, list[str]] = {MANIFEST: [MANIFEST]}
-    for file in manifest_of(pristine).files:
+    for file in info.manifest.files:
         kinds.setdefault(Damage(file.path, "", "").kind, []).append(file.path)
     name = draw.choice(draw.choice(sorted(kinds.values())))
     level = "as is" if name == MANIFEST else draw.choice(LEVELS)
-    return Damage(name, draw.choice(sorted(_ways(name, level, schema_of(pristine)))), level)
+    return Damage(name, draw.choice(sorted(_ways(name, level, info.schema))), level)
 
 
 def damage(pristine: Path, directory: Path, chosen: Damage, draw: random.Random) -> bool:
-    """Copies a set and damages the copy; False where nothing changed, or sums cannot be right."""
+    """Copies a dataset and damages the copy; False if nothing changed, or no sums can be right."""
     shutil.copytree(pristine, directory)
-    manifest, schema = manifest_of(pristine), schema_of(pristine)
-    target = Target(directory, chosen.file, manifest, schema, chosen.level, draw)
+    info = read_set(str(pristine))
     try:
-        _ways(chosen.file, chosen.level, schema)[chosen.way](target)
+        if chosen.way in FIELDS:
+            change_field(directory / chosen.file, chosen.path, chosen.way, chosen.level)
+        else:
+            target = Target(directory, chosen.file, info, chosen.level, draw)
+            _ways(chosen.file, chosen.level, info.schema)[chosen.way](target)
         if not _changed(pristine, directory):
             return False
-        if chosen.level != "as is":
-            _make_sums_right(directory, manifest, everything=chosen.level == "all")
-    except (DataError, ValueError):  # not even the classes of `schemas` take it
+        if chosen.level != "as is" and chosen.file != MANIFEST:
+            _correct(directory, info.schema, everything=chosen.level == "all")
+    except (DataError, ValueError):  # sums of what cannot be read
         return False
     return True
 
@@ -113,12 +132,11 @@ def _ways(name: str, level: str, schema: Schema) -> dict[str, Callable[["Target"
 
 @dataclass(frozen=True)
 class Target:
-    """A file to be damaged, and what one must know for it."""
+    """A file to damage, and what the ways need to know of its dataset."""
 
     directory: Path
     name: str
-    manifest: Manifest
-    schema: Schema
+    info: SetInfo
     level: str
     draw: random.Random
 
@@ -127,33 +145,32 @@ class Target:
         return self.directory / self.name
 
     def other(self) -> Path:
-        """Another file of the set, of the same kind if there is one."""
-        names = [file.path for file in self.manifest.files if file.path != self.name]
+        """Another file of the dataset, of the same kind if there is one."""
+        names = [file.path for file in self.info.manifest.files if file.path != self.name]
         same = [name for name in names if name.split(".", 1)[-1] == self.name.split(".", 1)[-1]]
         return self.directory / self.draw.choice(same or names)
 
-    def documents(self) -> list[np.ndarray]:
-        """Of a shard in the format of the file: the ids of each document or piece."""
-        values, offsets = documents_of(self.directory, self.name, self.schema)
-        return [values[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    def items(self) -> list[np.ndarray]:
+        """The rows of a shard as bytes, or the ids of each of its documents or pieces."""
+        if not self.info.schema.holds_documents:
+            return list(read_rows(self.path, self.info.schema))
+        values, offsets = documents_of(self.directory, self.name, self.info.schema)
+        return [values[a:b].copy() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
 
-    def write_documents(self, documents: list[np.ndarray]) -> None:
-        """Writes the shard anew in the format of the file."""
-        held = np.concatenate([*documents, np.zeros(0, token_dtype(self.schema.vocab_size))])
-        ragged = Ragged.of(held, [len(document) for document in documents])
-        made = document_format(format_of(self.name)).encode(ragged, self.schema)
+    def write_items(self, items: list[np.ndarray]) -> None:
+        """Writes the shard in the format of the file, under CRCs and hashes that are right."""
+        schema = self.info.schema
+        if not schema.holds_documents:
+            write_rows(self.path, np.array(items or np.zeros((0, schema.codec().stride)), np.uint8))
+            return
+        held = np.concatenate([*items, np.zeros(0, token_dtype(schema.vocab_size))])
+        ragged = Ragged.of(held, [len(document) for document in items])
+        made = document_format(format_of(self.name)).encode(ragged, schema)
         for ending, parts in made.items():
             content = b"".join(bytes(part) for part in parts)
             replaced = self.directory / f"{self.name.split('.', 1)[0]}.{ending}"
-            replaced.unlink()  # mapped by who reads it
+            replaced.unlink()  # its reader maps it
             replaced.write_bytes(content)
-
-    def rows(self, path: Path | None = None) -> np.ndarray:
-        """Of a shard: uint8 [B, stride]."""
-        reader = open_rows(str(path or self.path), self.schema.codec().stride)
-        rows = np.array(reader.read_range(0, len(reader)))
-        reader.close()
-        return rows
 
 
 # Bytes of a file
@@ -163,7 +180,7 @@ def _block(target: Target, content: bytearray) -> tuple[int, int]:
     """Where a block begins and ends: in a TFRecord half of the time whole records."""
     draw, size = target.draw, len(content)
     if target.path.suffix == ".tfrecord" and draw.random() < 0.5:
-        framed = target.schema.codec().stride + _FRAME
+        framed = target.info.schema.codec().stride + _FRAME
         first = draw.randrange(max(1, size // framed))
         return first * framed, (first + draw.randint(1, 3)) * framed
     start = draw.randrange(size + 1)
@@ -179,24 +196,12 @@ def _truncate(target: Target, content: bytearray) -> None:
     del content[_block(target, content)[0] :]
 
 
-def _insert(target: Target, content: bytearray) -> None:
-    start, _ = _block(target, content)
-    content[start:start] = target.draw.randbytes(target.draw.choice((1, 4, 40, 5000)))
+def _on_block(change: Callable[[random.Random, bytes], bytes]) -> Callable[["Target"], None]:
+    def apply(target: Target, content: bytearray) -> None:
+        start, stop = _block(target, content)
+        content[start:stop] = change(target.draw, bytes(content[start:stop]))
 
-
-def _zero(target: Target, content: bytearray) -> None:
-    start, stop = _block(target, content)
-    content[start:stop] = bytes(len(content[start:stop]))
-
-
-def _cut_out(target: Target, content: bytearray) -> None:
-    start, stop = _block(target, content)
-    del content[start:stop]
-
-
-def _repeat(target: Target, content: bytearray) -> None:
-    start, stop = _block(target, content)
-    content[start:start] = content[start:stop]
+    return _on_bytes(apply)
 
 
 def _swap_chunks(target: Target, content: bytearray) -> None:
@@ -210,10 +215,6 @@ def _swap_chunks(target: Target, content: bytearray) -> None:
 
 def _append(target: Target, content: bytearray) -> None:
     content += target.draw.choice((b"\n", b"\0", b"\0" * 4096, bytes(content), b"{}", b"\xff"))
-
-
-def _empty(target: Target, content: bytearray) -> None:
-    content.clear()
 
 
 def _on_bytes(change: Callable[[Target, bytearray], None]) -> Callable[[Target], None]:
@@ -257,7 +258,7 @@ def _link_to(place: Callable[[Target], str]) -> Callable[[Target], None]:
 
 
 def _outside(target: Target) -> str:
-    """A copy that lies outside the set."""
+    """A copy outside of the dataset."""
     to = target.directory.with_name(f"{target.directory.name}.outside")
     shutil.copy(target.path, to)
     return str(to)
@@ -277,99 +278,49 @@ def _grow(target: Target) -> None:
     os.truncate(target.path, _GROWN.get(target.level, 200_000_000))
 
 
-# Rows of a shard, under hashes that are right
+# Rows or documents of a shard, under hashes that are right
 
 
-def _on_rows(change: Callable[[Target, np.ndarray], np.ndarray]) -> Callable[[Target], None]:
-    return lambda target: write_rows(target.path, change(target, target.rows()))
-
-
-def write_rows(path: Path, rows: np.ndarray) -> None:
-    """A shard of rows uint8 [B, stride], in the format that its name tells."""
-    if path.suffix == ".tfrecord":
-        path.write_bytes(frame(rows).tobytes())
-        return
-    from array_record.python.array_record_module import ArrayRecordWriter
-
-    writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
-    for row in rows:
-        writer.write(row.tobytes())
-    writer.close()
-
-
-def _flip_in_rows(target: Target, rows: np.ndarray) -> np.ndarray:
-    for _ in range(target.draw.choice((1, 1, 2, 8)) if rows.size else 0):
-        row, byte = target.draw.randrange(len(rows)), target.draw.randrange(rows.shape[1])
-        rows[row, byte] ^= 1 << target.draw.randrange(8)
-    return rows
-
-
-def _zero_in_rows(target: Target, rows: np.ndarray) -> np.ndarray:
-    start = target.draw.randrange(rows.shape[1])
-    rows[target.draw.randrange(max(1, len(rows))) :, start : start + 64] = 0
-    return rows
-
-
-def _repeat_row(target: Target, rows: np.ndarray) -> np.ndarray:
-    return np.concatenate((rows, rows[target.draw.randrange(max(1, len(rows))) :][:1]))
-
-
-def _drop_row(target: Target, rows: np.ndarray) -> np.ndarray:
-    return np.delete(rows, target.draw.randrange(max(1, len(rows))), axis=0)
-
-
-def _copy_row_over(target: Target, rows: np.ndarray) -> np.ndarray:
-    rows[target.draw.randrange(len(rows))] = rows[target.draw.randrange(len(rows))]
-    return rows
-
-
-def _swap_rows(target: Target, rows: np.ndarray) -> np.ndarray:
-    one, two = target.draw.randrange(len(rows)), target.draw.randrange(len(rows))
-    rows[[one, two]] = rows[[two, one]]
-    return rows
-
-
-def _no_rows(target: Target, rows: np.ndarray) -> np.ndarray:
-    return rows[:0]
-
-
-def _narrow_rows(target: Target, rows: np.ndarray) -> np.ndarray:
-    return rows[:, : target.draw.randrange(1, rows.shape[1])]
-
-
-def _mix_shards(target: Target) -> None:
-    """A row of another shard takes the place of one here, and the other way round."""
-    other = target.other()
-    here, there = target.rows(), target.rows(other)
-    one, two = target.draw.randrange(len(here)), target.draw.randrange(len(there))
-    here[one], there[two] = there[two].copy(), here[one].copy()
-    write_rows(target.path, here)
-    write_rows(other, there)
-
-
-# Documents of a shard, under hashes that are right
-
-
-def _on_documents(
+def _on_items(
     change: Callable[[random.Random, list[np.ndarray]], object],
 ) -> Callable[[Target], None]:
     def apply(target: Target) -> None:
-        documents = [document.copy() for document in target.documents()]
-        if documents:
-            change(target.draw, documents)
-        target.write_documents(documents)
+        items = target.items()
+        if items:
+            change(target.draw, items)
+        target.write_items(items)
 
     return apply
 
 
-def _flip_in_documents(draw: random.Random, documents: list[np.ndarray]) -> None:
-    chosen = draw.choice(documents)
-    chosen[draw.randrange(len(chosen))] ^= 1 << draw.randrange(8)
+def _flip_in_items(draw: random.Random, items: list[np.ndarray]) -> None:
+    for _ in range(draw.choice((1, 1, 2, 8))):
+        chosen = draw.choice(items)
+        chosen[draw.randrange(len(chosen))] ^= 1 << draw.randrange(8)
 
 
-def _swap_documents(draw: random.Random, documents: list[np.ndarray]) -> None:
-    one, two = draw.randrange(len(documents)), draw.randrange(len(documents))
-    documents[one], documents[two] = documents[two], documents[one]
+def _zero_in_items(draw: random.Random, items: list[np.ndarray]) -> None:
+    start = draw.randrange(len(items[0]))
+    for item in items[draw.randrange(len(items)) :]:
+        item[start : start + 64] = 0
+
+
+def _copy_item_over(draw: random.Random, items: list[np.ndarray]) -> None:
+    items[draw.randrange(len(items))] = draw.choice(items).copy()
+
+
+def _swap_items(draw: random.Random, items: list[np.ndarray]) -> None:
+    one, two = draw.randrange(len(items)), draw.randrange(len(items))
+    items[one], items[two] = items[two], items[one]
+
+
+def _drop_item(draw: random.Random, items: list[np.ndarray]) -> None:
+    del items[draw.randrange(len(items))]
+
+
+def _narrow_rows(draw: random.Random, rows: list[np.ndarray]) -> None:
+    width = draw.randrange(1, len(rows[0]))
+    rows[:] = [row[:width] for row in rows]
 
 
 def _cut_document(draw: random.Random, documents: list[np.ndarray]) -> None:
@@ -383,24 +334,26 @@ def _merge_documents(draw: random.Random, documents: list[np.ndarray]) -> None:
     documents[chosen : chosen + 2] = [np.concatenate(documents[chosen : chosen + 2])]
 
 
-def _drop_document(draw: random.Random, documents: list[np.ndarray]) -> None:
-    del documents[draw.randrange(len(documents))]
-
-
-def _repeat_document(draw: random.Random, documents: list[np.ndarray]) -> None:
-    documents.append(draw.choice(documents))
+def _mix_shards(target: Target) -> None:
+    """An item here and one of another shard change places."""
+    other = replace(target, name=target.other().name)
+    here, there = target.items(), other.items()
+    one, two = target.draw.randrange(len(here)), target.draw.randrange(len(there))
+    here[one], there[two] = there[two], here[one]
+    target.write_items(here)
+    other.write_items(there)
 
 
 BYTES = {
     "flip": _on_bytes(_flip),
     "truncate": _on_bytes(_truncate),
-    "insert": _on_bytes(_insert),
-    "zero block": _on_bytes(_zero),
-    "cut out": _on_bytes(_cut_out),
-    "repeat block": _on_bytes(_repeat),
+    "insert": _on_block(lambda draw, block: draw.randbytes(draw.choice((1, 4, 40, 5000))) + block),
+    "zero block": _on_block(lambda draw, block: bytes(len(block))),
+    "cut out": _on_block(lambda draw, block: b""),
+    "repeat block": _on_block(lambda draw, block: block * 2),
     "swap chunks": _on_bytes(_swap_chunks),
     "append": _on_bytes(_append),
-    "empty": _on_bytes(_empty),
+    "empty": _on_bytes(lambda target, content: content.clear()),
 }
 FILES: dict[str, Callable[[Target], None]] = {
     "swap files": _swap_files,
@@ -416,36 +369,26 @@ FILES: dict[str, Callable[[Target], None]] = {
     "pipe": _pipe,
     "sparse growth": _grow,
 }
-ROWS: dict[str, Callable[[Target], None]] = {
-    "flip": _on_rows(_flip_in_rows),
-    "zero block": _on_rows(_zero_in_rows),
-    "repeat row": _on_rows(_repeat_row),
-    "drop row": _on_rows(_drop_row),
-    "copy row over": _on_rows(_copy_row_over),
-    "swap rows": _on_rows(_swap_rows),
-    "no rows": _on_rows(_no_rows),
-    "narrow rows": _on_rows(_narrow_rows),
+_ITEMS: dict[str, Callable[[Target], None]] = {
+    "flip": _on_items(_flip_in_items),
+    "zero block": _on_items(_zero_in_items),
+    "repeat item": _on_items(lambda draw, items: items.append(draw.choice(items))),
+    "drop item": _on_items(_drop_item),
+    "copy item over": _on_items(_copy_item_over),
+    "swap items": _on_items(_swap_items),
+    "no items": _on_items(lambda draw, items: items.clear()),
     "mix shards": _mix_shards,
-    "swap files": _swap_files,
-    "copy over": _copy_over,
-    "missing": FILES["missing"],
-    "extra": _extra,
+    **{way: FILES[way] for way in ("swap files", "copy over", "missing", "extra")},
+}
+ROWS = {**_ITEMS, "narrow rows": _on_items(_narrow_rows)}
+DOCUMENTS = {
+    **_ITEMS,
+    "cut document": _on_items(_cut_document),
+    "merge documents": _on_items(_merge_documents),
 }
 
 
-DOCUMENTS: dict[str, Callable[[Target], None]] = {
-    "flip": _on_documents(_flip_in_documents),
-    "swap documents": _on_documents(_swap_documents),
-    "cut document": _on_documents(_cut_document),
-    "merge documents": _on_documents(_merge_documents),
-    "drop document": _on_documents(_drop_document),
-    "repeat document": _on_documents(_repeat_document),
-    "no documents": _on_documents(lambda draw, documents: documents.clear()),
-    **{way: ROWS[way] for way in ("swap files", "copy over", "missing", "extra")},
-}
-
-
-# What the format states
+# Correction of what other files state
 
 
 def _changed(pristine: Path, directory: Path) -> bool:
@@ -459,48 +402,79 @@ def _differs(one: Path, two: Path) -> bool:
     return one.stat().st_size != two.stat().st_size or one.read_bytes() != two.read_bytes()
 
 
-def _make_sums_right(directory: Path, manifest: Manifest, *, everything: bool) -> None:
-    """MANIFEST.json of what lies there; with `everything` also rows, the list, fingerprints."""
+def _correct(directory: Path, schema: Schema, *, everything: bool) -> None:
+    """Writes MANIFEST.json for the files that are there.
+
+    Args:
+      directory: the damaged dataset.
+      schema: of the dataset as it was.
+      everything: fingerprints, sums of stats.json, rows and the list of files are corrected too.
+
+    Raises:
+      DataError, ValueError: a file is damaged so that they cannot be computed.
+    """
     if everything:
-        if not (directory / "schema.json").is_file():
-            raise ValueError("there is no contract to make a fingerprint of")
-        schema = json.loads((directory / "schema.json").read_bytes())
-        schema = Schema.from_dict({**schema, "fingerprint": ""}, "schema.json")
-        (directory / "schema.json").write_bytes(to_json(schema))
-        manifest = replace(manifest, fingerprint=schema.fingerprint, **_without_digest(manifest))
-    files = {file.path: _as_it_lies(directory, file, everything) for file in manifest.files}
+        _correct_fingerprint(directory / "schema.json")
+        _correct_sums(directory / "stats.json")
+    manifest = json.loads((directory / MANIFEST).read_bytes())
+    with contextlib.suppress(ValueError):
+        fingerprint = _read_object(directory / "schema.json").get("fingerprint")
+        if isinstance(fingerprint, str):
+            manifest["fingerprint"] = fingerprint
+    files = {file["path"]: file for file in manifest["files"]}
     if everything:
-        files = {path: file for path, file in files.items() if (directory / path).is_file()}
-        for path in directory.rglob("*"):
-            name = path.relative_to(directory).as_posix()
-            if path.is_file() and name not in (*files, MANIFEST, LOCK):
-                split = name.split("-")[0] if "-of-" in name else None
-                file = ManifestFile(name, 1, "0" * 64, split, None if split is None else 0)
-                files[name] = _as_it_lies(directory, file, everything)
-    listed = tuple(files[path] for path in sorted(files))
-    made = replace(manifest, files=listed, **_without_digest(manifest))
-    text = json.dumps(asdict(made), sort_keys=True, indent=2)
-    (directory / MANIFEST).write_text(text)
+        _list_what_is_there(directory, files)
+    for name, file in files.items():
+        path = directory / name
+        if path.is_file():
+            file.update(bytes=path.stat().st_size, sha256=file_sha256(str(path)))
+            if everything and file["rows"] is not None:
+                file["rows"] = _count_rows(directory, name, schema, file["rows"])
+    manifest["files"] = [files[name] for name in sorted(files)]
+    sign(manifest)
+    (directory / MANIFEST).write_text(json.dumps(manifest, sort_keys=True, indent=2))
 
 
-def _without_digest(manifest: Manifest) -> dict[str, Any]:
-    """So that it is computed anew."""
-    return {"digest": ""} if hasattr(manifest, "digest") else {}
+def _correct_fingerprint(path: Path) -> None:
+    values = _read_object(path)
+    stated = values.pop("fingerprint", "")
+    values["fingerprint"] = canonical_sha256(values)
+    if values["fingerprint"] != stated:
+        path.write_text(json.dumps(values, sort_keys=True))
 
 
-def _as_it_lies(directory: Path, file: ManifestFile, everything: bool) -> ManifestFile:
-    path = directory / file.path
-    if not path.is_file():
-        return file
-    rows = file.rows
-    schema = schema_of(directory) if everything and rows is not None else None
-    if schema and schema.holds_documents:
-        if document_format(format_of(file.path)).TELLS_DOCUMENTS:
-            with contextlib.suppress(OSError, DataError):  # the shard's other file does not fit
-                rows = len(documents_of(directory, file.path, schema).offsets) - 1
-    elif schema:
-        reader = open_rows(str(path), schema.codec().stride)
-        rows = len(reader)
-        reader.close()
-    size = path.stat().st_size
-    return replace(file, bytes=size, sha256=file_sha256(str(path)), rows=rows)
+def _correct_sums(path: Path) -> None:
+    values = _read_object(path)
+    corrected = add_up_statistics(values)
+    if corrected != values:
+        path.write_text(json.dumps(corrected, sort_keys=True))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    if not path.is_file() or path.stat().st_size > 1 << 24:
+        raise ValueError(f"{path} holds no object")
+    values = json.loads(path.read_bytes())
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds no object")
+    return values
+
+
+def _list_what_is_there(directory: Path, files: dict[str, dict[str, Any]]) -> None:
+    """Removes files that are gone, and adds those that no set has."""
+    for name in [name for name in files if not (directory / name).is_file()]:
+        del files[name]
+    for path in directory.rglob("*"):
+        name = path.relative_to(directory).as_posix()
+        if path.is_file() and name not in (*files, MANIFEST, LOCK):
+            split = name.split("-")[0] if "-of-" in name else None
+            files[name] = {"path": name, "split": split, "rows": None if split is None else 0}
+
+
+def _count_rows(directory: Path, name: str, schema: Schema, stated: int) -> int:
+    """The rows of a shard as it is; `stated` if they cannot be counted."""
+    with contextlib.suppress(OSError, DataError):  # as where a shard's other file does not fit
+        if not schema.holds_documents:
+            return len(read_rows(directory / name, schema))
+        if document_format(format_of(name)).TELLS_DOCUMENTS:
+            return len(documents_of(directory, name, schema).offsets) - 1
+    return stated

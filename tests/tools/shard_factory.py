@@ -1,4 +1,4 @@
-"""Small finished shard sets for tests, written without Beam."""
+"""Small finished datasets for tests, written without Beam."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ SPECIAL_IDS = {"bos": BOS, "pad": PAD, "eos": EOS, "unk": UNK, "mask": MASK}
 
 
 def mlm_schema(**changes) -> Schema:
-    """A contract of small rows; any field may be replaced."""
+    """A schema of small rows; any field may be replaced."""
     fields: dict[str, Any] = dict(
         format_version=FORMAT_VERSION,
         task="mlm",
@@ -184,7 +184,7 @@ def write_set(
 
     Args:
       directory: made here.
-      schema: its contract.
+      schema: its schema.
       columns: split to columns of all its rows; shards take consecutive parts.
 
     Returns:
@@ -205,7 +205,7 @@ def write_set(
             statistics[name] = count_rows(shard, schema)
             for file_format in schema.file_formats:
                 path = directory / f"{name}.{file_format}"
-                _write_rows(path, part)
+                write_rows(path, part)
                 files.append((path.name, split, len(part)))
     read = sum(shard.documents for shard in statistics.values())
     stats = Statistics(documents_read=read, shards=statistics)
@@ -277,7 +277,7 @@ def replace_file(directory: Path, name: str, content: bytes) -> None:
 
 
 def replace_tokenizer(directory: Path, content: bytes) -> None:
-    """Gives a finished set another tokenizer, in its contract too."""
+    """Gives a finished set another tokenizer, in its schema too."""
     values = json.loads((directory / "schema.json").read_text())
     values.update(tokenizer_sha256=hashlib.sha256(content).hexdigest(), fingerprint="")
     schema = Schema.from_dict(values, "schema.json")
@@ -291,11 +291,17 @@ def replace_tokenizer(directory: Path, content: bytes) -> None:
 def sign(manifest: dict[str, Any]) -> None:
     """Makes the digest of a changed MANIFEST.json right, in place."""
     if manifest.pop("digest", ""):
-        canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        manifest["digest"] = hashlib.sha256(canonical.encode()).hexdigest()
+        manifest["digest"] = canonical_sha256(manifest)
 
 
-def _write_rows(path: Path, rows: np.ndarray) -> None:
+def canonical_sha256(values: dict[str, Any]) -> str:
+    """The sha256 of canonical JSON, as digests and fingerprints are."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def write_rows(path: Path, rows: np.ndarray) -> None:
+    """A shard of rows uint8 [B, stride], in the format of its name."""
     if path.suffix == ".tfrecord":
         path.write_bytes(frame(rows).tobytes())
         return

@@ -1,4 +1,4 @@
-"""Exports: every row comes out as it is in the set, whole or not at all."""
+"""Exports: every row comes out as it is in the dataset, and a failed export leaves no file."""
 
 import hashlib
 import json
@@ -129,7 +129,7 @@ def test_text_beside_the_ids(made, tmp_path, to):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("to", FORMATS)
 def test_layouts(tmp_path, to, layout):
-    """What the layout makes of the rows, in every format; test_layouts pins what it makes."""
+    """Every format has the columns of the layout; test_layouts pins those."""
     columns = write_clm_set(tmp_path / "set")["train"]
     export(tmp_path / "set", tmp_path / "out", f"--layout={layout}", to=to)
     rows = read_table(tmp_path / "out", "train", to)
@@ -264,7 +264,7 @@ def test_rows_that_were_not_published_are_not_exported(tmp_path):
 
 
 def _with_other_name(path):
-    """The file anew with every `input_ids` called `inputXids`."""
+    """The same file with every `input_ids` called `inputXids`."""
     from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
     reader = ArrayRecordReader(str(path))

@@ -1,4 +1,4 @@
-"""What the command prints, of sets worked by hand."""
+"""The command prints the rows and the statistics of datasets worked by hand."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What clm and qa rows promise of their losses, broken by hand in one row of a good batch."""
+"""Checks of the losses of clm and qa rows, broken by hand in one row of a good batch."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def columns_of(values):
     return {name: np.array(column, dtypes.get(name, np.uint8)) for name, column in values.items()}
 
 
-NO_SCHEMA: Any = None  # neither task looks at it
+NO_SCHEMA: Any = None  # neither task reads it
 
 
 def clm_problems(columns):

@@ -155,7 +155,7 @@ def test_a_file_too_large_for_its_offsets(tmp_path, monkeypatch):
 
 
 def test_an_export_of_another_format_takes_its_place(tmp_path):
-    """Folders go with their files, but not where something else lies in one."""
+    """Folders go with their files, unless something else is in one."""
     write_clm_set(tmp_path / "set")
     output = tmp_path / "out"
     export(tmp_path / "set", output)

@@ -118,7 +118,7 @@ def test_what_it_says(made, folder):
     assert f"{stats.documents_read:,}" in text
     for counts in stats.splits().values():
         assert f"{counts.tokens_in_rows:,}" in text
-    # Of exactly as many ordinary tokens as token_counts.npy has, so many are masked.
+    # The share is of the ordinary tokens that token_counts.npy has.
     counts = read_token_counts(info)
     assert counts is not None and counts.sum() == total.tokens_in_rows
     ordinary = int(np.delete(counts, info.schema.all_special_ids).sum())
@@ -128,7 +128,7 @@ def test_what_it_says(made, folder):
 
 @pytest.fixture(scope="module")
 def hostile(folder) -> Path:
-    """Nothing but hostile documents, of which the first rows show every one."""
+    """Hostile documents only; the first rows show every one."""
     (folder / "hostile.txt").write_text("\n".join(HOSTILE))
     flags = [f"--tokenizer={folder}/tokenizer.json", f"--output={folder}/hostile"]
     main(
@@ -162,7 +162,7 @@ def test_text_of_documents_is_text_and_nothing_else(hostile):
         assert part in text
     assert "<script" not in page and "<img" not in page and "<b>corpus" not in page
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\ufeff]", page)
-    # Nothing is fetched: no address but those in the documents' text.
+    # The only addresses are those in the documents' text.
     assert not re.search(r"(src|href)=\"(?!data:,\")|url\(|@import", page)
 
 
@@ -437,7 +437,7 @@ def test_it_opens_in_chromium(browser, made, tmp_path, width, dark):
     assert browser.requests == [report.as_uri()]
     assert browser.evaluate("document.title").startswith("Textmill · mlm · ")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
-    # Text is told from its ground: dark on light, or light on dark.
+    # Text is dark on light, or light on dark.
     style = "getComputedStyle(document.body)"
     ink, paper = (
         sum(map(int, re.findall(r"\d+", browser.evaluate(f"{style}.{name}"))[:3]))

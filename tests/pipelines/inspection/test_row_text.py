@@ -70,7 +70,7 @@ def test_rows_without_masks():
 
 
 def _schema(*features: Feature, **parameters) -> Schema:
-    """Of a task with these features beside 4 places of text, as no task has them all."""
+    """A task with these features beside 4 positions of text, as no task has them all."""
     text = (
         Feature("input_ids", "uint16", (4,), ""),
         Feature("segment_ids", "uint8", (4,), ""),

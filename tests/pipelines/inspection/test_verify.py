@@ -1,4 +1,4 @@
-"""Damage of every kind, made by hand in finished sets, is found and named."""
+"""Messages of verify about damage made by hand; test_damaged_sets has all kinds of damage."""
 
 import json
 import shutil
@@ -74,24 +74,6 @@ def test_a_whole_set_has_no_problem(tmp_path, changes):
     assert report.rows == sum(map(len, segment_ids))
     assert report.tokens == sum(np.count_nonzero(ids) for ids in segment_ids)
     assert sum(done) > 0
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "schema.json",
-        "stats.json",
-        "inputs.json",
-        "tokenizer.json",
-        "train-00000-of-00002.tfrecord",
-        "train-00001-of-00002.array_record",
-        "validation-00000-of-00001.tfrecord",
-    ],
-)
-def test_a_flipped_byte_is_found_in_each_file(directory, name):
-    _flip(directory / name, (directory / name).stat().st_size // 2)
-    first, *_ = _problems(directory)
-    assert first.startswith(f"{name} has sha256 ")
 
 
 def test_every_file_is_read_though_one_is_damaged(directory):
