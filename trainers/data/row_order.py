@@ -42,8 +42,6 @@ def permute(numbers: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarr
     """
     # The grid has at least `rows` cells and at most a column more, so few results are outside.
     high = int(np.ceil(np.sqrt(rows)))
-    while high * high < rows:  # sqrt of a large int64 is rounded
-        high += 1
     low = -(-rows // high)
     text = ",".join(str(part) for part in key).encode()
     keys = np.frombuffer(hashlib.blake2b(text, digest_size=8 * ROUNDS).digest(), "<u8")
