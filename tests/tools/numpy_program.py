@@ -2,21 +2,27 @@
 
     python -m trainers.numpy_clm          # if there were such an entry
 
-It trains the token embeddings of a tied decoder to tell the next token of each, by SGD with
-momentum; no layer is looked at. Whatever the loop asks of it is noted in `Diary`.
+It trains the token embeddings of a tied decoder to predict the next token of each, by SGD with
+momentum; it has no other layer. Whatever the loop asks of it is noted in `Diary`.
 """
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from schemas.errors import UsageError
+from tests.tools.clm_factory import clm_schema
+from tests.tools.run_reading import untimed_lines
 from trainers.data.batches import Batch
+from trainers.flags.command_line import make_flags
 from trainers.flags.run_flags import ComputeFlags, DecoderFlags, OptimizationFlags, RunFlags
+from trainers.run.checkpoints import Checkpoints, Progress, read_weights
 from trainers.run.program import Arrays, Plan, Program, Schedule, Trainer, check_state
+from trainers.run.start import train
 from trainers.tasks.language_models import ClmFlags, ClmTask
 
 TABLE = "embeddings.tokens.weight"
@@ -63,11 +69,11 @@ class NumpyFlags(RunFlags):
 
 @dataclass
 class Diary:
-    """What was asked of a program, in order: ("train", 0), ("read", 0) ...
+    """The calls of a program, in order: ("train", 0), ("read", 0) ...
 
     Attributes:
       entries: each with the step, or the number of the batch.
-      listener: is told of each entry before it is done.
+      listener: called with each entry before it is done.
       placed_in: names of the threads that `place` was called in.
     """
 
@@ -87,7 +93,7 @@ class Diary:
 
 
 class NumpyProgram(Program):
-    """Bigrams; a step is made at once, and its measurements are read when asked for."""
+    """Bigrams; a step is made at once, and its metrics are read later."""
 
     def __init__(self, plan: Plan, diary: Diary):
         """Takes the plan, and where to note what is asked."""
@@ -202,7 +208,7 @@ def bigram_gradient(table: np.ndarray, rows: Any) -> tuple[float, float, np.ndar
 
 
 def bigram_sums(table: np.ndarray, rows: Any) -> Arrays:
-    """What `trainers.tasks.language_models` measures."""
+    """The sums that `trainers.tasks.language_models` expects."""
     tokens, after = _pairs(rows)
     logs, places = _log_probabilities(table, tokens), np.arange(len(tokens))
     return {
@@ -213,7 +219,7 @@ def bigram_sums(table: np.ndarray, rows: Any) -> Arrays:
 
 
 def numpy_trainer(diary: Diary | None = None) -> Trainer:
-    """What an entry would give `trainers.run.start.train`."""
+    """The trainer as an entry would pass it to `trainers.run.start.train`."""
     noted = Diary() if diary is None else diary
 
     def import_program(plan: Plan, task: ClmTask) -> Program:
@@ -228,3 +234,38 @@ def numpy_trainer(diary: Diary | None = None) -> Trainer:
         framework="numpy",
         gigabytes=0.1,
     )
+
+
+def numpy_flags(shards: Path | str, output: Path, **changes: Any) -> NumpyFlags:
+    """Twelve steps, evaluations after 4, 8 and 12, checkpoints after 3, 6, 9 and 12."""
+    given = {"steps": 12, "evaluate_every": 4, "checkpoint_every": 3, "best_by": "loss"}
+    return make_flags(NumpyFlags, shards=str(shards), output=str(output), **{**given, **changes})
+
+
+def remains_of(output: Path) -> dict[str, Any]:
+    """The content of a run's directory, without times and without checkpoints before the newest."""
+    checkpoints = Checkpoints(output)
+    stored, lines = checkpoints.read(checkpoints.latest), untimed_lines(output)
+    task = ClmTask(make_flags(NumpyFlags, shards="-", best_by="loss"), clm_schema())
+    best = {path.name: _bits_of(read_weights(path)) for path in (output / "best").glob("*")}
+    return {
+        "step": checkpoints.latest,
+        "weights": _bits_of(stored.weights),
+        "state": _bits_of(stored.state),
+        "progress": Progress.resume(stored.progress, lines, task),
+        "lines": lines,
+        "best": best,
+        "files": {path.name for path in output.iterdir()},
+        "partial": list(output.rglob("*.partial")),
+    }
+
+
+def _bits_of(arrays: Arrays | None) -> dict[str, tuple[str, tuple, bytes]]:
+    return {name: (str(v.dtype), v.shape, v.tobytes()) for name, v in (arrays or {}).items()}
+
+
+def run_numpy(
+    shards: Path | str, output: Path, *, diary: Diary | None = None, **changes: Any
+) -> None:
+    """Trains with the flags of `numpy_flags`."""
+    train(numpy_flags(shards, output, **changes), numpy_trainer(diary))

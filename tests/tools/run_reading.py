@@ -1,9 +1,10 @@
-"""What a run wrote, and its flags with changes, for tests and benchmarks."""
+"""The metrics of a run, and its flags with changes, for tests and benchmarks."""
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 from trainers.flags.command_line import flag_values, make_flags
-from trainers.run.journal import each_metrics
+from trainers.run.journal import METRICS, each_metrics
 
 Group = TypeVar("Group")
 # Values of metrics.jsonl that differ from run to run.
@@ -16,6 +17,15 @@ TIMED = (
 def read_metrics(path: str) -> list[dict[str, Any]]:
     """All lines of a metrics file."""
     return list(each_metrics(path))
+
+
+def untimed_lines(output: Path, kind: str = "") -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl without times: all, or those of one kind."""
+    return [
+        {name: value for name, value in line.items() if name not in TIMED}
+        for line in read_metrics(str(output / METRICS))
+        if kind in ("", line["kind"])
+    ]
 
 
 def change_flags(flags: Group, **changes: Any) -> Group:

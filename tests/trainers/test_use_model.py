@@ -1,4 +1,4 @@
-"""A trained model in use, without a framework: measured, exported, and refused in words."""
+"""A trained model in use, without a framework: measured, exported, refused with a clear error."""
 
 import json
 import re
@@ -12,55 +12,33 @@ from safetensors.numpy import load_file, save_file
 from schemas.errors import DataError, UsageError
 from tests.tools.checkpoint_sums import sign
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
-from tests.tools.numpy_program import TABLE, Diary, NumpyFlags, numpy_trainer
-from tests.tools.run_reading import change_flags, read_metrics
+from tests.tools.numpy_program import TABLE, Diary, numpy_trainer, run_numpy
+from tests.tools.run_reading import untimed_lines
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import make_flags
 from trainers.models.model_config import ModelConfig, with_dropout
-from trainers.run import start
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.start import train
 from trainers.run.trained import find_trained
 
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch):
-    monkeypatch.setattr(start, "draw_curve", lambda lines, path, *_, **__: Path(path).touch())
+pytestmark = pytest.mark.usefixtures("no_picture")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
+def place(no_picture, tmp_path_factory) -> Path:
     """A set, a run of it (best after step 8 of 12), and its weights for transformers."""
     place = tmp_path_factory.mktemp("place")
     write_clm_set(place / "set", step=0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(start, "draw_curve", lambda lines, path, *_, **__: Path(path).touch())
-        train(
-            make_flags(
-                NumpyFlags,
-                shards=f"{place}/set",
-                output=f"{place}/run",
-                steps=24,
-                stop_after=12,
-                evaluate_every=4,
-                checkpoint_every=6,
-                best_by="loss",
-                export=f"{place}/hf",
-            ),
-            numpy_trainer(),
-        )
+    flags = {"steps": 24, "stop_after": 12, "checkpoint_every": 6, "export": f"{place}/hf"}
+    run_numpy(f"{place}/set", place / "run", **flags)
     return place
 
 
 def evaluated_in(place: Path) -> dict[int, dict]:
     """The evaluations of the run as it trained."""
-    lines = read_metrics(str(place / "run" / "metrics.jsonl"))
     return {
-        line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
-        for line in lines
-        if line["kind"] == "evaluation"
+        line["step"]: {name: line[name] for name in line if name not in ("kind", "step")}
+        for line in untimed_lines(place / "run", "evaluation")
     }
 
 
@@ -120,15 +98,6 @@ def test_every_checkpoint_is_measured(place, tmp_path, capfd):
     assert capfd.readouterr().out.count(" on validation of ") == 3
 
 
-WHERE = {"best": 8, "last": 12, "6": 6, None: 8}
-
-
-@pytest.mark.parametrize("which", WHERE)
-def test_a_checkpoint_is_named(place, capfd, which):
-    measure(place / "run", **({"checkpoint": which} if which else {}))
-    assert f"run, step {WHERE[which]} on validation" in capfd.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("path", "step"), [("run", 8), ("run/checkpoints/6", 6), ("run/best/8", 8)]
 )
@@ -182,14 +151,13 @@ def test_the_set_of_a_run_is_found_from_another_working_directory(tmp_path, monk
     (tmp_path / "elsewhere").mkdir()
     for shards in ("data/a", "data/a:3,data/b:1"):
         output = tmp_path / f"run{len(shards)}"
-        flags = make_flags(NumpyFlags, shards=shards, output=str(output), steps=4, stop_after=2)
         monkeypatch.chdir(tmp_path)
-        train(flags, numpy_trainer())
+        run_numpy(shards, output, steps=4, stop_after=2)
         monkeypatch.chdir(tmp_path / "elsewhere")
         measure(output)
         assert f"step 2 on validation of {tmp_path}/data/a" in capfd.readouterr().out
         there = re.sub("data/", f"{tmp_path}/data/", shards)
-        train(change_flags(flags, shards=there, resume=True, stop_after=None), numpy_trainer())
+        run_numpy(there, output, steps=4, resume=True)
         assert Checkpoints(output).latest == 4
 
 
@@ -236,6 +204,8 @@ def test_what_is_no_run_is_refused(place, tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UsageError, match=f"{tmp_path} holds no run: it has no config.json"):
         measure(tmp_path)
+    with pytest.raises(UsageError, match=f"{place}/hf is not a run: give the output directory of"):
+        use(place / "hf", export=f"{tmp_path}/hf")
     with pytest.raises(UsageError, match=r"has no checkpoint '7': its steps are 6, 12, the be"):
         measure(place / "run", checkpoint="7")
     with pytest.raises(UsageError, match="is a run of an unknown trainer 'numpy_clm'"):
@@ -280,11 +250,10 @@ def test_weights_of_another_model_are_refused_in_words(place, tmp_path, name):
     save_file(arrays, checkpoint / "state.safetensors")
     sign(checkpoint)
     output = f"{tmp_path}/run"
-    given = dict(shards=f"{place}/set", output=output, steps=24, best_by="loss", resume=True)
     for act in (
         lambda: measure(output, checkpoint="12"),
         lambda: use(output, checkpoint="12", export=f"{tmp_path}/out"),
-        lambda: train(make_flags(NumpyFlags, **given), numpy_trainer()),
+        lambda: run_numpy(f"{place}/set", tmp_path / "run", steps=24, resume=True),
     ):
         with pytest.raises(DataError, match=f"{checkpoint} cannot be read: .*{said}"):
             act()
@@ -300,23 +269,17 @@ def exported(directory: Path) -> np.ndarray:
     return load_file(directory / "model.safetensors")["transformer.wte.weight"]
 
 
-@pytest.mark.parametrize("which", WHERE)
-def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd, which):
+def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd):
     diary = Diary()
-    named = {"checkpoint": which} if which else {}
-    use(place / "run", diary=diary, export=f"{tmp_path}/hf", **named)
-    step = WHERE[which]
-    [path] = Checkpoints(place / "run").choose(str(step))
-    np.testing.assert_array_equal(exported(tmp_path / "hf"), read_weights(path)[TABLE])
+    use(place / "run", diary=diary, export=f"{tmp_path}/hf")
     said = capfd.readouterr().err
-    assert f"the weights after step {step}\n" in said
+    assert "the weights after step 8\n" in said
     assert f"weights for transformers: {tmp_path}/hf\n" in said
     assert diary.entries == [], "no framework is needed for that"
     names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == names
-    if step == 8:  # what the run itself left
-        for name in names:
-            assert (tmp_path / "hf" / name).read_bytes() == (place / "hf" / name).read_bytes()
+    for name in names:  # what the run itself left
+        assert (tmp_path / "hf" / name).read_bytes() == (place / "hf" / name).read_bytes()
 
 
 def test_measured_and_exported_at_once(place, tmp_path):
@@ -324,13 +287,6 @@ def test_measured_and_exported_at_once(place, tmp_path):
     assert measures_in(place, 6)
     [path] = Checkpoints(place / "run").choose("6")
     np.testing.assert_array_equal(exported(tmp_path / "hf"), read_weights(path)[TABLE])
-
-
-def test_what_is_published_is_not_exported_again(place, tmp_path):
-    with pytest.raises(
-        UsageError, match=f"{place}/hf is not a run: give the output directory of one"
-    ):
-        use(place / "hf", export=f"{tmp_path}/hf")
 
 
 def test_what_was_trained_is_found(place):

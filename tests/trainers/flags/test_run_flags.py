@@ -11,10 +11,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from schemas.commands.flag_file import config_bytes
-from schemas.errors import DataError, TextmillError, UsageError
+from schemas.errors import TextmillError, UsageError
 from tests.tools.class_factory import write_class_set
-from tests.tools.clm_factory import write_clm_set
-from tests.tools.numpy_program import Diary, NumpyFlags, numpy_trainer
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import write_mlm_set
 from tests.tools.trainer_list import BY_NAME
@@ -22,8 +20,6 @@ from trainers.flags.command_line import command, flag_values, make_flags, parse_
 from trainers.flags.run_flags import RunFlags
 from trainers.models.families import FAMILIES
 from trainers.models.plan_model import SIZES
-from trainers.run.run_directory import claim
-from trainers.run.start import train
 
 TRAINERS = {
     "flax_mlm": "FlaxMlmFlags",
@@ -71,7 +67,7 @@ def hints_of(flags: type) -> dict[str, Any]:
 
 
 def settings_of(flags: Any) -> list[Any]:
-    """Of each flag that may be None, True or False: the settings with it, where they make sense."""
+    """Settings with None, True or False for each flag that may be so, if they make sense."""
     found = []
     for name, kind in hints_of(flags).items():
         kinds = set(get_args(kind)) | {kind}
@@ -81,14 +77,22 @@ def settings_of(flags: Any) -> list[Any]:
     return found
 
 
+ODD: dict[str, Any] = {
+    **{"shards": "a set:0.7,b:0.3", "output": "it's there", "verify": False, "batch_size": 8},
+    **{"learning_rate": 3e-4, "best_by": "loss", "patience": 2, "warmup_steps": 0},
+}
+
+
 @every
 def test_what_a_run_prints_and_writes_gives_it_again(flags, tmp_path):
     """Every value of a choice of words: `--no_tied`, `--dropout=None`, `--no_verify`."""
     path = tmp_path / "config.yaml"
-    settings = settings_of(flags)
+    settings = [make_flags(flags, **ODD), *settings_of(flags)]
     assert len(settings) > 20
     for one in settings:
-        assert parse_flags(shlex.split(command(one))[3:], flags) == one
+        python, m, module, *argv = shlex.split(command(one, resume=True))
+        assert (python, m, module) == ("python", "-m", f"trainers.{flags.entry}")
+        assert parse_flags(argv, flags) == change_flags(one, resume=True)
         path.write_bytes(config_bytes(f"trainers.{flags.entry}", one))
         again = parse_flags([f"--config={path}", f"--output={one.files.output}"], flags)
         assert again == change_flags(one, resume=False, stop_after=None)
@@ -124,7 +128,7 @@ def test_help_has_a_heading_for_each_group(flags, capfd):
 
 
 def head(doc: str) -> str:
-    """What comes before the details, which may be a trainer's own."""
+    """The part before the details, which may be a trainer's own."""
     for sign in ".,;:(":
         doc = doc.split(sign)[0]
     return doc
@@ -145,7 +149,7 @@ def test_a_flag_that_all_have_means_the_same(name):
 
 
 def test_flags_that_two_have_mean_the_same():
-    """Of devices each framework has its own."""
+    """All but --device, whose choices are the framework's."""
     for name in set.union(*map(names_of, FLAGS.values())) - COMMON - {"device"}:
         having = [flags for flags in FLAGS.values() if name in names_of(flags)]
         assert len({docs_of(flags)[name] for flags in having}) == 1, name
@@ -259,40 +263,13 @@ def test_what_is_taken_is_not_exported_to(flags, tmp_path):
 
 
 @every
-def test_the_command_to_go_on_gives_the_same_flags(flags, tmp_path):
-    """For a shell; without --export, which would be taken."""
-    given = make_flags(
-        flags,
-        shards="a set:0.7,b:0.3",
-        output="it's there",
-        verify=False,
-        batch_size=8,
-        learning_rate=3e-4,
-        best_by="loss",
-        patience=2,
-        warmup_steps=0,
-    )
-    python, m, module, *argv = shlex.split(command(given, resume=True))
-    assert (python, m, module) == ("python", "-m", f"trainers.{flags.entry}")
-    found = parse_flags(argv, flags)
-    assert found == change_flags(given, resume=True)
-
-
-@every
-def test_hyphens_are_taken(flags):
-    parsed = parse_flags(["--stop-after=3", "--output=run", "--keep-checkpoints=5"], flags)
-    assert (parsed.length.stop_after, parsed.length.keep_checkpoints) == (3, 5)
-    assert not parse_flags(["--shards=set", "--no-verify"], flags).data.verify
-
-
-@every
 def test_flags_of_a_file_may_have_hyphens_beside_them(flags, tmp_path):
     path = tmp_path / "job.yaml"
-    path.write_text("output: run\nseed: 3\nverify: false\nresume: true\n")
-    argv = [f"--config={path}", "--seed=4", "--no-resume", "--shards=set"]
-    values = flag_values(parse_flags(argv, flags))
-    found = [values[name] for name in ("output", "seed", "verify", "resume")]
-    assert found == ["run", 4, False, False]
+    path.write_text("output: run\nseed: 3\nverify: true\nresume: true\n")
+    argv = [f"--config={path}", "--stop-after=3", "--no-resume", "--shards=set", "--no-verify"]
+    values = flag_values(parse_flags([*argv, "--seed=4"], flags))
+    found = [values[name] for name in ("output", "seed", "verify", "resume", "stop_after")]
+    assert found == ["run", 4, False, False, 3]
     path.write_text("no_such_flag: 3\n")
     with pytest.raises(UsageError, match=f"{flags.entry} has no flag 'no_such_flag'"):
         parse_flags([f"--config={path}"], flags)
@@ -358,7 +335,7 @@ ENTRIES = pytest.mark.parametrize("name", TRAINERS)
 
 
 def main_refuses(name: str, *argv: str) -> str:
-    """What a trainer refuses with, which is an error of ours and not a library's."""
+    """The message of a trainer's refusal, which is an error of ours and not a library's."""
     with pytest.raises(TextmillError) as refused:
         import_module(f"trainers.{name}").main(list(argv))
     return str(refused.value)
@@ -403,37 +380,3 @@ def test_a_model_that_the_rows_do_not_fit(name, tmp_path):
         name, place, "--hidden_size=10", "--heads=3"
     )
     assert "--activation=step is unknown" in main_refuses(name, place, "--activation=step")
-
-
-def test_a_directory_in_use_is_refused(tmp_path):
-    """Of the loop, which is everyone's."""
-    write_clm_set(tmp_path / "set")
-    flags = make_flags(NumpyFlags, shards=f"{tmp_path}/set", output=f"{tmp_path}/run", steps=1)
-    with claim(tmp_path / "run"):
-        message = f"--output={tmp_path}/run is in use by another run: wait for it, or give"
-        with pytest.raises(UsageError, match=message):
-            train(flags, numpy_trainer())
-    (tmp_path / "file").write_text("")
-    flags = make_flags(NumpyFlags, shards=f"{tmp_path}/set", output=f"{tmp_path}/file", steps=1)
-    with pytest.raises(UsageError, match=f"--output={tmp_path}/file is a file or below one"):
-        train(flags, numpy_trainer())
-
-
-def test_a_directory_that_came_while_a_run_was_at_work_is_not_exported_to(tmp_path):
-    write_clm_set(tmp_path / "set")
-    flags = make_flags(
-        NumpyFlags,
-        shards=f"{tmp_path}/set",
-        output=f"{tmp_path}/run",
-        steps=1,
-        export=f"{tmp_path}/hf",
-    )
-
-    def listen(name, count):
-        if name == "train":
-            (tmp_path / "hf").mkdir()
-            (tmp_path / "hf" / "config.json").touch()
-
-    with pytest.raises((UsageError, DataError), match=f"--export={tmp_path}/hf"):
-        train(flags, numpy_trainer(Diary(listener=listen)))
-    assert [path.name for path in (tmp_path / "hf").iterdir()] == ["config.json"]

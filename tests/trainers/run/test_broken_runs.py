@@ -14,18 +14,16 @@ import pytest
 from safetensors.numpy import load_file
 
 import trainers.run.loop
-import trainers.run.start
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from tests.tools.compile_cache import compiled_once
-from tests.tools.run_reading import TIMED, read_metrics
+from tests.tools.run_reading import untimed_lines
 from tests.tools.trainer_list import TRAINERS
 from trainers import use_model
 from trainers.flags.run_flags import OptimizationFlags
 from trainers.run.checkpoints import Progress, numbered, read_weights
-from trainers.run.journal import MetricsFile
 from trainers.run.program import Schedule, Trainer
 
-# PyTorch finds no GPU in a process that TensorFlow came to first, and says so.
+# PyTorch finds no GPU in a process that TensorFlow came to first, and warns.
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 STEPS, STOPPED, RATE = 12, 7, 0.01
 FLAGS = [
@@ -42,13 +40,9 @@ SAME = {"loss": 1.0}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly(tmp_path_factory):
+def quickly(no_picture, tmp_path_factory):
     """Equal programs of JAX are compiled once for all tests here, and no loss curve is drawn."""
-    with (
-        compiled_once(tmp_path_factory.mktemp("compiled")),
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr(trainers.run.start, "draw_curve", lambda *_, **__: None)
+    with compiled_once(tmp_path_factory.mktemp("compiled")):
         yield
 
 
@@ -100,7 +94,7 @@ def whole(train, tmp_path_factory):
 def stopped(train, tmp_path_factory):
     """The directory of a run that --stop_after ended: the best is after 5 steps, the last after 7.
 
-    Whoever changes it takes a copy.
+    Tests that change it take a copy.
     """
     output = tmp_path_factory.mktemp("stopped") / "run"
     train(output, f"--stop_after={STOPPED}")
@@ -108,14 +102,8 @@ def stopped(train, tmp_path_factory):
     return output
 
 
-def lines_of(output):
-    """Of metrics.jsonl, but for times."""
-    lines = read_metrics(str(output / "metrics.jsonl"))
-    return [{name: line[name] for name in line if name not in TIMED} for line in lines]
-
-
 def evaluated(output):
-    return [line["step"] for line in lines_of(output) if line["kind"] == "evaluation"]
+    return [line["step"] for line in untimed_lines(output, "evaluation")]
 
 
 def files_of(*folders):
@@ -163,7 +151,7 @@ def test_it_goes_on_after_every_step_by_the_command_it_printed(
         assert "--resume" in command
         trainer.main([*command, f"--stop_after={step}"])
     assert "  resume  " not in capsys.readouterr().out
-    assert lines_of(tmp_path / "run") == lines_of(whole)
+    assert untimed_lines(tmp_path / "run") == untimed_lines(whole)
     assert checkpoints_of(tmp_path / "run") == checkpoints_of(whole)
 
 
@@ -172,7 +160,7 @@ def test_a_mixture_goes_on_with_the_rows_that_are_due(trainer, train, sets, tmp_
     train(tmp_path / "whole", mixture)
     for stop in (4, 9, STEPS):
         train(tmp_path / "broken", mixture, f"--stop_after={stop}", *["--resume"] * (stop > 4))
-    assert lines_of(tmp_path / "broken") == lines_of(tmp_path / "whole")
+    assert untimed_lines(tmp_path / "broken") == untimed_lines(tmp_path / "whole")
     assert checkpoints_of(tmp_path / "broken") == checkpoints_of(tmp_path / "whole")
 
 
@@ -190,7 +178,7 @@ def test_patience_ends_a_broken_run_where_it_ends_an_unbroken_one(
     train(tmp_path / "broken", *flags, "--resume", "--stop_after=4")
     train(tmp_path / "broken", *flags, "--resume")
     assert "stopping after step 6; the best was after step 2" in capsys.readouterr().err
-    assert lines_of(tmp_path / "broken") == lines_of(tmp_path / "whole")
+    assert untimed_lines(tmp_path / "broken") == untimed_lines(tmp_path / "whole")
     assert checkpoints_of(tmp_path / "broken") == checkpoints_of(tmp_path / "whole")
     train(tmp_path / "broken", *flags, "--resume")
     assert "nothing to do" in capsys.readouterr().err
@@ -207,7 +195,7 @@ def test_another_schedule_begins_with_the_first_step_after_it_was_given(
         return Schedule(steps, OptimizationFlags())(STOPPED)
 
     due = RATE * share(40)
-    assert lines_of(run)[-1]["learning_rate"] == pytest.approx(due, rel=1e-5)
+    assert untimed_lines(run)[-1]["learning_rate"] == pytest.approx(due, rel=1e-5)
     before = read_weights(stopped / "checkpoints" / str(STOPPED))
 
     def length(output):
@@ -218,59 +206,47 @@ def test_another_schedule_begins_with_the_first_step_after_it_was_given(
     assert length(run) / length(whole) == pytest.approx(ratio, rel=1e-3)
 
 
-def test_signals_before_an_evaluation(trainer, train, whole, tmp_path, capsys, monkeypatch):
-    """SIGTERM as the evaluations of steps 5 and 12 begin, and --stop_after=7 in between."""
-    write = MetricsFile.write
+def test_interrupted_in_evaluations(trainer, train, whole, tmp_path, monkeypatch, capsys):
+    """After a batch of those of steps 10 and 12: both are made up, and nothing is lost."""
+    evaluate, files, run = trainers.run.loop.evaluate, [], tmp_path / "run"
+    signals = {2: signal.SIGINT, 4: signal.SIGTERM}  # the third evaluation makes up for the second
 
-    def write_then_end(self, metrics):
-        write(self, metrics)
-        if metrics["step"] in (5, 12) and metrics["kind"] == "train":
-            os.kill(os.getpid(), signal.SIGTERM)
+    def times():
+        return {name: os.stat(run / name).st_mtime_ns for name in trainer.evaluation_files}
 
-    monkeypatch.setattr(MetricsFile, "write", write_then_end)
-    with pytest.raises(SystemExit, match="143"):
-        train(tmp_path / "run")
-    assert evaluated(tmp_path / "run") == []
-    assert not any((tmp_path / "run" / name).exists() for name in trainer.evaluation_files)
-    train(tmp_path / "run", "--resume", "--stop_after=7")
-    assert evaluated(tmp_path / "run") == [5]
-    capsys.readouterr()
-    with pytest.raises(SystemExit, match="143"):
-        train(tmp_path / "run", "--resume", f"--export={tmp_path / 'exported'}")
-    assert evaluated(tmp_path / "run") == [5, 10]
-    assert not (tmp_path / "exported").exists()
-    monkeypatch.undo()
-    trainer.main(command_after(capsys.readouterr().err, "Resume with:\n  "))
-    assert lines_of(tmp_path / "run") == lines_of(whole)
-    assert states_of(tmp_path / "run") == states_of(whole)
+    def evaluate_then_interrupt(*arguments):
+        files.append(times() if files else {})
+        with closing(evaluate(*arguments)) as pairs:
+            for pair in pairs:
+                yield pair
+                if len(files) in signals:
+                    os.kill(os.getpid(), signals[len(files)])
+
+    monkeypatch.setattr(trainers.run.loop, "evaluate", evaluate_then_interrupt)
+    export, said = tmp_path / "exported", ""
+    for code, due, *resume in (("130", [5]), ("143", [5, 10], "--resume")):
+        with pytest.raises(SystemExit, match=code):
+            train(run, f"--export={export}", *resume)
+        assert evaluated(run) == due
+        assert files[-1] == times() and not export.exists()
+        said = capsys.readouterr().err
+    trainer.main(command_after(said, "Resume with:\n  "))
+    assert len(files) == 5
+    assert untimed_lines(run) == untimed_lines(whole)
+    assert states_of(run) == states_of(whole)
+    assert sorted(numbered(run / "best")) == sorted(numbered(whole / "best"))
     exported = "exported/model.safetensors"
     assert (tmp_path / exported).read_bytes() == (whole.parent / exported).read_bytes()
 
 
-def test_ctrl_c_in_an_evaluation(trainer, train, whole, tmp_path, monkeypatch):
-    """After a batch of the evaluations of steps 10 and 12: both are made up, nothing is lost."""
-    evaluate, files = trainers.run.loop.evaluate, []
-
-    def evaluate_then_interrupt(*arguments):
-        files.append({name: os.stat(tmp_path / name).st_mtime_ns for name in names if files})
-        with closing(evaluate(*arguments)) as pairs:
-            for pair in pairs:
-                yield pair
-                if len(files) in (2, 4):  # the third makes up for the second
-                    os.kill(os.getpid(), signal.SIGINT)
-
-    names = trainer.evaluation_files
-    monkeypatch.setattr(trainers.run.loop, "evaluate", evaluate_then_interrupt)
-    for resume, due in ([], [5]), (["--resume"], [5, 10]):
-        with pytest.raises(SystemExit, match="130"):
-            train(tmp_path, *resume)
-        assert evaluated(tmp_path) == due
-        assert files[-1] == {name: os.stat(tmp_path / name).st_mtime_ns for name in names}
-    train(tmp_path, "--resume")
-    assert len(files) == 5
-    assert lines_of(tmp_path) == lines_of(whole)
-    assert states_of(tmp_path) == states_of(whole)
-    assert sorted(numbered(tmp_path / "best")) == sorted(numbered(whole / "best"))
+def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(train, tmp_path):
+    with pytest.raises(DataError, match=r"step \d+: the loss is (nan|inf).* on rows ") as stopped:
+        train(tmp_path, "--learning_rate=1e30", "--clip_norm=0")
+    [saved] = tmp_path.glob("stopped-at-step-*.npz")
+    assert str(saved) in str(stopped.value)
+    with np.load(saved) as batch:
+        named = ", ".join(map(str, batch["row_index"]))
+    assert f"on rows {named} of the split" in str(stopped.value)
 
 
 def test_a_damaged_run_goes_on_from_what_is_whole(train, whole, stopped, tmp_path, capfd):
@@ -291,7 +267,7 @@ def test_a_damaged_run_goes_on_from_what_is_whole(train, whole, stopped, tmp_pat
     assert f"It is kept as {newest}.damaged; the run resumes after step 6" in said
     assert "resuming after step 6 of 12" in said
     assert f"note: {metrics}: line 2 is broken; removed it and all later lines" in said
-    assert lines_of(run) == [line for line in lines_of(whole) if not 1 < line["step"] < 7]
+    assert untimed_lines(run) == [line for line in untimed_lines(whole) if not 1 < line["step"] < 7]
     assert states_of(run) == states_of(whole)
 
 
@@ -300,7 +276,7 @@ def test_damaged_best_weights_are_measured_again(train, whole, stopped, tmp_path
     (run / "best" / "5" / "progress.json").write_bytes(b"{}")
     train(run, "--resume")
     assert "resuming after step 4 of 12" in capfd.readouterr().err
-    assert lines_of(run) == lines_of(whole)
+    assert untimed_lines(run) == untimed_lines(whole)
     assert states_of(run) == states_of(whole)
 
 
@@ -322,14 +298,11 @@ def test_all_uses_take_the_weights_that_checkpoint_names(trainer, stopped, tmp_p
     """By default the best, since --best_by keeps one: without --stop_after and with it alike."""
     (tmp_path / "text.txt").write_text("w7 w8 w9\nw20 w21\n")
     losses, predictions = {}, {}
-    for flag, step in (
-        ((), 5),
-        (("--checkpoint=best",), 5),
-        (("--checkpoint=last",), 7),
-        (
-            ("--checkpoint=6",),
-            6,
-        ),
+    for step, *flag in (
+        (5,),
+        (5, "--checkpoint=best"),
+        (7, "--checkpoint=last"),
+        (6, "--checkpoint=6"),
     ):
         folder = tmp_path / "-".join(["used", *flag])
         use = ["--evaluate", f"--report={folder}.json", f"--export={folder}", *flag]
@@ -343,7 +316,9 @@ def test_all_uses_take_the_weights_that_checkpoint_names(trainer, stopped, tmp_p
         losses.setdefault(step, set()).add(json.loads(Path(f"{folder}.json").read_text())["loss"])
         if trainer.predicts:
             predictions.setdefault(step, set()).add(Path(f"{folder}.txt").read_text())
-    assert losses[5] == {line["loss"] for line in lines_of(stopped) if line["kind"] == "evaluation"}
+    assert losses[5] == {
+        line["loss"] for line in untimed_lines(stopped) if line["kind"] == "evaluation"
+    }
     assert all(len(found) == 1 for found in [*losses.values(), *predictions.values()])
     assert len(set.union(*losses.values())) == 3
     assert len(set.union(set(), *predictions.values())) == 3 * trainer.predicts
@@ -354,7 +329,7 @@ def test_evaluate_measures_what_the_run_measured(trainer, whole):
     [path] = whole.glob("evaluation/*/metrics.jsonl")
     found = {line["step"]: line for line in map(json.loads, path.read_text().splitlines())}
     assert list(found) == list(range(1, STEPS + 1))
-    told = [dict(line) for line in lines_of(whole) if line.pop("kind") == "evaluation"]
+    told = [dict(line) for line in untimed_lines(whole) if line.pop("kind") == "evaluation"]
     assert [found[line["step"]] for line in told] == told
 
 

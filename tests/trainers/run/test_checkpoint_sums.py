@@ -76,7 +76,7 @@ def test_what_a_file_system_leaves_is_no_damage(folder):
 def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(folder, name):
     """A disk that fails for a moment, or rights: it is no reason to do steps again."""
     (folder / "10" / name).unlink()
-    (folder / "10" / name).symlink_to("/proc/self/mem")  # whose first byte nobody can read
+    (folder / "10" / name).symlink_to("/proc/self/mem")  # its first byte cannot be read
     with pytest.raises(DataError, match=f"{folder}/10.*Input/output error"):
         check_whole(folder / "10", "Do this")
     with pytest.raises((DataError, OSError), match="Input/output error"):
@@ -118,7 +118,7 @@ def test_a_checkpoint_is_whole_with_the_best_weights_up_to_its_step(folder):
     best = {step: folder / "best" / str(step) for step in (1, 8, 11)}
     for path in best.values():
         shutil.copytree(folder / "2", path)
-    (best[11] / STATE).write_bytes(b"wdights")  # newer than all: a resumed run makes it anew
+    (best[11] / STATE).write_bytes(b"wdights")  # newer than all: a resumed run makes it again
     said = []
     assert newest_whole(numbered(folder), said.append, best) == 10 and not said
     (best[8] / STATE).write_bytes(b"wdights")

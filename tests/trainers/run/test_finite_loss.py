@@ -1,4 +1,4 @@
-"""What stops a run whose loss is no number, and what it leaves behind."""
+"""A loss that is no number stops the run, which leaves the batch behind."""
 
 import math
 

@@ -1,9 +1,9 @@
 """TensorBoard and Weights & Biases get what metrics.jsonl gets."""
 
-import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tensorboardX.proto import event_pb2
@@ -82,7 +82,20 @@ def test_tensorboard(tmp_path):
     assert found == {("train/loss", step): loss for step, loss in wanted.items()}
 
 
-WANDB_CODE = """
+def run_with_wandb(code: str, output: Path, **environment: str) -> subprocess.CompletedProcess:
+    """Runs a program in a home of its own, without an account."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    return subprocess.run(
+        [sys.executable, "-c", code, str(output)],
+        cwd=ROOT,
+        env={**bare, "HOME": str(output), "WANDB_SILENT": "true", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+OFFLINE = """
 import sys
 from trainers.run.journal import open_sinks
 for start in (0, 1):
@@ -94,15 +107,8 @@ for start in (0, 1):
 
 
 def test_wandb_offline(tmp_path):
-    """Two parts of one run, without an account or a network, under one name."""
-    environment = dict(os.environ, WANDB_MODE="offline", WANDB_SILENT="true")
-    done = subprocess.run(
-        [sys.executable, "-c", WANDB_CODE, str(tmp_path)],
-        cwd=ROOT,
-        env=dict(environment, HOME=str(tmp_path)),
-        capture_output=True,
-        text=True,
-    )
+    """Two parts of one run have one name."""
+    done = run_with_wandb(OFFLINE, tmp_path, WANDB_MODE="offline")
     assert done.returncode == 0, done.stderr
     run_id = (tmp_path / "wandb_id").read_text().strip()
     runs = list((tmp_path / "wandb").glob(f"offline-run-*-{run_id}"))
@@ -111,20 +117,14 @@ def test_wandb_offline(tmp_path):
     assert b"train/loss" in content and b"a-run" in content and b"seed" in content
 
 
+NO_LOGIN = """
+from schemas.commands.entry import run_entry
+from trainers.run.journal import open_sinks
+run_entry(lambda argv: open_sinks("wandb", argv[0], start_step=0, name="r", settings={}))
+"""
+
+
 def test_wandb_without_a_login_says_what_to_do(tmp_path):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
-    code = (
-        "from schemas.commands.entry import run_entry; from trainers.run.journal import *\n"
-        "run_entry(lambda argv: open_sinks('wandb', argv[0], start_step=0, name='r', settings={}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=ROOT,
-        env=dict(environment, HOME=str(tmp_path), WANDB_SILENT="true"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    done = run_with_wandb(NO_LOGIN, tmp_path)
     assert done.returncode == 2, done.stderr
-    assert "WANDB_MODE=offline" in done.stderr
-    assert json.dumps(done.stderr).count("Traceback") == 0
+    assert "WANDB_MODE=offline" in done.stderr and "Traceback" not in done.stderr

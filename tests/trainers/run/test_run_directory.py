@@ -47,7 +47,7 @@ def test_the_files_of_a_set_or_a_tokenizer_are_not_replaced(tmp_path, name):
 
 
 def test_another_run_is_not_gone_on_with(tmp_path):
-    """What must agree is named with both values; of what may differ there is a line each."""
+    """Settings that must agree are named with both values; each that may differ has a line."""
     assert start_or_resume(tmp_path, RUN, resume=True, same=("steps",)) == []
     with pytest.raises(UsageError, match="holds a run already: add --resume to continue it, or"):
         start_or_resume(tmp_path, RUN, resume=False, same=())
