@@ -56,7 +56,7 @@ def attend(q, k, v, mask):
 
 @given(segments(), st.booleans(), st.integers(0, 2**31))
 def test_attention_of_each_length_is_attention_under_the_mask(ids, causal, seed):
-    """What flash-attention's varlen calls compute: each of the segments by itself."""
+    """As flash-attention's varlen calls compute it: each segment by itself."""
     q, k, v = np.random.default_rng(seed).normal(size=(3, *ids.shape, 4))
     flat, mask = variable_length(ids), attention_mask(ids, causal=causal)[:, 0]
     expected = flat.take(attend(q, k, v, mask))

@@ -3,6 +3,7 @@
 import pickle
 import re
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from trainers.data.mixture import (
 from trainers.reader import ShardSet
 
 ROWS = {"a": 40, "b": 7, "c": 13}
-MANY = 8000  # rows of a stream that are looked at
+MANY = 8000  # rows of a stream to check
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +58,11 @@ def mix(sets, **weights):
     return ShardSet.mix({str(sets[0] / name): weight for name, weight in weights.items()}, seed=5)
 
 
-# Whose turn it is
+# Turns of the datasets
 
 
 def test_turns_worked_by_hand():
-    """Of 0.7: round(0.7 n), halves up, is 0 1 1 2 3 4 4 5 6 6 7 for n = 0 to 10."""
+    """A share of 0.7: round(0.7 n), halves up, is 0 1 1 2 3 4 4 5 6 6 7 for n = 0 to 10."""
     set_index, own = take_turns(np.arange(10), [(7, 10)])
     assert set_index.tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
     assert own.tolist() == [0, 0, 1, 2, 3, 1, 4, 5, 2, 6]
@@ -72,7 +73,7 @@ WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
 
 @given(weights=WEIGHTS)
 def test_shares_are_exact_at_every_moment(weights):
-    """Of any first n rows each set gave its share, but for at most half a row a set."""
+    """Each set gave its share of any first n rows, within half a row a set."""
     shares = _shares(["x"] * len(weights), weights)
     set_index, own = take_turns(np.arange(MANY), _turns(shares))
     gave = np.cumsum(set_index[:, None] == np.arange(len(weights)), axis=0)
@@ -81,7 +82,7 @@ def test_shares_are_exact_at_every_moment(weights):
     assert np.abs(gave - due).max() <= len(weights) / 2 + rounded
     for index in range(len(weights)):
         mine = own[set_index == index]
-        assert mine.tolist() == list(range(len(mine)))  # no position of its stream is left out
+        assert mine.tolist() == list(range(len(mine)))  # its stream has no gap
 
 
 @given(weights=WEIGHTS, start=st.integers(0, 10**12))
@@ -127,17 +128,10 @@ def test_every_row_once_an_epoch_of_its_own_set(sets):
 @pytest.mark.parametrize("hosts, start", [(1, 0), (1, 137), (2, 0), (5, 33)])
 def test_any_step_and_any_hosts_read_the_same(sets, hosts, start):
     mixture = mix(sets, a=0.5, b=0.2, c=0.3)
-    whole = list(mixture.batches("train", batch_size=20, seed=0, stop_step=150))[start:]
+    asked: dict[str, Any] = {"batch_size": 20, "seed": 0, "stop_step": 150}
+    whole = list(mixture.batches("train", **asked))[start:]
     parts = [
-        mixture.batches(
-            "train",
-            batch_size=20,
-            seed=0,
-            start_step=start,
-            stop_step=150,
-            process_index=host,
-            process_count=hosts,
-        )
+        mixture.batches("train", **asked, start_step=start, process_index=host, process_count=hosts)
         for host in range(hosts)
     ]
     for batch, *shares in zip(whole, *parts, strict=True):
@@ -188,32 +182,25 @@ def test_evaluation_reads_every_row_of_every_set_once(sets):
     assert mixture.count_in_order("validation", batch_size=3) == 4
 
 
-def test_evaluation_of_the_first_rows_of_every_set(sets):
-    mixture = mix(sets, a=0.9, b=0.1)
-    for most, due in ((2, [0, 1, 4, 5]), (3, [0, 1, 2, 4, 5, 6]), (9, list(range(8)))):
-        batches = list(mixture.in_order("validation", batch_size=3, most=most))
-        assert len(batches) == mixture.count_in_order("validation", batch_size=3, most=most)
-        rows = [b["row_index"][b["row_weights"] == 1] for b in batches]
-        assert np.concatenate(rows).tolist() == due
-        shares = [
-            list(
-                mixture.in_order(
-                    "validation",
-                    batch_size=4,
-                    most=most,
-                    process_index=i,
-                    process_count=2,
-                    prefetch=0,
-                )
+@pytest.mark.parametrize(
+    "most, due", [(2, [0, 1, 4, 5]), (3, [0, 1, 2, 4, 5, 6]), (9, list(range(8)))]
+)
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_evaluation_of_the_first_rows_of_every_set(sets, most, due, hosts):
+    mixture, size = mix(sets, a=0.9, b=0.1), 3 + (hosts == 2)
+    shares = [
+        list(
+            mixture.in_order(
+                "validation", batch_size=size, most=most, process_index=host, process_count=hosts
             )
-            for i in (0, 1)
-        ]
-        rows = [
-            b["row_index"][b["row_weights"] == 1]
-            for pair in zip(*shares, strict=True)
-            for b in pair
-        ]
-        assert np.concatenate(rows).tolist() == due, "two hosts read the same rows"
+        )
+        for host in range(hosts)
+    ]
+    count = mixture.count_in_order("validation", batch_size=size, most=most)
+    assert [len(share) for share in shares] == [count] * hosts
+    batches = [batch for step in zip(*shares, strict=True) for batch in step]
+    rows = [batch["row_index"][batch["row_weights"] == 1] for batch in batches]
+    assert np.concatenate(rows).tolist() == due
 
 
 def test_tokens_of_a_row_are_those_of_the_statistics_by_weight(sets):

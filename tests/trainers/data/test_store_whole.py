@@ -1,4 +1,4 @@
-"""From text in a store to training on shards in it: tokenizer, shards, verify, inspect, trainer."""
+"""From text in a bucket to training: tokenizer, shards, verify, inspect, trainer."""
 
 from pathlib import Path
 
