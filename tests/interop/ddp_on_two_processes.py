@@ -47,7 +47,7 @@ class TinyDecoder(nn.Module):
 
 
 def convert(batch: Batch) -> Batch:
-    """What the model takes, made in the loader's workers."""
+    """Makes the model's inputs in the loader's workers."""
     columns = huggingface(batch)
     mask = attention_mask(batch["segment_ids"], causal=True)
     return dict(columns, mask=mask, row_index=batch["row_index"])
@@ -101,7 +101,7 @@ def train(
 
 
 def run(ranks: int, folder: str, name: str, start: int, stop: int, checkpoint: str = "") -> dict:
-    """What all ranks together have read and found."""
+    """Trains on all ranks; returns their rows together, and losses and weights of the first."""
     arguments = (ranks, folder, name, start, stop, checkpoint)
     # Forked, since importing PyTorch would take longer than all else.
     start_processes(train, arguments, nprocs=ranks, start_method="fork")

@@ -53,7 +53,7 @@ class _Targets(_Across):
 
 @dataclass(frozen=True)
 class EncoderDecoderReport:
-    """What leaks, by the attention that lets it through.
+    """Leaks by the attention that lets it through.
 
     Attributes:
       encoder: the encoder's states while inputs change.

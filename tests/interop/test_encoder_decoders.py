@@ -38,7 +38,7 @@ def batch():
 
 
 def shifted(rows, *, within=True):
-    """What the decoder reads: START, then the targets but for the last."""
+    """The decoder's inputs: START, then the targets but for the last."""
     before = np.hstack((np.full((len(rows["target_ids"]), 1), START), rows["target_ids"][:, :-1]))
     return np.where(rows["target_position_ids"] == 0, START, before) if within else before
 

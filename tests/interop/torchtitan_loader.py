@@ -35,7 +35,7 @@ def convert(batch: Batch) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 class ShardSetDataLoader(ParallelAwareDataloader):
-    """What `Trainer.Config.dataloader` names; `dataset_path` is a set, or "a:0.7,b:0.3"."""
+    """A class for `Trainer.Config.dataloader`; `dataset_path` is a set, or "a:0.7,b:0.3"."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(ParallelAwareDataloader.Config):

@@ -67,7 +67,7 @@ def make_model(shards: ShardSet) -> GPT2LMHeadModel:
 
 
 def train_by_trainer(model: Any, rows: Any, directory: str, output: str) -> list[float]:
-    """What Trainer logs."""
+    """Losses that Trainer logs."""
     arguments = transformers.TrainingArguments(output_dir=output, **SETTINGS)
     trainer = transformers.Trainer(
         model=model, args=arguments, train_dataset=rows, data_collator=default_data_collator
@@ -77,7 +77,7 @@ def train_by_trainer(model: Any, rows: Any, directory: str, output: str) -> list
 
 
 def train_by_sft(model: Any, rows: Any, directory: str, output: str) -> list[float]:
-    """What SFTTrainer logs, whose own collator would leave the positions out."""
+    """Losses that SFTTrainer logs; its own collator would drop the positions."""
     from trl import SFTConfig, SFTTrainer  # pyright: ignore[reportMissingImports]
 
     arguments = SFTConfig(
@@ -100,7 +100,7 @@ def train_by_sft(model: Any, rows: Any, directory: str, output: str) -> list[flo
 
 
 def losses(trainer: Any) -> list[float]:
-    """Of each step."""
+    """The loss of each step."""
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 

@@ -34,7 +34,7 @@ class DocumentMask(layers.Layer):
     """Segments [B, L] -> bool [B, L, L]: a token sees its own document up to itself."""
 
     def call(self, segments: Any) -> Any:
-        """Of each pair of tokens."""
+        """Returns the mask of each pair of tokens."""
         places: Any = keras.ops.arange(segments.shape[1])
         same = segments[:, :, None] == segments[:, None, :]
         return keras.ops.logical_and(same, places[:, None] >= places[None, :])
@@ -60,7 +60,7 @@ def make_model(vocab_size: int, length: int) -> Any:
 
 
 def batches(shards: ShardSet) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
-    """What `fit` takes: inputs, targets and weights of endless shuffled batches."""
+    """Arguments of `fit`: inputs, targets and weights of endless shuffled batches."""
     for batch in shards.batches("train", batch_size=ROWS, seed=0):
         rows = maxtext(batch)
         inputs = {name: rows[name] for name in rows if name.startswith("inputs")}

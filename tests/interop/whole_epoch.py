@@ -3,7 +3,7 @@
     pip install torchdata                       # beside torch and grain; 0.11.0 was tried
     python -m tests.interop.whole_epoch SHARDS
 
-torchdata's loader has two workers and is stopped twice, then goes on with two and with three.
+torchdata's loader has two workers and is stopped twice, then resumes with two and with three.
 """
 
 import sys

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainers.metrics import class_scores
 from trainers.metrics.class_scores import (
     area_under_curve,
     calibration,
@@ -16,8 +17,6 @@ from trainers.metrics.class_scores import (
     f1_scores,
     probabilities,
 )
-
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_two_classes_by_hand():
@@ -98,14 +97,54 @@ def test_class_weights_refuses(text):
         class_weights(text, [1, 1])
 
 
-def test_pictures_are_drawn(tmp_path):
-    """Also of many classes, of names with signs of mathematics, and of empty bins."""
-    for classes in (2, 40):
-        path = tmp_path / f"confusion-{classes}.png"
-        names = [f"$x_{number}$" for number in range(classes)]
-        draw_confusion(np.eye(classes, dtype=np.int64), names, str(path), "title")
-        assert path.read_bytes().startswith(PNG)
-    found = calibration(np.array([[0.9, 0.1]]), np.array([0]))
-    draw_reliability(found, str(tmp_path / "reliability.png"), "title")
-    assert (tmp_path / "reliability.png").read_bytes().startswith(PNG)
-    assert not list(tmp_path.glob("*.partial"))
+def drawn(monkeypatch, draw, *arguments):
+    """The figure that a function would save."""
+    saved = []
+    monkeypatch.setattr(class_scores, "save_figure", lambda figure, path: saved.append(figure))
+    draw(*arguments, "path", "title")
+    return saved[0]
+
+
+def test_a_confusion_matrix_shows_counts_and_shares(monkeypatch):
+    figure = drawn(monkeypatch, draw_confusion, np.array([[3, 1], [0, 0]]), ["$x$", "b"])
+    axes = figure.axes[0]
+    assert axes.images[0].get_array().tolist() == [[0.75, 0.25], [0, 0]]
+    assert axes.images[0].get_clim() == (0, 1)
+    assert [(t.get_position(), t.get_text(), t.get_color()) for t in axes.texts] == [
+        ((0, 0), "3", "white"),
+        ((1, 0), "1", "black"),
+        ((0, 1), "0", "black"),
+        ((1, 1), "0", "black"),
+    ]
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        assert [label.get_text() for label in labels] == [r"\$x\$", "b"], "no mathematics"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
+
+
+@pytest.mark.parametrize(
+    ("classes", "counts", "rotation", "inches"),
+    [(4, 16, 0, 5.5), (5, 25, 45, 6.0), (30, 900, 45, 12.0), (31, 0, None, 12.0)],
+)
+def test_a_confusion_matrix_of_many_classes(monkeypatch, classes, counts, rotation, inches):
+    """With too many of them, names and counts could not be read."""
+    names = [str(number) for number in range(classes)]
+    figure = drawn(monkeypatch, draw_confusion, np.eye(classes, dtype=np.int64), names)
+    axes = figure.axes[0]
+    assert tuple(figure.get_size_inches()) == (inches + 1, inches)
+    assert len(axes.texts) == counts
+    assert rotation is None or axes.get_xticklabels()[0].get_rotation() == rotation
+
+
+def test_a_reliability_diagram(monkeypatch):
+    """With the bins of `test_calibration_by_hand`, whose first and third are empty."""
+    found = calibration(np.array([[0.5, 0.5], [0.1, 0.9], [0.0, 1.0]]), np.array([0, 0, 1]), bins=4)
+    axes, share = drawn(monkeypatch, draw_reliability, found).axes
+    bars = [(bar.get_x(), bar.get_width(), bar.get_height()) for bar in axes.patches]
+    assert bars == [(0.25, 0.25, 1), (0.75, 0.25, 0.5)]
+    diagonal, measured = (line.get_xydata().tolist() for line in axes.lines)
+    assert diagonal == [[0, 0], [1, 1]] and measured == [[0.5, 1], [0.95, 0.5]]
+    [rows] = (line.get_xydata() for line in share.lines)
+    assert rows.tolist() == [[0, 0], [0.25, 1 / 3], [0.5, 0], [0.75, 2 / 3], [1, 2 / 3]]
+    assert share.lines[0].get_drawstyle() == "steps-post"
+    assert axes.get_xlim() == axes.get_ylim() == share.get_ylim() == (0, 1)
+    assert axes.get_title() == f"title\nexpected calibration error {found.error:.4f}"

@@ -152,12 +152,9 @@ def test_a_line_without_texts_is_named(tmp_path, name, content, said):
         list(read_texts(written(tmp_path, name, content), schema))
 
 
-def test_a_line_that_is_no_text_is_named(tmp_path):
+def test_a_text_file_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="line 2 is not UTF-8"):
         list(read_texts(written(tmp_path, "x.txt", b"a\n\xff\n"), class_schema()))
-
-
-def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         list(read_texts(str(tmp_path / "no.txt"), class_schema()))
 

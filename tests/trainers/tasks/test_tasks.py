@@ -1,4 +1,4 @@
-"""What each task metrics of a split, says and leaves, from outputs made by hand; no framework."""
+"""The metrics, messages and files of each task, from outputs made by hand; no framework."""
 
 import json
 import math
@@ -279,7 +279,7 @@ def test_question_answering(questions, tmp_path):
     task = QaTask(make_flags(TfQaFlags, shards="set"), questions.schema, questions)
     metrics = measure(task, answered(questions))
     assert metrics == {
-        **{"loss": 1.5, "accuracy": 0.5},  # of three rows: the filling one is left out
+        **{"loss": 1.5, "accuracy": 0.5},  # of three rows, without the filling one
         **{"exact": pytest.approx(100 / 3), "f1": pytest.approx(100 / 3), "total": 3},
     }
     assert task.answers == {"first": "w12", "second": "w15", "third": ""}
