@@ -1,8 +1,10 @@
-"""Damages checkpoints and uses them: `python -m tests.stress.damage_checkpoints --trainer=tf_qa`.
+"""Damages checkpoints and uses them.
+
+    python -m tests.stress.damage_checkpoints --trainer=tf_qa
 
 A small run with the checkpoints of steps 2 and 4, and the best weights of step 3, is copied; a file
-of it gets a byte flipped, a part zeroed, its end cut off, or is gone; then each thing is done that
-reads checkpoints. It may end as with the whole run, to the bit, or with an error in words. Another
+of it gets a byte flipped, a part zeroed, its end cut off, or is gone; then everything is done that
+reads checkpoints. It may end as with the whole run, to the bit, or with a clear error. Another
 result, a traceback or ten minutes without an end are defects: exit code 1.
 """
 
@@ -13,20 +15,15 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
-import tyro
-
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError, TextmillError, UsageError
-from tests.tools.trainer_list import BY_NAME, ListedTrainer
+from schemas.errors import DataError, TextmillError
+from tests.stress.attempts import Found, TrainerOptions, file_sum, run_stress, state_sums
+from tests.tools.trainer_list import ListedTrainer
 from trainers import use_model
-from trainers.run.checkpoints import numbered
 
 HANGS_SECONDS = 600
 STEPS = [
@@ -37,68 +34,54 @@ Way = tuple[list[str], tuple[str, ...]]  # arguments, and what of the folder is 
 
 
 @dataclass(frozen=True)
-class Options:
-    """How much is damaged."""
+class Options(TrainerOptions):
+    """The number of damages."""
 
-    trainer: str
-    """Whose checkpoints, such as flax_mlm."""
     damages: int = 60
-    """Each to a copy of its own."""
-    seed: int = 1
-    """Of the files and of what is done to them."""
+    """Damages of each trainer's run, each to a copy of its own."""
     show: bool = False
-    """Print each outcome with what was said."""
-
-    def __post_init__(self) -> None:
-        """Refuses a trainer that is not there."""
-        if self.trainer not in BY_NAME:
-            raise UsageError(f"--trainer={self.trainer}: give one of {', '.join(BY_NAME)}")
+    """Print each outcome with its messages."""
 
 
 class Hung(BaseException):
     """It took too long; no handler of the trainer takes this for an error of its own."""
 
 
-def main(argv: list[str]) -> None:
-    """Makes the run, damages and uses its copies, prints what came of it."""
-    options = tyro.cli(
-        Options, prog="tests.stress.damage_checkpoints", args=argv, use_underscores=True
-    )
-    draw = random.Random(options.seed)
-    with tempfile.TemporaryDirectory(prefix="textmill-damaged-") as name:
-        folder = Path(name)
-        trainer = BY_NAME[options.trainer]
-        trainer.write_set(folder / "set")
-        ways, enter = ways_of(trainer, folder), trainer.main
-        _call(enter, [*_training(trainer, folder), "--stop_after=4"])
-        shutil.move(folder / "run", folder / "whole")
-        due = {}
+def damage(options: Options, folder: Path, draw: random.Random, found: Found) -> None:
+    """Damages a run of each trainer."""
+    for trainer in options.trainers:
+        (folder / trainer.name).mkdir()
+        _damage_run(trainer, options, folder / trainer.name, draw, found)
+
+
+def _damage_run(
+    trainer: ListedTrainer, options: Options, folder: Path, draw: random.Random, found: Found
+) -> None:
+    """Makes the run, damages and uses its copies."""
+    trainer.write_set(folder / "set")
+    ways, enter = ways_of(trainer, folder), trainer.main
+    _call(enter, [*_training(trainer, folder), "--stop_after=4"])
+    shutil.move(folder / "run", folder / "whole")
+    due = {}
+    for way, arguments in ways.items():
+        said, due[way] = _use(enter, folder, arguments)
+        if not said.startswith("ended"):
+            raise DataError(f"{way} of a whole run: {said}")
+    for number in range(options.damages):
+        shutil.rmtree(folder / "damaged", ignore_errors=True)
+        shutil.copytree(folder / "whole", folder / "damaged")
+        what = damage_one(folder / "damaged", draw)
         for way, arguments in ways.items():
-            said, due[way] = _use(enter, folder, arguments)
-            if not said.startswith("ended"):
-                raise DataError(f"{way} of a whole run: {said}")
-        counts = Counter[tuple[str, str]]()
-        for number in range(options.damages):
-            shutil.rmtree(folder / "damaged", ignore_errors=True)
-            shutil.copytree(folder / "whole", folder / "damaged")
-            damage = damage_one(folder / "damaged", draw)
-            for way, arguments in ways.items():
-                said, found = _use(enter, folder, arguments, "damaged")
-                outcome = said.split("\n")[0]
-                if outcome == "ended":
-                    outcome = "as if whole" if found == due[way] else "ANOTHER RESULT"
-                    outcome += " (went back)" if "It is kept as" in said else ""
-                counts[way, outcome] += 1
-                if options.show:
-                    print(number, way, damage, said.replace(str(folder), "")[:1500], flush=True)
-        print(f"{options.trainer}, {options.damages} damages, seed {options.seed}")
-        for (way, outcome), count in sorted(counts.items()):
-            print(f"{count:4} x {way}: {outcome}")
-    defects = sum(
-        count for (_, outcome), count in counts.items() if outcome.split(" (")[0].isupper()
-    )
-    if defects:
-        raise DataError(f"{defects} defects")
+            said, result = _use(enter, folder, arguments, "damaged")
+            outcome = said.split("\n")[0]
+            if outcome == "ended":
+                outcome = "as if whole" if result == due[way] else "ANOTHER RESULT"
+            if outcome.isupper():
+                found.defects.append(f"{way} after {what}: {outcome}")
+            outcome += " (went back)" if "It is kept as" in said else ""
+            found.counts[way, outcome] += 1
+            if options.show:
+                print(number, way, what, said.replace(str(folder), "")[:1500], flush=True)
 
 
 def _training(trainer: ListedTrainer, folder: Path) -> list[str]:
@@ -106,7 +89,7 @@ def _training(trainer: ListedTrainer, folder: Path) -> list[str]:
 
 
 def ways_of(trainer: ListedTrainer, folder: Path) -> dict[str, Way]:
-    """By name: what is done with a run, and which files tell whether it went well."""
+    """Uses of a run by name, each with the paths of its result."""
     run, out, text = folder / "run", folder / "out", folder / "text.txt"
     text.write_text("w7 w8 w9\nw20 w21\n")
     training = _training(trainer, folder)
@@ -150,7 +133,7 @@ def damage_one(run: Path, draw: random.Random) -> str:
 
 
 def _use(enter: Callable, folder: Path, way: Way, of: str = "whole") -> tuple[str, str]:
-    """What was said of a copy of the run, the outcome first; and the sums of what came out."""
+    """The messages of a use of a copy, the outcome first; and the sums of its result."""
     for name in ("run", "out", "out2"):
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -173,7 +156,7 @@ def _call(enter: Callable, arguments: list[str]) -> str:
         try:
             (enter if arguments[0].startswith("-") else use_model.main)(arguments)
         except TextmillError as error:
-            outcome, words = "in words", str(error)
+            outcome, words = "a clear error", str(error)
         except Hung:
             outcome = "HANG"
         except BaseException as error:  # noqa: BLE001  all that a user would see as a traceback
@@ -201,20 +184,16 @@ def _written_to(number: int) -> Iterator[None]:
 
 
 def _sums(path: Path) -> str:
-    """What a result holds, as sums: all files, but for pictures; of checkpoints the newest state.
-
-    What lies beside the state tells how the run came there.
-    """
-    if path.name in ("checkpoints", "best"):
-        found = numbered(path)
-        path = found[max(found)] / "state.safetensors"
+    """The sums of all files of a result but plots."""
+    if path.name in ("checkpoints", "best"):  # other files there tell how the run came to its end
+        return str(state_sums(path.parent)[path.name])
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     return "\n".join(
-        f"{file.parent.name}/{file.name} {sha256(file.read_bytes()).hexdigest()}"
+        f"{file.parent.name}/{file.name} {file_sum(file)}"
         for file in files
         if file.is_file() and file.suffix != ".png"
     )
 
 
 if __name__ == "__main__":
-    run_entry(main)
+    run_stress(damage, Options)

@@ -2,12 +2,12 @@
 
     python -m tests.stress.kill_trainers --runs=20
 
-Each run is a process of a trainer. It gets some signals, one in each process that goes on with it
-by --resume: SIGKILL, Ctrl-C or SIGTERM, at times a second one at once, while it starts, trains,
-evaluates, writes a checkpoint or exports. Then it may end. What counts as a defect: other bits than
-those of a run that got no signal (weights and optimizer's state after the last step, the best
-weights, metrics.jsonl but for times, the exported model.safetensors); another exit code than 0 or
-that of the signal; a traceback; five minutes without an end. Exit code 1 if there was one.
+Each run is a process of a trainer. It gets some signals, one in each process that resumes it:
+SIGKILL, Ctrl-C or SIGTERM, at times a second one at once, while it starts, trains, evaluates,
+writes a checkpoint or exports. Then it may end. Defects are: other bits than those of a run that
+got no signal (weights and optimizer's state after the last step, the best weights, metrics.jsonl
+but for times, the exported model.safetensors); another exit code than 0 or that of the signal; a
+traceback; five minutes without an end. Exit code 1 if there was one.
 """
 
 import json
@@ -16,24 +16,18 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError
+from tests.stress.attempts import Found, TrainerOptions, file_sum, run_stress, state_sums
 from tests.tools.places import ROOT
-from tests.tools.run_reading import TIMED, read_metrics
-from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
-from trainers.run.checkpoints import numbered
+from tests.tools.run_reading import untimed_lines
+from tests.tools.trainer_list import ListedTrainer
 from trainers.run.journal import METRICS
 
 KINDS = {"SIGKILL": signal.SIGKILL, "SIGINT": signal.SIGINT, "SIGTERM": signal.SIGTERM}
@@ -59,44 +53,20 @@ HANGS_SECONDS = 300
 
 
 @dataclass(frozen=True)
-class Options:
-    """How much is broken off."""
+class Options(TrainerOptions):
+    """Numbers of runs and signals."""
 
     runs: int = 20
     """Runs over all trainers."""
     signals: int = 5
-    """Of each run."""
-    seed: int = 1
-    """Of moments and signals."""
-    trainer: str | None = None
-    """One trainer alone, such as tf_qa."""
-
-    def __post_init__(self) -> None:
-        """Refuses a trainer that is not there."""
-        if self.trainer is not None and self.trainer not in BY_NAME:
-            raise UsageError(f"--trainer={self.trainer}: give one of {', '.join(BY_NAME)}")
-
-
-@dataclass
-class Found:
-    """What came of all runs.
-
-    Attributes:
-      signals: how many of each kind, by the phase in which they came.
-      codes: how many processes ended with each exit code.
-      defects: in words.
-    """
-
-    signals: Counter[tuple[str, str]] = field(default_factory=Counter)
-    codes: Counter[int] = field(default_factory=Counter)
-    defects: list[str] = field(default_factory=list)
+    """Signals of each run."""
 
 
 class Attempt:
     """One process of a run."""
 
     def __init__(self, trainer: ListedTrainer, folder: Path, run: Path):
-        """Starts it; it goes on with what is there."""
+        """Starts it; it resumes the run that is there."""
         self.run, self.exported = run, run.with_name(run.name + "-exported")
         flags = [f"--shards={folder / trainer.name}", f"--output={run}", *trainer.small, *FLAGS]
         if not self.exported.exists():
@@ -125,7 +95,7 @@ class Attempt:
 
     @property
     def phase(self) -> str:
-        """What it does at this moment, by what lies in its directory."""
+        """Its phase at this moment, by the files in its directory."""
         if any(self.run.glob("*/*.partial")):
             return "checkpoint"
         if not any(line.startswith("ready in") for line in self._lines):
@@ -149,7 +119,7 @@ class Attempt:
         return is_there
 
     def end(self) -> tuple[int, str]:
-        """Waits for the end: the exit code as shells report it, and what was said."""
+        """Waits for the end: the exit code as shells report it, and its messages."""
         words = ""
         try:
             self._process.wait(HANGS_SECONDS)
@@ -169,34 +139,30 @@ def _take_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def main(argv: list[str]) -> None:
-    """Breaks runs off, prints a line for each and a table."""
-    options = tyro.cli(Options, prog="tests.stress.kill_trainers", args=argv, use_underscores=True)
-    chosen = [BY_NAME[options.trainer]] if options.trainer else TRAINERS
-    draw, found = random.Random(options.seed), Found()
+def kill(options: Options, folder: Path, draw: random.Random, found: Found) -> None:
+    """Breaks runs off, prints a line for each."""
+    chosen = options.trainers
     # Each kind in each phase alike, in random order; of a run, what comes at its end at the end.
     each = [(kind, phase) for phase in PHASES for kind in KINDS]
     plan: list[tuple[str, str]] = []
     while len(plan) < options.runs * options.signals:
         plan += draw.sample(each, len(each))
-    with tempfile.TemporaryDirectory(prefix="textmill-killed-") as name:
-        folder = Path(name)
-        due = {trainer.name: _whole(trainer, folder) for trainer in chosen}
-        for number in range(options.runs):
-            trainer, run = chosen[number % len(chosen)], folder / f"run-{number}"
-            before, began = len(found.defects), time.monotonic()
-            moments = plan[number :: options.runs][: options.signals]
-            for kind, phase in sorted(moments, key=lambda moment: moment[1] == "export"):
-                _break_off(Attempt(trainer, folder, run), kind, phase, draw, found)
-            _note(Attempt(trainer, folder, run).end(), {0}, found)
-            if outcome(run) != due[trainer.name]:
-                found.defects.append(_difference(run, outcome(run), due[trainer.name]))
-            said = "same" if len(found.defects) == before else "; ".join(found.defects[before:])
-            seconds = time.monotonic() - began
-            print(f"run {number}, {trainer.name}: {said} ({seconds:.0f} s)", flush=True)
-    _print_table(found)
-    if found.defects:
-        raise DataError(f"{len(found.defects)} defects")
+    due = {trainer.name: _whole(trainer, folder) for trainer in chosen}
+    for number in range(options.runs):
+        trainer, run = chosen[number % len(chosen)], folder / f"run-{number}"
+        before, began = len(found.defects), time.monotonic()
+        moments = plan[number :: options.runs][: options.signals]
+        for kind, phase in sorted(moments, key=lambda moment: moment[1] == "export"):
+            _break_off(Attempt(trainer, folder, run), kind, phase, draw, found)
+        _note(Attempt(trainer, folder, run).end(), {0}, found)
+        there = outcome(run)
+        differing = [name for name, value in due[trainer.name].items() if there[name] != value]
+        if differing:
+            found.defects.append(f"{run.name}: {', '.join(differing)} differ")
+        said = "; ".join(found.defects[before:]) or "same"
+        print(
+            f"run {number}, {trainer.name}: {said} ({time.monotonic() - began:.0f} s)", flush=True
+        )
 
 
 def _whole(trainer: ListedTrainer, folder: Path) -> dict[str, object]:
@@ -224,17 +190,17 @@ def _break_off(attempt: Attempt, kind: str, phase: str, draw: random.Random, fou
     attempt.wait_until(is_time)
     time.sleep(draw.uniform(0, draw.choice(DELAYS[phase])))
     hit = attempt.phase
-    found.signals[kind, hit] += attempt.send(number)
+    found.counts[kind, f"in {hit}"] += attempt.send(number)
     if twice:
         time.sleep(draw.uniform(0, 0.05))
-        found.signals[kind, "a second one"] += attempt.send(number)
+        found.counts[kind, "a second one"] += attempt.send(number)
     # It ends with 0 where the signal came as it had just done everything.
     _note(attempt.end(), {0, 128 + number}, found)
 
 
 def _note(ended: tuple[int, str], allowed: set[int], found: Found) -> None:
     code, said = ended
-    found.codes[code] += 1
+    found.counts["all", f"exit code {code}"] += 1
     if code not in allowed:
         found.defects.append(f"exit code {code}: {said[-1500:]}")
     if "Traceback" in said or "HANGS" in said:
@@ -253,34 +219,10 @@ def _is_trained(run: Path) -> bool:
 
 
 def outcome(run: Path) -> dict[str, object]:
-    """What must be the same: sums of states by name, and the lines of metrics.jsonl."""
-    lines = read_metrics(str(run / METRICS))
-    found: dict[str, object] = {
-        "metrics": [{name: line[name] for name in line if name not in TIMED} for line in lines]
-    }
-    for kind in ("checkpoints", "best"):
-        folders = numbered(run / kind)
-        state = folders[max(folders)] / "state.safetensors"
-        found[kind] = (max(folders), sha256(state.read_bytes()).hexdigest())
+    """All that must be the same: sums of states by name, and the lines of metrics.jsonl."""
     exported = run.with_name(run.name + "-exported") / "model.safetensors"
-    found["exported"] = sha256(exported.read_bytes()).hexdigest()
-    return found
-
-
-def _difference(run: Path, found: dict[str, object], due: dict[str, object]) -> str:
-    return f"{run.name}: {', '.join(name for name in due if found[name] != due[name])} differ"
-
-
-def _print_table(found: Found) -> None:
-    columns = (*PHASES, "a second one")
-    print(f"\n| signal | {' | '.join(columns)} | all |\n|{'---|' * (len(columns) + 2)}")
-    for kind in KINDS:
-        counts = [found.signals[kind, phase] for phase in columns]
-        print(f"| {kind} | {' | '.join(map(str, counts))} | {sum(counts)} |")
-    codes = ", ".join(f"{code}: {count}" for code, count in sorted(found.codes.items()))
-    print(f"\n{sum(found.signals.values())} signals; exit codes {codes}")
-    print(f"{len(found.defects)} defects")
+    return {"metrics": untimed_lines(run), "exported": file_sum(exported), **state_sums(run)}
 
 
 if __name__ == "__main__":
-    run_entry(main)
+    run_stress(kill, Options)

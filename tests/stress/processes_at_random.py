@@ -1,23 +1,34 @@
 """Signals and kills at random moments to one of two processes of a Flax run.
 
-    python -m tests.stress.processes_at_random --work=DIR --signals=30 --kills=10
+    python -m tests.stress.processes_at_random --signals=30 --kills=10
 
 After a signal, both must end after the same step, with a checkpoint whose sums agree; the next
 round resumes from it. After a kill, the other must end within a minute and say why.
 """
 
-import argparse
 import os
 import random
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests.stress.attempts import Found, StressOptions, run_stress
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.jax_processes import TINY, Group
 from tests.tools.run_reading import read_metrics
 from trainers.run.checkpoints import damage_of, numbered
 from trainers.run.journal import MetricsFile
+
+
+@dataclass(frozen=True)
+class Options(StressOptions):
+    """Numbers of signals and kills."""
+
+    signals: int = 30
+    """Rounds that end by SIGTERM."""
+    kills: int = 10
+    """Rounds that end by SIGKILL."""
 
 
 def newest_of(output: Path) -> int:
@@ -39,21 +50,16 @@ def start(work: Path, round_: int) -> Group:
     return group
 
 
-def main() -> None:
+def signal_processes(options: Options, folder: Path, draw: random.Random, found: Found) -> None:
     """Runs all rounds; an assertion fails at the first broken promise."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--signals", type=int, default=30)
-    parser.add_argument("--kills", type=int, default=10)
-    options = parser.parse_args()
-    work, output, draw = options.work, options.work / "run", random.Random(0)
-    write_clm_set(work / "set")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(work / "compiled")
+    output = folder / "run"
+    write_clm_set(folder / "set")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     kinds = ["signal"] * options.signals + ["kill"] * options.kills
     draw.shuffle(kinds)
     for round_, kind in enumerate(kinds):
-        with start(work, round_) as group:
+        with start(folder, round_) as group:
             time.sleep(draw.uniform(0, 5))
             index, began = draw.randrange(2), time.monotonic()
             group.signal(index, signal.SIGTERM if kind == "signal" else signal.SIGKILL)
@@ -66,8 +72,9 @@ def main() -> None:
                 assert codes[1 - index] == 1 and codes[index] == -signal.SIGKILL, codes
                 assert f"error: process {index} of 2 has ended" in group.texts[1 - index]
             assert not any("stack trace" in text or "Traceback" in text for text in group.texts)
+        found.counts[kind, f"to {index}"] += 1
         print(f"{round_}: {kind} to {index}, {seconds:.1f} s, checkpoint {step}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_stress(signal_processes, Options)

@@ -5,19 +5,17 @@
 
 A round is an epoch of one rank. A process reads batches with workers, notes the rows of each, and
 keeps the loader's state after some of them; it is killed at a random moment with all its workers,
-and another goes on from the state. Beside it other processes only compute. What counts as a defect:
-rows other than the set's own order has, or not each of them once; an attempt that ends by itself
-before the epoch does; one that has no batch for two minutes. Exit code 1 if there was one.
+and another goes on from the state. Beside it other processes only compute. Defects are: rows other
+than the set's own order has, or not each of them once; an attempt that ends by itself before the
+epoch does; one that has no batch for two minutes. Exit code 1 if there was one.
 """
 
-import itertools
 import json
 import os
 import pickle
 import random
 import signal
 import sys
-import tempfile
 import time
 import traceback
 import warnings
@@ -30,13 +28,11 @@ from typing import Any
 import grain
 import numpy as np
 import torch
-import tyro
 from torchdata.stateful_dataloader import (  # pyright: ignore[reportMissingImports]
     StatefulDataLoader,
 )
 
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError
+from tests.stress.attempts import Found, StressOptions, run_stress
 from tests.stress.runs_under_load import crowd
 from tests.tools.clm_factory import write_clm_set
 from trainers.on_torch.row_stream import RowStream
@@ -48,17 +44,15 @@ Read = Iterator[tuple[list[int], Callable[[], Any]]]  # rows of each batch, and 
 
 
 @dataclass(frozen=True)
-class Options:
-    """How much is killed."""
+class Options(StressOptions):
+    """Numbers of epochs, rows and processes."""
 
     rounds: int = 12
     """Epochs; one of each way in turn."""
     rows: int = 2400
-    """Of the set."""
+    """Rows of the set."""
     busy: int = 20
     """Processes that compute beside them."""
-    seed: int = 1
-    """Of moments, ranks and workers."""
 
 
 def read_by_torchdata(shards: ShardSet, rank: int, state: Any, draw: random.Random) -> Read:
@@ -99,34 +93,25 @@ def read_by_grain(shards: ShardSet, rank: int, state: Any, draw: random.Random) 
 WAYS = {"torchdata": read_by_torchdata, "resume": read_by_resume, "grain": read_by_grain}
 
 
-def main(argv: list[str]) -> None:
+def resume(options: Options, folder: Path, draw: random.Random, found: Found) -> None:
     """Reads the epochs, prints a line for each."""
-    options = tyro.cli(
-        Options, prog="python -m tests.stress.resume_loaders", args=argv, use_underscores=True
-    )
     # torchdata asks PyTorch for what it deprecates, and would have fewer workers here.
     warnings.filterwarnings("ignore", category=UserWarning, module="torchdata")
     torch.set_num_threads(1)  # else a process that is forked waits for threads that it has not
-    draw, defects = random.Random(options.seed), 0
-    with tempfile.TemporaryDirectory(prefix="textmill-resume-") as name, crowd(options.busy):
-        folder = Path(name)
-        write_clm_set(folder / "set", train=options.rows)
-        ways = itertools.islice(itertools.cycle(WAYS.items()), options.rounds)
-        print(
-            "| round | way | rank | attempts | batches | read again | rows | seconds |\n"
-            + "|---" * 8
-        )
-        for number, (way, read) in enumerate(ways):
+    write_clm_set(folder / "set", train=options.rows)
+    with crowd(options.busy):
+        for number in range(options.rounds):
+            way, read = list(WAYS.items())[number % len(WAYS)]
             rank, began = draw.randrange(RANKS), time.monotonic()
             log = folder / f"{number}.jsonl"
             attempts, again, said = _read_epoch(read, folder / "set", rank, log, draw)
             said = said or _judge(folder / "set", way, rank, log)
-            defects += said != "once"
-            counts = f"{attempts} | {len(_lines(log))} | {again}"
+            found.counts[way, said] += 1
+            counts = f"{attempts} attempts, {len(_lines(log))} batches, {again} read again"
             seconds = time.monotonic() - began
-            print(f"| {number} | {way} | {rank} | {counts} | {said} | {seconds:.0f} |", flush=True)
-    if defects:
-        raise DataError(f"{defects} defects")
+            print(f"{number}, {way}, rank {rank}: {counts}, {said} ({seconds:.0f} s)", flush=True)
+            if said != "once":
+                found.defects.append(f"round {number}: {said}")
 
 
 def _read_epoch(
@@ -219,4 +204,4 @@ def _fork(work: Callable[[], None]) -> int:
 
 
 if __name__ == "__main__":
-    run_entry(main)
+    run_stress(resume, Options)
