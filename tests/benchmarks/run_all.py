@@ -62,11 +62,7 @@ SUITE = (
     Bench("bench_store", 30, "--megabytes=5 --rows=50000"),
     Bench("bench_verify", 25, "--megabytes=5 --rows=100000"),
     Bench("bench_compression", 20, "--megabytes=5"),
-    Bench("bench_flax_mlm", 95, "--steps=6"),
-    Bench("bench_flax_clm", 90, "--steps=6"),
-    Bench("bench_tf_classifier", 90, "--steps=8"),
-    Bench("bench_tf_qa", 95, "--steps=8"),
-    Bench("bench_poptorch_classifier", 35, "--steps=8"),
+    Bench("bench_trainers", 300, "--steps=8"),
 )
 
 
