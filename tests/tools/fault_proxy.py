@@ -28,7 +28,7 @@ _WAIT = 60.0  # seconds, of a test that has lost its way
 
 @dataclass
 class Rule:
-    """What is done to the requests that match.
+    """A fault of the requests that match.
 
     Attributes:
       action: answer, cut_upload, corrupt_upload, cut_download, slow, corrupt, hang.
@@ -36,6 +36,8 @@ class Rule:
       path: a regular expression that is found in the unquoted path and query.
       times: it is done to the first so many; None: to all.
       value: of the action, see FaultProxy.
+      seconds: pause of the action.
+      content: body of an answer.
       hits: requests it was done to.
     """
 
@@ -43,8 +45,9 @@ class Rule:
     method: str
     path: str
     times: int | None
-    value: float | None = None
+    value: int | None = None
     seconds: float = 0.0
+    content: bytes = b""
     hits: int = 0
 
 
@@ -105,6 +108,8 @@ class FaultProxy:
 
     def close(self) -> None:
         """Stops listening."""
+        if self._closed:
+            return
         self._closed = True
         self.clear()
         self._listener.shutdown(socket.SHUT_RDWR)  # ends accept()
@@ -132,61 +137,54 @@ class FaultProxy:
                 bool(re.fullmatch(method, m) and re.search(path, p)) for m, p in self.requests
             )
 
-    def answer(self, status: int, method: str, path: str, *, times: int | None = 1) -> Rule:
+    def answer(
+        self, status: int, method: str, path: str, *, times: int | None = 1, content: bytes = b""
+    ) -> Rule:
         """The server is not asked: the answer is this status, such as 503."""
-        return self._rule("answer", method, path, times, status)
+        return self._add(Rule("answer", method, path, times, status, content=content))
 
     def cut_upload(self, method: str, path: str, *, after: int, times: int | None = 1) -> Rule:
         """The connection is reset once so many bytes of the body have come; none arrives."""
-        return self._rule("cut_upload", method, path, times, after)
+        return self._add(Rule("cut_upload", method, path, times, after))
 
     def corrupt_upload(self, method: str, path: str, *, at: int, times: int | None = 1) -> Rule:
         """A bit of the request's body is flipped, in byte `at` modulo its length."""
-        return self._rule("corrupt_upload", method, path, times, at)
+        return self._add(Rule("corrupt_upload", method, path, times, at))
 
     def cut_download(
         self, method: str, path: str, *, after: int | None, times: int | None = 1
     ) -> Rule:
         """The server answers; the connection is reset after so many bytes of the answer's body.
 
-        None: before the first byte of the answer, so that what was asked is done and nobody knows.
+        None: before the first byte, so that the request is done and the client does not know.
         """
-        return self._rule("cut_download", method, path, times, after)
+        return self._add(Rule("cut_download", method, path, times, after))
 
     def slow(
         self, method: str, path: str, *, chunk: int, seconds: float, times: int | None = None
     ) -> Rule:
         """The answer's body trickles: a chunk of so many bytes, then a wait."""
-        return self._rule("slow", method, path, times, chunk, seconds)
+        return self._add(Rule("slow", method, path, times, chunk, seconds))
 
     def corrupt(self, method: str, path: str, *, at: int, times: int | None = 1) -> Rule:
         """A bit of the answer's body is flipped, in byte `at` modulo its length."""
-        return self._rule("corrupt", method, path, times, at)
+        return self._add(Rule("corrupt", method, path, times, at))
 
     def hang(self, method: str, path: str, *, times: int | None = None) -> Rule:
-        """Nothing is answered until `clear`."""
-        return self._rule("hang", method, path, times)
+        """The answer waits until `clear`."""
+        return self._add(Rule("hang", method, path, times))
 
     def lag(self, bucket: str, seconds: float) -> None:
         """From now on listings of a bucket are as of so many seconds ago; objects are current.
 
-        What was there before the first such call is always seen. 0: listings are current again.
+        Objects from before the first such call are always seen. 0: listings are current again.
         """
         with self._lock:
             if self._lag is None or self._lag.bucket != bucket:
                 self._lag = _Lag(bucket, seconds)
             self._lag.seconds = seconds
 
-    def _rule(
-        self,
-        action: str,
-        method: str,
-        path: str,
-        times: int | None,
-        value: float | None = None,
-        seconds: float = 0.0,
-    ) -> Rule:
-        rule = Rule(action, method, path, times, value, seconds)
+    def _add(self, rule: Rule) -> Rule:
         with self._lock:
             self._rules.append(rule)
         return rule
@@ -226,19 +224,17 @@ class FaultProxy:
         if b"100-continue" in head.lower():
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             head = _without(head, b"expect")
-        stop = int(rule.value or 0) if rule and rule.action == "cut_upload" else None
+        stop = rule.value if rule and rule.action == "cut_upload" else None
         body = _read_body(client, head, rest, stop)
         if rule and rule.action == "corrupt_upload":
-            body = _with_flipped_bit(body, int(rule.value or 0))
+            body = _with_flipped_bit(body, rule.value or 0)
         request = Request(method, target, head, body)
         if rule and rule.action == "hang":
             cleared.wait(_WAIT)
             raise _Gone
         if rule and rule.action == "answer":
-            status = str(int(rule.value or 0)).encode()
-            client.sendall(
-                b"HTTP/1.1 " + status + b" Fault\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
+            head = f"HTTP/1.1 {rule.value} Fault\r\nContent-Length: {len(rule.content)}\r\n"
+            client.sendall(head.encode() + b"Connection: close\r\n\r\n" + rule.content)
             return
         if lag and method not in ("GET", "HEAD"):
             self._remember(lag, request)
@@ -275,17 +271,18 @@ class FaultProxy:
         if rule is None or action in ("cut_upload", "corrupt_upload"):
             client.sendall(head + body)
         elif action == "corrupt":
-            client.sendall(head + _with_flipped_bit(body, int(rule.value or 0)))
+            client.sendall(head + _with_flipped_bit(body, rule.value or 0))
         elif action == "cut_download":
             if rule.value is not None:
-                client.sendall(head + body[: int(rule.value)])
+                client.sendall(head + body[: rule.value])
                 time.sleep(0.05)  # a reset overtakes what has not been read
             raise _Gone
         elif action == "slow":
             client.sendall(head)
-            for start in range(0, len(body), int(rule.value or 1)):
+            step = rule.value or 1
+            for start in range(0, len(body), step):
                 time.sleep(rule.seconds)
-                client.sendall(body[start : start + int(rule.value or 1)])
+                client.sendall(body[start : start + step])
 
     def _remember(self, lag: _Lag, request: Request) -> None:
         """Notes the objects that are there before a request that may change them."""

@@ -2,7 +2,6 @@
 
     python -m tests.tools.words                        every finding, with what to write instead
     python -m tests.tools.words docs/stores.md pipelines/rows
-    python -m tests.tools.words --sample=60 --seed=1   sentences drawn at random, to be judged
 
 Code and output (fenced blocks and text in backticks) are not checked. The right column of `RETIRED`
 is the field's word; where the retired word is the right one after all, rewrite the sentence.
@@ -10,7 +9,6 @@ is the field's word; where the retired word is the right one after all, rewrite 
 
 import ast
 import io
-import random
 import re
 import sys
 import tokenize
@@ -114,7 +112,7 @@ class Finding(NamedTuple):
 
 
 def find_retired(sentence: Sentence) -> Iterator[Finding]:
-    """What the glossary has retired in a sentence."""
+    """Words of a sentence that the glossary has retired."""
     prose = _CODE.sub("CODE", sentence.text)
     for pattern, better in _RETIRED.items():
         for match in pattern.finditer(prose):
@@ -193,14 +191,8 @@ def sentences(names: list[str]) -> Iterator[Sentence]:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints findings, or a sample of sentences; 1 if there is a finding."""
-    options = dict(item[2:].split("=") for item in arguments if item.startswith("--"))
-    found = list(sentences([item for item in arguments if not item.startswith("--")]))
-    if "sample" in options:
-        whole = sorted({item for item in found if len(item.text.split()) > 5})
-        for item in random.Random(options.get("seed", "1")).sample(whole, int(options["sample"])):
-            print(f"{item.path}:{item.line}: {item.text}")
-        return 0
+    """Prints findings; 1 if there is one."""
+    found = list(sentences(arguments))
     findings = [finding for sentence in found for finding in find_retired(sentence)]
     print(*findings, f"{len(findings)} findings in {len(found):,} sentences", sep="\n")
     return bool(findings)
