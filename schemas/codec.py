@@ -77,8 +77,9 @@ class RowCodec:
         constant = np.ones(self.stride, dtype=bool)
         for _, start, stop in self._holes:
             constant[start:stop] = False
-        # Runs of constant bytes, which decoding compares as slices instead of byte by byte.
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], constant.astype(np.int8), [0]))))
+        # Runs of constant bytes, which decoding compares as slices instead of byte by byte. A row
+        # begins with one and ends with values.
+        edges = np.flatnonzero(np.diff(constant, prepend=False))
         self._constant_runs = list(zip(edges[::2].tolist(), edges[1::2].tolist()))
 
     def _entry(self, feature: Feature) -> Tuple[bytes, int]:
