@@ -9,7 +9,7 @@ from array_record.python.array_record_module import (  # pyright: ignore[reportA
     ArrayRecordReader,
     ArrayRecordWriter,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.writers.array_record_file import ArrayRecordFile
@@ -68,7 +68,6 @@ def test_the_library_finds_the_hash_of_a_row_of_any_length(tmp_path, length):
     assert highway_hash(rows[:0]).shape == (0,)
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 90), st.integers(1, 4000), st.integers(1, 100), st.integers(0, 99))
 def test_bytes_are_those_of_the_library(tmp_path_factory, count, stride, at_once, seed):
     path = tmp_path_factory.mktemp("files") / "rows.array_record"
@@ -100,6 +99,7 @@ def test_bytes_at_the_seams_are_those_of_the_library(tmp_path, count, stride):
     reader = open_rows(str(path), stride)
     assert len(reader) == count
     np.testing.assert_array_equal(reader.read_range(0, count), rows)
+    np.testing.assert_array_equal(reader.read_range(count // 3, count), rows[count // 3 :])
     order = np.random.default_rng(1).permutation(count)
     np.testing.assert_array_equal(reader.read(order), rows[order])
     reader.close()
@@ -137,22 +137,51 @@ def test_rows_of_other_lengths_are_not_taken_for_ours(tmp_path):
     path = tmp_path / "rows.array_record"
     path.write_bytes(written(random_rows(200, 40)))
     for stride in (1, 39, 41, 83):
-        with pytest.raises(DataError, match="not a complete ArrayRecord file"):
+        with pytest.raises(DataError, match=f"not a complete .* uncompressed rows of {stride} b"):
             open_rows(str(path), stride)
     writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
     for length in (40, 39, 41, 40):  # as many bytes in all, and the first and last are right
         writer.write(bytes(length))
     writer.close()
-    reader = open_rows(str(path), 40)  # what is around a row is looked at without hashes too
+    reader = open_rows(str(path), 40)  # the bytes around a row are checked without hashes too
     with pytest.raises(DataError, match="record 1 fails its hash"):
         reader.read_range(0, 4)
+
+
+@pytest.mark.parametrize("keep", [0, 100, -1])
+def test_a_file_that_is_cut_is_refused(tmp_path, keep):
+    path = tmp_path / "rows.array_record"
+    path.write_bytes(written(random_rows(50, 21))[:keep])
+    with pytest.raises(DataError, match=r"rows\.array_record is not a complete"):
+        open_rows(str(path), 21)
+
+
+def test_a_flipped_byte_is_noticed_where_it_matters(tmp_path):
+    path = tmp_path / "rows.array_record"
+    rows = random_rows(20, 171)
+    whole = bytearray(written(rows))
+    refused = []
+    # The rows, and the footer's head; between them the format fills its 64 KiB blocks with zeros.
+    for place in [*range(0, 4000, 11), *range(65536, 65700, 3)]:
+        whole[place] ^= 0x10
+        path.write_bytes(whole)
+        try:
+            reader = open_rows(str(path), 171, highway_hash)
+            read = reader.read_range(0, len(reader))
+        except DataError as error:
+            assert str(path) in str(error)
+            refused.append(place)
+        else:
+            np.testing.assert_array_equal(read, rows)  # a byte that carries nothing
+        whole[place] ^= 0x10
+    assert len(refused) > 300
 
 
 def test_every_flipped_byte_of_a_row_is_noticed_and_its_record_named(tmp_path):
     path = tmp_path / "rows.array_record"
     whole = bytearray(written(random_rows(5, 70)))
     path.write_bytes(whole)
-    for place in range(64 + 113, 64 + 4 * 113):  # those around them are looked at when opening
+    for place in range(64 + 113, 64 + 4 * 113):  # the first and the last are checked when opening
         reader = open_rows(str(path), 70, highway_hash)
         with open(path, "r+b") as file:
             file.seek(place)
@@ -170,4 +199,6 @@ def test_a_row_beyond_the_last_is_refused(tmp_path):
     for index in (5, -1):
         with pytest.raises(IndexError, match="has 5 rows"):
             reader.read([index])
-    assert reader.read([]).shape == (0, 70)
+    assert reader.read([]).shape == reader.read_range(3, 3).shape == (0, 70)
+    reader.close()
+    assert len(reader) == 0

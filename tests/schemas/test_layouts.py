@@ -33,27 +33,23 @@ def assert_columns(found, **expected):
         assert found[name].dtype == dtype and found[name].tolist() == values, name
 
 
-def test_huggingface_of_clm():
+def test_layouts_of_clm():
     rows = decoder_rows([[0, 1, 1, 0, 1, 0, 0, 0], [0] + [1] * 7])
+    positions = ("int32", [[0, 1, 2, 0, 1, 0, 0, 0], list(range(8))])
     no = -100
     assert_columns(
         huggingface(rows),
         input_ids=("int32", IDS),
         labels=("int64", [[no, 6, 2, no, 2, no, no, no], [no, 7, 7, 7, 7, 7, 7, 2]]),
-        position_ids=("int32", [[0, 1, 2, 0, 1, 0, 0, 0], list(range(8))]),
+        position_ids=positions,
     )
-
-
-def test_maxtext_of_clm():
-    rows = decoder_rows([[0, 1, 1, 0, 1, 0, 0, 0], [0] + [1] * 7])
-    positions = [[0, 1, 2, 0, 1, 0, 0, 0], list(range(8))]
     assert_columns(
         maxtext(rows),
         inputs=("int32", IDS),
-        inputs_position=("int32", positions),
+        inputs_position=positions,
         inputs_segmentation=("int32", SEGMENTS),
         targets=("int32", [[6, 2, 0, 2, 0, 0, 0, 0], [7, 7, 7, 7, 7, 7, 2, 0]]),
-        targets_position=("int32", positions),
+        targets_position=positions,
         targets_segmentation=("int32", [[1, 1, 0, 2, 0, 0, 0, 0], [1] * 7 + [0]]),
     )
 

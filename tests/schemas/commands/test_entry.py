@@ -1,60 +1,164 @@
-"""How a command ends: its exit code, and what it says where nobody listens."""
+"""How a command ends, in a real process: exit code, message, and what interrupts it."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.tools.places import ROOT
 
-_BROKEN = """
-import os
+_ENTRY = """
+import os, sys
+from schemas.commands.entry import run_entry
+from schemas.errors import DataError, UsageError
+
 def main(argv):
-    reader, writer = os.pipe()
-    os.close(reader)
-    os.write(writer, b"x")
-"""
-_PRINTS = """
-def main(argv):
-    for number in range(100_000):
-        print("line", number)
-"""
-_REFUSES = """
-from schemas.errors import DataError
-def main(argv):
-    raise DataError("no data")
+    {body}
+
+run_entry(main)
 """
 
 
-def start(code, redirection=""):
-    code = f"{code}\nfrom schemas.commands.entry import run_entry\nrun_entry(main)"
-    return subprocess.run(
-        ["bash", "-c", f'set -o pipefail; "$0" -c "$1" {redirection}', sys.executable, code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
+def run(body: str, *argv: str, redirection: str = "") -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", _ENTRY.format(body=body), *argv]
+    if redirection:
+        command = ["bash", "-c", f'set -o pipefail; "$@" {redirection}', "bash", *command]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "stderr"),
+    [
+        ("pass", 0, ""),
+        ("raise DataError('train.txt is cut')", 1, "error: train.txt is cut\n"),
+        ("raise UsageError('--seed=x: a number')", 2, "error: --seed=x: a number\n"),
+        ("raise KeyboardInterrupt", 130, "interrupted\n"),
+        (
+            "raise KeyboardInterrupt('add --resume')",
+            130,
+            "interrupted: add --resume\n",
+        ),
+        ("raise SystemExit(2)", 2, ""),
+        ("raise DataError('\\x1b[2J\\n\u202eé')", 1, "error: \\x1b[2J\n\\u202eé\n"),
+        (
+            "raise PermissionError(13, 'No', 'a.json')",
+            1,
+            "error: a.json: No; ask its owner for permission (chmod -R a+rX), or run as its "
+            "owner\n",
+        ),
+        (
+            "raise MemoryError('Unable to allocate 74.5 GiB')",
+            1,
+            "error: memory is short (MemoryError: Unable to allocate 74.5 GiB): give the process "
+            "more memory, or use fewer workers, smaller batches or smaller shards; then run the "
+            "same command again\n",
+        ),
+    ],
+)
+def test_exit_code_and_message_without_traceback(body, code, stderr):
+    done = run(body)
+    assert (done.returncode, done.stderr, done.stdout) == (code, stderr, "")
+
+
+def test_main_gets_the_arguments():
+    assert run("print(argv)", "--seed=3", "x").stdout == "['--seed=3', 'x']\n"
+
+
+@pytest.mark.parametrize("argument", ["--output=~/run", "--input=~"])
+def test_a_tilde_that_no_shell_expands_is_refused(argument):
+    done = run("print('reached')", argument)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: {argument}: shells do not expand ~ after =; write "
+        f"{argument.replace('~', '$HOME')}\n"
     )
+    assert run("print(argv)", "--input=~a.txt", "~/x").stdout == "['--input=~a.txt', '~/x']\n"
+
+
+def test_a_defect_keeps_its_traceback():
+    done = run("print(1 / 0, '\\x1b[2J')")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and "ZeroDivisionError" in done.stderr
+    done = run("raise KeyError('\\x1b[2J')")
+    assert "Traceback" in done.stderr and "\x1b" not in done.stderr
 
 
 def test_a_pipe_of_the_run_that_breaks_is_a_failure():
-    found = start(_BROKEN)
-    assert found.returncode == 1
-    assert found.stderr.startswith("error: a process that this one wrote to has ended")
-    assert "Traceback" not in found.stderr
+    done = run("reader, writer = os.pipe(); os.close(reader); os.write(writer, b'x')")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: a process that this one wrote to has ended")
+    assert "Traceback" not in done.stderr
 
 
-def test_output_that_is_read_no_further_is_none():
-    found = start(_PRINTS, "| head -2")
-    assert (found.returncode, found.stdout, found.stderr) == (0, "line 0\nline 1\n", "")
+def test_a_reader_that_goes_away_is_no_failure():
+    body = 'for number in range(100_000): print("line", number)'
+    done = run(body, redirection="| head -2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "line 0\nline 1\n", "")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>&1 >&- | true"])
 def test_streams_that_are_closed_change_no_exit_code(closed):
-    found = start(_REFUSES, closed)
-    assert found.returncode == 1
-    assert "Traceback" not in found.stderr
+    done = run("raise DataError('no data')", redirection=closed)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "stderr"),
+    [
+        ("raise KeyboardInterrupt", 130, "interrupted\n"),
+        ("sys.exit(130)", 130, ""),
+        ("sys.exit(143)", 143, ""),
+    ],
+)
+def test_an_interruption_does_not_wait_for_compiled_code_nor_abort_in_it(
+    tmp_path, ending, code, stderr
+):
+    """The interpreter, taken down under ArrayRecord's writer, would end by SIGABRT."""
+    body = f"""
+    import threading
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    at_work = threading.Event()
+
+    def write(path):
+        record = bytes(2_000_000)
+        while True:
+            writer = ArrayRecordWriter(path, "group_size:1,zstd:9")
+            at_work.set()
+            writer.write(record)
+            writer.close()
+
+    for path in argv:
+        threading.Thread(target=write, args=[path], daemon=True).start()
+    at_work.wait()
+    print("said before")
+    {ending}
+"""
+    done = run(body, *[str(tmp_path / name) for name in "abcdefgh"])
+    assert (done.returncode, done.stdout, done.stderr) == (code, "said before\n", stderr)
+
+
+def test_ctrl_c_as_the_interpreter_ends_shows_no_traceback():
+    body = """
+    import signal, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    threading.Thread(target=time.sleep, args=[60]).start()  # the interpreter waits for it
+    print("done", flush=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ENTRY.format(body=body)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"done\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == (b"", b"")
+    assert process.returncode == -signal.SIGINT, "which shells report as 130"
 
 
 @pytest.mark.parametrize(

@@ -131,49 +131,42 @@ def show(module, *arguments):
     return out.getvalue()
 
 
-@pytest.fixture(scope="module")
-def helps():
-    """The first screen and the whole help of each command."""
-    return {
-        tuple(command): [show(*command, request) for request in ("--help", "--help=all")]
-        for command in COMMANDS
-    }
+@pytest.fixture(scope="module", params=COMMANDS, ids=" ".join)
+def helped(request):
+    """A command, its first screen and its whole help."""
+    command = request.param
+    return command, show(*command, "--help"), show(*command, "--help=all")
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_the_first_screen_fits(helps, command):
-    first, _ = helps[tuple(command)]
+def test_the_first_screen_fits(helped):
+    _, first, _ = helped
     assert len(first.splitlines()) <= MOST_LINES
     assert max(map(len, first.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_ends_with_an_example_and_a_page_that_exists(helps, command):
-    for text in helps[tuple(command)]:
+def test_help_ends_with_an_example_and_a_page_that_exists(helped):
+    command, *texts = helped
+    for text in texts:
         *_, last = text.splitlines()
         assert f"\nExample: python -m {command[0]}" in text
         assert last.startswith("Docs: ") and (ROOT / last.removeprefix("Docs: ")).exists()
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_help_shows_a_default_that_is_none(helps, command):
-    for text in helps[tuple(command)]:
+def test_no_help_shows_a_default_that_is_none(helped):
+    for text in helped[1:]:
         assert not re.search(r"\bNone\b|Default: \.|''|\{None", text)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_flag_is_a_sentence(helps, command):
+def test_every_flag_is_a_sentence(helped):
     """It begins with a capital, a number or a value, and ends with a stop."""
-    _, text = helps[tuple(command)]
+    _, _, text = helped
     flags = re.split(r"\n  (?=--|[A-Z]{3})", text.partition("\n\n--help")[0])[1:]
     for flag in (part.split("\n\n")[0] for part in flags):
         assert flag.rstrip().endswith("."), flag
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_all_names_every_flag(helps, command):
-    module, *task = command
-    _, text = helps[tuple(command)]
+def test_all_names_every_flag(helped):
+    (module, *task), _, text = helped
     name, _, kind = KINDS.get(module, f"{module}:").partition(":")
     kinds = [getattr(import_module(name), kind) if kind else import_module(name).TRAINER.flags]
     if task:
@@ -182,11 +175,11 @@ def test_all_names_every_flag(helps, command):
         assert re.search(rf"^  --{flag}\b", text, re.M), flag
 
 
-def test_the_flags_that_usage_names_are_there(helps):
-    for command, (first, _) in helps.items():
-        usage = first.partition("\n\n")[0].partition(f"-m {command[0]}")[2]
-        for word in usage.replace("[FLAGS]", "").split():
-            assert re.search(rf"^  {re.escape(word)}\s", first, re.M), f"{command[0]}: {word}"
+def test_the_flags_that_usage_names_are_there(helped):
+    command, first, _ = helped
+    usage = first.partition("\n\n")[0].partition(f"-m {command[0]}")[2]
+    for word in usage.replace("[FLAGS]", "").split():
+        assert re.search(rf"^  {re.escape(word)}\s", first, re.M), word
 
 
 def test_a_wide_terminal_gets_longer_lines(monkeypatch):

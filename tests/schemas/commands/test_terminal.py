@@ -1,8 +1,9 @@
-"""Text of files commands no terminal, whoever prints it."""
+"""Text of a file never controls the terminal, whichever command prints it."""
 
 import hashlib
 import io
 import json
+import shutil
 import sys
 import unicodedata
 
@@ -81,49 +82,40 @@ def evil_token(vocab_size: int) -> bytes:
     return json.dumps(content).encode()
 
 
-def folder(path):
-    write_mlm_set(path / EVIL)
-    return path / EVIL
+def folder(directory):
+    write_mlm_set(directory.with_name(EVIL))
+    return directory.with_name(EVIL)
 
 
-def unlisted_file(path):
-    write_mlm_set(path / "set")
-    (path / "set" / EVIL).write_bytes(b"")
-    return path / "set"
+def unlisted_file(directory):
+    (directory / EVIL).write_bytes(b"")
 
 
-def split(path):
-    write_mlm_set(path / "set")
-    schema = json.loads((path / "set" / "schema.json").read_text())
+def split(directory):
+    schema = json.loads((directory / "schema.json").read_text())
     schema["splits"][EVIL] = schema["splits"].pop("train")
-    replace_file(path / "set", "schema.json", json.dumps(schema).encode())
-    return path / "set"
+    replace_file(directory, "schema.json", json.dumps(schema).encode())
 
 
-def reason(path):
-    write_mlm_set(path / "set")
-    stats = json.loads((path / "set" / "stats.json").read_text())
+def reason(directory):
+    stats = json.loads((directory / "stats.json").read_text())
     stats["documents_rejected"] = {EVIL: 1}
     stats["documents_read"] += 1
-    replace_file(path / "set", "stats.json", to_json(stats))
-    return path / "set"
+    replace_file(directory, "stats.json", to_json(stats))
 
 
-def token(path):
-    schema = mlm_schema()
-    write_mlm_set(path / "set", tokenizer_sha256=sha256_of(evil_token(schema.vocab_size)))
-    replace_file(path / "set", "tokenizer.json", evil_token(schema.vocab_size))
-    return path / "set"
+def token(directory):
+    evil = evil_token(mlm_schema().vocab_size)
+    shutil.rmtree(directory)
+    write_mlm_set(directory, tokenizer_sha256=hashlib.sha256(evil).hexdigest())
+    replace_file(directory, "tokenizer.json", evil)
 
 
-def sha256_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-@pytest.mark.parametrize("make", [folder, unlisted_file, split, reason, token])
-def test_sets_of_strangers_are_printed_harmlessly(make, tmp_path, monkeypatch, capfd):
-    directory = make(tmp_path)
-    said = ""
+@pytest.mark.parametrize("change", [folder, unlisted_file, split, reason, token])
+def test_datasets_of_untrusted_sources_are_printed_harmlessly(change, tmp_path, monkeypatch, capfd):
+    write_mlm_set(tmp_path / "set")
+    directory = change(tmp_path / "set") or tmp_path / "set"
+    output = ""
     for main, flags in (
         (verify.main, []),
         (inspect_shards.main, []),
@@ -134,20 +126,16 @@ def test_sets_of_strangers_are_printed_harmlessly(make, tmp_path, monkeypatch, c
         (flax_mlm.main, ["--train_split=none"]),
     ):
         where = f"--shards={directory}" if main is flax_mlm.main else str(directory)
-        said += run(main, [where, *flags], monkeypatch, capfd)
-    assert commands_in(said) == []
-    assert "\\x1b]0;owned" in said
+        output += run(main, [where, *flags], monkeypatch, capfd)
+    assert commands_in(output) == []
+    assert "\\x1b]0;owned" in output
 
 
 def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatch, capfd):
     (tmp_path / EVIL).mkdir()
     (tmp_path / EVIL / "in.txt").write_text("a document\nanother\n" * 9)
-    flags = [
-        "--document=line",
-        f"--input={tmp_path}/{EVIL}/in.txt",
-        f"--output={tmp_path}/{EVIL}/set",
-    ]
-    flags += [f"--tokenizer={tokenizer_path}"]
+    places = [f"--input={tmp_path}/{EVIL}/in.txt", f"--output={tmp_path}/{EVIL}/set"]
+    flags = ["--document=line", f"--tokenizer={tokenizer_path}", *places]
     outputs = [
         run(build_shards.main, [*flags, *more], monkeypatch, capfd)
         for more in (["--dry_run"], [], ["--seed=1"])  # the last is refused
@@ -159,7 +147,7 @@ def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatc
 
 
 def run(main, argv, monkeypatch, capfd) -> str:
-    """What a command prints, as from a shell."""
+    """The output of a command, as from a shell."""
     monkeypatch.setattr(sys, "argv", ["command", *argv])
     monkeypatch.setattr("schemas.commands.entry._prepare_end", lambda: None)  # this process goes on
     try:
