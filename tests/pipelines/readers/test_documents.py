@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pipelines.readers.documents import TEXT_ROLES, Role, text_documents
 from pipelines.readers.formats.json_lines import json_documents
+from tests.tools.read_sources import rejects_of, rows_of
 
 
 def texts(data, document="line", offset=0):
@@ -28,7 +29,6 @@ def test_paragraphs_are_parted_by_blank_lines():
 
 
 def test_a_file_is_one_document():
-    assert texts(b"a\n\nb\n", "file") == ["a\n\nb\n"]
     found = text_documents(b"", "file", "f", 0)
     assert (found.read, found.empty, len(found.text)) == (1, 1, 0)
 
@@ -47,19 +47,14 @@ def test_a_document_that_is_not_utf8_is_refused_and_the_rest_kept():
     assert "0xff" in reject.detail
 
 
-@given(st.lists(st.sampled_from(["a", "é", " ", "\n", "\r\n", "\r", "\u2028"])))
-def test_lines_are_those_of_the_plainest_reading(parts):
-    text = "".join(parts)
-    plain = [line[:-1] if line.endswith("\r") else line for line in text.split("\n")]
-    assert texts(text.encode()) == [line for line in plain if line]
-
-
 BAD_LINES = {
     b'{"text": 3}': "not_a_string",
     b'{"x": "a"}': "missing_field",
     b'{"text": null}': "missing_field",
     b"nope": "broken_json",
     b'{"text": "a"} {"text": "b"}': "broken_json",
+    b'{"text":': "broken_json",
+    b'"c"}': "broken_json",
     b'{"text": "\\ud800"}': "lone_surrogate",
     b'{"text": "\xff"}': "not_utf8",
     b"[1]": "not_an_object",
@@ -73,8 +68,7 @@ def test_a_bad_json_line_is_refused_by_name_and_the_rest_kept(line):
     found = json_documents(data, TEXT_ROLES, "f", 50)
     assert found.text.to_pylist() == ["first", "last"]
     assert (found.read, found.empty) == (4, 1)
-    [reject] = found.rejects
-    assert (reject.offset, reject.reason) == (50 + 18, BAD_LINES[line])
+    assert rejects_of([found]) == [(50 + 18, BAD_LINES[line])]
 
 
 def test_a_missing_field_names_those_that_are_there():
@@ -105,29 +99,18 @@ QA = (
 )
 
 
-def rows(documents):
-    return documents.columns.to_pylist()
-
-
 def test_every_role_has_a_column_of_its_name():
     record = {
         "question": "Who?",
         "context": "Ada did.",
         "id": 7,
         "answers": {"text": ["Ada"], "answer_start": [0]},
-        "meta": {"label": True},
     }
-    found = json_documents(json.dumps(record).encode(), QA, "f", 0)
+    line = json.dumps({**record, "meta": {"label": True}}).encode()
+    found = json_documents(line, QA, "f", 0)
     assert found.columns.schema.names == ["question", "context", "id", "answers", "label"]
-    assert rows(found) == [
-        {
-            "question": "Who?",
-            "context": "Ada did.",
-            "id": "7",
-            "answers": [{"text": "Ada", "start": 0}],
-            "label": "true",
-        }
-    ]
+    answers = [{"text": "Ada", "start": 0}]
+    assert rows_of([found]) == [{**record, "id": "7", "answers": answers, "label": "true"}]
     assert found.text.to_pylist() == ["Who?"]
 
 
@@ -166,7 +149,7 @@ def test_answers_in_every_form_alone_and_beside_another(form, others):
     forms = [form, *(other for group in others for other in group)]
     data = "\n".join(f'{{"text": "t", "answers": {f}}}' for f in forms).encode()
     found = json_documents(data, ANSWER_ROLES, "f", 0)
-    assert [[(a["text"], a["start"]) for a in row["answers"]] for row in rows(found)] == [
+    assert [[(a["text"], a["start"]) for a in row["answers"]] for row in rows_of([found])] == [
         ANSWERS[f] for f in forms if f in ANSWERS
     ]
     assert [r.reason for r in found.rejects] == [BAD_ANSWERS[f] for f in forms if f in BAD_ANSWERS]
@@ -212,7 +195,7 @@ json_values = st.one_of(
     )
 )
 def test_a_block_and_its_lines_give_the_same(records):
-    """What the block is parsed by never shows: a broken line sends it the careful way."""
+    """Both parsers agree: a block with a broken line goes to the careful one."""
     roles = (
         Role("text", "string", "text"),
         Role("label", "label", "label"),
@@ -227,16 +210,7 @@ def test_a_block_and_its_lines_give_the_same(records):
     assert block.rejects == careful.rejects[:-1]
 
 
-def test_two_objects_a_line_are_no_two_lines():
-    data = b'{"text": "a"} {"text": "b"}\n  \n{"text":\n"c"}'
-    assert [r.reason for r in json_documents(data, TEXT_ROLES, "f", 0).rejects] == [
-        "broken_json",
-        "broken_json",
-        "broken_json",
-    ]
-
-
 def test_a_text_file_has_no_other_roles():
     roles = (Role("text", "string", "text"), Role("label", "label", "l"), QA[3])
     found = text_documents(b"a\nb\n", "line", "f", 0, roles=roles, label="pos")
-    assert rows(found) == [{"text": t, "label": "pos", "answers": []} for t in "ab"]
+    assert rows_of([found]) == [{"text": t, "label": "pos", "answers": []} for t in "ab"]

@@ -5,14 +5,14 @@ import json
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.readers.documents import TEXT_ROLES, Role
+from pipelines.readers.documents import Role
 from pipelines.readers.formats import squad
-from pipelines.readers.sources import Source, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
+from tests.tools.read_sources import read_all, rejects_of, rows_of, texts_of
 
 ROLES = (
     Role("question", "string", "question"),
@@ -21,11 +21,6 @@ ROLES = (
     Role("answers", "answers", "answers"),
 )
 REAL = DATA / "squad/dev-v1.1.json.zst"
-
-
-def read_all(path, roles=ROLES, **options):
-    source = Source((str(path),), roles=roles, **options)
-    return [docs for block in plan_blocks(source) for docs in read_block(block, source)]
 
 
 def article(*questions, context="Ada wrote it."):
@@ -55,13 +50,13 @@ def test_questions_are_documents_and_bad_ones_are_refused_by_number(tmp_path, in
     content = {"version": "v2.0", "data": [article(GOOD, *BAD), article(IMPOSSIBLE)]}
     path = tmp_path / f"x.json{'.bz2' if compress is bz2.compress else ''}"
     path.write_bytes(compress(json.dumps(content, indent=indent).encode()))
-    [piece] = read_all(path)
+    [piece] = read_all(path, roles=ROLES)
     shared = {"context": "Ada wrote it."}
     assert piece.columns.to_pylist() == [
         {"question": "Who?", **shared, "id": "a", "answers": [{"text": "Ada", "start": 0}]},
         {"question": "When?", **shared, "id": "b", "answers": []},
     ]
-    assert [(reject.offset, reject.reason) for reject in piece.rejects] == [
+    assert rejects_of([piece]) == [
         (1, "missing_field"),
         (2, "missing_field"),
         (3, "not_answers"),
@@ -86,23 +81,22 @@ def test_what_is_not_built_as_squad_is_an_error(tmp_path, content, message):
     path = tmp_path / "x.json"
     path.write_text(content)
     with pytest.raises(DataError, match=rf"x\.json.*{message}"):
-        read_all(path)
+        read_all(path, roles=ROLES)
 
 
 def test_json_lines_may_be_called_json(tmp_path):
     path = tmp_path / "x.json"
     path.write_text('{"data": "d", "text": "a"}\n{"text": "b"}\n')
-    pieces = read_all(path, TEXT_ROLES)
-    assert [text for piece in pieces for text in piece.text.to_pylist()] == ["a", "b"]
+    assert texts_of(read_all(path)) == ["a", "b"]
     path.write_text(json.dumps({"data": [article(GOOD)], "text": "a"}) + "\n")
-    assert read_all(path, TEXT_ROLES, input_format="jsonl")[0].text.to_pylist() == ["a"]
+    assert texts_of(read_all(path, input_format="jsonl")) == ["a"]
 
 
 def test_fields_that_squad_does_not_have_are_named(tmp_path):
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"data": [article(GOOD)]}))
     with pytest.raises(UsageError, match="no field 'text', .*: answers, context, id"):
-        read_all(path, TEXT_ROLES)
+        read_all(path)
 
 
 STRINGS = st.sampled_from(["a", "null", 'b: "c"', "\u00e9\u2028", "", "Ada wrote it."])
@@ -122,7 +116,6 @@ FIELDS = st.sampled_from(["id", "question", "context", "answers", "is_impossible
 ODD = st.one_of(STRINGS, ANSWERS, st.booleans(), st.sampled_from([None, 7, {}, [None], ["a"]]))
 
 
-@settings(max_examples=200)
 @given(st.lists(ARTICLES, max_size=3), st.booleans(), st.data())
 def test_whatever_a_field_holds_each_question_is_kept_refused_or_empty(articles, ascii_only, drawn):
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
@@ -172,10 +165,10 @@ def test_every_answer_of_the_real_one_is_where_it_says():
         for p in a["paragraphs"]
         for q in p["qas"]
     ]
-    [piece] = read_all(REAL)
-    rows = piece.columns.to_pylist()
+    pieces = read_all(REAL, roles=ROLES)
+    rows = rows_of(pieces)
     assert [(row["question"], row["context"], row["id"]) for row in rows] == questions
-    assert len(rows) == 10_570 and not piece.rejects
+    assert len(rows) == 10_570 and not rejects_of(pieces)
     for row in rows:
         for answer in row["answers"]:
             start = answer["start"]

@@ -17,17 +17,15 @@ from pipelines.readers.formats import arrow_ipc, parquet
 from pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
 from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
-
-LABELED = (*TEXT_ROLES, Role("label", "label", "label"))
-
-
-def read_all(pattern, roles=TEXT_ROLES, **options):
-    source = Source((str(pattern),), roles=roles, **options)
-    return [docs for block in plan_blocks(source) for docs in read_block(block, source)]
+from tests.tools.read_sources import LABELED, read_all, rejects_of, rows_of, texts_of
 
 
-def rows_of(pieces):
-    return [row for piece in pieces for row in piece.columns.to_pylist()]
+def write_table(path, table, rows_of_a_batch=None):
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=rows_of_a_batch)
 
 
 class CountedReads(io.BytesIO):
@@ -92,7 +90,7 @@ def test_row_groups_without_rows_and_files_without_any(tmp_path):
     with pq.ParquetWriter(path, pa.schema([("text", pa.string())])) as writer:
         for texts in ([], ["a"], [], ["b", "c"]):
             writer.write_table(pa.table({"text": pa.array(texts, pa.string())}))
-    assert [row["text"] for row in rows_of(read_all(path))] == ["a", "b", "c"]
+    assert texts_of(read_all(path)) == ["a", "b", "c"]
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
     with pytest.raises(DataError, match="have no rows"):
         read_all(path)
@@ -105,32 +103,25 @@ STRINGS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.lar
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
 def test_every_type_of_string_is_text(tmp_path, kind, name):
     table = pa.table({"text": pa.array(["a", "é", "a"], pa.string()).cast(kind)})
-    if name == "x.parquet":
-        pq.write_table(table, tmp_path / name)
-    else:
-        with pa.ipc.new_stream(tmp_path / name, table.schema) as writer:
-            writer.write_table(table, max_chunksize=2)
-    assert [row["text"] for row in rows_of(read_all(tmp_path / name))] == ["a", "é", "a"]
+    write_table(tmp_path / name, table, rows_of_a_batch=2)
+    assert texts_of(read_all(tmp_path / name)) == ["a", "é", "a"]
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
 def test_bytes_that_are_not_utf8_are_refused_by_number(tmp_path, name):
     table = pa.table({"text": pa.array([b"a", b"\xff", b"c"])})
-    if name == "x.parquet":
-        pq.write_table(table, tmp_path / name)
-    else:
+    if name == "x.arrow":
         column = pa.Array.from_buffers(pa.string(), 3, table["text"].chunk(0).buffers())
         table = pa.table({"text": column})
-        with pa.ipc.new_stream(tmp_path / name, table.schema) as writer:
-            writer.write_table(table)
+    write_table(tmp_path / name, table)
     [piece] = read_all(tmp_path / name)
     assert piece.text.to_pylist() == ["a", "c"]
-    assert [(r.offset, r.reason) for r in piece.rejects] == [(1, "not_utf8")]
+    assert rejects_of([piece]) == [(1, "not_utf8")]
     assert "0xff" in piece.rejects[0].detail
 
 
 def test_a_large_batch_is_gone_through_in_slices(tmp_path, monkeypatch):
-    """Mapped; read where it is in a store, whose file has a method fileno, and no number."""
+    """A local file is mapped; a file object without a number is read."""
     monkeypatch.setattr(arrow_ipc, "_MAPPED_BYTES", 1000)
     path = tmp_path / "x.arrow"
     table = pa.table({"text": [f"text {i}" for i in range(3000)]})
@@ -184,15 +175,15 @@ def saved(tmp_path):
 
 
 def test_class_numbers_are_read_as_names(saved, tmp_path):
-    found = read_all(f"hf:{saved}:train", LABELED)
+    found = read_all(f"hf:{saved}:train", roles=LABELED)
     expected = [{"text": "a", "label": "pos"}, {"text": "b", "label": "neg"}]
     assert rows_of(found) == expected
-    assert [(r.offset, r.reason) for r in found[0].rejects] == [(2, "missing_field")]
+    assert rejects_of(found) == [(2, "missing_field")]
     [file] = (saved / "train").glob("*.arrow")
-    assert rows_of(read_all(file, LABELED)) == expected
+    assert rows_of(read_all(file, roles=LABELED)) == expected
     with pa.memory_map(str(file)) as mapped:
-        pq.write_table(pa.ipc.open_stream(mapped).read_all(), tmp_path / "x.parquet")
-    assert rows_of(read_all(tmp_path / "x.parquet", LABELED)) == expected
+        write_table(tmp_path / "x.parquet", pa.ipc.open_stream(mapped).read_all())
+    assert rows_of(read_all(tmp_path / "x.parquet", roles=LABELED)) == expected
 
 
 def test_renamed_classes_count_where_the_dataset_says_so(saved):
@@ -203,39 +194,44 @@ def test_renamed_classes_count_where_the_dataset_says_so(saved):
     before = content()
     info = saved / "train" / "dataset_info.json"
     info.write_text(info.read_text().replace('"pos"', '"good"'))
-    assert [row["label"] for row in rows_of(read_all(pattern, LABELED))] == ["good", "neg"]
+    assert [row["label"] for row in rows_of(read_all(pattern, roles=LABELED))] == ["good", "neg"]
     assert content() != before
 
 
-def test_a_split_is_named_where_there_are_several(saved):
-    with pytest.raises(UsageError, match=r"several splits; name one: --input=hf:.*:train, --inp"):
-        read_all(f"hf:{saved}")
-    with pytest.raises(UsageError, match="there is no split 'dev'; name one"):
-        read_all(f"hf:{saved}:dev")
-    with pytest.raises(UsageError, match="no config 'plain'"):
-        read_all(f"hf:{saved}:plain:train")
-    with pytest.raises(UsageError, match="slices of a split cannot be read"):
-        read_all(f"hf:{saved}:train[:1]")
-    with pytest.raises(UsageError, match="not hf:PATH_OR_NAME"):
-        read_all(f"hf:{saved}:a:b:c")
-    with pytest.raises(UsageError, match="holds one dataset without splits"):
-        read_all(f"hf:{saved / 'test'}:train")
-    assert rows_of(read_all(f"hf:{saved / 'test'}")) == [{"text": "a"}]
-    assert rows_of(read_all(f"hf:{saved}::test")) == [{"text": "a"}]
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", r"several splits; name one: --input=hf:.*:train, --inp"),
+        (":dev", "there is no split 'dev'; name one"),
+        (":plain:train", "no config 'plain'"),
+        (":train[:1]", "slices of a split cannot be read"),
+        (":a:b:c", "not hf:PATH_OR_NAME"),
+        ("/test:train", "holds one dataset without splits"),
+    ],
+)
+def test_a_split_that_a_saved_dataset_lacks_is_refused(saved, name, message):
+    with pytest.raises(UsageError, match=message):
+        read_all(f"hf:{saved}{name}")
+
+
+@pytest.mark.parametrize("name", ["/test", "::test"])
+def test_a_split_is_named_in_either_way(saved, name):
+    assert rows_of(read_all(f"hf:{saved}{name}")) == [{"text": "a"}]
 
 
 def test_an_hf_path_that_is_not_there_or_holds_nothing(tmp_path):
-    with pytest.raises(DataError, match=r"hf:/nowhere/set: there is no directory /nowhere/set"):
-        read_all("hf:/nowhere/set")
     (tmp_path / "x.arrow").write_bytes(b"")
-    with pytest.raises(DataError, match=r"without hf: it can be read as"):
-        read_all(f"hf:{tmp_path / 'x.arrow'}")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="datasets cannot open it"):
-        read_all(f"hf:{tmp_path / 'empty'}")
-    (tmp_path / "empty" / "state.json").write_text("{}")
-    with pytest.raises(DataError, match="datasets cannot open it"):
-        read_all(f"hf:{tmp_path / 'empty'}")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "state.json").write_text("{}")
+    for name, message in (
+        ("none", f"hf:{tmp_path}/none: there is no directory {tmp_path}/none"),
+        ("x.arrow", "without hf: it can be read as"),
+        ("empty", "datasets cannot open it"),
+        ("state", "datasets cannot open it"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read_all(f"hf:{tmp_path / name}")
 
 
 def test_a_folder_that_datasets_builds(tmp_path, monkeypatch):
@@ -246,7 +242,7 @@ def test_a_folder_that_datasets_builds(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "train.csv").write_text("text,label\na,1\nb,2\n")
     (folder / "test.csv").write_text("text,label\nc,3\n")
-    assert rows_of(read_all(f"hf:{folder}:test", LABELED)) == [{"text": "c", "label": "3"}]
+    assert rows_of(read_all(f"hf:{folder}:test", roles=LABELED)) == [{"text": "c", "label": "3"}]
     with pytest.raises(UsageError, match="several splits"):
         read_all(f"hf:{folder}")
 
@@ -256,21 +252,19 @@ def test_values_of_any_shape_are_kept_as_json(tmp_path):
     chats = [[{"role": "user", "content": "Blåbær"}], [{"role": "user", "content": "b"}] * 2]
     expected = [json.dumps(chat, ensure_ascii=False) for chat in chats]
     roles = (Role("messages", "json", "messages"),)
-    table = pa.table({"messages": chats})
-    pq.write_table(table, tmp_path / "x.parquet")
-    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
-        writer.write_table(table)
+    for name in ("x.parquet", "x.arrow"):
+        write_table(tmp_path / name, pa.table({"messages": chats}))
     bad = ["{}", '{"messages": null}', '{"messages": ["\\ud800"]}']
     lines = [json.dumps({"messages": chat}) for chat in chats] + bad
     (tmp_path / "x.jsonl").write_text("\n".join(lines))
     for ending in ("parquet", "arrow", "jsonl"):
-        pieces = read_all(tmp_path / f"x.{ending}", roles)
+        pieces = read_all(tmp_path / f"x.{ending}", roles=roles)
         assert [row["messages"] for row in rows_of(pieces)] == expected
-    reasons = [reject.reason for piece in pieces for reject in piece.rejects]
+    reasons = [reason for _, reason in rejects_of(pieces)]
     assert reasons == ["missing_field", "missing_field", "lone_surrogate"]
-    pq.write_table(pa.table({"messages": [datetime(2026, 1, 1)]}), tmp_path / "y.parquet")
+    write_table(tmp_path / "y.parquet", pa.table({"messages": [datetime(2026, 1, 1)]}))
     with pytest.raises(UsageError, match="must be JSON: text, numbers"):
-        read_all(tmp_path / "y.parquet", roles)
+        read_all(tmp_path / "y.parquet", roles=roles)
 
 
 @pytest.mark.parametrize("kind", ["text", "answers"])

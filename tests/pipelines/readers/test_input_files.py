@@ -1,4 +1,4 @@
-"""What --input names: directories, globs, lists, label folders, and files in a store."""
+"""Values of --input: directories, globs, lists, label folders, and files in an object store."""
 
 import io
 import os
@@ -10,16 +10,9 @@ import pytest
 
 from pipelines.readers.documents import TEXT_ROLES, Role
 from pipelines.readers.files import find_files
-from pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
+from pipelines.readers.sources import Source, hash_inputs, plan_blocks
 from schemas.errors import DataError, UsageError
-
-LABELED = (*TEXT_ROLES, Role("label", "label", "label"))
-
-
-def files_of(source):
-    """The planned files with their sizes, sorted by path."""
-    parts = (part for block in plan_blocks(source) for part in block.parts)
-    return sorted({(part.path, part.size) for part in parts})
+from tests.tools.read_sources import LABELED, read_all, rows_of, sizes_of, texts_of
 
 
 @pytest.fixture
@@ -40,15 +33,6 @@ def names_of(folder, *patterns, roles=TEXT_ROLES):
     label_folders = Source(("x",), roles=roles).has_labels
     found = (find_files(str(folder / p), label_folders=label_folders) for p in patterns)
     return sorted({os.path.relpath(path, folder) for files in found for path, _ in files})
-
-
-def rows_of(source):
-    return [
-        row
-        for block in plan_blocks(source)
-        for documents in read_block(block, source)
-        for row in documents.columns.to_pylist()
-    ]
 
 
 def test_a_directory_gives_its_files_of_known_kinds(files):
@@ -73,6 +57,8 @@ def test_braces_are_alternatives_and_names_stand_as_they_are(files):
     assert names_of(folder, "{pos,neg}/*.txt") == ["neg/2.txt", "pos/1.txt"]
     assert names_of(folder, "a{b,c}.txt") == ["a{b,c}.txt"]
     assert names_of(folder, "{pos/{1,9},ab}.txt") == ["ab.txt", "pos/1.txt"]
+    assert names_of(files("a[1].txt"), "a[1].txt") == ["a[1].txt"]
+    assert names_of(folder, "**/1.txt") == ["pos/1.txt"]
 
 
 def test_a_file_is_read_once_however_it_is_named(files, capsys):
@@ -84,7 +70,7 @@ def test_a_file_is_read_once_however_it_is_named(files, capsys):
     once = [str(folder / "loop/a.jsonl"), str(folder / "loop/deep/b.jsonl")]
 
     def found(*patterns):
-        return [path for path, _ in files_of(Source(patterns))]
+        return [path for path, _ in sizes_of(*patterns)]
 
     assert found(f"{folder}/loop/**/*.jsonl") == found(f"{folder}/**/loop/**") == once
     assert found(f"{folder}/loop") == once
@@ -101,7 +87,7 @@ def test_one_text_of_two_labels_is_two_documents(files):
     folder = files("pos/a.txt", content="good\n")
     (folder / "neg").mkdir()
     (folder / "neg/a.txt").symlink_to(folder / "pos/a.txt")
-    assert len(files_of(Source((str(folder),), roles=LABELED))) == 2
+    assert len(sizes_of(str(folder), roles=LABELED)) == 2
 
 
 @pytest.mark.parametrize(
@@ -132,7 +118,7 @@ def test_a_list_names_what_input_names(files, monkeypatch):
     lines = ["# the corpus", "d/[ab].txt", "", "  # more", "d/c d.txt\r", "./#g.txt", "e"]
     (folder / "list.txt").write_text("\ufeff" + "\n".join(lines))
     monkeypatch.chdir(folder)
-    found = [os.path.normpath(path) for path, _ in files_of(Source(("@list.txt",)))]
+    found = [os.path.normpath(path) for path, _ in sizes_of("@list.txt")]
     assert found == ["#g.txt", "d/a.txt", "d/b.txt", "d/c d.txt", "e/f.txt"]
     for content, message in (
         ("# nothing\n", "names no file"),
@@ -142,9 +128,9 @@ def test_a_list_names_what_input_names(files, monkeypatch):
     ):
         (folder / "bad.txt").write_text(content)
         with pytest.raises(DataError, match=message):
-            files_of(Source(("@bad.txt",)))
+            sizes_of("@bad.txt")
     with pytest.raises(DataError, match=r"cannot open no\.txt"):
-        files_of(Source(("@no.txt",)))
+        sizes_of("@no.txt")
 
 
 def test_folders_are_labels_and_files_documents(files):
@@ -155,8 +141,8 @@ def test_folders_are_labels_and_files_documents(files):
         {"text": "good\n\nvery good\n", "label": "pos"},
     ]
     for pattern in ("train", "train/*/*.txt", "train/{pos,neg}/*.txt"):
-        assert rows_of(Source((str(folder / pattern),), roles=LABELED)) == expected
-    assert rows_of(Source((str(folder / "train/pos"),), roles=LABELED)) == expected[1:]
+        assert rows_of(read_all(str(folder / pattern), roles=LABELED)) == expected
+    assert rows_of(read_all(str(folder / "train/pos"), roles=LABELED)) == expected[1:]
     files("train/urls_pos.txt")
     with pytest.raises(UsageError, match=r"urls_pos\.txt\) beside folders .*\(neg, pos\)"):
         names_of(folder, "train", roles=LABELED)
@@ -167,13 +153,13 @@ def test_a_text_file_has_no_fields(files):
     folder = files("a.txt")
     roles = (*TEXT_ROLES, Role("text_pair", "string", "b"))
     with pytest.raises(UsageError, match=r"a text file, which has no field 'b' for the text_pair"):
-        rows_of(Source((str(folder / "a.txt"),), roles=roles))
+        rows_of(read_all(str(folder / "a.txt"), roles=roles))
 
 
 def test_a_compressed_table_is_refused(files):
     folder = files("a.parquet.gz")
     with pytest.raises(UsageError, match="its own compression"):
-        rows_of(Source((str(folder / "a.parquet.gz"),)))
+        rows_of(read_all(str(folder / "a.parquet.gz")))
 
 
 def test_a_store_is_read_as_a_disk_is():
@@ -190,21 +176,21 @@ def test_a_store_is_read_as_a_disk_is():
         }
     )
     source = Source(("memory://b/in/",), "line", block_bytes=20)
-    texts = [row["text"] for row in rows_of(source)]
-    assert texts == ["a", "b", *"c text".split() * 8, "c", "d", "e"]
+    found = texts_of(read_all("memory://b/in/", document="line", block_bytes=20))
+    assert found == ["a", "b", *"c text".split() * 8, "c", "d", "e"]
     assert len(hash_inputs(plan_blocks(source)).files) == 3
-    assert files_of(Source(("memory://b/in/*.{txt,parquet}",))) == [
+    assert sizes_of("memory://b/in/*.{txt,parquet}") == [
         ("memory://b/in/a.txt", 4),
         ("memory://b/in/p.parquet", len(sink.getvalue())),
     ]
-    assert files_of(Source(("memory://b/**/[cp].*",))) == [
+    assert sizes_of("memory://b/**/[cp].*") == [
         ("memory://b/in/deep/c.csv", 63),
         ("memory://b/in/p.parquet", len(sink.getvalue())),
     ]
     with pytest.raises(DataError, match="no file matches --input=memory://b/out"):
-        files_of(Source(("memory://b/out",)))
+        sizes_of("memory://b/out")
     with pytest.raises(UsageError, match="odd://b/x.*: no package reads odd://"):
-        files_of(Source(("odd://b/x",)))
+        sizes_of("odd://b/x")
     with pytest.raises(UsageError, match=r"memory://b/i\*\*: \*\* matches whole folders"):
-        files_of(Source(("memory://b/i**",)))
+        sizes_of("memory://b/i**")
     store.rm("/b", recursive=True)

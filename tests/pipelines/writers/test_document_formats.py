@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.rows.ragged import Ragged, cut
@@ -67,7 +67,6 @@ def documents_of(vocab_size):
 
 @pytest.mark.parametrize("name", DOCUMENT_FORMATS)
 @pytest.mark.parametrize("vocab_size", [300, 65_536, 1 << 24])
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_documents_come_back(name, vocab_size, data, tmp_path_factory):
     schema = schema_of(vocab_size, formats=[name])

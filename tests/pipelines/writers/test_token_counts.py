@@ -2,6 +2,7 @@
 
 import io
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -44,6 +45,12 @@ def directory(tmp_path_factory):
     return directory
 
 
+@pytest.fixture
+def copied(directory, tmp_path):
+    """A copy that a test may change."""
+    return shutil.copytree(directory, tmp_path / "set")
+
+
 def test_a_set_gives_its_counts_back(directory):
     info = read_set(str(directory))
     counts = read_token_counts(info)
@@ -53,7 +60,7 @@ def test_a_set_gives_its_counts_back(directory):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             lambda counts: counts + (np.arange(50) == 7),
@@ -64,34 +71,25 @@ def test_a_set_gives_its_counts_back(directory):
         (lambda counts: counts / 1, r"does not hold int64 \[50\]"),
     ],
 )
-def test_counts_that_are_not_of_the_rows_are_found(directory, change, said):
-    path = directory / TOKEN_COUNTS
-    kept = path.read_bytes()
+def test_counts_that_are_not_of_the_rows_are_found(copied, change, message):
     changed = io.BytesIO()
-    np.save(changed, change(np.load(path)))
-    replace_file(directory, TOKEN_COUNTS, changed.getvalue())
-    problem = verify_set(str(directory)).problems[0]
-    replace_file(directory, TOKEN_COUNTS, kept)
-    assert TOKEN_COUNTS in problem and re.search(said, problem), problem
+    np.save(changed, change(np.load(copied / TOKEN_COUNTS)))
+    replace_file(copied, TOKEN_COUNTS, changed.getvalue())
+    problem = verify_set(str(copied)).problems[0]
+    assert TOKEN_COUNTS in problem and re.search(message, problem), problem
 
 
-def test_counts_that_were_changed_are_not_believed(directory):
+def test_counts_that_were_changed_are_not_believed(copied):
     """Two ids changed places: shape and sum are as before."""
-    path = directory / TOKEN_COUNTS
+    path = copied / TOKEN_COUNTS
     kept = path.read_bytes()
     path.write_bytes(kept[:128] + kept[136:144] + kept[128:136] + kept[144:])
     with pytest.raises(
         DataError, match="token_counts.npy was changed after the dataset was published"
     ):
-        read_token_counts(read_set(str(directory)))
-    path.write_bytes(kept)
-
-
-def test_a_file_of_another_kind_is_found(directory):
-    kept = (directory / TOKEN_COUNTS).read_bytes()
-    replace_file(directory, TOKEN_COUNTS, b"no numpy file")
+        read_token_counts(read_set(str(copied)))
+    replace_file(copied, TOKEN_COUNTS, b"no numpy file")
     with pytest.raises(
         DataError, match="token_counts.npy has 13 bytes.*; copy or build the dataset again"
     ):
-        read_token_counts(read_set(str(directory)))
-    replace_file(directory, TOKEN_COUNTS, kept)
+        read_token_counts(read_set(str(copied)))
