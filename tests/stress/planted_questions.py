@@ -43,7 +43,7 @@ class Options:
     """How much, and beside what."""
 
     documents: int = 25_000
-    """Of each corpus at most."""
+    """Largest number of each corpus."""
     peer: str | None = None
     """The Python of an environment with datatrove."""
 
@@ -119,12 +119,17 @@ def _plant(texts: list[str], questions: list[str]) -> Iterator[tuple[str, str]]:
             yield text, ""
             continue
         way = WAYS[number // 2 % 2]
-        words = question.split(" ")
         if way == WAYS[1]:
-            question = draw.choice([", ", " - ", "\n", " ... "]).join(words).replace("?", "!?")
-            question = draw.choice([str.upper, str.lower, str.title, str.swapcase])(question)
+            question = spell_otherwise(draw, question)
         place = text.find(". ") + 2 if ". " in text else len(text)
         yield f"{text[:place]} {question} {text[place:]}", way
+
+
+def spell_otherwise(draw: random.Random, question: str) -> str:
+    """The same words in other case, with other punctuation and line breaks."""
+    words = draw.choice([", ", " - ", "\n", " ... "]).join(question.split(" "))
+    case = draw.choice([str.upper, str.lower, str.title, str.swapcase])
+    return case(words.replace("?", "!?"))
 
 
 def _build(source: Path, flags: list[str]) -> float:

@@ -25,8 +25,8 @@ from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.corpus.targets.read_targets import read_targets
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError
+from tests.stress.planted_questions import WAYS, spell_otherwise
 
-WAYS = ("verbatim", "case and punctuation", "in long text")
 _AT_ONCE = 500
 
 
@@ -84,9 +84,7 @@ def plant(draw: random.Random, question: str, contexts: list[str], way: str) -> 
     context = draw.choice(contexts)
     place = context.find(". ") + 2 if ". " in context else draw.randrange(len(context))
     if way == WAYS[1]:
-        question = draw.choice([", ", " - ", "\n", " ... "]).join(question.split(" "))
-        question = question.replace("?", "!?")
-        question = draw.choice([str.upper, str.lower, str.title, str.swapcase])(question)
+        question = spell_otherwise(draw, question)
     elif way == WAYS[2]:
         context = " ".join(draw.sample(contexts, 10))
         place = len(context) // 2

@@ -1,11 +1,15 @@
-"""The core of near-duplicates from texts to what is removed, in one process."""
+"""Near-duplicates in one process: documents, what is found among them, and what should be."""
 
+import random
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from pipelines.corpus.near_duplicates.buckets import find_pairs
 from pipelines.corpus.near_duplicates.flags import Bands, Rule, Shingle
@@ -23,8 +27,80 @@ from pipelines.rows.ragged import Ragged
 from pipelines.rows.routing import content_digests
 
 
+def near_documents(count: int, seed: int = 0, words: int = 60) -> list[str]:
+    """Random documents; every second one is an earlier one of which some words were changed."""
+    draw = random.Random(seed)
+    vocabulary = [f"w{number}" for number in range(2000)]
+    documents: list[str] = []
+    for _ in range(count):
+        if documents and draw.random() < 0.5:
+            changed = draw.choice(documents[-20:]).split()
+            for _ in range(draw.choice((0, 1, 1, 2, 3))):
+                changed[draw.randrange(len(changed))] = draw.choice(vocabulary)
+            documents.append(" ".join(changed))
+        else:
+            documents.append(" ".join(draw.choices(vocabulary, k=draw.randint(1, 2 * words))))
+    return documents
+
+
+# ---- what should be found, in plain Python ----
+
+
+def digest_of(document: str) -> bytes:
+    """The hash that names a document."""
+    return xxhash.xxh3_128_digest(document.encode())
+
+
+def plain_set(text: str, shingle: str = "word:5") -> set[tuple[str, ...]]:
+    """The shingles of a document as tuples; a Chinese character is a word of its own."""
+    unit, size = shingle.split(":")
+    pattern = r"[一-鿿]|[^\W_一-鿿]+" if unit == "word" else r"[^\W_]+"
+    words = re.findall(pattern, text.lower())
+    units = words if unit == "word" else " ".join(words)
+    starts = range(max(len(units) - int(size) + 1, 1))
+    return {tuple(units[start : start + int(size)]) for start in starts} if units else set()
+
+
+def plain_similarity(one: str, other: str, shingle: str = "word:5") -> Fraction:
+    """Jaccard's of two documents."""
+    sets = plain_set(one, shingle), plain_set(other, shingle)
+    union = len(sets[0] | sets[1])
+    return Fraction(len(sets[0] & sets[1]), union) if union else Fraction(0)
+
+
+def removals(
+    documents: list[str], shingle: str = "word:5", threshold: str = "0.8"
+) -> dict[str, tuple[str, float]]:
+    """Removed document to representative and similarity, by all pairs; equal ones count once.
+
+    Every pair that has a shingle in common is compared: the others are not similar at all.
+    """
+    ranked = sorted(set(documents), key=lambda d: (-len(d.encode()), digest_of(d)))
+    sizes: dict[str, int] = {}
+    holders: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    removed: dict[str, tuple[str, float]] = {}
+    for document in ranked:
+        shingles = plain_set(document, shingle)
+        sizes[document] = len(shingles)
+        common = Counter(other for one in shingles for other in holders[one])
+        near = []
+        for other, both in common.items():
+            either = len(shingles) + sizes[other] - both
+            if other not in removed and Fraction(both, either) >= Fraction(threshold):
+                near.append((-both / either, digest_of(other), other))
+        if near:
+            similarity, _, representative = min(near)
+            removed[document] = representative, -similarity
+        for one in shingles:
+            holders[one].append(document)
+    return removed
+
+
+# ---- what is found ----
+
+
 class Found(NamedTuple):
-    """What is found in some texts, by their numbers.
+    """Near-duplicates among some texts, by their numbers.
 
     Attributes:
       pairs: int64 [p, 2], candidates, each once, the higher rank first.
@@ -35,22 +111,6 @@ class Found(NamedTuple):
     pairs: np.ndarray
     removed: dict[int, tuple[int, float]]
     uncompared: int
-
-
-def plain_set(text: str, shingle: str = "word:5") -> set[tuple[str, ...]]:
-    """The shingles of a text of letters, spaces and full stops, as tuples."""
-    unit, size = shingle.split(":")
-    words = text.lower().replace(".", "").split()
-    units = words if unit == "word" else " ".join(words)
-    starts = range(max(len(units) - int(size) + 1, 1))
-    return {tuple(units[start : start + int(size)]) for start in starts} if units else set()
-
-
-def plain_similarity(one: str, other: str, shingle: str = "word:5") -> Fraction:
-    """Jaccard's of two such texts."""
-    sets = plain_set(one, shingle), plain_set(other, shingle)
-    union = len(sets[0] | sets[1])
-    return Fraction(len(sets[0] & sets[1]), union) if union else Fraction(0)
 
 
 def find_near(

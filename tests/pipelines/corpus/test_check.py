@@ -1,29 +1,27 @@
-"""What verify finds in corpora that were changed, by accident or by someone."""
+"""verify finds changes of a corpus, by accident or by someone."""
 
 import hashlib
 import json
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.build_corpus import main as build
 from pipelines.corpus.metadata import CorpusSchema
 from pipelines.verify import main as verify
 from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile
 from schemas.typed_json import to_json
+from tests.tools.corpus_factory import build, write_lines
 
 
 @pytest.fixture
 def corpus(tmp_path):
-    source = tmp_path / "source.jsonl"
-    lines = [json.dumps({"text": f"a text about {i} things", "url": f"u{i}"}) for i in range(40)]
-    source.write_text("\n".join(lines) + "\n")
-    output = tmp_path / "corpus"
-    build([f"--input={source}", f"--output={output}", "--keep_fields=url", "--num_files=2"])
-    return output
+    records = [{"text": f"a text about {i} things", "url": f"u{i}"} for i in range(40)]
+    source = write_lines(tmp_path / "source.jsonl", records)
+    return Path(build(source, tmp_path / "corpus", "--keep_fields=url", "--num_files=2").directory)
 
 
 def seal(corpus, **rows):
@@ -66,27 +64,27 @@ def test_every_changed_byte_is_found(corpus):
     verify([str(corpus)])
 
 
-def column(table, name, values):
+def with_column(table, name, values):
     return table.set_column(table.schema.get_field_index(name), name, pa.array(values))
 
 
-def test_changed_documents_are_found_where_all_sums_are_right(corpus):
-    texts = {
-        "an id is not the hash of its text": lambda t: column(
-            t, "text", ["another", *t["text"].to_pylist()[1:]]
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        (
+            "an id is not the hash of its text",
+            lambda t: with_column(t, "text", ["another", *t["text"].to_pylist()[1:]]),
         ),
-        "not in strictly ascending order": lambda t: t.take(list(range(len(t)))[::-1]),
-        "does not have 32 hexadecimal": lambda t: column(t, "id", ["x" * 31] * len(t)),
-        "has no field 'url'": lambda t: t.drop_columns(["url"]),
-    }
-    path = next(corpus.glob("documents-00000*"))
-    content = path.read_bytes()
-    for words, change in texts.items():
-        change_table(corpus, change)
-        seal(corpus)
-        with pytest.raises(DataError, match=words):
-            verify([str(corpus)])
-        path.write_bytes(content)
+        ("not in strictly ascending order", lambda t: t.take(list(range(len(t)))[::-1])),
+        ("does not have 32 hexadecimal", lambda t: with_column(t, "id", ["x" * 31] * len(t))),
+        ("has no field 'url'", lambda t: t.drop_columns(["url"])),
+    ],
+)
+def test_changed_documents_are_found_where_all_sums_are_right(corpus, words, change):
+    change_table(corpus, change)
+    seal(corpus)
+    with pytest.raises(DataError, match=words):
+        verify([str(corpus)])
 
 
 def test_a_missing_document_is_found(corpus):
@@ -96,14 +94,16 @@ def test_a_missing_document_is_found(corpus):
         verify([str(corpus)])
 
 
-def test_a_schema_of_other_columns_or_files_is_found(corpus):
+@pytest.mark.parametrize(
+    "change", [{"files": 3}, {"columns": ("id", "text", "date")}, {"file_format": "jsonl"}]
+)
+def test_a_schema_of_other_columns_or_files_is_found(corpus, change):
     values = json.loads((corpus / "schema.json").read_text())
-    for change in ({"files": 3}, {"columns": ("id", "text", "date")}, {"file_format": "jsonl"}):
-        changed = {**values, "columns": tuple(values["columns"]), **change, "fingerprint": ""}
-        (corpus / "schema.json").write_bytes(to_json(CorpusSchema(**changed)))
-        seal(corpus)
-        with pytest.raises(DataError):
-            verify([str(corpus)])
+    changed = {**values, "columns": tuple(values["columns"]), **change, "fingerprint": ""}
+    (corpus / "schema.json").write_bytes(to_json(CorpusSchema(**changed)))
+    seal(corpus)
+    with pytest.raises(DataError):
+        verify([str(corpus)])
 
 
 def test_a_parquet_bomb_is_refused_in_bounded_memory(corpus):
@@ -125,22 +125,6 @@ def leaves(values, path=()):
             yield from leaves(value, (*path, key))
     else:
         yield path
-
-
-def test_every_changed_value_of_a_metadata_file_is_found(corpus):
-    for name in ("MANIFEST.json", "schema.json", "stats.json", "inputs.json"):
-        content = (corpus / name).read_bytes()
-        for path in leaves(json.loads(content)):
-            values = json.loads(content)
-            inner = values
-            for key in path[:-1]:
-                inner = inner[key]
-            old = inner[path[-1]]
-            inner[path[-1]] = old + 1 if isinstance(old, int) else "another"
-            (corpus / name).write_bytes(to_json(values))
-            with pytest.raises(DataError):
-                verify([str(corpus)])
-        (corpus / name).write_bytes(content)
 
 
 @pytest.mark.parametrize("section", ["files", "funnel", "lengths", "dropped", "documents_read"])

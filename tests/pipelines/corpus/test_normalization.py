@@ -16,16 +16,13 @@ from pipelines.corpus.normalization import (
     normalize_text,
 )
 from pipelines.host.arrow import pc
+from tests.tools.filter_factory import column
 
 FORMS = ("NFC", "NFKC")
 POINTS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
 # Characters that move, compose, or fall apart.
 LIVELY = [c for c in POINTS if unicodedata.combining(c) or unicodedata.normalize("NFKD", c) != c]
 LIVELY += [chr(c) for c in range(0x1100, 0x1200)]
-
-
-def column(documents):
-    return pa.array(documents, pa.large_string())
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,16 +1,12 @@
 from collections import Counter
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.rules import sizes as module
+from pipelines.corpus.rules import sizes
 from pipelines.corpus.rules.sizes import repetition
-
-
-def column(documents):
-    return pa.array(documents, pa.large_string())
+from tests.tools.filter_factory import column
 
 
 def by_hand(document):
@@ -56,10 +52,7 @@ WORDS = st.sampled_from(["a", "b", "cc", "æ", "\n", " ", "\n\n", "\u2003", "中
 
 @given(st.lists(st.lists(WORDS, max_size=12).map("".join), max_size=12), st.integers(1, 40))
 def test_many_documents_at_once_are_measured_each_by_itself(documents, slice_bytes):
-    before = module._SLICE_BYTES
-    module._SLICE_BYTES = slice_bytes
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "_SLICE_BYTES", slice_bytes)
         text = column(["a a a", *documents]).slice(1)
         assert repetition(text).tolist() == pytest.approx([by_hand(d) for d in documents])
-    finally:
-        module._SLICE_BYTES = before

@@ -1,11 +1,10 @@
 """report.html of a corpus."""
 
 import html
-import json
 import random
 import re
 
-from pipelines.build_corpus import main as build
+from tests.tools.corpus_factory import build, write_lines
 
 
 def text_of(page):
@@ -22,10 +21,10 @@ def test_a_report_shows_funnel_samples_hosts_and_clusters(tmp_path):
             text = " ".join([*words[:150], f"copy{copy}", *words[151:]])
             records.append({"text": text, "url": f"https://host{i % 2}.example/{i}/{copy}"})
     records += [{"text": "too <short>"}, {"text": records[0]["text"]}]
-    source = tmp_path / "source.jsonl"
-    source.write_text("".join(json.dumps(record) + "\n" for record in records) + "{broken\n")
+    source = write_lines(tmp_path / "source.jsonl", records)
+    source.write_text(source.read_text() + "{broken\n")
     flags = ["--keep_fields=url", "--min_words=5", "--near_duplicates=jaccard:0.8"]
-    build([f"--input={source}", f"--output={tmp_path / 'corpus'}", *flags])
+    build(source, tmp_path / "corpus", *flags)
     page = (tmp_path / "corpus/report.html").read_text()
     text = text_of(page)
     assert "could not be written" not in text

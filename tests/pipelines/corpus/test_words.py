@@ -1,22 +1,18 @@
 import sys
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.words import count_words, word_spans
 from pipelines.rows.text_bytes import utf8_bytes
+from tests.tools.filter_factory import column
 
 # Every kind of white space, what shares its first bytes, and ordinary characters.
 CHARACTERS = st.sampled_from(
     [chr(c) for c in range(0x3100) if chr(c).isspace()] + [*"ab,é–—ん中😀\0"]
 )
 TEXTS = st.lists(st.text(st.one_of(CHARACTERS, st.characters(codec="utf-8"))))
-
-
-def column(documents):
-    return pa.array(documents, pa.large_string())
 
 
 def test_spans_by_hand():

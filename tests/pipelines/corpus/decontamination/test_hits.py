@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,11 +29,9 @@ def test_a_line_a_document_and_text():
     st.integers(0, 30),
 )
 def test_the_same_lines_are_left_whoever_adds_what(drawn, cut):
-    most, hits._MOST = hits._MOST, 5
-    try:
-        found = [replace(HIT, document=f"{d}", record=r, path=p) for d, r, p in drawn]
+    found = [replace(HIT, document=f"{d}", record=r, path=p) for d, r, p in drawn]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hits, "_MOST", 5)
         due = add_hits(found)
         assert add_hits([*add_hits(found[cut:]), *add_hits(found[:cut])]) == due
         assert len(due) == min(5, len({(d, r) for d, r, _ in drawn}))
-    finally:
-        hits._MOST = most

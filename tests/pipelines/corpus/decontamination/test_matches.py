@@ -2,7 +2,6 @@ import math
 import re
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from pipelines.corpus.decontamination.gram_index import Targets, index_targets
 from pipelines.corpus.decontamination.match_loop import MOST_LISTED, judge_hits
 from pipelines.corpus.decontamination.matches import Finder
 from pipelines.rows.routing import content_digests
+from tests.tools.filter_factory import column
 
 # Few words, so that n-grams repeat, overlap and share their beginnings.
 WORDS = st.sampled_from(
@@ -21,10 +21,6 @@ JOINTS = st.sampled_from([" ", ", ", "\n", " - ", "\u00a0"])
 TEXTS = st.lists(st.tuples(WORDS, JOINTS), min_size=0, max_size=25).map(
     lambda pairs: "".join(word + joint for word, joint in pairs)
 )
-
-
-def column(texts):
-    return pa.array(texts, pa.large_string())
 
 
 def targets_of(texts):
@@ -56,7 +52,7 @@ def plain_words(text):
 
 
 def worth(words):
-    """In words: "你" counts two thirds of one, "な" a third."""
+    """The number of words: "你" counts two thirds of one, "な" a third."""
     return sum({"你": 8, "好": 8, "な": 4}.get(word, 12) for word in words) / 12
 
 
@@ -202,7 +198,7 @@ def test_holders_are_named_by_their_content():
 
 
 def test_a_document_that_touches_all_texts_writes_no_place_past_them():
-    """In plain Python: compiled code looks at no index. One text of two n-grams, both found."""
+    """Plain Python, for compiled code checks no index. One text of two n-grams, both found."""
     hits = np.array([[0, 0, 0], [0, 5, 1]])
     counted, listed = judge_hits.__wrapped__(
         hits,

@@ -87,27 +87,34 @@ def hot(count, alike, seed=0):
     return members(np.full(count, 7), np.arange(count), signature=signature)
 
 
-def test_a_hot_bucket_of_near_duplicates():
-    """200,000 alike: time and memory of some a member; each is compared with anchors."""
+def seconds_of(given):
+    """Time of the processor that the pairs of members take."""
+    began = time.process_time()
+    find(given)
+    return time.process_time() - began
+
+
+def test_a_hot_bucket_of_near_duplicates_takes_linear_time_and_memory():
+    """Each member is compared with anchors; a square would take 16 times as long here."""
     find(hot(100, 0.95))  # compiles
     took, most = [], []
     for count in (50_000, 200_000):
         given = hot(count, 0.95)
-        tracemalloc.start()
-        began = time.process_time()
         found, uncompared = find(given)
-        took.append(time.process_time() - began)
-        most.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
         assert len(np.unique(found["lower"])) == count - 1
         assert uncompared == 0
         assert buckets.ENOUGH * (count - 10) < len(found) <= buckets.NEAREST * count
-    assert most[1] < 200_000 * 600
-    assert took[1] < 20
+        took.append(min(seconds_of(given) for _ in range(3)))
+        tracemalloc.start()
+        find(given)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert most[1] < min(5 * most[0], 200_000 * 600)
+    assert took[1] < 10 * took[0]
 
 
 def test_a_hot_bucket_of_unlike_documents():
-    """Of 20,000 that only share a band, few can be compared: those who find no room are counted."""
+    """20,000 that only share a band: few can be compared, and those without room are counted."""
     found, uncompared = find(hot(20_000, 0.8))
     assert uncompared > 1_000
     np.testing.assert_array_equal(found, find(hot(20_000, 0.8))[0])

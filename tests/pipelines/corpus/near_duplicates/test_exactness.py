@@ -1,42 +1,14 @@
-from fractions import Fraction
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipelines.corpus.near_duplicates.flags import Bands, s_curve
-from pipelines.rows.routing import content_digests
 from tests.benchmarks.planted_duplicates import plant
-from tests.tools.near_duplicates import find_near, plain_set, plain_similarity
+from tests.tools.near_duplicates import find_near, plain_similarity, removals
 from tests.tools.places import DATA
 
 
-def compare_all(texts, shingle, threshold):
-    """All pairs, without a signature: {removed: (representative, similarity)}."""
-    sets = [plain_set(text, shingle) for text in texts]
-    digests = [bytes(digest) for digest in content_digests(column(texts))]
-    order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), digests[i]))
-    kept, removed = [], {}
-    for document in order:
-        near = []
-        for other in kept:
-            both = len(sets[document] & sets[other])
-            either = len(sets[document] | sets[other])
-            if both and Fraction(both, either) >= Fraction(threshold):
-                near.append((-both / either, digests[other], other))
-        if near:
-            removed[document] = (min(near)[2], -min(near)[0])
-        else:
-            kept.append(document)
-    return removed
-
-
-def column(texts):
-    return pa.array(texts, pa.large_string())
-
-
 def corpus(seed):
-    """60 different documents: families whose members differ in words, and two of equal sets."""
+    """60 different documents: clusters whose members differ by words, and two of equal sets."""
     generator = np.random.default_rng(seed)
     texts = ["", "?", "a", "a b", "x y x y x y", "x y x y x y x"]
     families = generator.integers(0, 30, (5, 20))
@@ -57,14 +29,11 @@ def test_the_same_as_of_all_pairs_compared(shingle, threshold):
     removed = 0
     for seed in range(5):
         texts = corpus(seed)
-        due = compare_all(texts, shingle, threshold)
-        assert find_near(texts, shingle, "200x1", threshold).removed == due
-        order = np.random.default_rng(seed + 100).permutation(len(texts))
-        again = find_near([texts[i] for i in order], shingle, "200x1", threshold)
-        assert {
-            int(order[document]): (int(order[other]), similarity)
-            for document, (other, similarity) in again.removed.items()
-        } == due
+        due = removals(texts, shingle, threshold)
+        for order in (np.arange(60), np.random.default_rng(seed).permutation(60)):
+            some = [texts[i] for i in order]
+            found = find_near(some, shingle, "200x1", threshold).removed
+            assert {some[i]: (some[j], similar) for i, (j, similar) in found.items()} == due
         removed += len(due)
     assert removed > (20 if threshold != "1" else 2)
 
@@ -101,7 +70,7 @@ def test_characters_for_text_without_spaces():
 
 @pytest.mark.skipif(not DATA.exists(), reason="no ../shared/data beside the checkout")
 def test_planted_copies_are_found_as_often_as_the_curve_says():
-    """Of 6,000 documents; the script itself says it of a million."""
+    """6,000 documents; `tests/benchmarks/planted_duplicates.py` does it with a million."""
     planted = plant(6_000)
     found = find_near(planted.text)
     texts = planted.text.to_pylist()

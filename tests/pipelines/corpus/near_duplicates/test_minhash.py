@@ -1,7 +1,6 @@
 from fractions import Fraction
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,14 +11,11 @@ from pipelines.corpus.near_duplicates.minhash import band_keys, has_shingles, si
 from pipelines.corpus.near_duplicates.shingles import shingle_hashes
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import UsageError
+from tests.tools.filter_factory import column
 
 TEXTS = st.lists(st.text(st.sampled_from("ab é.!"), max_size=40), max_size=6)
 SHINGLES = st.sampled_from(["word:1", "word:3", "char:5"]).map(Shingle.parse)
 SMALL = Bands(3, 5)
-
-
-def column(texts):
-    return pa.array(texts, pa.large_string())
 
 
 def plain_signatures(texts, shingle, hashes):
@@ -51,13 +47,6 @@ def test_documents_without_a_word_have_no_shingles():
     texts = column(["", " ?!\n", "\u0301", "a", "1"])
     signature = signatures(texts, Shingle("word", 5), Bands(14, 8))
     assert has_shingles(signature).tolist() == [False, False, False, True, True]
-
-
-def test_case_and_punctuation_do_not_count():
-    texts = column(["One, two (three); four.", "one two three FOUR", "one two three four five"])
-    first, same, other = signatures(texts, Shingle("word", 2), SMALL)
-    np.testing.assert_array_equal(first, same)
-    assert (first != other).any()
 
 
 def test_hash_functions_of_fewer_are_the_first_of_more():
@@ -115,7 +104,7 @@ def test_s_curve_by_hand():
 
 
 @pytest.mark.parametrize("flag", ["14", "14x", "0x8", "14*8", "257x1", "64x64", "-1x8"])
-def test_no_bands(flag):
+def test_flags_that_are_no_bands(flag):
     with pytest.raises(UsageError, match="give bands x hashes per band"):
         Bands.parse(flag)
 
@@ -125,7 +114,7 @@ def test_bands():
     assert Bands.parse("26x11").hashes == 286
 
 
-def test_flags():
+def test_flags_of_near_duplicates():
     flags = NearFlags("jaccard:0.75", bands="20x13")
     assert flags.rule() == Rule(Fraction(3, 4), Shingle("word", 5), Bands(20, 13))
     assert flags.parameters() == {

@@ -114,6 +114,8 @@ def test_any_number_of_partitions_and_rounds(edges, partitions, rounds):
     edges = list({edge[:2]: edge for edge in edges}.values())
     names = [document % partitions << 32 | document for document in range(13)]
     rows = edges_of(edges, names)
+    _, to = first_messages(rows)
+    assert to.tolist() == [*(rows["higher"] >> 32), *(rows["lower"] >> 32)]
     assert outcome(in_rounds(rows, rounds)) == outcome(resolve(rows))
 
 

@@ -1,7 +1,6 @@
 from fractions import Fraction
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,45 +10,26 @@ from pipelines.corpus.near_duplicates.flags import Shingle, parse_threshold
 from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from pipelines.rows.ragged import Ragged
 from schemas.errors import UsageError
+from tests.tools.filter_factory import column
+from tests.tools.near_duplicates import plain_set, plain_similarity
 
 # Few words, so that shingles repeat within a document and between two.
 WORDS = st.sampled_from(["a", "B", "é", "𐐀", "c.", "--", "\u0301", "你好"])
 TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), min_size=1, max_size=8)
 SHINGLES = st.sampled_from(["word:1", "word:2", "word:5", "char:1", "char:3", "char:24"])
-FOLDED = {"a": "a", "B": "b", "é": "é", "𐐀": "𐐨", "c.": "c", "你好": "你好"}
 
 
-def column(texts):
-    return pa.array(texts, pa.large_string())
-
-
-def plain_set(text, shingle):
-    """The shingles of a document as tuples."""
-    words = [FOLDED[word] for word in text.split() if word in FOLDED]
-    single = [part for word in words for part in (word if word == "你好" else [word])]
-    units = single if shingle.unit == "word" else " ".join(words)
-    if not units:
-        return set()
-    starts = range(max(len(units) - shingle.size + 1, 1))
-    return {tuple(units[start : start + shingle.size]) for start in starts}
-
-
-def plain_similarity(one, other):
-    return Fraction(len(one & other), len(one | other)) if one | other else Fraction(0)
-
-
-@given(TEXTS, SHINGLES.map(Shingle.parse), st.sampled_from([1, 2, 5, 8, 10]))
+@given(TEXTS, SHINGLES, st.sampled_from([1, 2, 5, 8, 10]))
 def test_sets_are_as_alike_as_sets_of_tuples(texts, shingle, tenths):
-    plain = [plain_set(text, shingle) for text in texts]
-    sets = shingle_sets(column(texts), shingle)
-    assert sets.lengths.tolist() == [len(some) for some in plain]
+    sets = shingle_sets(column(texts), Shingle.parse(shingle))
+    assert sets.lengths.tolist() == [len(plain_set(text, shingle)) for text in texts]
     for start, stop in zip(sets.offsets, sets.offsets[1:], strict=False):
         own = sets.values[start:stop]
         assert (own[:-1] < own[1:]).all()
     firsts, seconds = np.divmod(np.arange(len(texts) ** 2), len(texts))
     threshold = Fraction(tenths, 10)
     verified = verify(sets, firsts, sets, seconds, threshold)
-    due = [plain_similarity(plain[i], plain[j]) for i, j in zip(firsts, seconds, strict=True)]
+    due = [plain_similarity(one, other, shingle) for one in texts for other in texts]
     near = [similarity >= threshold for similarity in due]
     assert verified.is_near.tolist() == near
     assert verified.similarities.tolist() == [
@@ -79,8 +59,8 @@ def test_a_long_document_has_its_smallest_hashes(monkeypatch):
 
 
 def test_parts_of_long_documents_are_compared_as_far_as_both_reach(monkeypatch):
-    """By hand: [1 2 3 4] of more than four, with [2 3 9 10 11]; 9 to 11 are not looked at."""
-    monkeypatch.setattr("pipelines.corpus.near_duplicates.shingles.LARGEST_SET", 4)
+    """By hand: [1 2 3 4] of more than four, with [2 3 9 10 11]; 9 to 11 are not compared."""
+    monkeypatch.setattr(shingles, "LARGEST_SET", 4)
     values = np.array([1, 2, 3, 4, 2, 3, 9, 10, 11, 2, 3, 4, 5], np.uint64)
     sets = Ragged.of(values, [4, 5, 4])
     pairs = np.array([0, 1, 0]), sets, np.array([1, 0, 2])
@@ -89,7 +69,7 @@ def test_parts_of_long_documents_are_compared_as_far_as_both_reach(monkeypatch):
 
 
 def test_a_sample_of_long_documents_tells_their_similarity():
-    """Of 100,000 and 50,000 shingles, the latter all in the former: 0.5, from 65,536 hashes."""
+    """50,000 shingles that are all in a set of 100,000: 0.5, from 65,536 hashes."""
     generator = np.random.default_rng(1)
     large = np.unique(generator.integers(0, 2**64, 100_000, np.uint64))
     small = np.sort(generator.choice(large, 50_000, replace=False))
@@ -100,7 +80,7 @@ def test_a_sample_of_long_documents_tells_their_similarity():
 
 
 def test_the_threshold_is_not_rounded():
-    """7/10 is at 0.7, and 6999/10000 below; as floats, 0.7 * 10 is 7.000000000000001 in places."""
+    """7/10 is at 0.7, and 6999/10000 below; as floats, some products of 0.7 are not exact."""
     values = np.concatenate([np.arange(10_000), np.arange(7_000), np.arange(6_999)])
     sets = Ragged.of(values.astype(np.uint64), [10_000, 7_000, 6_999])
     firsts, seconds = np.array([0, 0]), np.array([1, 2])
@@ -109,13 +89,13 @@ def test_the_threshold_is_not_rounded():
 
 
 @pytest.mark.parametrize("flag", ["word", "word:0", "word:1000", "char:-1", "line:5", "word:5 "])
-def test_no_shingle(flag):
+def test_flags_that_are_no_shingle(flag):
     with pytest.raises(UsageError, match=f"--shingle={flag} is not a shingle: give word:5"):
         Shingle.parse(flag)
 
 
 @pytest.mark.parametrize("flag", ["0.8", "jaccard:0", "jaccard:0.0", "jaccard:1.1", "jaccard:.8"])
-def test_no_threshold(flag):
+def test_flags_that_are_no_threshold(flag):
     with pytest.raises(UsageError, match=f"--near_duplicates={flag} is not a threshold"):
         parse_threshold(flag)
 

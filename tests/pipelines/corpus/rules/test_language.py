@@ -3,18 +3,15 @@
 import subprocess
 import sys
 
-import pyarrow as pa
 import pytest
 
 from pipelines.corpus.filter_documents import filter_documents
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules.language import parse_languages
-from pipelines.readers.documents import Documents, Role, batch_of
 from schemas.errors import UsageError
-from tests.tools.filter_factory import filters_of
+from tests.tools.filter_factory import documents_of, filters_of
 from tests.tools.places import ROOT
 
-TEXT = (Role("text", "string", "text"),)
 TEXTS = {
     "no": "Statsministeren sa at regjeringa ikke har noen planer om\nå øke skattene neste år, "
     "melder NTB. Hva slags framtid får ungdommen nå som skolene legges ned?",
@@ -27,12 +24,12 @@ TEXTS = {
 }
 
 
-def documents(texts):
-    return Documents(batch_of([pa.array(texts, pa.large_string())], TEXT), 0, (), 100)
+def filtered(filters, texts):
+    return filter_documents(filters, documents_of(texts))
 
 
 def test_documents_of_other_languages_are_dropped_and_all_are_counted():
-    made = filter_documents(filters_of(language="nb,nn:0.5"), documents([*TEXTS.values(), "12 34"]))
+    made = filtered(filters_of(language="nb,nn:0.5"), [*TEXTS.values(), "12 34"])
     assert made.documents.text.to_pylist() == [TEXTS["no"], TEXTS["nn"]]
     assert made.dropped == {"language:other": 3}
     counts = dict(made.observed["language"])
@@ -41,16 +38,16 @@ def test_documents_of_other_languages_are_dropped_and_all_are_counted():
 
 
 def test_who_is_not_sure_enough_is_dropped():
-    made = filter_documents(filters_of(language="en:0.65"), documents(["a", TEXTS["en"]]))
+    made = filtered(filters_of(language="en:0.65"), ["a", TEXTS["en"]])
     assert made.documents.text.to_pylist() == [TEXTS["en"]]
     assert sum(made.dropped.values()) == 1 and "0.9 to 1.0" in made.observed["language_probability"]
-    sure = filter_documents(filters_of(language="en:1"), documents([TEXTS["en"]]))
+    sure = filtered(filters_of(language="en:1"), [TEXTS["en"]])
     assert sure.dropped == {"language:unsure": 1}
 
 
 def test_the_quick_identifier_tells_no_probability():
     filters = filters_of(language="en,nb", language_identifier="quick")
-    made = filter_documents(filters, documents([TEXTS["en"], TEXTS["de"]]))
+    made = filtered(filters, [TEXTS["en"], TEXTS["de"]])
     assert made.documents.text.to_pylist() == [TEXTS["en"]]
     assert made.observed == {"language": {"en": 1, "de": 1}}
     recorded = filters.parameters()

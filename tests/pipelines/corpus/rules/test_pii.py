@@ -4,13 +4,13 @@ import ipaddress
 import re
 import time
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.rules.pii import Pii, judge
 from schemas.errors import UsageError
+from tests.tools.filter_factory import column
 
 FORMS = {
     "write to bob.smith+lists@mail.example.co.uk.": "write to <email>.",
@@ -31,10 +31,6 @@ FORMS = {
     "12345678901 3.14159265",
     "": "",
 }
-
-
-def column(documents):
-    return pa.array(documents, pa.large_string())
 
 
 def test_each_form():

@@ -1,14 +1,11 @@
-"""What rules may do, applied one after the other."""
+"""Rules that drop, edit and count, applied one after the other."""
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.rules.apply_rules import apply_rules
 from pipelines.corpus.rules.rule import Judged, Rule
-
-
-def column(documents):
-    return pa.array(documents, pa.large_string())
+from tests.tools.filter_factory import column
 
 
 def judge_lengths(text):

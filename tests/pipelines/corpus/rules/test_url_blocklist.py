@@ -1,13 +1,13 @@
 """Documents are dropped by their address."""
 
-import pyarrow as pa
 import pytest
 
 from pipelines.corpus.filter_documents import filter_documents
 from pipelines.corpus.filters import Filters, rules_of
 from pipelines.corpus.rules.url_blocklist import Blocklist, UrlBlocklist, judge
-from pipelines.readers.documents import Documents, Role, batch_of
+from pipelines.readers.documents import Role
 from schemas.errors import UsageError
+from tests.tools.filter_factory import TEXT, column, documents_of
 
 ENTRIES = ["bad.com", "blog.example.org", "good.net/forum/", "http://www.Shop.de/a?b=1", "casino"]
 ENTRIES += ["bücher.example", "10.0.0.1"]
@@ -39,8 +39,8 @@ CASES = {
 }
 
 
-def test_each_form():
-    judged = judge(pa.array(list(CASES), pa.large_string()), Blocklist.of(ENTRIES))
+def test_each_form_of_an_address():
+    judged = judge(column(list(CASES)), Blocklist.of(ENTRIES))
     assert judged.measured is not None
     found = list(zip(judged.reason.tolist(), judged.measured.tolist(), strict=True))
     assert dict(zip(CASES, found, strict=True)) == CASES
@@ -51,12 +51,9 @@ def test_documents_are_dropped_by_the_role_url(tmp_path):
     first.write_text("# comment\nbad.com\n\n")
     second.write_text("casino\nbad.com\n")
     family = UrlBlocklist(url_blocklist=(str(first), str(second)))
-    roles = (Role("text", "string", "text"), Role("url", "field", "url"))
-    arrays = [
-        pa.array(["a", "b", "c", "d"], pa.large_string()),
-        pa.array(["http://bad.com", "http://ok.com", "", "http://x.no/casino"], pa.large_string()),
-    ]
-    given = Documents(batch_of(arrays, roles), 0, (), 9)
+    roles = (TEXT, Role("url", "field", "url"))
+    urls = ["http://bad.com", "http://ok.com", "", "http://x.no/casino"]
+    given = documents_of(["a", "b", "c", "d"], urls, roles=roles)
     filters = Filters(url_blocklist=family, keep_rejects=True)
     made = filter_documents(filters, given)
     assert made.documents.text.to_pylist() == ["b", "c"]

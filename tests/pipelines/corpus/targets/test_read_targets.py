@@ -7,6 +7,7 @@ import pytest
 from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.corpus.targets.read_targets import read_targets
 from schemas.errors import DataError
+from tests.tools.corpus_factory import write_lines
 
 RECORDS = [
     {"question": "Who is it?", "answers": {"text": ["Ann", "Bob of B"], "answer_start": [1, 2]}},
@@ -45,7 +46,7 @@ def write_squad(path):
 def test_every_string_in_a_field_is_a_text(name, tmp_path):
     path = tmp_path / name
     if name == "a.jsonl":
-        path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+        write_lines(path, RECORDS)
     elif name == "a.parquet":
         pq.write_table(pa.Table.from_pylist(RECORDS), path)
     else:
@@ -83,7 +84,7 @@ def test_lines_of_text_and_fields_of_tables_are_texts(tmp_path):
 
 def test_files_stand_in_an_order_of_their_content(tmp_path):
     for name, text in (("a", "same"), ("b", "same"), ("c", "other"), ("d", "third")):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text}) + "\n")
+        write_lines(tmp_path / f"{name}.jsonl", [text])
     given = [tmp_path / f"{name}.jsonl" for name in "abcd"]
     targets, found = read(*given, fields="text")
     again, _ = read(*reversed(given), fields="text")

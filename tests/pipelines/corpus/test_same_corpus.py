@@ -1,0 +1,87 @@
+"""However a corpus is built, its files have the same bytes."""
+
+import os
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.runners.launch import find_program
+from schemas.errors import UsageError
+from tests.tools.corpus_factory import QUESTIONS, build, hits_of, sums_of, write_lines
+from tests.tools.near_duplicates import near_documents
+
+SEARCH = ["--num_files=3", "--decontaminate_fields=question", "--decontaminate_max_documents=5"]
+RULES = {
+    "min_words": ["--keep_fields=n", "--min_words=3", "--num_files=4"],
+    "near_duplicates": ["--near_duplicates=jaccard:0.8", "--num_files=70"],  # in rounds
+    "duplicate_paragraphs": ["--duplicate_paragraphs=paragraph:2", "--num_files=4"],
+    "contaminated": [*SEARCH, "--decontaminate_unit=document"],
+    "contaminated lines": [*SEARCH, "--decontaminate_unit=line"],
+}
+WAYS = {
+    "whole": ("whole.jsonl", []),
+    "parts": ("parts", ["--shuffle_by=runner"]),
+    "table": (
+        "table.parquet",
+        ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+    ),
+    "prism": ("parts", ["--runner=PrismRunner"]),
+}
+
+
+def draw_records():
+    """Equal, nearly equal and short documents, and some with a question or a common paragraph."""
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices("abcdefgh", k=draw.randint(1, 9))) for _ in range(1000)]
+    texts += near_documents(200)
+    for number in range(300):
+        words = [str(number), *draw.choices("nothing to be found in here but words".split(), k=40)]
+        if number % 12 == 0:
+            words.insert(20, QUESTIONS[3 if number % 24 else number // 24 % 3])
+        texts.append(" ".join(words))
+        texts.append(f"{number}\n\nShare this page!\n\nthe end of {number}")
+    return [{"text": text, "n": draw.randint(0, 9)} for text in texts]
+
+
+def need_prism():
+    try:
+        find_program()
+    except UsageError as error:
+        assert not os.environ.get("CI"), error
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [("whole", "parts", "table"), pytest.param(("whole", "prism"), marks=pytest.mark.slow)],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("rule", RULES)
+def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(tmp_path, rule, ways):
+    if "prism" in ways:
+        need_prism()
+    records = draw_records()
+    write_lines(tmp_path / "whole.jsonl", records)
+    random.Random(1).shuffle(records)
+    (tmp_path / "parts").mkdir()
+    for i in range(5):
+        write_lines(tmp_path / f"parts/{i}.jsonl", records[i::5])
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "table.parquet", row_group_size=99)
+    questions = write_lines(
+        tmp_path / "questions.jsonl", [{"question": text} for text in QUESTIONS]
+    )
+    flags = RULES[rule] + ([f"--decontaminate={questions}"] if "contaminated" in rule else [])
+    made = []
+    for way in ways:
+        (source, more), output = WAYS[way], tmp_path / "made" / way
+        corpus = build(tmp_path / source, output, *flags, *more)
+        counts = corpus.stats.dropped | corpus.stats.observed.get("edited", {})
+        assert counts[rule.removesuffix(" lines")] > 8
+        made.append([sums_of(corpus), counts])
+        if "contaminated" in rule:
+            made[-1].append((output / "decontamination.json").read_bytes())
+            made[-1].append(hits := [{**hit, "path": ""} for hit in hits_of(corpus)])
+            assert {hit["record"] for hit in hits} == {0, 2}
+    assert all(one == made[0] for one in made)
