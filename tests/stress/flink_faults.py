@@ -1,11 +1,12 @@
-"""What faults do to runs on a Flink cluster, as a table.
+"""Faults of a Flink cluster during runs, and their outcomes, as a table.
 
     python -m tests.stress.flink_faults --help
 
 Each cell starts a command on two hosts, waits until its map or its write phase is under way, as the
-journal in the staging folder tells, and breaks something. What was killed is started again after
+journal in the staging folder tells, and breaks something. A killed process is started again after
 some seconds, as any supervisor would (Kubernetes, compose, systemd). The command completes with the
-bytes of a local run, or fails in words and leaves no manifest; then the same command completes.
+bytes of a local run, or fails with a clear error and leaves no manifest; then it completes when
+run again.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ _FILES = 6
 _REVIVED_AFTER = 3.0  # seconds
 _CUT_SECONDS = 20.0
 _MOST_SECONDS = 240.0  # a run that takes longer hangs
-# Of the user's own, beside the job: slow while a file says so.
+# The user's own, beside the job: slow while a file exists.
 _FILTER = """
 import os, time
 def slowly(document):
@@ -50,29 +51,11 @@ def slowly(document):
 """
 
 
-def _signal(process: subprocess.Popen | None) -> None:
-    if process:
+def _kill(*processes: subprocess.Popen | None) -> None:
+    for process in filter(None, processes):
         process.kill()
+    for process in filter(None, processes):
         process.wait()
-
-
-def _kill_task_manager(cluster: Cluster) -> None:
-    _signal(cluster.hosts[0].task_manager)
-
-
-def _kill_both_task_managers(cluster: Cluster) -> None:
-    for host in cluster.hosts:
-        host.task_manager.kill()
-
-
-def _kill_pool(cluster: Cluster) -> None:
-    """With its workers, as when a container ends."""
-    os.killpg(cluster.hosts[0].pool.pid, signal.SIGKILL)
-
-
-def _kill_only_pool(cluster: Cluster) -> None:
-    """Its workers live on, and nobody ends them."""
-    _signal(cluster.hosts[0].pool)
 
 
 def _kill_worker(cluster: Cluster) -> None:
@@ -81,27 +64,21 @@ def _kill_worker(cluster: Cluster) -> None:
     os.kill(workers[0], signal.SIGKILL)
 
 
-def _kill_job_server(cluster: Cluster) -> None:
-    _signal(cluster.job_server)
-
-
-def _kill_job_manager(cluster: Cluster) -> None:
-    _signal(cluster.job_manager)
-
-
 def _cut(cluster: Cluster) -> None:
     threading.Thread(target=cluster.cut, args=(cluster.hosts[0], _CUT_SECONDS)).start()
 
 
-FAULTS: dict[str, Callable[[Cluster], None]] = {
-    "TaskManager": _kill_task_manager,
-    "pool": _kill_pool,
+FAULTS: dict[str, Callable[[Cluster], object]] = {
+    "TaskManager": lambda cluster: _kill(cluster.hosts[0].task_manager),
+    # With its workers, as when a container ends.
+    "pool": lambda cluster: os.killpg(cluster.hosts[0].pool.pid, signal.SIGKILL),
     "worker": _kill_worker,
-    "job_server": _kill_job_server,
+    "job_server": lambda cluster: _kill(cluster.job_server),
     "network": _cut,
-    "both_TaskManagers": _kill_both_task_managers,
-    "JobManager": _kill_job_manager,
-    "pool_alone": _kill_only_pool,
+    "both_TaskManagers": lambda cluster: _kill(*(host.task_manager for host in cluster.hosts)),
+    "JobManager": lambda cluster: _kill(cluster.job_manager),
+    # Its workers live on.
+    "pool_alone": lambda cluster: _kill(cluster.hosts[0].pool),
 }
 _USUAL = ("TaskManager", "pool", "worker", "job_server", "network")
 
@@ -229,7 +206,7 @@ class Cell:
     right: bool
 
     def row(self) -> str:
-        """Of the table."""
+        """A line of the table."""
         again = f"{self.again_seconds:.0f} s" if self.again_seconds else ""
         return (
             f"| {self.fault} | {self.name} | {self.phase} ({self.state}) | {self.outcome} | "
@@ -328,11 +305,11 @@ def _restarts(cluster: Cluster, job: str) -> int:
 
 
 def _short(lines: list[str]) -> str:
-    """What a user would take for the reason."""
+    """The line that a user would take for the reason."""
     errors = [line for line in lines if line.startswith("error: ")]
     if any(line.startswith("Traceback") for line in lines):
         return f"TRACEBACK {lines[-1][:200]}"
-    return (errors or lines or ["nothing was said"])[-1][:300].replace("|", "/")
+    return (errors or lines or ["no message"])[-1][:300].replace("|", "/")
 
 
 @dataclass(frozen=True)
@@ -350,7 +327,7 @@ class Options:
 
 
 def chosen(cells: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """(fault, phase, command) of what was asked for."""
+    """(fault, phase, command) of each requested cell."""
     wanted = [cell.split("/") for cell in cells or _USUAL]
     for fault in FAULTS:
         for phase in PHASES:

@@ -58,7 +58,7 @@ _JAVA_FLAGS = (
     "-XX:+UseSerialGC",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-    # What Flink 1.16 reaches into and newer versions of Java keep closed.
+    # Flink 1.16 reaches into these, which newer versions of Java keep closed.
     *(
         f"--add-exports=java.{module}=ALL-UNNAMED"
         for module in ("base/sun.net.util", "management/sun.management")
@@ -71,7 +71,7 @@ _JAVA_FLAGS = (
         )
     ),
 )
-# A batch job starts anew when a host is lost: often enough for one that comes back, and not for
+# A batch job starts over when a host is lost: often enough for one that comes back, and not for
 # ever, as when a worker refuses the data.
 SETTINGS = {
     "restart-strategy": "fixed-delay",
@@ -176,16 +176,14 @@ class Host:
     """A network namespace that stands for a machine.
 
     Attributes:
-      namespace: its name.
+      namespace: its name, and that of its cable's end on the bridge.
       address: its place on the bridge.
-      link: its cable's end on the bridge.
       task_manager: Flink's process.
       pool: Beam's, which starts Python workers.
     """
 
     namespace: str
     address: str
-    link: str
     task_manager: subprocess.Popen
     pool: subprocess.Popen
 
@@ -206,7 +204,6 @@ class Cluster:
     folder: Path
     address: str
     task_heap: str
-    settings: dict[str, str]
     environment: dict[str, str]
     hosts: list[Host] = field(default_factory=list)
     job_manager: subprocess.Popen | None = None
@@ -215,7 +212,7 @@ class Cluster:
     _jars: str = field(default_factory=class_path)
 
     def flags(self) -> list[str]:
-        """What a pipeline's command is given beside its own flags."""
+        """Flags of a pipeline's command beside its own."""
         return [
             "--runner=PortableRunner",
             f"--job_endpoint={self.address}:{self.job_port}",
@@ -225,7 +222,7 @@ class Cluster:
         ]
 
     def rest(self, path: str) -> Any:
-        """What the JobManager answers: `rest("overview")["taskmanagers"]`."""
+        """The JobManager's answer: `rest("overview")["taskmanagers"]`."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://{self.address}:8081/{path}", timeout=10) as answer:
             return json.load(answer)
@@ -236,7 +233,7 @@ class Cluster:
         return [job["id"] for job in self.rest("jobs")["jobs"] if job["status"] not in ended]
 
     def cancel_all(self) -> None:
-        """Ends jobs that nobody waits for."""
+        """Ends all jobs that still run."""
         for job in self.running():
             request = urllib.request.Request(
                 f"http://{self.address}:8081/jobs/{job}", method="PATCH"
@@ -256,7 +253,7 @@ class Cluster:
         return found
 
     def start_job_manager(self) -> None:
-        """The JobManager, anew: it has forgotten all jobs."""
+        """Starts the JobManager, which knows no jobs."""
         self.job_manager = self._java(
             "job_manager",
             "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint",
@@ -266,7 +263,7 @@ class Cluster:
         )
 
     def start_job_server(self) -> None:
-        """The job server, anew."""
+        """Starts the job server."""
         self.job_server = self._java(
             "job_server",
             "org.apache.beam.runners.flink.FlinkJobServerDriver",
@@ -355,18 +352,18 @@ class Cluster:
 
     def cut(self, host: Host, seconds: float) -> None:
         """Pulls a host's cable out, and plugs it in again."""
-        _run_ip("link", "set", host.link, "down")
+        _run_ip("link", "set", host.namespace, "down")
         try:
             time.sleep(seconds)
         finally:
-            _run_ip("link", "set", host.link, "up")
+            _run_ip("link", "set", host.namespace, "up")
 
     def _java(
         self, name: str, main: str, *arguments: str, heap: str, namespace: str = ""
     ) -> subprocess.Popen:
         jars = self._jars.split(":")
         # The job server sends its class path along with every job, 159 MB, to hosts that have all
-        # of it. What lies on its boot path it does not send; this much it insists on.
+        # of it. It does not send jars of its boot path, except for these.
         sent = [jar for jar in jars if name != "job_server" or _SENT.search(jar)]
         boot = [jar for jar in jars if jar not in sent]
         paths = [f"-Xbootclasspath/a:{':'.join(boot)}"] if boot else []
@@ -392,15 +389,12 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def flink_cluster(
-    *, task_heap: str = "300m", python_path: str = "", settings: dict[str, str] | None = None
-) -> Iterator[Cluster]:
+def flink_cluster(*, task_heap: str = "300m", python_path: str = "") -> Iterator[Cluster]:
     """A cluster that is ready for jobs; it is gone afterwards.
 
     Args:
       task_heap: Java memory of a TaskManager for its task.
       python_path: folders where workers find modules of the user's own.
-      settings: of Flink, beside ours.
 
     Raises:
       CannotRun: in one sentence.
@@ -415,14 +409,7 @@ def flink_cluster(
     before = signal.signal(signal.SIGTERM, _leave) if ends else None
     try:
         address = _make_bridge(name)
-        cluster = Cluster(
-            folder,
-            address,
-            task_heap,
-            {**SETTINGS, **(settings or {})},
-            _environment(python_path),
-            _jars=jars,
-        )
+        cluster = Cluster(folder, address, task_heap, _environment(python_path), _jars=jars)
         _write_settings(cluster)
         cluster.start_job_manager()
         cluster.start_job_server()
@@ -442,7 +429,7 @@ def _leave(*_: object) -> None:
 
 
 def _environment(python_path: str) -> dict[str, str]:
-    """Of all processes: a pool starts its workers as `python`, which must be this one."""
+    """Variables of all processes: a pool starts its workers as `python`, which must be this one."""
     environment = dict(os.environ)
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     folders = [str(ROOT), python_path, os.environ.get("PYTHONPATH", "")]
@@ -460,7 +447,7 @@ def _write_settings(cluster: Cluster) -> None:
         "rest.bind-address": cluster.address,
         "rest.port": "8081",
         "io.tmp.dirs": str(cluster.folder / "tmp"),
-        **cluster.settings,
+        **SETTINGS,
     }
     (cluster.folder / "tmp").mkdir()
     (cluster.folder / "conf").mkdir()
@@ -469,7 +456,7 @@ def _write_settings(cluster: Cluster) -> None:
 
 
 def _make_bridge(name: str) -> str:
-    """A bridge with an address in a subnet that nobody uses; the address."""
+    """Makes a bridge with an address in an unused subnet; the address."""
     with FileLock(_LOCK):
         _remove_remains()
         _run_ip("link", "add", name, "type", "bridge")
@@ -492,11 +479,12 @@ def _make_bridge(name: str) -> str:
 
 def _make_host(cluster: Cluster, name: str, number: int) -> Host:
     """A namespace with a cable to the bridge, and what runs in it."""
-    namespace, link = f"{name}h{number}", f"{name}h{number}"
+    namespace = f"{name}h{number}"
     address = f"{cluster.address.rpartition('.')[0]}.{10 + number}"
     _run_ip("netns", "add", namespace)
-    _run_ip(*("link", "add", link, "type", "veth"), *("peer", "name", "eth0", "netns", namespace))
-    _run_ip("link", "set", link, "master", name, "up")
+    peer = ("peer", "name", "eth0", "netns", namespace)
+    _run_ip("link", "add", namespace, "type", "veth", *peer)
+    _run_ip("link", "set", namespace, "master", name, "up")
     for command in (
         ("address", "add", f"{address}/24", "dev", "eth0"),
         ("link", "set", "eth0", "up"),
@@ -506,7 +494,6 @@ def _make_host(cluster: Cluster, name: str, number: int) -> Host:
     return Host(
         namespace,
         address,
-        link,
         cluster.start_task_manager(namespace, address),
         cluster.start_pool(namespace),
     )
@@ -537,7 +524,7 @@ def _remove_namespace(namespace: str) -> None:
 
 
 def _remove_remains() -> None:
-    """Of clusters whose process was killed."""
+    """Removes the remains of clusters whose process was killed."""
     for line in _ip("netns", "list").stdout.splitlines():
         found = re.match(rf"({_NAME}(\d+))(h\d+|t)\b", line)
         if found and not os.path.exists(f"/proc/{found[2]}"):
@@ -555,7 +542,7 @@ def wait_for(
     """
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        with contextlib.suppress(OSError):  # nobody answers yet
+        with contextlib.suppress(OSError):  # no answer yet
             if condition():
                 return
         time.sleep(0.2)

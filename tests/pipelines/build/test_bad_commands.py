@@ -99,7 +99,13 @@ FILTERS = {
     )
     for what, name, module, code, said in (
         ("a filter that is no Python", "bad1", b"def (", 2, ["cannot be imported", "SyntaxError"]),
-        ("a filter that exits", "bad2", b"def f(_): raise SystemExit(0)", 1, ["SystemExit"]),
+        (
+            "a filter that exits",
+            "bad2",
+            b"def f(_): raise SystemExit(0)",
+            1,
+            ["SystemExit", "in.txt"],
+        ),
     )
 } | {
     "a filter that drops all": stops(

@@ -1,11 +1,10 @@
-"""build_shards as a user runs it: the same bytes any way, and every mistake said in words."""
+"""Whole runs of build_shards: its rows, what it finds in --output, and how it is ended."""
 
 import gc
 import gzip
 import json
 import os
 import pathlib
-import random
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipelines.build_shards import main
-from pipelines.runners import shuffle
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from schemas.features import unmask
@@ -32,11 +30,6 @@ def arguments(corpus, tokenizer_path, output, *more):
         "--num_shards=3",
         *more,
     ]
-
-
-def shards(output):
-    """sha256 of every shard, from the manifest."""
-    return {f.path: f.sha256 for f in read_set(str(output)).manifest.files if f.split}
 
 
 @pytest.fixture(scope="module")
@@ -83,53 +76,7 @@ def test_the_counts_add_up(made, topics):
     }
 
 
-WAYS = {
-    "through the runner": ["--shuffle_by=runner"],
-    "bundles repeated": ["--direct_runner_bundle_repeat=3"],
-    "bundles repeated, through the runner": [
-        "--direct_runner_bundle_repeat=2",
-        "--shuffle_by=runner",
-    ],
-    "threads": ["--direct_running_mode=multi_threading", "--direct_num_workers=2"],
-    "one worker process": ["--direct_running_mode=multi_processing", "--direct_num_workers=1"],
-    "two worker processes": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
-    "two worker processes, through the runner": [
-        "--direct_running_mode=multi_processing",
-        "--direct_num_workers=2",
-        "--shuffle_by=runner",
-    ],
-    "DirectRunner by name": ["--runner=DirectRunner"],
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_any_way_to_run_gives_the_same_bytes(made, corpus, tokenizer_path, tmp_path, way):
-    main(arguments(corpus, tokenizer_path, tmp_path / "set", *WAYS[way]))
-    assert shards(tmp_path / "set") == shards(made)
-
-
-def test_what_is_held_for_the_runner_may_go_at_any_time(
-    made, corpus, tokenizer_path, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
-    main(arguments(corpus, tokenizer_path, tmp_path / "set", "--shuffle_by=runner"))
-    assert shards(tmp_path / "set") == shards(made)
-
-
-@pytest.mark.parametrize("files", [7, 100])
-def test_any_layout_of_the_files_gives_the_same_bytes(
-    made, corpus, tokenizer_path, tmp_path, files
-):
-    with open(corpus) as file:
-        lines = file.readlines()
-    random.Random(files).shuffle(lines)
-    for i in range(files):
-        content = "".join(lines[i::files]).encode()
-        packed = i % 2
-        path = tmp_path / f"part-{i}.jsonl{'.gz' if packed else ''}"
-        path.write_bytes(gzip.compress(content) if packed else content)
-    main(arguments(f"{tmp_path}/part-*", tokenizer_path, tmp_path / "set"))
-    assert shards(tmp_path / "set") == shards(made)
+PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 
 def test_both_formats_and_both_encodings_hold_the_same_rows(corpus, tokenizer_path, tmp_path):
@@ -206,7 +153,7 @@ def test_refused_documents_are_listed_and_the_rest_goes_on(tokenizer_path, tmp_p
 
 
 def test_runs_leave_nothing_behind_in_a_process_that_goes_on(corpus, tokenizer_path, tmp_path):
-    """A notebook's: what the garbage collector is told not to look at is never let go."""
+    """As a notebook does: objects that the garbage collector froze are never freed."""
     main(arguments(corpus, tokenizer_path, tmp_path / "first"))
     before = gc.get_freeze_count()
     main(arguments(corpus, tokenizer_path, tmp_path / "second"))
@@ -216,7 +163,7 @@ def test_runs_leave_nothing_behind_in_a_process_that_goes_on(corpus, tokenizer_p
 def test_a_worker_process_that_is_killed_ends_the_run(slow_corpus, tokenizer_path, tmp_path):
     """As by a system out of memory: FnApiRunner alone would wait for it for ever."""
     output = tmp_path / "set"
-    flags = arguments(slow_corpus, tokenizer_path, output, *WAYS["two worker processes"])
+    flags = arguments(slow_corpus, tokenizer_path, output, *PROCESSES)
     process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     wait_for((output / ".staging" / "progress").exists)
     workers: list[psutil.Process] = []
@@ -240,7 +187,7 @@ def test_a_worker_process_that_is_killed_ends_the_run(slow_corpus, tokenizer_pat
 def test_a_truncated_archive_is_said_in_one_paragraph(tokenizer_path, tmp_path):
     source = tmp_path / "cut.txt.gz"
     source.write_bytes(gzip.compress(os.urandom(1000).hex().encode() * 50)[:-300])
-    for way in ([], WAYS["two worker processes"]):
+    for way in ([], PROCESSES):
         with pytest.raises(DataError, match=r"^[^\n]*cut\.txt\.gz is truncated or damaged[^\n]*$"):
             main(arguments(source, tokenizer_path, tmp_path / "set", *way))
         assert os.listdir(tmp_path / "set") in ([], [".lock"])
@@ -248,44 +195,6 @@ def test_a_truncated_archive_is_said_in_one_paragraph(tokenizer_path, tmp_path):
 
 def command(*flags):
     return [sys.executable, "-m", "pipelines.build_shards", *flags]
-
-
-def run(*flags):
-    return subprocess.run(command(*flags), capture_output=True, text=True, timeout=120)
-
-
-MISTAKES = {
-    "no such file": (["--input=nowhere/*.txt"], 1, "no file matches --input=nowhere/*.txt"),
-    "no tokenizer": (["--tokenizer=nowhere.json"], (1, 2), "nowhere.json"),
-    "too short": (["--max_length=2"], 2, "--max_length=2 leaves no room for text"),
-    "splits": (["--splits=train:0.9,test:0.2"], 2, "add up to 1.1, not to 1"),
-    "split names": (["--splits=Train:1"], 2, "'Train'"),
-    "shards": (["--num_shards=train:2"], 2, "names train, but the splits are"),
-    "unknown flag": (["--max_lenght=3"], 2, "did you mean --max_length?"),
-    "bad choice": (["--packing=tight"], 2, "packing"),
-    "mask rate": (["--mask_rate=1.5"], 2, "--mask_rate=1.5"),
-    "copies without masks": (["--mask_copies=2", "--no_static_masking"], 2, "--mask_copies"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_paragraph_and_an_exit_code(
-    corpus, tokenizer_path, tmp_path, mistake, monkeypatch, capfd
-):
-    flags, code, words = MISTAKES[mistake]
-    given = arguments(corpus, tokenizer_path, tmp_path / "set")
-    named = {flag.partition("=")[0] for flag in flags}
-    given = [flag for flag in given if flag.partition("=")[0] not in named] + flags
-    monkeypatch.setattr(sys, "argv", ["build_shards", *given])
-    from schemas.commands.entry import run_entry
-
-    with pytest.raises(SystemExit) as exit_:
-        run_entry(main)
-    said = capfd.readouterr().err
-    assert exit_.value.code in ([code] if isinstance(code, int) else code)
-    assert words in " ".join(said.replace("│", " ").split())
-    assert "Traceback" not in said
-    assert not (tmp_path / "set" / "MANIFEST.json").exists()
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused_for_mlm(corpus, tokenizer_path, tmp_path):
@@ -306,6 +215,13 @@ def test_a_dry_run_writes_nothing(corpus, tokenizer_path, tmp_path, capsys):
     assert "nothing was written" in said and "fingerprint" in said
     assert "ids by gigatoken" in said
     assert not (tmp_path / "set").exists()
+
+
+def test_help_has_the_flags_of_the_task(capsys):
+    with pytest.raises(SystemExit):
+        main(["--task=span_corruption", "--help=task"])
+    shown = capsys.readouterr().out
+    assert "--noise_density" in shown and "--mask_rate" not in shown
 
 
 def wait_for(condition, seconds=60):
@@ -351,7 +267,7 @@ def test_what_is_published_before_the_lock_is_had_stays(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("mode", [[], WAYS["two worker processes"]])
+@pytest.mark.parametrize("mode", [[], PROCESSES])
 def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
     slow_corpus, tokenizer_path, tmp_path, how, mode
 ):

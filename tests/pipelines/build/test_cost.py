@@ -1,4 +1,4 @@
-"""What build_shards costs, in counts that no clock and no neighbour changes.
+"""The cost of build_shards, in counts that no clock and no other process changes.
 
 A loop over documents, tokens or rows in Python shows in calls a document; bytes that go through the
 parent process, where only pointers should, show in Beam's buffers. Bounds are what was measured,
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from apache_beam.runners.portability.fn_api_runner import execution
-from tokenizers import Tokenizer
 
 from pipelines import build_shards
 from pipelines.build.make_shard import RowMaker
@@ -123,7 +122,7 @@ class Calls:
     c: int = 0
 
     def count(self, frame: object, event: str, argument: object) -> None:
-        """What sys.setprofile asks for."""
+        """A function for sys.setprofile."""
         self.python += event == "call"
         self.c += event == "c_call"
 
@@ -153,7 +152,7 @@ def make_rows(flags: list[str]) -> Callable[[], None]:
 
 @dataclass
 class Parent:
-    """What went through the buffers of Beam's process, which a runner's shuffle would carry."""
+    """Data in the buffers of Beam's process, which a runner's shuffle would carry."""
 
     elements: int = 0  # into a GroupByKey
     bytes: int = 0  # into any buffer
@@ -190,17 +189,8 @@ def parent(monkeypatch) -> Parent:
     return seen
 
 
-@pytest.fixture(scope="session")
-def tokenizer_with_sentinels(tokenizer_path, tmp_path_factory) -> str:
-    tokenizer = Tokenizer.from_file(tokenizer_path)
-    tokenizer.add_special_tokens([f"<extra_id_{number}>" for number in range(20)])
-    path = tmp_path_factory.mktemp("sentinels") / "tokenizer.json"
-    tokenizer.save(str(path))
-    return str(path)
-
-
 def flags_of(name: str, count: int, topics: list[str], tokenizer: str, folder: Path) -> list[str]:
-    """Of a run over so many documents, which are written."""
+    """Writes so many documents; the flags of a run over them."""
     path = folder / str(count) / CASES[name].name
     path.parent.mkdir()
     path.write_text(CASES[name].write(texts(topics, count)))
@@ -214,10 +204,10 @@ def flags_of(name: str, count: int, topics: list[str], tokenizer: str, folder: P
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_calls_a_megabyte(name, topics, tokenizer_with_sentinels, tmp_path):
+def test_calls_a_megabyte(name, topics, sentinels, tmp_path):
     python, c = [], []
     for count in (SMALL, LARGE):
-        make = make_rows(flags_of(name, count, topics, tokenizer_with_sentinels, tmp_path))
+        make = make_rows(flags_of(name, count, topics, sentinels, tmp_path))
         make()  # imports, compiles, fills caches
         calls = Calls()
         sys.setprofile(calls.count)
@@ -233,12 +223,10 @@ def test_calls_a_megabyte(name, topics, tokenizer_with_sentinels, tmp_path):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_only_pointers_go_through_the_parent(
-    name, topics, tokenizer_with_sentinels, tmp_path, parent
-):
+def test_only_pointers_go_through_the_parent(name, topics, sentinels, tmp_path, parent):
     seen, evaluated = [], []
     for count in (SMALL, LARGE):
-        flags = flags_of(name, count, topics, tokenizer_with_sentinels, tmp_path)
+        flags = flags_of(name, count, topics, sentinels, tmp_path)
         before = replace(parent)
         build_shards.main([*flags, f"--runner={IN_PROCESS}"])
         seen.append((parent.elements - before.elements, parent.bytes - before.bytes))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pipelines.build_shards import main
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from schemas.metadata import read_set
 from tests.tools.places import ROOT
 
@@ -51,19 +51,6 @@ def test_what_a_filter_drops_is_counted_apart_from_what_is_refused(
     (tmp_path / "set_chooser.py").write_text("def choose(document):\n    return None\n")
     with pytest.raises(UsageError, match="filter_sha256"):
         main(arguments(source, tokenizer_path, tmp_path / "files", *flags))
-
-
-def test_a_filter_that_fails_fails_the_run_in_words(corpus, tokenizer_path, tmp_path, monkeypatch):
-    (tmp_path / "faulty.py").write_text("def choose(document):\n    return document['title']\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(DataError) as error:
-        main(arguments(corpus, tokenizer_path, tmp_path / "set", "--filter=faulty:choose"))
-    assert "--filter=faulty:choose failed with KeyError: 'title' on a document of" in str(
-        error.value
-    )
-    assert corpus in str(error.value)
-    with pytest.raises(UsageError, match="nowhere cannot be imported"):
-        main(arguments(corpus, tokenizer_path, tmp_path / "set", "--filter=nowhere:choose"))
 
 
 def test_a_worker_process_finds_the_filter_where_the_command_is_run(

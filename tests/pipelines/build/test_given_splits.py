@@ -60,19 +60,6 @@ def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tm
     assert train and validation and not train & validation
 
 
-def test_the_same_bytes_for_worker_processes(documents, tokenizer_path, tmp_path):
-    made = []
-    for way, flags in {
-        "one": [],
-        "two": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
-        "runner": ["--shuffle_by=runner"],
-    }.items():
-        (tmp_path / way).mkdir()
-        found = build(documents, tokenizer_path, tmp_path / way, "--num_shards=2", *flags)
-        made.append({f.path: f.sha256 for f in found.manifest.files if f.split})
-    assert made[0] == made[1] == made[2] and len(made[0]) == 4
-
-
 def test_shards_go_by_the_size_of_each_input(documents, tokenizer_path, tmp_path):
     made = build(documents, tokenizer_path, tmp_path, "--num_shards=9")
     assert made.schema.shards["train"] == 9

@@ -15,48 +15,16 @@ from pipelines.runners.shuffle import Outbox
 from pipelines.storage.store import load, write_scratch
 from pipelines.tasks.mlm import Mlm
 from schemas.drops import mark_of
-from schemas.features import task_features, unmask
-from schemas.manifest import FORMAT_VERSION
-from schemas.metadata import Schema
+from schemas.features import unmask
 from schemas.statistics import ShardStatistics
+from tests.tools.shard_factory import mlm_schema
 
 VOCABULARY = 300
 
 
 def schema(**changes):
-    values = {
-        "format_version": FORMAT_VERSION,
-        "task": "mlm",
-        "parameters": {"prefix_ids": [0], "suffix_ids": [2]},
-        "max_length": 16,
-        "vocab_size": VOCABULARY,
-        "special_ids": {"bos": 0, "pad": 1, "eos": 2, "mask": 4},
-        "all_special_ids": (0, 1, 2, 3, 4),
-        "tokenizer_sha256": "0" * 64,
-        "golden": (),
-        "packing": "best_fit",
-        "static_masking": True,
-        "mask_rate": 0.15,
-        "mask_unit": "token",
-        "mask_copies": 1,
-        "max_masked": 2,
-        "splits": {"train": 1.0},
-        "shards": {"train": 1},
-        "seed": 0,
-        "encoding": "bytes",
-        "file_formats": ("array_record",),
-        "code_version": "test",
-        **changes,
-    }
-    slots = values["max_masked"] if values["static_masking"] else 0
-    values["max_masked"] = slots
-    values["features"] = task_features(
-        "mlm",
-        max_length=values["max_length"],
-        vocab_size=values["vocab_size"],
-        max_masked=slots,
-    )
-    return Schema(**values)
+    one_shard = {"splits": {"train": 1.0}, "shards": {"train": 1}}
+    return mlm_schema(**{"vocab_size": VOCABULARY, **one_shard, **changes})
 
 
 def example_batch(documents, numbers):
@@ -73,7 +41,7 @@ def example_batch(documents, numbers):
 
 
 def maker(contract):
-    tokenizer: Any = None  # masks need the contract alone
+    tokenizer: Any = None  # masks need the schema alone
     return RowMaker(contract, Mlm(), Mlm().finish(contract, tokenizer))
 
 

@@ -18,12 +18,14 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 
+import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
 from pipelines import build_shards, train_tokenizer
 from pipelines.runners.preflight.job import load_job
 from schemas.errors import DataError
+from schemas.version import VERSION
 from tests.tools.places import ROOT
 
 FLAGS = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4", "--no_auth"]
@@ -72,7 +74,9 @@ def places(store):
 
 def staged(store, command, *flags):
     """Stages the job of a command as Dataflow wants it."""
-    with pytest.raises((DataError, FileNotFoundError)):  # no job was started: nothing was made
+    with pytest.raises(
+        DataError, match=r"before its last step \(a Dataflow template runs no job\)"
+    ):
         command([*FLAGS, *places(store), *flags])
     return found(store)
 
@@ -88,7 +92,7 @@ def found(store):
 
 
 def check_shape(job):
-    """What holds for both commands' jobs."""
+    """Checks that hold for both commands' jobs."""
     for step in job.steps(PARDO).values():
         assert not api.ParDoPayload.FromString(step.spec.payload).side_inputs
     # Keys are numbers, which everyone codes alike.
@@ -98,7 +102,7 @@ def check_shape(job):
     for step in job.steps(FLATTEN).values():
         collections = [*step.inputs.values(), *step.outputs.values()]
         assert len({job.coder_of(collection) for collection in collections}) == 1
-    # The plan is one worker's to read: after it, work is spread anew.
+    # The plan is one worker's to read: after it, work is spread again.
     [(name, spread)] = job.steps(RESHUFFLE).items()
     [blocks], [out] = spread.inputs.values(), spread.outputs.values()
     [before] = [n for n, s in job.steps(PARDO).items() if blocks in s.outputs.values()]
@@ -113,8 +117,8 @@ def check_workers(job, folder, filter_name=""):
     assert environment.urn == "beam:env:docker:v1"
     image = api.DockerPayload.FromString(environment.payload).container_image
     version = "python{}.{}".format(*sys.version_info)
-    assert re.fullmatch(rf"gcr\.io/.*/beam_{version}_sdk:2\.77\.0", image)
-    package = "textmill-0.1.0-py3-none-any.whl"
+    assert re.fullmatch(rf"gcr\.io/.*/beam_{version}_sdk:{re.escape(beam.__version__)}", image)
+    package = f"textmill-{VERSION}-py3-none-any.whl"
     assert set(job.files) == {
         package,
         "extra_packages.txt",

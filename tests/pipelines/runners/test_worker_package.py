@@ -1,4 +1,4 @@
-"""What workers of a runner install: which files, which requirements, and for whose workers."""
+"""The package for workers of a runner: its files, its requirements, and which workers need it."""
 
 import importlib.metadata
 import subprocess
@@ -17,6 +17,11 @@ from schemas.errors import UsageError
 from tests.tools.places import ROOT
 
 DATAFLOW = ["--runner=DataflowRunner"]
+# The extra [pipelines] of setup.py, what all of Textmill needs, and what reads stores.
+NEEDED = """
+apache-beam array-record awkward filelock fsspec gcsfs gigatoken huggingface-hub jinja2 numba numpy
+packaging protobuf psutil pyarrow pyyaml rich s3fs tenacity tokenizers tyro xxhash
+""".split()
 
 
 @pytest.mark.parametrize(
@@ -86,31 +91,7 @@ def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
     head = message_from_bytes(held[f"{info}/METADATA"])
     assert head["Requires-Python"] == f"=={sys.version_info[0]}.{sys.version_info[1]}.*"
     needs = {Requirement(text).name: text for text in head.get_all("Requires-Dist", [])}
-    # The extra [pipelines] of setup.py, what all of Textmill needs, and what reads stores.
-    assert set(needs) == {
-        "apache-beam",
-        "array-record",
-        "awkward",
-        "filelock",
-        "fsspec",
-        "gcsfs",
-        "gigatoken",
-        "huggingface-hub",
-        "jinja2",
-        "numba",
-        "numpy",
-        "packaging",
-        "protobuf",
-        "psutil",
-        "pyarrow",
-        "pyyaml",
-        "rich",
-        "s3fs",
-        "tenacity",
-        "tokenizers",
-        "tyro",
-        "xxhash",
-    }
+    assert sorted(needs) == NEEDED
     assert needs["numba"] == f"numba=={importlib.metadata.version('numba')}"
     assert needs["apache-beam"].startswith("apache-beam[") and "gcp" in needs["apache-beam"]
     assert needs["gcsfs"] == f"gcsfs=={importlib.metadata.version('gcsfs')}"
@@ -176,7 +157,7 @@ def test_without_an_installed_textmill_it_says_so(monkeypatch):
 
 
 def test_an_installed_textmill_gives_the_same_package_as_a_checkout(tmp_path):
-    """What a package holds is installed, and makes a package itself."""
+    """The content of a package is installed, and makes a package itself."""
     first = Path(write_package(str(tmp_path)))
     with zipfile.ZipFile(first) as wheel:
         wheel.extractall(tmp_path / "site")

@@ -1,0 +1,228 @@
+"""Every task by every runner, from any partition of the documents into files: the same bytes."""
+
+import gzip
+import json
+import random
+import threading
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from pipelines import build_corpus, build_shards, train_tokenizer
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.runners import shuffle
+from pipelines.runners.launch import IN_PROCESS
+from schemas.metadata import read_set
+from schemas.records import DOCUMENT_FORMATS
+from tests.tools.places import CHAT_TEMPLATE
+
+LOCAL = [f"--runner={IN_PROCESS}"]
+PRISM = ["--runner=PrismRunner"]
+PROCESSES = ["--direct_running_mode=multi_processing"]
+THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
+THROUGH_RUNNER = ["--shuffle_by=runner"]
+WAYS = {
+    "in this process": LOCAL,
+    "through the runner": [*LOCAL, *THROUGH_RUNNER],
+    "bundles repeated": [*LOCAL, "--direct_runner_bundle_repeat=3"],
+    "bundles repeated, through the runner": [
+        *LOCAL,
+        *THROUGH_RUNNER,
+        "--direct_runner_bundle_repeat=2",
+    ],
+    "threads": [*LOCAL, *THREADS],
+    "one worker process": [*LOCAL, *PROCESSES, "--direct_num_workers=1"],
+    "two worker processes": [*LOCAL, *PROCESSES, "--direct_num_workers=2"],
+    "two worker processes, through the runner": [
+        *LOCAL,
+        *PROCESSES,
+        *THROUGH_RUNNER,
+        "--direct_num_workers=2",
+    ],
+    "DirectRunner by name": ["--runner=DirectRunner"],
+    "Prism": PRISM,
+    "Prism, through the runner": [*PRISM, *THROUGH_RUNNER],
+}
+SPLITS = ["--input={d}", "--splits=train:0.8,validation:0.2"]
+GIVEN = ["--train_input={d}/train-*", "--validation_input={d}/validation-*"]
+CLASSES = ["--task=classification", "--max_length=48"]
+DATASETS = {
+    "mlm": [*SPLITS, "--max_length=64"],
+    "mlm of words": [*SPLITS, "--mask_unit=word", "--max_length=64"],
+    "mlm of spans": [*SPLITS, "--mask_unit=span", "--max_length=64"],
+    "clm": [*SPLITS, "--task=clm", "--packing=concat", "--max_length=64"],
+    "chat": [*SPLITS, "--task=chat", f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
+    "classification": [*SPLITS, *CLASSES, "--truncation=head_tail"],
+    "pairs": [*SPLITS, *CLASSES, "--text_pair_field=title"],
+    "qa": [*SPLITS, "--task=qa", "--qa_form=prefix", "--max_length=160"],
+    "span_corruption": [*SPLITS, "--task=span_corruption", "--max_length=128"],
+    "tokens": [*SPLITS, "--task=tokens", f"--file_format={','.join(DOCUMENT_FORMATS)}"],
+    "given splits": [*GIVEN, "--max_length=64"],
+}
+OTHERS: dict[str, tuple[Callable[[list[str]], None], list[str]]] = {
+    "tokenizer": (train_tokenizer.main, ["--input={d}", "--vocab_size=1000"]),
+    "corpus": (
+        build_corpus.main,
+        [
+            "--input={d}",
+            "--near_duplicates=jaccard:0.7",
+            "--duplicate_paragraphs=line:20",
+            "--num_files=3",
+        ],
+    ),
+}
+TASKS = [*DATASETS, *OTHERS]
+OF_PRISM = ["mlm", "clm", "chat", "classification", "qa", "span_corruption", "tokens", "tokenizer"]
+# These name the inputs or the machine.
+OWN = {".lock", "MANIFEST.json", "config.yaml", "inputs.json", "rejects.jsonl"}
+OWN |= {"report.html", "report.json"}
+
+
+@pytest.fixture(scope="module")
+def documents(topics) -> dict[str, list[str]]:
+    """JSON Lines by split, with all fields that any task reads.
+
+    40 of the 640 documents repeat another one under another id, 16 of them across the splits.
+    """
+    texts = [text for text in dict.fromkeys(topics) if 80 < len(text) < 3000][:600]
+    lines = []
+    for number in [*range(600), *range(1, 41)]:
+        text = texts[number]
+        start = number * 7919 % (len(text) - 20)
+        question = f"What is at {start}?"
+        record = {
+            "text": text,
+            "title": text[::-1][:30],
+            "label": len(text) % 3,
+            "id": f"help-{len(lines)}",
+            "question": question,
+            "context": text,
+            "answers": [{"text": text[start : start + 1 + number % 19], "answer_start": start}],
+            "messages": [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": text},
+            ],
+        }
+        lines.append(json.dumps(record) + "\n")
+    train = [line for number, line in enumerate(lines) if number % 5 != 2]
+    return {"train": train, "validation": lines[2::5]}
+
+
+@pytest.fixture(scope="module")
+def two_files(documents, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("two files")
+    for split, lines in documents.items():
+        (folder / f"{split}-0.jsonl").write_text("".join(lines))
+    return folder
+
+
+def make(task: str, folder: Path, tokenizer: str, output: Path, *flags: str) -> dict[str, str]:
+    """Runs the command of a task; the sha256 of its files by name."""
+    main, own = OTHERS.get(task, (build_shards.main, []))
+    if task in DATASETS:
+        own = [*DATASETS[task], f"--tokenizer={tokenizer}", "--num_shards=5"]
+    main([*(flag.replace("{d}", str(folder)) for flag in own), f"--output={output}", *flags])
+    files = {path.relative_to(output).as_posix(): path for path in output.rglob("*.*")}
+    return {
+        name: sha256(path.read_bytes()).hexdigest()
+        for name, path in files.items()
+        if path.is_file() and path.name not in OWN
+    }
+
+
+@pytest.fixture(scope="module")
+def made(two_files, sentinels, tmp_path_factory):
+    """A task's output from two files in this process, made once: its folder, and the sha256s."""
+    folder, found = tmp_path_factory.mktemp("made"), {}
+
+    def make_once(task: str) -> tuple[Path, dict[str, str]]:
+        if task not in found:
+            output = folder / task
+            found[task] = output, make(task, two_files, sentinels, output, *LOCAL)
+        return found[task]
+
+    return make_once
+
+
+@pytest.fixture
+def many_files(documents, tmp_path) -> Path:
+    """The same documents in another order, in 14 files; every second file is compressed."""
+    folder = tmp_path / "many files"
+    folder.mkdir()
+    for split, lines in documents.items():
+        lines = random.Random(0).sample(lines, len(lines))
+        for number in range(7):
+            content, path = "".join(lines[number::7]).encode(), folder / f"{split}-{number}.jsonl"
+            if number % 2:
+                content, path = gzip.compress(content), folder / f"{split}-{number}.jsonl.gz"
+            path.write_bytes(content)
+    return folder
+
+
+MATRIX = [
+    *(("mlm", way) for way in WAYS if "Prism" not in way),
+    *((task, "in this process") for task in TASKS if task != "mlm"),
+    *((task, "Prism") for task in OF_PRISM),
+    *((task, "Prism, through the runner") for task in OF_PRISM if task in DATASETS),
+    ("tokenizer", "bundles repeated"),
+    *((task, "two worker processes") for task in ("classification", "given splits", "tokenizer")),
+    *(
+        pytest.param(task, "two worker processes", marks=pytest.mark.slow)
+        for task in ("chat", "clm", "corpus", "qa", "span_corruption", "tokens")
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "way"), MATRIX)
+def test_the_same_bytes(task, way, made, many_files, sentinels, tmp_path, small_blocks, request):
+    if "Prism" in way:
+        request.getfixturevalue("prism")
+    expected = made(task)[1]
+    assert make(task, many_files, sentinels, tmp_path / "made", *WAYS[way]) == expected
+
+
+@pytest.mark.parametrize("task", OF_PRISM)
+def test_the_same_bytes_by_a_pool(
+    task, made, many_files, sentinels, tmp_path, small_blocks, prism, pool
+):
+    """Prism asks a pool for one worker, whatever --sdk_worker_parallelism says."""
+    of_pool, process = pool
+    workers, done = set(), threading.Event()
+
+    def count():
+        while not done.wait(0.05):
+            workers.update(child.pid for child in process.children())
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    flags = [*PRISM, "--sdk_worker_parallelism=2", *of_pool]
+    flags += THROUGH_RUNNER if task in DATASETS else []
+    try:
+        found = make(task, many_files, sentinels, tmp_path / "made", *flags)
+    finally:
+        done.set()
+        counting.join()
+    assert found == made(task)[1]
+    assert len(workers) == 1
+
+
+def test_small_buffers_give_the_same_bytes(made, two_files, sentinels, tmp_path, monkeypatch):
+    """A worker may send what it holds for the runner at any time."""
+    monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
+    found = make("mlm", two_files, sentinels, tmp_path / "made", *LOCAL, *THROUGH_RUNNER)
+    assert found == made("mlm")[1]
+
+
+@pytest.mark.parametrize("task", DATASETS)
+def test_verify_finds_no_problem(made, task):
+    directory, _ = made(task)
+    report = verify_set(str(directory))
+    assert report.problems == [] and report.rows > 100
+    stats = read_set(str(directory)).stats
+    expected = {"given splits": (24, 16), "qa": (0, 0)}  # two ids are two questions
+    dropped = stats.total().dropped
+    found = (dropped.get("duplicates", 0), dropped.get("held_out", 0))
+    assert found == expected.get(task, (40, 0))
+    assert stats.total().tokens > 10_000 and stats.broken_equations() == []
