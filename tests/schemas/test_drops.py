@@ -1,4 +1,4 @@
-"""The reasons for which documents are left out, and what people read of them."""
+"""The reasons for which documents are dropped, and their text for people."""
 
 from pipelines.corpus.filters import Filters
 from schemas.drops import (

@@ -1,4 +1,4 @@
-"""Sizes and samples of what was left out: they add up in any order, and strangers' are bounded."""
+"""Sizes and samples of dropped documents add up in any order; those of others are bounded."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ def _name(number: int) -> str:
 
 
 def _funnel(numbers: list[int]) -> Funnel:
-    """Documents that are their numbers, each left out for its rest by 3."""
+    """Documents that are their numbers, each dropped for its rest by 3."""
     parts = [
         Funnel(
             1, n, 2 * n, removed={f"r{n % 3}": Removed(1, n, 2 * n, (Sample(_name(n), f"t{n}"),))}

@@ -1,4 +1,4 @@
-"""Where this checkout is, and the corpora beside it."""
+"""Paths of this checkout, and of the corpora beside it."""
 
 from pathlib import Path
 

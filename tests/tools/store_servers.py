@@ -38,7 +38,7 @@ _CREDENTIALS = {
     "token": "fake",
     "expiry": "2099-01-01T00:00:00Z",
 }
-# Nobody checks the signature, but without one an object of s3:// is not given out.
+# The server requires a signature for an object of s3://, and does not check it.
 SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, "
     "SignedHeaders=host, Signature=x"
@@ -106,7 +106,7 @@ class Store:
             self._server.request("PUT", f"/{self.bucket}/{urllib.parse.quote(name)}", content)
 
     def get(self, name: str) -> bytes:
-        """What an object holds.
+        """The content of an object.
 
         Raises:
           FileNotFoundError: there is none.
@@ -158,7 +158,7 @@ def gs_server(directory: Path) -> Iterator[Server]:
     credentials.write_text(json.dumps(_CREDENTIALS))
     start = ["start", "--host=127.0.0.1", "--in-memory", "--quiet"]
     words = ["-m", "gcp_storage_emulator", *start]
-    with _running(words, "--port={}", "/", directory) as program, FaultProxy(program.port) as proxy:
+    with Program(words, "--port={}", "/", directory) as program, FaultProxy(program.port) as proxy:
         endpoint = f"http://127.0.0.1:{proxy.port}"
         environment = {
             "STORAGE_EMULATOR_HOST": endpoint,
@@ -177,7 +177,7 @@ def s3_server(directory: Path) -> Iterator[Server]:
     """moto's server, in memory; `directory` gets its log."""
     words = ["-c", "from moto.server import main; main()", "-H", "127.0.0.1"]
     with (
-        _running(words, "-p{}", "/moto-api/", directory) as program,
+        Program(words, "-p{}", "/moto-api/", directory) as program,
         FaultProxy(program.port) as proxy,
     ):
         environment = {
@@ -191,7 +191,7 @@ def s3_server(directory: Path) -> Iterator[Server]:
 
 
 class Program:
-    """A server program of this Python's on a port of its own; in memory, so that nothing is kept.
+    """A server program of this Python's on a port of its own, which keeps its data in memory.
 
     Attributes:
       port: that it listens on, after it was started again too.
@@ -207,6 +207,12 @@ class Program:
         self._command = [sys.executable, *words, port_flag.format(self.port)]
         self._alive, self._log = f"http://127.0.0.1:{self.port}{alive}", directory / "server.log"
         self._start()
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
     def revive(self) -> None:
         """Starts it again where it died or answers no more, and prints the end of its log."""
@@ -249,16 +255,6 @@ class Program:
             return True
         except OSError:
             return False
-
-
-@contextlib.contextmanager
-def _running(words: list[str], port_flag: str, alive: str, directory: Path) -> Iterator[Program]:
-    """A server program, stopped in the end."""
-    program = Program(words, port_flag, alive, directory)
-    try:
-        yield program
-    finally:
-        program.stop()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Classes that nobody gave: folders, names in files, or all labels read once."""
+"""Classes without a flag: folders, names in files, or all labels read once."""
 
 import json
 

@@ -37,7 +37,7 @@ def test_text_is_without_headline_byline_date_and_what_follows():
 
 
 def test_the_heading_above_the_text_stays_and_so_does_a_deck():
-    deck = "What a library does for children on a street corner where no other place is open"
+    deck = "How a library serves the children on a street corner where no other place is open"
     blocks = ("<h1>A library</h1>", f"<h2>{deck}</h2>", "<h3>Mornings</h3>", p(LONG), p(MORE))
     assert article(*blocks) == [deck, "Mornings", LONG, MORE]
 

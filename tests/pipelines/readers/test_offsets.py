@@ -71,7 +71,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_offsets(name, tmp_path):
+def test_offsets_point_at_their_documents(name, tmp_path):
     path, other = tmp_path / name, tmp_path / f"b-{name}"
     FORMATS[name](path)
     other.write_bytes(path.read_bytes())  # two files in a block

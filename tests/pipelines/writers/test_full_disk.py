@@ -1,4 +1,4 @@
-"""A disk that fills up: every mode ends, in words, and leaves nothing that a reader would open."""
+"""A disk that fills up: every mode ends with a clear error, and no reader would open the rest."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def can_mount() -> bool:
 
 
 def test_what_workers_say_is_taken_when_it_cannot_be_kept(capfd):
-    """One that could not say what it failed with would tell nobody, and be waited for."""
+    """A worker that could not report its failure would block the run."""
     code = r"import sys; print('x\x1b[2J\n' * 99_999, file=sys.stderr, flush=True)"
     with _stderr_in("/dev/full"):
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""Files of flags: what is in them, what the command line says, and every mistake in words."""
+"""Files of flags: their values, those of the command line, and a clear error of every mistake."""
 
 import dataclasses
 from typing import Annotated, Generic, Literal, TypeVar
@@ -39,7 +39,7 @@ def expanded(tmp_path):
         path.write_text(text, encoding="utf-8")
         return with_config(
             [f"--config={config or path}", *argv],
-            "mill",
+            "train",
             lambda: (Options,),
             folder=tmp_path / "ready",
         )
@@ -110,15 +110,15 @@ def test_inputs_of_the_command_line_replace_those_of_the_file(expanded):
 
 
 def test_a_file_may_hold_a_part_for_each_command(expanded):
-    text = "mill: {max_length: 64}\nother: {depth: 3}\n"
+    text = "train: {max_length: 64}\nother: {depth: 3}\n"
     assert expanded(text) == ["--max_length=64"]
-    assert expanded("mill:\nother: {depth: 3}\n", "--rate=1") == ["--rate=1"]
+    assert expanded("train:\nother: {depth: 3}\n", "--rate=1") == ["--rate=1"]
     # A file whose only value is a mapping is no file of parts if that is a flag.
     assert expanded("splits: {train: 1}\n") == ["--splits=train:1"]
 
 
 def test_what_is_merged_may_be_overridden(expanded):
-    text = "other: &other {rate: 1, max_length: 64}\nmill:\n  <<: *other\n  rate: 2\n"
+    text = "other: &other {rate: 1, max_length: 64}\ntrain:\n  <<: *other\n  rate: 2\n"
     assert sorted(expanded(text)) == ["--max_length=64", "--rate=2"]
 
 
@@ -130,8 +130,8 @@ def test_the_two_ways_to_name_it(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("seed: 1\n")
     for argv in (["--config", str(path), "-v"], ["-v", f"--config={path}"]):
-        assert with_config(argv, "mill", lambda: (Nested,)) == ["--seed=1", "-v"]
-    assert with_config(["--seed=2"], "mill", lambda: ()) == ["--seed=2"]
+        assert with_config(argv, "train", lambda: (Nested,)) == ["--seed=1", "-v"]
+    assert with_config(["--seed=2"], "train", lambda: ()) == ["--seed=2"]
 
 
 def test_names_with_hyphens_are_the_same_flags(expanded):
@@ -149,10 +149,10 @@ WRONG = {
     "unknown": ("max_lenght: 3\n", ["no flag 'max_lenght'", "did you mean max_length?"]),
     "nothing like it": ("xyz: 3\n", ["no flag 'xyz'", "there are input, max_length"]),
     "twice": ("rate: 1\nrate: 2\n", ["line 2", "rate is given twice"]),
-    "twice in a part": ("mill:\n  rate: 1\n  rate: 2\n", ["line 3", "twice"]),
+    "twice in a part": ("train:\n  rate: 1\n  rate: 2\n", ["line 3", "twice"]),
     "twice in a list": ("input:\n  - {a: 1, a: 2}\n", ["line 2", "a is given twice"]),
-    "other parts only": ("other: {a: 1}\nthird: {a: 1}\n", ["no part mill", "other, third"]),
-    "a part that is none": ("mill: 3\n", ["mill must be a mapping"]),
+    "other parts only": ("other: {a: 1}\nthird: {a: 1}\n", ["no part train", "other, third"]),
+    "a part that is none": ("train: 3\n", ["train must be a mapping"]),
     "empty": ("", ["holds nothing"]),
     "a list": ("- a\n", ["holds list"]),
     "not YAML": ("a: [\n", ["cannot be read as YAML"]),
@@ -176,7 +176,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG.values(), ids=WRONG)
-def test_mistakes_are_said_in_words(expanded, text, said):
+def test_mistakes_are_clear_errors(expanded, text, said):
     with pytest.raises(UsageError) as error:
         expanded(text)
     for words in ("job.yaml", *said):
@@ -198,4 +198,4 @@ def test_mistakes_are_said_in_words(expanded, text, said):
 def test_a_file_that_is_not_there(tmp_path, argv, said):
     (tmp_path / "classic.yaml").write_text("")
     with pytest.raises(UsageError, match=said):
-        with_config(argv, "mill", lambda: (Nested,), folder=tmp_path)
+        with_config(argv, "train", lambda: (Nested,), folder=tmp_path)

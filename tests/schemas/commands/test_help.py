@@ -123,7 +123,7 @@ def test_an_unknown_group_is_refused_with_the_nearest():
 
 
 def show(module, *arguments):
-    """What a command prints on 80 columns."""
+    """The output of a command on 80 columns."""
     out = io.StringIO()
     with redirect_stdout(out), mock.patch.dict("os.environ", COLUMNS="80"):
         with pytest.raises(SystemExit, match="0"):

@@ -1,4 +1,4 @@
-"""Little memory is said in words: what was wanted, and what to do."""
+"""Short memory is a clear error: the request that failed, and what to do."""
 
 import subprocess
 import sys
@@ -71,8 +71,8 @@ def test_an_error_that_is_its_own_cause_has_an_end():
     assert shortage_of(error) is None
 
 
-def test_addresses_that_nobody_limits_suffice():
-    want_addresses(1e6, "a run")
+def test_addresses_without_a_limit_suffice():
+    want_addresses(1e6, "a run")  # does not raise
 
 
 @pytest.mark.parametrize("copies", [0, 1001, 10**9])

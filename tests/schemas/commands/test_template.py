@@ -1,4 +1,4 @@
-"""Templates: what they are cut into, and what is said of those that cannot work."""
+"""Templates: the parts that they are cut into, and errors of those that cannot work."""
 
 import pytest
 

@@ -56,7 +56,7 @@ def test_help_lists_the_commands_a_line_each(textmill):
     assert listed == trainers == re.findall(r"^  (train \S+)", textmill("train").stdout, re.M)
 
 
-def test_version(textmill):
+def test_the_version_is_printed(textmill):
     assert textmill("--version").stdout == f"textmill {VERSION}\n"
 
 
