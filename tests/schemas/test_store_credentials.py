@@ -104,12 +104,17 @@ def test_what_cannot_be_renewed_is_told_and_ended(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [(None, "not found"), ("{", "is not a valid json file"), ("{}", "not have a valid type")],
+    ("place", "content", "message"),
+    [
+        ("given", None, "not found"),
+        ("given", "{", "is not a valid json file"),
+        ("given", "{}", "not have a valid type"),
+        ("gcloud", "{", "is not a valid json file"),
+        ("gcloud", "{}", "not have a valid type"),
+    ],
 )
-@pytest.mark.parametrize("place", ["given", "gcloud"])
 def test_a_file_that_is_none_is_not_passed_over(
-    content, said, place, gs_store, tmp_path, monkeypatch
+    place, content, message, gs_store, tmp_path, monkeypatch
 ):
     gs_store.put("x/x", b"open to all")
     path = tmp_path / "application_default_credentials.json"
@@ -117,11 +122,8 @@ def test_a_file_that_is_none_is_not_passed_over(
         path.write_text(content)
     monkeypatch.setenv(GIVEN, str(path) if place == "given" else "")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    if content is None and place == "gcloud":  # then there are none
-        assert schema_stores.read(gs_store.url("x/x")) == b"open to all"
-        return
     for read in (schema_stores.read, stores.read):
-        with pytest.raises(DataError, match=said) as caught:
+        with pytest.raises(DataError, match=message) as caught:
             read(gs_store.url("x/x"))
         assert str(path) in str(caught.value)
     assert gs_store.proxy.requests == []

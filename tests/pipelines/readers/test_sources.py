@@ -52,28 +52,38 @@ def paragraphs(text):
     return [p.removesuffix("\r") for p in found]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.sampled_from(["a", "bb ", "\n", "\n\n", " ", "\r\n", "\r", "é\u2028", "\n \n"]),
-        min_size=1,
-    ),
-    st.integers(1, 9),
+PIECES = ["a", "bb", "\n", "\n\n", "é\u2028", " c", "\n \n", " "]
+LIMITED = st.tuples(st.lists(st.sampled_from(PIECES), min_size=1), st.integers(1, 6))
+UNLIMITED = st.tuples(
+    st.lists(st.sampled_from([*PIECES, "\r\n", "\r"]), min_size=1), st.just(1 << 20)
 )
-def test_no_cut_into_blocks_shows(tmp_path, parts, block_bytes):
-    text = "".join(parts)
-    path = tmp_path / "x.txt"
-    path.write_bytes(text.encode())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(LIMITED | UNLIMITED, st.integers(1, 9))
+def test_no_cut_into_blocks_shows_in_documents_nor_in_those_that_are_too_long(
+    tmp_path, drawn, block_bytes
+):
+    text, longest = "".join(drawn[0]), drawn[1]
+    packed, plain = tmp_path / "x.txt.gz", tmp_path / "x.txt"
+    packed.write_bytes(gzip.compress(text.encode()))
+    plain.write_bytes(text.encode())
+    limits = {"block_bytes": block_bytes, "max_document_bytes": longest}
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    lines = [line for line in lines if line]
-    assert texts(path, block_bytes=block_bytes) == lines
-    assert texts(path, block_bytes=block_bytes, document="paragraph") == paragraphs(text)
-    pieces = read_lines(path, block_bytes=block_bytes)
-    assert (
-        sum(p.source_bytes for p in pieces)
-        == sum(p.stored_bytes for p in pieces)
-        == len(text.encode())
-    )
+    for document, expected in (("line", lines), ("paragraph", paragraphs(text))):
+        expected = [found for found in expected if found]
+        small = [found for found in expected if len(found.encode()) <= longest]
+        long = [found for found in expected if len(found.encode()) > longest]
+        for path in (plain, packed):
+            pieces = read_lines(path, document=document, **limits)
+            assert texts_of(pieces) == small
+            rejects = rejects_of(pieces)
+            assert {reason for _, reason in rejects} <= {"too_long"}
+            starts = [text.encode()[offset:].decode() for offset, _ in rejects]
+            assert [start[: len(t)] for start, t in zip(starts, long, strict=True)] == long
+            assert sum(piece.stored_bytes for piece in pieces) == path.stat().st_size
+            if not long:
+                assert sum(piece.source_bytes for piece in pieces) == len(text.encode())
 
 
 @pytest.mark.parametrize("extension", COMPRESSORS)
@@ -149,7 +159,7 @@ def test_a_text_file_is_one_document_unless_it_is_too_large(tmp_path, name):
     assert rejects_of([documents]) == [(0, "too_long")]
 
 
-def test_what_cannot_be_read_is_refused_in_words(tmp_path):
+def test_inputs_without_text_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"no file matches --input=.*nothing"):
         read_lines(tmp_path / "nothing*")
     (tmp_path / "e.txt").touch()
@@ -179,32 +189,6 @@ def test_a_file_that_shrinks_during_the_run_is_noticed(tmp_path):
     path.write_bytes(b"line\n")
     with pytest.raises(DataError, match="had 500 bytes when the run began and has 5 now"):
         list(read_block(blocks[1], source))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.sampled_from(["a", "bb", "\n", "\n\n", "é\u2028", " c", "\n \n"]), min_size=1),
-    st.integers(1, 9),
-    st.integers(1, 6),
-)
-def test_no_cut_into_blocks_shows_in_what_is_too_long(tmp_path, parts, block_bytes, longest):
-    text = "".join(parts)
-    packed, plain = tmp_path / "x.txt.gz", tmp_path / "x.txt"
-    packed.write_bytes(gzip.compress(text.encode()))
-    plain.write_bytes(text.encode())
-    limits = {"block_bytes": block_bytes, "max_document_bytes": longest}
-    whole = {"line": text.split("\n"), "paragraph": paragraphs(text)}
-    for document, expected in whole.items():
-        expected = [found for found in expected if found]
-        small = [found for found in expected if len(found.encode()) <= longest]
-        for path in (plain, packed):
-            pieces = read_lines(path, document=document, **limits)
-            assert texts_of(pieces) == small
-            rejects = rejects_of(pieces)
-            assert {reason for _, reason in rejects} <= {"too_long"}
-            starts = [text.encode()[offset:].decode() for offset, _ in rejects]
-            long = [found for found in expected if len(found.encode()) > longest]
-            assert [start[: len(t)] for start, t in zip(starts, long, strict=True)] == long
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
