@@ -60,7 +60,7 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
     ),
     "features": (
         "schemas/features.py",
-        [f"{_SCHEMAS}/test_features.py", f"{_SCHEMAS}/test_codec.py"],
+        [f"{_SCHEMAS}/{name}.py" for name in ("test_features", "test_metadata", "test_codec")],
     ),
     "row_order": ("trainers/data/row_order.py", ["tests/trainers/data/test_row_order.py", _PINS]),
     "chat_turns": (
