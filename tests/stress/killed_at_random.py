@@ -5,10 +5,10 @@ r"""Kills runs at random moments until each has made its set.
         --build='--near_duplicates=jaccard:0.8 --num_files=4'
 
 A round makes one set by attempts that differ in how they run and in whether they --resume. Each but
-the last few is cut off: the command, or one of its processes, by SIGKILL, Ctrl-C or SIGTERM. What
-counts as a defect: another exit code than 0, 1 or that of the signal, a traceback, a command that
-goes on for two minutes, a set that is not byte for byte the one that nobody cut off. Exit code 1 if
-there was one; the table shows the rounds, and what was said on the way.
+the last few is cut off: the command, or one of its processes, by SIGKILL, Ctrl-C or SIGTERM.
+Defects are another exit code than 0, 1 or that of the signal, a traceback, a command that goes on
+for two minutes, and a set that is not byte for byte that of an uninterrupted run. Exit code 1 if
+there was one; the table shows the rounds, and counts last messages.
 """
 
 import json
@@ -22,7 +22,6 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +30,7 @@ import tyro
 
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError
+from tests.tools.file_sums import file_sums
 from tests.tools.places import ROOT
 
 WAYS = (
@@ -52,13 +52,13 @@ class Options:
     rounds: int = 10
     """Sets to be made."""
     seed: int = 1
-    """Of ways, moments and victims."""
+    """Seed of the ways, moments and victims."""
     longest: float = 4.5
     """Seconds after which an attempt is cut off, at most."""
     copies: int = 30
-    """Of Python's own help, 0.5 MB each: it should take some seconds longer than that."""
+    """Copies of Python's own help, 0.5 MB each: a run should take longer than `longest`."""
     command: Literal["build_shards", "build_corpus"] = "build_shards"
-    """What is killed."""
+    """The command to kill."""
     build: str = ""
     """Its flags; documents have the fields text and messages."""
 
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
         _write_text(folder, options.copies)
         _run(folder, "bpe", "train_tokenizer", "--vocab_size=4000").communicate()
         _run(folder, "whole", options.command, *options.build.split()).communicate()
-        due, said, defects = _hashes(folder / "whole"), Counter[str](), 0
+        due, said, defects = file_sums(folder / "whole"), Counter[str](), 0
         print("| round | attempts | cut off | set |\n|---|---|---|---|")
         for number in range(options.rounds):
             shutil.rmtree(folder / "set", ignore_errors=True)
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> None:
                 longest = options.longest if attempts < CUT_OFF else HANGS_SECONDS
                 cut += _attempt(folder, draw, longest, options, said)
                 attempts += 1
-            same = _hashes(folder / "set") == due
+            same = file_sums(folder / "set") == due
             defects += not same
             print(
                 f"| {number} | {attempts} | {cut} | {'same' if same else 'ANOTHER'} |", flush=True
@@ -126,7 +126,7 @@ def _attempt(
     options: Options,
     said: Counter[str],
 ) -> bool:
-    """One run; whether it was cut off. What it says is counted."""
+    """One run; whether it was cut off. Its last message is counted."""
     flags = [*options.build.split(), *draw.choice(WAYS)]
     if options.command == "build_shards":
         flags += draw.choice(([], ["--resume"]))
@@ -165,14 +165,6 @@ def _cut_off(pid: int, draw: random.Random) -> None:
             os.kill(pid, draw.choice(SIGNALS))
     except (psutil.NoSuchProcess, ProcessLookupError):
         pass  # it has just ended
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
 
 
 if __name__ == "__main__":

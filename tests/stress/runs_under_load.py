@@ -2,7 +2,7 @@
 
 Every run is a process of its own (forked from one that has all modules loaded, so that hundreds
 take minutes), many at a time, beside processes that do nothing but compute. All runs of a command
-must leave the same bytes, whatever the mode; one that fails must say in words why, and truly. The
+must leave the same bytes, whatever the mode; one that fails must report the true cause. The
 table counts, for each command and mode, what came out; exit code 1 if a run left other bytes, hung,
 or ended in a traceback.
 """
@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 import tyro
@@ -31,6 +30,7 @@ from pipelines import build_shards, train_tokenizer
 from pipelines.runners.launch import IN_PROCESS, with_beam
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError, TextmillError
+from tests.tools.file_sums import file_sums
 
 COMMANDS = {"train_tokenizer": train_tokenizer.main, "build_shards": build_shards.main}
 _WORKERS = ["--direct_num_workers=2"]
@@ -41,7 +41,8 @@ MODES = {
     "prism": ["--runner=PrismRunner"],
 }
 _NICE = 10  # of the crowd: a tenth of the weight of a run
-_NOT_THE_SAME = ("inputs.json", "config.yaml", ".lock")  # they name paths, or the run
+# They name paths or the run, or have the sha256 of a file that does.
+_NOT_THE_SAME = ("inputs.json", "config.yaml", "report.html", "MANIFEST.json", ".lock")
 DEFECTS = ("other bytes", "hung", "traceback", "untrue")
 
 
@@ -50,7 +51,7 @@ class Options:
     """How much is run, and how crowded it is."""
 
     runs: int = 200
-    """Of each command in each mode."""
+    """Runs of each command in each mode."""
     modes: tuple[str, ...] = tuple(MODES)
     """Some of: in process, threads, processes, prism."""
     commands: tuple[str, ...] = tuple(COMMANDS)
@@ -60,7 +61,7 @@ class Options:
     busy: int = 20
     """Processes that compute beside them."""
     megabytes: int = 18
-    """Of text for each command, in blocks of 16 MiB."""
+    """Megabytes of text for each command, in blocks of 16 MiB."""
     longest: float = 900.0
     """Seconds after which a run counts as hung."""
     keep: str = ""
@@ -93,7 +94,7 @@ def _run_many(folder: Path, options: Options, command: str, mode: str) -> int:
     alone = folder / "alone"
     with _quiet(folder):
         _call(COMMANDS[command], _flags(folder, command, "alone"))
-    due = _hashes(alone)
+    due = file_sums(alone, without=_NOT_THE_SAME)
     shutil.rmtree(alone)
     began, outcomes = time.monotonic(), Counter[str]()
     running: dict[int, tuple[int, float]] = {}
@@ -161,19 +162,19 @@ def _call(command: Callable[[list[str]], None], flags: list[str]) -> int:
 
 
 def _judge(folder: Path, number: int, status: int | str, due: dict[str, str], keep: str) -> str:
-    """What is to be said of a run, "" if it left what it should; its files are removed."""
+    """Describes a run, "" if its output is right; its files are removed."""
     log, output = folder / f"run{number}.log", folder / f"run{number}"
     said = log.read_text(errors="replace")
     last = (said.strip().splitlines() or ["nothing"])[-1]
     if status == 0:
-        words = "" if _hashes(output) == due else "other bytes"
+        words = "" if file_sums(output, without=_NOT_THE_SAME) == due else "other bytes"
     elif status == "hung":
         words = "hung"
     elif "Traceback" in said:
         words = f"traceback: {last[:200]}"
     else:
         words = last.replace(str(output), "OUTPUT")[:200]
-    if "damaged" in words:  # by nobody: it was lost on the way
+    if "damaged" in words:  # not the file: an element was lost
         words = f"untrue: {words}"
     if words and keep:
         os.makedirs(keep, exist_ok=True)
@@ -181,18 +182,6 @@ def _judge(folder: Path, number: int, status: int | str, due: dict[str, str], ke
     shutil.rmtree(output, ignore_errors=True)
     log.unlink()
     return words
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    """sha256 by name, of all files but those that name a path or the run."""
-    found = {
-        str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in _NOT_THE_SAME
-    }
-    found.pop("MANIFEST.json", None)  # it has the sha256 of those files too
-    found.pop("report.html", None)  # and this their names
-    return found
 
 
 @contextmanager
@@ -204,7 +193,7 @@ def _quiet(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def crowd(number: int) -> Iterator[None]:
-    """Processes that compute, for as long as the block lasts."""
+    """Processes that compute until the block ends."""
     context = multiprocessing.get_context("fork")
     crowd = [context.Process(target=_compute, daemon=True) for _ in range(number)]
     for process in crowd:

@@ -1,32 +1,9 @@
-"""Why there is no --append: documents that come to a set go to shards all over it."""
+"""Why there is no --append: one more document changes a file of the dataset."""
 
 import json
-import math
-
-import numpy as np
-import pytest
 
 from pipelines.build_shards import main
-from pipelines.rows.routing import Routes
 from schemas.metadata import read_set
-
-SHARDS = 64
-
-
-@pytest.mark.parametrize("added", [1, SHARDS // 2, SHARDS, 5 * SHARDS])
-def test_so_many_documents_reach_so_many_shards(added):
-    """One reaches one, and as many as there are shards reach 1 - 1/e of them."""
-    draw = np.random.default_rng(added)
-    routes = Routes({"train": 1.0}, {"train": SHARDS})
-    reached = [
-        len(np.unique(routes.of(draw.integers(0, 256, (added, 16), np.uint8)))) / SHARDS
-        for _ in range(200)
-    ]
-    expected = 1 - (1 - 1 / SHARDS) ** added
-    assert np.mean(reached) == pytest.approx(expected, abs=0.01)
-    if added == SHARDS:
-        assert expected == pytest.approx(1 - 1 / math.e, abs=0.005)
-    assert added > 1 or set(reached) == {1 / SHARDS}
 
 
 def test_a_document_more_changes_one_file_of_a_split_and_no_other(topics, tokenizer_path, tmp_path):

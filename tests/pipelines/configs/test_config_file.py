@@ -66,8 +66,8 @@ def test_without_a_file_nothing_changes():
     )
 
 
-READY = sorted(p.stem for p in CONFIGS.glob("*.yaml") if "build_shards:" in p.read_text())
-# What a user adds to each command: where things are.
+READY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+# Paths that a user adds to each command.
 PLACES = {
     "build_corpus": ["--input=text", "--output=there"],
     "train_tokenizer": ["--input=text", "--output=there"],
@@ -84,7 +84,8 @@ TRAINERS = {
 
 
 def test_the_five_classic_jobs_are_ready():
-    assert READY == [
+    jobs = [name for name in READY if "build_shards:" in (CONFIGS / f"{name}.yaml").read_text()]
+    assert jobs == [
         "bert_sentiment",
         "imdb_electra",
         "norwegian_roberta",
@@ -96,7 +97,7 @@ def test_the_five_classic_jobs_are_ready():
 @pytest.mark.parametrize("name", READY)
 def test_every_part_of_a_ready_file_is_understood(name):
     parts = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
-    assert "build_shards" in parts
+    assert parts
     for command, values in parts.items():
         argv = [f"--config={name}", *PLACES.get(command, ["--shards=there"])]
         if command == "train_tokenizer":

@@ -5,17 +5,17 @@ import json
 import random
 import threading
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from pipelines import build_corpus, build_shards, train_tokenizer
+from pipelines import build_shards, train_tokenizer
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.runners import shuffle
 from pipelines.runners.launch import IN_PROCESS
 from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
+from tests.tools.file_sums import file_sums
 from tests.tools.places import CHAT_TEMPLATE
 
 LOCAL = [f"--runner={IN_PROCESS}"]
@@ -63,15 +63,6 @@ DATASETS = {
 }
 OTHERS: dict[str, tuple[Callable[[list[str]], None], list[str]]] = {
     "tokenizer": (train_tokenizer.main, ["--input={d}", "--vocab_size=1000"]),
-    "corpus": (
-        build_corpus.main,
-        [
-            "--input={d}",
-            "--near_duplicates=jaccard:0.7",
-            "--duplicate_paragraphs=line:20",
-            "--num_files=3",
-        ],
-    ),
 }
 TASKS = [*DATASETS, *OTHERS]
 OF_PRISM = ["mlm", "clm", "chat", "classification", "qa", "span_corruption", "tokens", "tokenizer"]
@@ -124,12 +115,7 @@ def make(task: str, folder: Path, tokenizer: str, output: Path, *flags: str) -> 
     if task in DATASETS:
         own = [*DATASETS[task], f"--tokenizer={tokenizer}", "--num_shards=5"]
     main([*(flag.replace("{d}", str(folder)) for flag in own), f"--output={output}", *flags])
-    files = {path.relative_to(output).as_posix(): path for path in output.rglob("*.*")}
-    return {
-        name: sha256(path.read_bytes()).hexdigest()
-        for name, path in files.items()
-        if path.is_file() and path.name not in OWN
-    }
+    return file_sums(output, without=OWN)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +156,7 @@ MATRIX = [
     *((task, "two worker processes") for task in ("classification", "given splits", "tokenizer")),
     *(
         pytest.param(task, "two worker processes", marks=pytest.mark.slow)
-        for task in ("chat", "clm", "corpus", "qa", "span_corruption", "tokens")
+        for task in ("chat", "clm", "qa", "span_corruption", "tokens")
     ),
 ]
 
