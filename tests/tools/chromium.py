@@ -1,6 +1,5 @@
 """Headless Chromium for tests, spoken to by the DevTools protocol over a pipe: no driver needed."""
 
-import base64
 import json
 import os
 import shutil
@@ -114,13 +113,6 @@ class Page:
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
-
-    def screenshot(self, path: Path) -> None:
-        """A picture of the whole page, PNG."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        picture = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        path.write_bytes(base64.b64decode(picture["data"]))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Tokenizer files of every shape, changed a little: what `tests.stress.fuzz_tokenizers` loads."""
+"""Tokenizer files of seven types with small changes, which `tests.stress.fuzz_tokenizers` loads."""
 
 import base64
 import copy
@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+
 from tests.tools.tokenizer_factory import config_of, trained_tokenizer
 
 Path = tuple[str | int, ...]
-TRUNCATION = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
-PADDING = {
-    "strategy": {"Fixed": 16},
-    "direction": "Right",
-    "pad_to_multiple_of": None,
-    "pad_id": 1,
-    "pad_type_id": 0,
-    "pad_token": "<pad>",
-}
 CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -68,11 +68,11 @@ def added(i: int, content: str, **flags: bool) -> dict[str, Any]:
 
 
 def shapes() -> dict[str, dict[str, Any]]:
-    """A tokenizer.json of each published shape, small, every field written out."""
+    """A small tokenizer.json of each published shape, every field written out."""
     roberta = config_of(trained_tokenizer())
-    gpt2 = copy.deepcopy(roberta)
-    gpt2 |= {"added_tokens": gpt2["added_tokens"][:1], "post_processor": dict(gpt2["decoder"])}
-    gpt2 |= {"truncation": TRUNCATION, "padding": PADDING}
+    gpt2 = trained_tokenizer()
+    gpt2.post_processor = processors.ByteLevel(add_prefix_space=True)
+    _cut_and_pad(gpt2)
     cl100k = copy.deepcopy(roberta)
     cl100k["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split(CL100K), _BYTE_LEVEL]}
     cl100k["normalizer"] = {"type": "NFC"}
@@ -83,7 +83,7 @@ def shapes() -> dict[str, dict[str, Any]]:
         "processors": [_BYTE_LEVEL, template([("<s>", 0)], [])],
     }
     return {
-        "gpt2": gpt2,
+        "gpt2": {**config_of(gpt2), "added_tokens": roberta["added_tokens"][:1]},
         "roberta": roberta,
         "split": cl100k,
         "bert": _word_piece(),
@@ -93,130 +93,99 @@ def shapes() -> dict[str, dict[str, Any]]:
     }
 
 
-def _config(tokens: list[str], specials: int, model: dict[str, Any], **parts: Any) -> dict:
-    parts = dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor", "decoder")) | parts
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [added(i, token) for i, token in enumerate(tokens[:specials])],
-        **parts,
-        "model": {"vocab": {token: i for i, token in enumerate(tokens)}, **model},
-    }
+def _cut_and_pad(tokenizer: Tokenizer) -> None:
+    tokenizer.enable_truncation(8)
+    tokenizer.enable_padding(length=16, pad_id=1, pad_token="<pad>")
+
+
+def _tokenizer(model: Any, specials: list[str], **parts: Any) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.add_special_tokens(specials)
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    return tokenizer
+
+
+def _ids_of(tokens: list[str]) -> dict[str, int]:
+    return {token: i for i, token in enumerate(tokens)}
 
 
 def _word_piece() -> dict[str, Any]:
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'中"
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + c for c in letters)]
-    return _config(
-        [*tokens, "the", "quick", "##ing", "un", "##able"],
-        5,
-        {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-        },
-        normalizer={
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        pre_tokenizer={"type": "BertPreTokenizer"},
-        post_processor=template([("[CLS]", 2)], [("[SEP]", 3)]),
-        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
-        truncation=TRUNCATION,
-        padding=PADDING,
+    tokens += ["the", "quick", "##ing", "un", "##able"]
+    tokenizer = _tokenizer(
+        models.WordPiece(_ids_of(tokens), unk_token="[UNK]"),
+        tokens[:5],
+        normalizer=normalizers.BertNormalizer(),
+        pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
+        decoder=decoders.WordPiece(),
     )
+    _cut_and_pad(tokenizer)
+    return config_of(tokenizer) | {"post_processor": template([("[CLS]", 2)], [("[SEP]", 3)])}
 
 
 def _unigram() -> dict[str, Any]:
     letters = "abcdefghijklmnopqrstuvwxyz▁.,'中"
     pieces = ["<pad>", "</s>", "<unk>", "<mask>", "▁the", "ing", "▁quick", *letters]
-    space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
-    config = _config(
-        pieces,
-        4,
-        {"type": "Unigram", "unk_id": 2, "byte_fallback": False},
-        normalizer={
-            "type": "Sequence",
-            "normalizers": [
-                replace({"String": "``"}, '"'),
-                {"type": "NFKD"},
-                {"type": "StripAccents"},
-                {"type": "Lowercase"},
-                {"type": "Precompiled", "precompiled_charsmap": _EMPTY_MAP},
-                replace({"Regex": " {2,}"}, " "),
-                {"type": "Strip", "strip_left": False, "strip_right": True},
-            ],
-        },
-        pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, space]},
-        post_processor=template([], [("</s>", 1)]),
-        decoder=dict(space),
+    words = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    tokenizer = _tokenizer(
+        models.Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], unk_id=2),
+        pieces[:4],
+        pre_tokenizer=pre_tokenizers.Sequence(words),
+        decoder=decoders.Metaspace(),
     )
-    config["model"]["vocab"] = [[piece, -float(i)] for i, piece in enumerate(pieces)]
-    return config
+    steps = [
+        replace({"String": "``"}, '"'),
+        *({"type": name} for name in ("NFKD", "StripAccents", "Lowercase")),
+        {"type": "Precompiled", "precompiled_charsmap": _EMPTY_MAP},
+        replace({"Regex": " {2,}"}, " "),
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+    ]
+    return config_of(tokenizer) | {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "post_processor": template([], [("</s>", 1)]),
+    }
 
 
 def _byte_fallback() -> dict[str, Any]:
     units = ["▁", *"abcdefghijklmnopqrstuvwxyz.,'"]
-    merges = [["t", "h"], ["th", "e"], ["▁", "the"], ["i", "n"], ["in", "g"], ["▁", "a"]]
+    merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("i", "n"), ("in", "g"), ("▁", "a")]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *units]
-    return _config(
-        [*tokens, *map("".join, merges)],
-        3,
-        {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": "<unk>",
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": True,
-            "ignore_merges": False,
-            "merges": merges,
-        },
-        normalizer={
-            "type": "Sequence",
-            "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace({"String": " "}, "▁")],
-        },
-        post_processor=template([("<s>", 1)], []),
-        decoder={
-            "type": "Sequence",
-            "decoders": [
-                replace({"String": "▁"}, " "),
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-            ],
-        },
+    ids = _ids_of([*tokens, *map("".join, merges)])
+    steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    parts = [
+        decoders.Replace("▁", " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ]
+    tokenizer = _tokenizer(
+        models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True),
+        tokens[:3],
+        normalizer=normalizers.Sequence(steps),
+        decoder=decoders.Sequence(parts),
     )
+    return config_of(tokenizer) | {"post_processor": template([("<s>", 1)], [])}
 
 
 def _word_level() -> dict[str, Any]:
-    return _config(
-        ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"the quick brown fox a b , .".split()],
-        5,
-        {"type": "WordLevel", "unk_token": "<unk>"},
-        pre_tokenizer={
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "Whitespace"},
-                {"type": "Punctuation", "behavior": "Isolated"},
-                {"type": "Digits", "individual_digits": True},
-            ],
-        },
-        post_processor={
-            "type": "RobertaProcessing",
-            "sep": ["</s>", 2],
-            "cls": ["<s>", 0],
-            "trim_offsets": True,
-            "add_prefix_space": False,
-        },
-        decoder={"type": "WordPiece", "prefix": "##", "cleanup": False},
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"the quick brown fox a b , .".split()]
+    words = [
+        pre_tokenizers.Whitespace(),
+        pre_tokenizers.Punctuation(),
+        pre_tokenizers.Digits(individual_digits=True),
+    ]
+    tokenizer = _tokenizer(
+        models.WordLevel(_ids_of(tokens), unk_token="<unk>"),
+        tokens[:5],
+        pre_tokenizer=pre_tokenizers.Sequence(words),
+        post_processor=processors.RobertaProcessing(
+            ("</s>", 2), ("<s>", 0), add_prefix_space=False
+        ),
+        decoder=decoders.WordPiece(cleanup=False),
     )
+    return config_of(tokenizer)
 
 
 STEPS: dict[str, list[dict[str, Any]]] = {
@@ -272,21 +241,8 @@ _SEQUENCES = {
     "decoder": "decoders",
 }
 NUMBERS = (
-    0,
-    1,
-    -1,
-    2,
-    3,
-    255,
-    256,
-    65_535,
-    65_536,
-    2**24 - 1,
-    2**31 - 1,
-    2**31,
-    2**32,
-    2**63,
-    2**64,
+    *(0, 1, -1, 2, 3, 255, 256, 65_535, 65_536),
+    *(2**24 - 1, 2**31 - 1, 2**31, 2**32, 2**63, 2**64),
 )
 STRINGS = (
     *("", " ", "a", "the", "\0", "\x1b[31mred", "\ud800", "\ufdfa", "é", "e\u0301", "▁", "Ġ", "##"),
@@ -368,47 +324,45 @@ def _draw_place(
     return holder, path[-1], pattern
 
 
-def _setting(
-    value_of: Callable[[Any, random.Random], Any], *like: type
-) -> Callable[[Any, random.Random], str]:
+# A change of holder[key]
+Edit = Callable[[Any, Any, random.Random], object]
+Change = Callable[[Any, random.Random], str]  # of a tokenizer.json; returns the path
+
+
+def _edit(edit: Edit, *like: type) -> Change:
     def change(config: Any, draw: random.Random) -> str:
         holder, key, pattern = _draw_place(config, draw, like)
-        holder[key] = copy.deepcopy(value_of(holder[key], draw))
+        edit(holder, key, draw)
         return pattern
 
     return change
 
 
-def _drop(config: Any, draw: random.Random) -> str:
-    holder, key, pattern = _draw_place(config, draw)
-    del holder[key]
-    return pattern
+def _set(value_of: Callable[[Any, random.Random], Any], *like: type) -> Change:
+    def edit(holder: Any, key: Any, draw: random.Random) -> None:
+        holder[key] = copy.deepcopy(value_of(holder[key], draw))
+
+    return _edit(edit, *like)
+
+
+def _rename(holder: Any, key: Any, draw: random.Random) -> None:
+    if isinstance(holder, dict):
+        holder[draw.choice(STRINGS[:24])] = holder.pop(key)
+
+
+def _repeat(holder: Any, key: Any, draw: random.Random) -> None:
+    """A list many times as long, an item often in it, or a text often after itself."""
+    value, times = holder[key], draw.choice([2, 3, 40, 300])
+    if isinstance(value, list | str):
+        holder[key] = (value * times)[:400_000]
+    elif isinstance(holder, list):
+        holder.extend([copy.deepcopy(value)] * times)
 
 
 def _swap(config: Any, draw: random.Random) -> str:
     """Two values change places."""
     (one, first, pattern), (two, second, _) = _draw_place(config, draw), _draw_place(config, draw)
     one[first], two[second] = copy.deepcopy(two[second]), copy.deepcopy(one[first])
-    return pattern
-
-
-def _rename(config: Any, draw: random.Random) -> str:
-    holder, key, pattern = _draw_place(config, draw)
-    value = holder[key]
-    if isinstance(holder, dict):
-        del holder[key]
-        holder[draw.choice(STRINGS[:24])] = value
-    return pattern
-
-
-def _repeat(config: Any, draw: random.Random) -> str:
-    """A list many times as long, an item often in it, or a text often after itself."""
-    holder, key, pattern = _draw_place(config, draw)
-    value, times = holder[key], draw.choice([2, 3, 40, 300])
-    if isinstance(value, list | str):
-        holder[key] = (value * times)[:400_000]
-    elif isinstance(holder, list):
-        holder.extend([copy.deepcopy(value)] * times)
     return pattern
 
 
@@ -430,84 +384,105 @@ def _nest(config: Any, draw: random.Random) -> str:
     return part
 
 
-def _move_ids(config: Any, draw: random.Random) -> str:
-    """Ids of the vocabulary with a gap, twice, or in another order; a token more, or one less."""
-    vocab = config.get("model", {}).get("vocab") if isinstance(config.get("model"), dict) else None
-    if not isinstance(vocab, dict) or len(vocab) < 9 or set(map(type, vocab.values())) != {int}:
-        return "model.vocab"
-    tokens = draw.sample(sorted(vocab), 6)
-    which = draw.randrange(5)
-    if which == 0:
-        vocab[tokens[0]] = vocab[tokens[1]]
-    elif which == 1:
-        gap = draw.choice([1, 7, 60_000, 70_000, 2**24])
-        vocab |= {token: i + gap for token, i in vocab.items() if i > len(vocab) // 2}
-    elif which == 2:
-        ids = draw.sample(sorted(vocab.values()), len(vocab))
-        vocab |= dict(zip(list(vocab), ids, strict=True))
-    elif which == 3:
-        vocab["".join(tokens[:2])] = draw.choice([len(vocab), len(vocab) + 3])
-    else:
-        del vocab[tokens[0]]
-    return "model.vocab"
-
-
-def _change_merges(config: Any, draw: random.Random) -> str:
-    """Merges of a BPE in another order, one twice, one gone, one turned round, one more."""
-    model = config.get("model")
-    merges = model.get("merges") if isinstance(model, dict) else None
-    if isinstance(merges, list) and len(merges) > 2 and isinstance(model.get("vocab"), dict):
-        at, which = draw.randrange(len(merges)), draw.randrange(5)
-        if which == 0:
-            draw.shuffle(merges)
-        elif which == 1:
-            merges.insert(draw.randrange(len(merges)), merges[at])
-        elif which == 2:
-            del merges[at]
-        elif which == 3:
-            merges[at] = merges[at][::-1]
-        elif vocab := sorted(map(str, model["vocab"])):
-            merges.insert(at, [draw.choice(vocab), draw.choice(vocab)])
-            model["vocab"].setdefault("".join(merges[at]), len(vocab))
-    return "model.merges"
-
-
 def _add_tokens(config: Any, draw: random.Random) -> str:
     if not isinstance(config.get("added_tokens"), list):
         config["added_tokens"] = []
+    contents = [*STRINGS[:30], f"<x{draw.randrange(99)}>", "a b", "fox", "ab", "ing"]
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
     for _ in range(draw.choice([1, 1, 3, 70])):
-        flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-        content = draw.choice(
-            [*STRINGS[:30], f"<x{draw.randrange(99)}>", "a b", "fox", "ab", "ing"]
-        )
         where = draw.randrange(len(config["added_tokens"]) + 1)
-        token = added(draw.choice([0, 9, 500, 2**20]), content)
+        token = added(draw.choice([0, 9, 500, 2**20]), draw.choice(contents))
         config["added_tokens"].insert(where, token | {f: draw.random() < 0.3 for f in flags})
     return "added_tokens"
 
 
-_KINDS: dict[str, Callable[[Any, random.Random], str]] = {
-    "drop": _drop,
-    "null": _setting(lambda _, draw: None),
-    "number": _setting(lambda _, draw: draw.choice(NUMBERS), int),
-    "near": _setting(lambda old, draw: old + draw.choice([-1, 1]) if type(old) is int else 1, int),
-    "fraction": _setting(lambda _, draw: draw.choice([0.5, -1.0, 1e30, -1e300, 1e-9]), float, int),
-    "bool": _setting(lambda old, draw: not old, bool),
-    "text": _setting(lambda _, draw: draw.choice(STRINGS), str),
-    "empty": _setting(lambda old, draw: type(old)() if old is not None else {}, list, dict, str),
-    "wrapped": _setting(lambda old, draw: draw.choice([[old], {"a": old}, [[old] * 2]])),
-    "other step": _setting(lambda _, draw: draw.choice(draw.choice(list(STEPS.values()))), dict),
+def _on_vocab(
+    change: Callable[[dict[str, int], list[str], random.Random], object],
+) -> Change:
+    """A change of a vocabulary, with two of its tokens."""
+
+    def apply(config: Any, draw: random.Random) -> str:
+        model = config.get("model")
+        vocab = model.get("vocab") if isinstance(model, dict) else None
+        if isinstance(vocab, dict) and len(vocab) > 8 and set(map(type, vocab.values())) == {int}:
+            change(vocab, draw.sample(sorted(vocab), 2), draw)
+        return "model.vocab"
+
+    return apply
+
+
+def _open_gap(vocab: dict[str, int], tokens: list[str], draw: random.Random) -> None:
+    gap = draw.choice([1, 7, 60_000, 70_000, 2**24])
+    vocab |= {token: i + gap for token, i in vocab.items() if i > len(vocab) // 2}
+
+
+def _shuffle_ids(vocab: dict[str, int], tokens: list[str], draw: random.Random) -> None:
+    vocab |= zip(list(vocab), draw.sample(sorted(vocab.values()), len(vocab)), strict=True)
+
+
+def _on_merges(
+    change: Callable[[list, dict[str, int], random.Random], object],
+) -> Change:
+    """A change of the merges of a BPE."""
+
+    def apply(config: Any, draw: random.Random) -> str:
+        model = config.get("model")
+        merges = model.get("merges") if isinstance(model, dict) else None
+        if isinstance(merges, list) and len(merges) > 2 and isinstance(model.get("vocab"), dict):
+            change(merges, model["vocab"], draw)
+        return "model.merges"
+
+    return apply
+
+
+def _turn_merge(merges: list, vocab: dict[str, int], draw: random.Random) -> None:
+    at = draw.randrange(len(merges))
+    merges[at] = merges[at][::-1]
+
+
+def _add_merge(merges: list, vocab: dict[str, int], draw: random.Random) -> None:
+    pair = draw.choices(sorted(map(str, vocab)) or ["a"], k=2)
+    merges.insert(draw.randrange(len(merges)), pair)
+    vocab.setdefault("".join(pair), len(vocab))
+
+
+_IDS: dict[str, Change] = {
+    "id twice": _on_vocab(lambda vocab, tokens, draw: vocab.update({tokens[0]: vocab[tokens[1]]})),
+    "gap in ids": _on_vocab(_open_gap),
+    "shuffled ids": _on_vocab(_shuffle_ids),
+    "one more id": _on_vocab(lambda vocab, tokens, draw: vocab.update({"ab<": len(vocab)})),
+    "a token after a gap": _on_vocab(
+        lambda vocab, tokens, draw: vocab.update({"".join(tokens): len(vocab) + 3})
+    ),
+    "one id less": _on_vocab(lambda vocab, tokens, draw: vocab.pop(tokens[0])),
+}
+_MERGES: dict[str, Change] = {
+    "shuffled merges": _on_merges(lambda merges, vocab, draw: draw.shuffle(merges)),
+    "merge twice": _on_merges(lambda merges, vocab, draw: merges.insert(0, draw.choice(merges))),
+    "one merge less": _on_merges(lambda merges, vocab, draw: merges.remove(draw.choice(merges))),
+    "merge turned round": _on_merges(_turn_merge),
+    "one more merge": _on_merges(_add_merge),
+}
+_OTHERS: dict[str, Change] = {
+    "drop": _edit(lambda holder, key, draw: holder.pop(key)),
+    "null": _set(lambda _, draw: None),
+    "number": _set(lambda _, draw: draw.choice(NUMBERS), int),
+    "near": _set(lambda old, draw: old + draw.choice([-1, 1]) if type(old) is int else 1, int),
+    "fraction": _set(lambda _, draw: draw.choice([0.5, -1.0, 1e30, -1e300, 1e-9]), float, int),
+    "bool": _set(lambda old, draw: not old, bool),
+    "text": _set(lambda _, draw: draw.choice(STRINGS), str),
+    "empty": _set(lambda old, draw: type(old)() if old is not None else {}, list, dict, str),
+    "wrapped": _set(lambda old, draw: draw.choice([[old], {"a": old}, [[old] * 2]])),
+    "other step": _set(lambda _, draw: draw.choice(draw.choice(list(STEPS.values()))), dict),
     "swap": _swap,
-    "rename": _rename,
-    "repeat": _repeat,
+    "rename": _edit(_rename),
+    "repeat": _edit(_repeat),
     "steps": _add_steps,
     "nest": _nest,
-    "ids": _move_ids,
-    "merges": _change_merges,
     "tokens": _add_tokens,
 }
-
-_OFTEN_TAKEN = ("ids", "merges", "tokens", "steps", "repeat", "text", "number", "near", "bool")
+_KINDS = {**_OTHERS, **_IDS, **_MERGES}
+_OFTEN_TAKEN = ("tokens", "steps", "repeat", "text", "number", "near", "bool")
 
 
 def _duplicate_key(data: bytes, draw: random.Random) -> bytes:

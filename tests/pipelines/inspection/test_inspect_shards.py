@@ -146,9 +146,13 @@ def test_rows_of_other_layouts(tmp_path, capsys, changes):
         (["--row=-1"], "--row=-1: split train of .* has rows 0 to 3"),
         (["--split=test"], "--split=test: .* has no such split; it has train, validation"),
         (["--split=validation"], "--row=0: split validation of .* has no rows"),
+        (["--search="], "--search: give a text to look for"),
+        (["--search=a", "--stats"], "--stats, --search: give one of them"),
+        (["--search=a", "--limit=-1"], "--limit=-1: 0 or more"),
+        (["--search=a", "--split=dev"], "--split=dev: .* has no such split"),
     ],
 )
-def test_what_is_not_there_is_refused(directory, flags, message):
+def test_rows_and_searches_that_cannot_be_shown_are_refused(directory, flags, message):
     with pytest.raises(UsageError, match=message):
         main([str(directory), *flags])
 
@@ -243,20 +247,6 @@ def test_search_in_one_split_and_up_to_a_limit(tmp_path, capsys):
     assert lines[2] == "more rows match; --limit=0 shows all"
     code, lines = _exit(capsys, str(tmp_path / "set"), "--search=<s>", "--split=validation")
     assert len(lines) == 6 and lines[5].startswith("5 of 5 rows")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--search="], "--search: give a text to look for"),
-        (["--search=a", "--stats"], "--stats, --search: give one of them"),
-        (["--search=a", "--limit=-1"], "--limit=-1: 0 or more"),
-        (["--search=a", "--split=dev"], "--split=dev: .* has no such split"),
-    ],
-)
-def test_searches_that_cannot_be_meant(directory, flags, message):
-    with pytest.raises(UsageError, match=message):
-        main([str(directory), *flags])
 
 
 # Counting

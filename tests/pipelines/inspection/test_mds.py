@@ -1,5 +1,5 @@
 """Exports in MDS, decoded by numpy as the format is documented; tests/interop/read_mds.py has its
-own reader do it."""
+own reader do it, and test_export has what all formats share."""
 
 import io
 import json
@@ -13,58 +13,12 @@ from hypothesis import strategies as st
 from pipelines.export import main
 from pipelines.inspection.export_formats import mds
 from schemas.errors import UsageError
-from schemas.features import positions_from_segments
-from schemas.layouts import maxtext
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.mds_rows import read_mds
-from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 
 
 def export(directory, output, *flags, to="mds"):
     main([str(directory), f"--to={to}", f"--output={output}", *flags])
-
-
-def assert_rows(rows, columns):
-    assert len(rows) == len(columns["input_ids" if "input_ids" in columns else "inputs"])
-    for number, row in enumerate(rows):
-        assert sorted(row) == sorted(columns)
-        for name, values in columns.items():
-            assert np.array_equal(row[name], values[number])
-
-
-@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
-def test_every_row_comes_out(tmp_path, monkeypatch, encoding):
-    monkeypatch.setattr("pipelines.inspection.export_set.CHUNK_BYTES", 2000)  # several chunks
-    shards = {"train": 2, "validation": 2, "test": 1}  # a shard of validation has no row
-    schema = mlm_schema(
-        splits={"train": 0.6, "validation": 0.2, "test": 0.2}, shards=shards, encoding=encoding
-    )
-    rows = {"train": 41, "validation": 1, "test": 0}
-    columns = {split: packed_rows(schema, count, seed=3) for split, count in rows.items()}
-    write_set(tmp_path / "set", schema, columns)
-    export(tmp_path / "set", tmp_path / "out")
-    for split, expected in columns.items():
-        if encoding == "int64_list":
-            positions = positions_from_segments(expected["segment_ids"])
-            expected = expected | {"positions": positions}
-        assert_rows(read_mds(tmp_path / "out" / split), expected)
-    names = {path.relative_to(tmp_path / "out").as_posix() for path in tmp_path.glob("out/*/*")}
-    of_shards = {f"{s}/{s}-0000{i}-of-0000{n}.mds" for s, n in shards.items() for i in range(n)}
-    assert names == of_shards | {f"{split}/index.json" for split in shards}
-    record = json.loads((tmp_path / "out" / "export.json").read_text())
-    assert set(record["files"]) == names and sum(record["files"].values()) == 42
-
-
-def test_a_layout_and_text_beside_it(tmp_path):
-    columns = write_clm_set(tmp_path / "set")["train"]
-    export(tmp_path / "set", tmp_path / "out", "--layout=maxtext", "--text")
-    rows = read_mds(tmp_path / "out" / "train")
-    for row, ids, segments in zip(rows, columns["input_ids"], columns["segment_ids"], strict=True):
-        assert row.pop("text") == [
-            " ".join(f"w{token}" for token in ids[segments == number][1:-1])
-            for number in range(1, segments.max() + 1)
-        ]
-    assert_rows(rows, maxtext(columns))
 
 
 def test_a_file_worked_by_hand():
