@@ -1,4 +1,4 @@
-"""Tokenizer files of seven types with small changes, which `tests.stress.fuzz_tokenizers` loads."""
+"""Tokenizer files of every family with small changes, for `tests.stress.fuzz_tokenizers`."""
 
 import base64
 import copy
@@ -9,22 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import processors
 
-from tests.tools.tokenizer_factory import config_of, trained_tokenizer
+from tests.tools.shard_factory import tokenizer_json
+from tests.tools.tokenizer_factory import TEXT, config_of, trained_tokenizer
+from tests.tools.tokenizer_families import FAMILIES, train_family
 
 Path = tuple[str | int, ...]
-CL100K = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 _EMPTY_MAP = base64.b64encode((1024).to_bytes(4, "little") + bytes(1024) + b"a\0").decode()
 _BYTE_LEVEL = {
     "type": "ByteLevel",
@@ -68,124 +59,17 @@ def added(i: int, content: str, **flags: bool) -> dict[str, Any]:
 
 
 def shapes() -> dict[str, dict[str, Any]]:
-    """A small tokenizer.json of each published shape, every field written out."""
-    roberta = config_of(trained_tokenizer())
-    gpt2 = trained_tokenizer()
-    gpt2.post_processor = processors.ByteLevel(add_prefix_space=True)
-    _cut_and_pad(gpt2)
-    cl100k = copy.deepcopy(roberta)
-    cl100k["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split(CL100K), _BYTE_LEVEL]}
-    cl100k["normalizer"] = {"type": "NFC"}
-    size = len(cl100k["model"]["vocab"])
-    cl100k["added_tokens"].append(added(size, "<|tool|>", special=False, normalized=True))
-    cl100k["post_processor"] = {
-        "type": "Sequence",
-        "processors": [_BYTE_LEVEL, template([("<s>", 0)], [])],
-    }
+    """A small tokenizer.json of each family and of three more kinds, every field written out."""
+    padded = train_family("GPT-2", TEXT, 400)
+    padded.post_processor = processors.ByteLevel()
+    padded.enable_truncation(8)
+    padded.enable_padding(length=16, pad_id=1, pad_token="<pad>")
     return {
-        "gpt2": {**config_of(gpt2), "added_tokens": roberta["added_tokens"][:1]},
-        "roberta": roberta,
-        "split": cl100k,
-        "bert": _word_piece(),
-        "unigram": _unigram(),
-        "llama": _byte_fallback(),
-        "words": _word_level(),
+        **{name: config_of(train_family(name, TEXT, 400)) for name in FAMILIES},
+        "padded": config_of(padded),
+        "RoBERTa": config_of(trained_tokenizer()),
+        "words": json.loads(tokenizer_json(50)),
     }
-
-
-def _cut_and_pad(tokenizer: Tokenizer) -> None:
-    tokenizer.enable_truncation(8)
-    tokenizer.enable_padding(length=16, pad_id=1, pad_token="<pad>")
-
-
-def _tokenizer(model: Any, specials: list[str], **parts: Any) -> Tokenizer:
-    tokenizer = Tokenizer(model)
-    tokenizer.add_special_tokens(specials)
-    for name, part in parts.items():
-        setattr(tokenizer, name, part)
-    return tokenizer
-
-
-def _ids_of(tokens: list[str]) -> dict[str, int]:
-    return {token: i for i, token in enumerate(tokens)}
-
-
-def _word_piece() -> dict[str, Any]:
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'中"
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + c for c in letters)]
-    tokens += ["the", "quick", "##ing", "un", "##able"]
-    tokenizer = _tokenizer(
-        models.WordPiece(_ids_of(tokens), unk_token="[UNK]"),
-        tokens[:5],
-        normalizer=normalizers.BertNormalizer(),
-        pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
-        decoder=decoders.WordPiece(),
-    )
-    _cut_and_pad(tokenizer)
-    return config_of(tokenizer) | {"post_processor": template([("[CLS]", 2)], [("[SEP]", 3)])}
-
-
-def _unigram() -> dict[str, Any]:
-    letters = "abcdefghijklmnopqrstuvwxyz▁.,'中"
-    pieces = ["<pad>", "</s>", "<unk>", "<mask>", "▁the", "ing", "▁quick", *letters]
-    words = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    tokenizer = _tokenizer(
-        models.Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], unk_id=2),
-        pieces[:4],
-        pre_tokenizer=pre_tokenizers.Sequence(words),
-        decoder=decoders.Metaspace(),
-    )
-    steps = [
-        replace({"String": "``"}, '"'),
-        *({"type": name} for name in ("NFKD", "StripAccents", "Lowercase")),
-        {"type": "Precompiled", "precompiled_charsmap": _EMPTY_MAP},
-        replace({"Regex": " {2,}"}, " "),
-        {"type": "Strip", "strip_left": False, "strip_right": True},
-    ]
-    return config_of(tokenizer) | {
-        "normalizer": {"type": "Sequence", "normalizers": steps},
-        "post_processor": template([], [("</s>", 1)]),
-    }
-
-
-def _byte_fallback() -> dict[str, Any]:
-    units = ["▁", *"abcdefghijklmnopqrstuvwxyz.,'"]
-    merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("i", "n"), ("in", "g"), ("▁", "a")]
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *units]
-    ids = _ids_of([*tokens, *map("".join, merges)])
-    steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    parts = [
-        decoders.Replace("▁", " "),
-        decoders.ByteFallback(),
-        decoders.Fuse(),
-        decoders.Strip(" ", 1, 0),
-    ]
-    tokenizer = _tokenizer(
-        models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True),
-        tokens[:3],
-        normalizer=normalizers.Sequence(steps),
-        decoder=decoders.Sequence(parts),
-    )
-    return config_of(tokenizer) | {"post_processor": template([("<s>", 1)], [])}
-
-
-def _word_level() -> dict[str, Any]:
-    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"the quick brown fox a b , .".split()]
-    words = [
-        pre_tokenizers.Whitespace(),
-        pre_tokenizers.Punctuation(),
-        pre_tokenizers.Digits(individual_digits=True),
-    ]
-    tokenizer = _tokenizer(
-        models.WordLevel(_ids_of(tokens), unk_token="<unk>"),
-        tokens[:5],
-        pre_tokenizer=pre_tokenizers.Sequence(words),
-        post_processor=processors.RobertaProcessing(
-            ("</s>", 2), ("<s>", 0), add_prefix_space=False
-        ),
-        decoder=decoders.WordPiece(cleanup=False),
-    )
-    return config_of(tokenizer)
 
 
 STEPS: dict[str, list[dict[str, Any]]] = {

@@ -1,27 +1,32 @@
 """Tokenizers of untrusted sources: what would hang, abort or mislead is refused, and why."""
 
-import base64
-import unicodedata
-
 import pytest
+from tokenizers import Tokenizer, models
 
 from pipelines.build_shards import main as build_shards
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from schemas.errors import DataError
 from schemas.untrusted import tokenizer_bounds
 from schemas.untrusted.tokenizer_bounds import (
-    MOST_GROWTH,
     may_backtrack,
     read_tokenizer_json,
     resolve_ids,
     token_ids,
     try_tokenizer,
 )
-from tests.tools.tokenizer_factory import changed, config_of, data_of, trained_tokenizer
-from tests.tools.tokenizer_mutants import CL100K, added, replace, shapes, split, template
+from tests.tools.shard_factory import tokenizer_json
+from tests.tools.tokenizer_factory import TEXT, changed, config_of, data_of, trained_tokenizer
+from tests.tools.tokenizer_families import FAMILIES, train_family
+from tests.tools.tokenizer_mutants import added, replace, split, template
 from trainers.models.set_tokenizer import open_tokenizer
 
+CL100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _CONFIG = config_of(trained_tokenizer())
+_PIECES = config_of(Tokenizer(models.Unigram([("<unk>", 0.0), ("ing", -1.0)], unk_id=0)))
+_WORDS = config_of(Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")))
 _SIZE = len(_CONFIG["model"]["vocab"])
 _DECOMPOSING = [replace({"String": " "}, "\ufdfa"), {"type": "NFKD"}]
 _DOUBLING = replace({"String": "a"}, "aa")
@@ -123,11 +128,11 @@ REFUSED = {
         r"its pattern '\(a\+\)\+\$' fails: Onig: Regex search error: retry-limit",
     ),
     "long words": (
-        changed(shapes()["bert"], "model", "max_input_chars_per_word", value=10**9),
+        changed(_WORDS, "model", "max_input_chars_per_word", value=10**9),
         "1,000,000,000 for its max_input_chars_per_word",
     ),
     "a piece twice": (
-        changed(shapes()["unigram"], "model", "vocab", 4, value=["ing", -1.0]),
+        changed(_PIECES, "model", "vocab", 0, value=["ing", -1.0]),
         "its vocabulary has 'ing' twice",
     ),
     "a token that the template lacks": (  # a panic in `tokenizers`
@@ -161,12 +166,14 @@ def test_trainers_refuse_them_too(name):
 
 
 def test_trainers_read_ids_in_words():
-    assert _ids(data_of(shapes()["words"]))["quick"] == 6
+    assert _ids(tokenizer_json(50))["w6"] == 6
     for broken in (b"{", b"[]", b'{"model": []}', b'{"model": {"vocab": 3}}', b"\xff"):
         with pytest.raises(DataError, match=r"tokenizer\.json .* a tokenizer"):
             _ids(broken)
-    padded = shapes()["bert"]
-    assert padded["padding"] and len(open_tokenizer(data_of(padded)).encode("a").ids) == 3
+    padded = train_family("BERT uncased", TEXT, 300)
+    padded.enable_padding(length=16)
+    padded.enable_truncation(8)
+    assert len(open_tokenizer(padded.to_str().encode()).encode("a").ids) == 3
 
 
 def test_a_decoder_that_fails():
@@ -193,29 +200,22 @@ def test_sizes_of_files_come_first(tmp_path):
         load_tokenizer(sparse)
 
 
-@pytest.mark.parametrize("shape", shapes())
-def test_every_published_shape_is_taken(shape, monkeypatch):
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"cl100k (Phi-4, OLMo 2)"}))
+def test_every_family_is_accepted_without_a_trial(family, monkeypatch):
+    """Except cl100k, whose pattern may backtrack."""
     monkeypatch.setattr(tokenizer_bounds, "LimitedProcess", None)  # none starts a process
-    config = shapes()[shape]
+    config = config_of(train_family(family, TEXT, 400))
     loaded = LoadedTokenizer(data_of(config))
-    assert resolve_ids(read_tokenizer_json(loaded.json, shape), shape) == {**_ids(data_of(config))}
-    try_tokenizer(config, shape)
+    assert resolve_ids(read_tokenizer_json(loaded.json, "it"), "it") == {**_ids(data_of(config))}
+    try_tokenizer(config, family)
 
 
 def test_growth_of_what_is_published():
-    """T5's steps: a map of characters as nmt_nfkc's (18), a Replace, and Metaspace."""
-    longest = unicodedata.normalize("NFKC", "\ufdfa")
-    charsmap = (1024).to_bytes(4, "little") + bytes(1024) + longest.encode() + b"\0"
-    config = shapes()["unigram"]
-    config["normalizer"]["normalizers"][4]["precompiled_charsmap"] = base64.b64encode(
-        charsmap
-    ).decode()
-    assert len(longest) * 4 <= MOST_GROWTH
-    assert LoadedTokenizer(data_of(config)).vocab_size == 38
+    """ALBERT's steps: NFKD makes U+FDFA 18 characters, and Replace and Metaspace add to them."""
+    config = config_of(train_family("ALBERT", TEXT, 400))
+    assert LoadedTokenizer(data_of(config)).vocab_size == 91
     config["normalizer"]["normalizers"] *= 2
-    with pytest.raises(
-        DataError, match="648 characters from one, after the steps of its normalizer"
-    ):
+    with pytest.raises(DataError, match="characters from one, after the steps of its normalizer"):
         read_tokenizer_json(data_of(config), "tokenizer.json")
 
 
