@@ -37,7 +37,7 @@ class Page:
 
     Attributes:
       messages: what the console and the log of the browser said.
-      requests: addresses that were asked for.
+      requests: addresses that were requested.
     """
 
     def __init__(self, write: int, read: int):
@@ -141,7 +141,7 @@ def open_page(program: str, profile: Path) -> Iterator[Page]:
         page.attach()
         yield page
     finally:
-        os.close(write)  # it ends when nobody speaks to it
+        os.close(write)  # it ends when its input does
         with suppress(subprocess.TimeoutExpired):
             process.wait(10)
         process.kill()
