@@ -11,6 +11,7 @@ import math
 import re
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
@@ -221,6 +222,28 @@ def test_flags_that_are_named_exist(flags):
                 continue
             unknown = set(FLAG.findall(code)) - known
             assert not unknown, f"{page.name}: `{code}` names {sorted(unknown)}"
+
+
+def test_make_targets_extras_and_scripts_that_are_named_exist():
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    extras = re.findall(r"'(\w+)':", setup_keyword("extras_require"))
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        lines = [*"\n".join(fences(text)).splitlines(), *inline_code(text)]
+        for line in (line.strip().removeprefix("$ ") for line in lines):
+            if match := re.match(r"make ([\w-]+)", line):
+                assert match[1] in targets, f"{page.name}: {line}"
+            for match in re.finditer(r"(?:textmill|\.)\[([\w,]+)\]", line):
+                assert {*match[1].split(",")} <= {*extras}, f"{page.name}: {line}"
+            if match := re.match(r"python ((?:examples|tests)/[\w/]+\.py)", line):
+                assert (ROOT / match[1]).exists(), f"{page.name}: {line}"
+
+
+def test_python_on_pages_compiles():
+    """Other tests run the blocks of extending.md, which are parts of files, and of readers.md."""
+    for page in (page for page in PAGES if page.name != "extending.md"):
+        for code in re.findall(r"^ *```python\n(.*?)^ *```$", page.read_text("utf-8"), re.M | re.S):
+            compile(textwrap.dedent(code), page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def numbers() -> dict[str, str]:

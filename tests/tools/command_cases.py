@@ -12,9 +12,8 @@ from tokenizers import Tokenizer
 
 from pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
 from schemas.commands.entry import run_entry
-from schemas.features import unmask
 from schemas.metadata import read_set
-from schemas.records import open_rows
+from tests.tools.segments import segments_of
 
 GOOD = ("The first good document.", "A second one: blåbær, 漢字.", "And the third, the last.")
 Content = bytes | Callable[[Path], object]  # of a file, or what makes it at its path
@@ -84,18 +83,10 @@ def _command_line(case: Case, directory: Path, tokenizer_path: str) -> list[str]
 
 
 def documents_of(directory: Path) -> list[str]:
-    """The text of every segment of a dataset's rows, decoded by `tokenizers` itself."""
-    info = read_set(str(directory))
-    codec, tokenizer = info.schema.codec(), Tokenizer.from_file(str(directory / "tokenizer.json"))
-    found = []
-    for file in (file for file in info.manifest.files if file.split):
-        reader = open_rows(str(directory / file.path), codec.stride)
-        rows = codec.decode(reader.read_range(0, file.rows or 0))
-        for ids, numbers in zip(unmask(rows), rows["segment_ids"], strict=True):
-            for number in range(1, int(numbers.max()) + 1):
-                segment = ids[numbers == number][1:-1].tolist()
-                found.append(tokenizer.decode(segment, skip_special_tokens=False))
-    return found
+    """The text of every segment of a dataset, decoded by `tokenizers` itself."""
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    ids = [list(segment[1:-1]) for segment in segments_of(directory)]
+    return tokenizer.decode_batch(ids, skip_special_tokens=False)
 
 
 def check(case: Case, directory: Path, tokenizer_path: str, monkeypatch, capfd) -> None:

@@ -8,7 +8,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -17,9 +16,9 @@ from tokenizers import Tokenizer
 from pipelines.build_shards import main
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
-from schemas.features import unmask
 from schemas.metadata import read_set
 from schemas.records import open_rows
+from tests.tools.segments import segments_of
 
 
 def arguments(corpus, tokenizer_path, output, *more):
@@ -41,25 +40,12 @@ def made(corpus, tokenizer_path, tmp_path_factory):
 
 
 def test_every_document_comes_back_from_the_rows(made, topics, tokenizer_path):
-    info = read_set(str(made))
     tokenizer = Tokenizer.from_file(tokenizer_path)
-    found = []
-    for file in info.manifest.files:
-        if file.split:
-            codec = info.schema.codec()
-            rows = codec.decode(
-                open_rows(str(made / file.path), codec.stride).read_range(0, file.rows or 0)
-            )
-            for ids, numbers in zip(unmask(rows), rows["segment_ids"], strict=True):
-                for number in range(1, numbers.max() + 1):
-                    segment = ids[numbers == number].tolist()
-                    assert segment[0] == 0 and segment[-1] == 2
-                    found.append(tuple(segment[1:-1]))
     expected = []
     for document in set(filter(None, topics)):
         ids = tokenizer.encode(document, add_special_tokens=False).ids
-        expected += [tuple(ids[i : i + 126]) for i in range(0, len(ids), 126)]
-    assert sorted(found) == sorted(expected)
+        expected += [(0, *ids[i : i + 126], 2) for i in range(0, len(ids), 126)]
+    assert sorted(segments_of(made)) == sorted(expected)
 
 
 def test_the_counts_add_up(made, topics):
@@ -160,7 +146,9 @@ def test_runs_leave_nothing_behind_in_a_process_that_goes_on(corpus, tokenizer_p
     assert gc.get_freeze_count() <= before
 
 
-def test_a_worker_process_that_is_killed_ends_the_run(slow_corpus, tokenizer_path, tmp_path):
+def test_a_worker_process_that_is_killed_ends_the_run(
+    slow_corpus, tokenizer_path, tmp_path, wait_for
+):
     """As by a system out of memory: FnApiRunner alone would wait for it for ever."""
     output = tmp_path / "set"
     flags = arguments(slow_corpus, tokenizer_path, output, *PROCESSES)
@@ -224,13 +212,6 @@ def test_help_has_the_flags_of_the_task(capsys):
     assert "--noise_density" in shown and "--mask_rate" not in shown
 
 
-def wait_for(condition, seconds=60):
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "it did not happen in time"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def slow_corpus(topics, tmp_path):
     """Enough text to be in the middle of for a few seconds."""
@@ -269,7 +250,7 @@ def test_what_is_published_before_the_lock_is_had_stays(
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("mode", [[], PROCESSES])
 def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
-    slow_corpus, tokenizer_path, tmp_path, how, mode
+    slow_corpus, tokenizer_path, tmp_path, how, mode, wait_for
 ):
     output = tmp_path / "set"
     flags = arguments(slow_corpus, tokenizer_path, output, *mode)

@@ -7,9 +7,8 @@ import pytest
 from pipelines.build_shards import main
 from pipelines.verify import main as verify
 from schemas.errors import UsageError
-from schemas.features import unmask
 from schemas.metadata import read_set
-from schemas.records import open_rows
+from tests.tools.segments import segments_of
 
 
 def write(path, documents):
@@ -34,19 +33,6 @@ def build(documents, tokenizer_path, folder, *more):
     return read_set(str(output))
 
 
-def firsts(made, split):
-    """The first ids of every segment of a split."""
-    codec = made.schema.codec()
-    found = set()
-    for name in made.schema.shard_names(split):
-        rows = open_rows(f"{made.directory}/{name}.array_record", codec.stride)
-        shard = codec.decode(rows.read_range(0, len(rows)))
-        for ids, numbers in zip(unmask(shard), shard["segment_ids"], strict=True):
-            for segment in range(1, numbers.max() + 1):
-                found.add(tuple(ids[numbers == segment].tolist()))
-    return found
-
-
 def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tmp_path):
     made = build(documents, tokenizer_path, tmp_path, "--num_shards=2", "--max_length=512")
     splits = made.stats.splits()
@@ -56,7 +42,9 @@ def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tm
     assert splits["train"].dropped["duplicates"] == 7
     assert splits["train"].documents == len(set(documents["train"])) - 30
     assert made.stats.documents_read == sum(map(len, documents.values()))
-    train, validation = firsts(made, "train"), firsts(made, "validation")
+    train, validation = (
+        set(segments_of(made.directory, split)) for split in ("train", "validation")
+    )
     assert train and validation and not train & validation
 
 

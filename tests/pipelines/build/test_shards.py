@@ -17,6 +17,7 @@ from pipelines.tasks.mlm import Mlm
 from schemas.drops import mark_of
 from schemas.features import unmask
 from schemas.statistics import ShardStatistics
+from tests.tools.segments import segments
 from tests.tools.shard_factory import mlm_schema
 
 VOCABULARY = 300
@@ -52,14 +53,6 @@ def make(documents, numbers=None, **changes):
     assert shard is not None
     rows = [contract.codec().decode(chunk) for chunk in shard.chunks()]
     return shard, {name: np.concatenate([r[name] for r in rows]) for name in rows[0]}
-
-
-def segments(columns):
-    """Every segment of every row, unmasked, as tuples of ids."""
-    ids, numbers = unmask(columns), columns["segment_ids"]
-    for row, number in zip(ids, numbers, strict=True):
-        for segment in range(1, number.max() + 1):
-            yield tuple(row[number == segment].tolist())
 
 
 documents_of_any_length = st.lists(

@@ -58,14 +58,6 @@ def test_flags_of_beam_may_stand_in_it_and_no_others(tmp_path):
         parse([f"--config={path}"])
 
 
-def test_without_a_file_nothing_changes():
-    argv = ["--vocab_size=300"]
-    assert (
-        with_config(argv, "train_tokenizer", lambda: (TokenizerOptions,), check_unknown=print)
-        is argv
-    )
-
-
 READY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 # Paths that a user adds to each command.
 PLACES = {

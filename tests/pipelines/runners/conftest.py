@@ -1,10 +1,9 @@
-"""Prism and a pool of Beam's workers, and the waiting for them."""
+"""Prism, a pool of Beam's workers, ports, and small blocks."""
 
 import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -26,19 +25,6 @@ def prism() -> str:
         if os.environ.get("CI"):
             pytest.fail(str(error))
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def wait_for() -> Callable[[Callable[[], object]], None]:
-    """Waits for a condition, a minute at most."""
-
-    def wait(condition):
-        ends = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < ends, "it did not happen in time"
-            time.sleep(0.02)
-
-    return wait
 
 
 @pytest.fixture(scope="session")
