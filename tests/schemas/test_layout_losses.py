@@ -41,6 +41,11 @@ def make(model, config):
     return model(config).double().eval()
 
 
+def tokens_of(columns, row, length):
+    """The first tokens of a row: int64 [1, length]."""
+    return torch.from_numpy(columns[row : row + 1, :length].astype(np.int64))
+
+
 def documents(rows):
     """Ids and loss weights of each segment of each row."""
     for ids, segments, weights in zip(
@@ -99,8 +104,7 @@ def test_masked_rows_cost_what_their_documents_do():
     with torch.no_grad():
         packed = model(**tensors(huggingface(rows))).loss.item() * rows["masked_weights"].sum()
         for row, length in enumerate(rows["segment_ids"].sum(axis=1)):
-            given = torch.from_numpy(rows["input_ids"][row : row + 1, :length].astype(np.int64))
-            logits = model(input_ids=given).logits[0]
+            logits = model(input_ids=tokens_of(rows["input_ids"], row, length)).logits[0]
             places = rows["masked_positions"][row][rows["masked_weights"][row] > 0].astype(int)
             due = torch.from_numpy(before[row][places].astype(np.int64))
             alone += cross_entropy(logits[places], due, reduction="sum").item()
@@ -120,12 +124,8 @@ def test_rows_of_classes_cost_what_their_documents_do():
         packed = model(**tensors(huggingface(rows))).loss.item()
         alone = [
             model(
-                input_ids=torch.from_numpy(
-                    rows["input_ids"][row : row + 1, :length].astype(np.int64)
-                ),
-                token_type_ids=torch.from_numpy(
-                    rows["token_type_ids"][row : row + 1, :length].astype(np.int64)
-                ),
+                input_ids=tokens_of(rows["input_ids"], row, length),
+                token_type_ids=tokens_of(rows["token_type_ids"], row, length),
                 labels=torch.tensor([row % 3]),
             ).loss.item()
             for row, length in enumerate(rows["segment_ids"].sum(axis=1))
@@ -143,8 +143,7 @@ def test_rows_of_spans_cost_what_their_documents_do():
         packed = model(**tensors(huggingface(rows))).loss.item() * targets.sum()
         alone = 0.0
         for row, length in enumerate(rows["segment_ids"].sum(axis=1)):
-            labels = rows["target_ids"][row : row + 1, : targets[row, 0]].astype(np.int64)
-            ids = rows["input_ids"][row : row + 1, :length].astype(np.int64)
-            found = model(input_ids=torch.from_numpy(ids), labels=torch.from_numpy(labels))
-            alone += found.loss.item() * labels.size
+            labels = tokens_of(rows["target_ids"], row, targets[row, 0])
+            found = model(input_ids=tokens_of(rows["input_ids"], row, length), labels=labels)
+            alone += found.loss.item() * labels.numel()
     assert packed == pytest.approx(alone, rel=1e-6)

@@ -24,7 +24,15 @@ from schemas.metadata import read_set
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.mds_rows import read_mds
 from tests.tools.places import ROOT
-from tests.tools.shard_factory import SPECIAL_IDS, mlm_schema, packed_rows, replace_file, write_set
+from tests.tools.set_damage import read_rows
+from tests.tools.shard_factory import (
+    SPECIAL_IDS,
+    mlm_schema,
+    packed_rows,
+    replace_file,
+    write_rows,
+    write_set,
+)
 
 ROWS = {"train": 21, "validation": 1, "test": 0}
 SPLITS = {"train": 0.6, "validation": 0.2, "test": 0.2}
@@ -103,13 +111,13 @@ def test_columns_have_types_and_tell_of_the_set(made, tmp_path):
     assert json.loads(schema.metadata[b"textmill.special_ids"]) == SPECIAL_IDS
 
 
-def test_one_split(made, tmp_path):
+def test_export_of_one_split(made, tmp_path):
     export(made[0], tmp_path / "out", "--split=validation", to="jsonl")
     names = {path.name for path in (tmp_path / "out").glob("*.jsonl")}
     assert names == {"validation-00000-of-00002.jsonl", "validation-00001-of-00002.jsonl"}
 
 
-def test_unmasked(made, tmp_path):
+def test_export_without_masks(made, tmp_path):
     export(made[0], tmp_path / "out", "--unmask")
     columns = made[1]["train"]
     expected = {"input_ids": unmask(columns), "segment_ids": columns["segment_ids"]}
@@ -138,7 +146,7 @@ def test_text_beside_the_ids(made, tmp_path, to):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("to", FORMATS)
-def test_layouts(tmp_path, to, layout):
+def test_layouts_in_every_format(tmp_path, to, layout):
     """Every format has the columns of the layout; test_layouts pins those."""
     columns = write_clm_set(tmp_path / "set")["train"]
     export(tmp_path / "set", tmp_path / "out", f"--layout={layout}", "--text", to=to)
@@ -220,7 +228,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
         (["--output=s3://bucket/rows"], "written to a disk; give a local directory"),
     ],
 )
-def test_wrong_flags(made, tmp_path, flags, said):
+def test_flags_that_cannot_be_exported_are_refused(made, tmp_path, flags, said):
     with pytest.raises(UsageError, match=said):
         export(made[0], tmp_path / "out", *(flag.format(set=made[0]) for flag in flags))
 
@@ -244,15 +252,14 @@ def test_files_of_others_are_kept(made, tmp_path):
 
 
 def test_damaged_rows_publish_nothing(tmp_path):
-    """A row whose bytes are whole but name another feature, which no checksum sees."""
-    directory = tmp_path / "set"
+    """Rows whose bytes are whole but name another feature, which no checksum shows."""
+    directory, name = tmp_path / "set", "train-00001-of-00002.array_record"
     make(directory, file_formats=("array_record",))
-    other = tmp_path / "other"
-    columns = make(other, file_formats=("array_record",), encoding="bytes")
-    assert columns["train"]["input_ids"].shape == (21, 16)
-    path = "train-00001-of-00002.array_record"
-    replace_file(directory, path, _with_other_name(directory / path))
-    with pytest.raises(DataError, match=f"{path}: row 0 does not match this schema"):
+    rows = read_rows(directory / name, read_set(str(directory)).schema)
+    renamed = rows.tobytes().replace(b"input_ids", b"inputXids")
+    write_rows(directory / name, np.frombuffer(renamed, np.uint8).reshape(rows.shape))
+    replace_file(directory, name, (directory / name).read_bytes())
+    with pytest.raises(DataError, match=f"{name}: row 0 does not match this schema"):
         export(directory, tmp_path / "out")
     assert {p.name for p in (tmp_path / "out").iterdir()} <= {".lock"}
 
@@ -267,23 +274,6 @@ def test_rows_that_were_not_published_are_not_exported(tmp_path):
     with pytest.raises(DataError, match=f"{path.name} was changed after the dataset was published"):
         export(directory, tmp_path / "out")
     assert {p.name for p in (tmp_path / "out").iterdir()} <= {".lock"}
-
-
-def _with_other_name(path):
-    """The same file with every `input_ids` called `inputXids`."""
-    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
-
-    reader = ArrayRecordReader(str(path))
-    rows = [row.replace(b"input_ids", b"inputXids") for row in reader.read_all()]
-    reader.close()
-    renamed = path.with_suffix(".new")
-    writer = ArrayRecordWriter(str(renamed), "group_size:1,uncompressed")
-    for row in rows:
-        writer.write(row)
-    writer.close()
-    content = renamed.read_bytes()
-    renamed.unlink()
-    return content
 
 
 @pytest.mark.parametrize("to", FORMATS)

@@ -96,7 +96,7 @@ def test_the_first_row_of_the_first_split_that_has_any(directory, capsys):
     assert "train row 0 (row 0 of train-00000-of-00002.tfrecord)" in lines
 
 
-def test_tables(directory, capsys):
+def test_stats_are_tables(directory, capsys):
     lines = _lines(capsys, str(directory), "--stats")
     text = "\n".join(lines)
     assert lines[0] == str(directory)

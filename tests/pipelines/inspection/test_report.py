@@ -106,7 +106,7 @@ def test_whole_documents_have_three_examples_a_split(folder):
     assert "train, row 2" in text and "train, row 3" not in text
 
 
-def test_what_it_says(made, folder):
+def test_the_report_states_the_counts_of_the_dataset(made, folder):
     page = (made / "report.html").read_bytes()
     text, info = _text(page), read_set(str(made))
     total, stats = info.stats.total(), info.stats
