@@ -221,6 +221,9 @@ KINDS = {
     "semicolons for commas": stops("in.csv", b"text;n\na;1\n", "'text'", "text;n", code=2),
     "numbers for texts": stops("in.parquet", parquet([1, 2]), "--text_field=text", "int64", code=2),
     "structs for texts": stops("in.parquet", parquet([{"a": "x"}]), "struct", code=2),
+    "structs without the field": Case(
+        {"in.parquet": parquet([{"x": "y"}])}, ["--text_field=text.a"], 2, ["'text.a'"]
+    ),
     "lists for texts": stops("in.parquet", parquet([["a"], ["b"]]), "list", code=2),
 }
 

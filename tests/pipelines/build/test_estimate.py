@@ -123,7 +123,7 @@ def test_given_splits_are_estimated_apart(lines, tokenizer_path, tmp_path):
     assert found.rows["test"] == pytest.approx(found.rows["train"] / 4, rel=0.1)
 
 
-def test_nothing_is_kept(corpus, tokenizer_path):
+def test_a_sample_of_which_nothing_is_kept_is_an_error(corpus, tokenizer_path):
     with pytest.raises(
         DataError, match="no document of the sample would be kept: .* run without --dry_run"
     ):
@@ -198,7 +198,7 @@ def test_a_sample_stands_for_the_bytes_that_are_assumed(tmp_path, lines, tokeniz
 @pytest.mark.parametrize(
     ("size", "words"), [("2TX", "give a size such as"), ("0GB", "such as"), ("1e9", "such as")]
 )
-def test_sizes_that_are_none(size, words):
+def test_assumed_bytes_are_sizes(size, words):
     with pytest.raises(UsageError, match=words):
         assumed_bytes(size, dry_run=True)
     assert assumed_bytes("1.5GB", dry_run=True) == 1_500_000_000

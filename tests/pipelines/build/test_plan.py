@@ -110,7 +110,7 @@ def test_seconds_by_the_way_to_run(tmp_path):
     ("seconds", "said"),
     [(0.2, "1 s"), (89, "89 s"), (90, "1.5 min"), (1000, "17 min"), (9000, "2.5 h")],
 )
-def test_durations(seconds, said):
+def test_durations_are_rounded_to_two_digits(seconds, said):
     assert duration(seconds) == said
 
 

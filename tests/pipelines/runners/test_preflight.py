@@ -121,7 +121,7 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
 
 
 @pytest.mark.slow
-def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, capsys):
+def test_preflight_of_train_tokenizer_without_an_index(remote, gs_store, no_index, capsys):
     train_tokenizer(["--preflight", *remote, "--vocab_size=400"])
     lines = printed(capsys, gs_store, None)
     assert lines[5:] == [
@@ -142,7 +142,7 @@ def test_one_of_train_tokenizer_without_an_index(remote, gs_store, no_index, cap
 
 
 @pytest.mark.slow
-def test_one_of_build_corpus(remote, gs_store, no_index, capsys):
+def test_preflight_of_build_corpus(remote, gs_store, no_index, capsys):
     more = ["--near_duplicates=jaccard:0.8", "--duplicate_paragraphs=line:9"]
     build_corpus(["--preflight", *remote, *more])
     lines = printed(capsys, gs_store, None)
@@ -264,7 +264,7 @@ def test_a_store_that_does_not_answer(
     assert lines[-1] == "0 of 9 checks failed; 4 not checked"
 
 
-def test_s3_is_looked_at_as_runs_look_at_it(s3_store, tokenizer_path, all_loads, capsys):
+def test_preflight_reads_s3_as_runs_do(s3_store, tokenizer_path, all_loads, capsys):
     """Beam's own client of s3 would not be told of the endpoint, nor of missing credentials."""
     s3_store.put("in/0.txt", b"Some text.\n" * 1000)
     flags = [*DATAFLOW, "--temp_location=gs://my-bucket/tmp", f"--tokenizer={tokenizer_path}"]
@@ -277,7 +277,7 @@ def test_s3_is_looked_at_as_runs_look_at_it(s3_store, tokenizer_path, all_loads,
     assert s3_store.names() == ["in/0.txt"]
 
 
-def test_this_machine_is_nothing_to_look_at(corpus, tokenizer_path, capsys, tmp_path):
+def test_preflight_of_a_run_on_this_machine(corpus, tokenizer_path, capsys, tmp_path):
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
     build_shards(["--preflight", *flags])
     lines = printed(capsys, None, tokenizer_path)

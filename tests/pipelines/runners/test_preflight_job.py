@@ -27,12 +27,12 @@ def failed(*flags):
 GIVEN = "project my-project, region {}, gs://my-bucket/tmp: Dataflow checks that they exist"
 
 
-def test_complete_flags_pass():
+def test_complete_flags_of_dataflow_pass():
     check = check_flags(COMPLETE)
     assert (check.state, check.detail) == ("ok", GIVEN.format("europe-west4"))
 
 
-def test_what_is_missing_is_named():
+def test_missing_flags_of_dataflow_are_named():
     check = check_flags([])
     assert (check.state, check.detail) == (
         "failed",
@@ -57,7 +57,7 @@ def test_the_environment_may_name_the_region(monkeypatch):
         ("--template_location=gs://my-bucket/t", "a job needs the plan of one command"),
     ],
 )
-def test_each_is_refused_alone(flag, said):
+def test_each_wrong_flag_of_dataflow_is_refused_alone(flag, said):
     found = failed(flag)
     assert said in found and ";" not in found.partition(said)[0]
 

@@ -75,12 +75,12 @@ SENT = tally([(0, b"a"), (1, b"b"), (1, b"c")])
         ),
     ],
 )
-def test_what_is_lost_is_named(found, words):
+def test_a_lost_delivery_is_named(found, words):
     with pytest.raises(DataError, match=words):
         check_deliveries(found, lambda: PLAN, 3, "key {}".format)
 
 
-def test_what_is_whole_passes():
+def test_whole_deliveries_pass():
     parts = [
         Deliveries((2,), SENT[1:]),
         Deliveries((), received=SENT),

@@ -133,12 +133,12 @@ def test_a_filter_that_was_installed_is_required(tmp_path):
     assert not [name for name in names if name.startswith("hypothesis")]
 
 
-def test_one_in_main_is_refused(tmp_path):
+def test_a_filter_in_main_is_refused(tmp_path):
     with pytest.raises(UsageError, match="workers have another __main__ than this process; put"):
         write_package(str(tmp_path), "__main__:choose")
 
 
-def test_so_is_one_whose_folder_holds_the_corpus(tmp_path, monkeypatch):
+def test_a_filter_whose_folder_holds_the_corpus_is_refused(tmp_path, monkeypatch):
     write_module(tmp_path, "chooser_corpus/__init__.py")
     with open(tmp_path / "chooser_corpus/data.bin", "wb") as file:
         file.truncate(40_000_000)
@@ -147,7 +147,7 @@ def test_so_is_one_whose_folder_holds_the_corpus(tmp_path, monkeypatch):
         write_package(str(tmp_path), "chooser_corpus:choose")
 
 
-def test_without_an_installed_textmill_it_says_so(monkeypatch):
+def test_without_an_installed_textmill_there_is_no_package(monkeypatch):
     def requires(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
