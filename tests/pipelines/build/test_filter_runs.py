@@ -81,17 +81,3 @@ def test_a_set_is_made_again_with_the_file_it_carries(corpus, tokenizer_path, tm
     assert config[0] == config[1]
     main([f"--config={made}/config.yaml", f"--output={tmp_path / 'other'}", "--seed=3"])
     assert shards(tmp_path / "other") != shards(made)
-
-
-def test_a_config_may_name_the_task_and_its_flags(corpus, tokenizer_path, tmp_path):
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        f"build_shards:\n  task: clm\n  packing: concat\n  eos: true\n  input: [{corpus}]\n"
-        f"  tokenizer: {tokenizer_path}\n  direct_running_mode: in_memory\n"
-    )
-    main([f"--config={path}", f"--output={tmp_path / 'set'}", "--packing=best_fit"])
-    schema = read_set(str(tmp_path / "set")).schema
-    assert (schema.task, schema.packing) == ("clm", "best_fit")
-    path.write_text("task: clm\nmask_rate: 0.2\n")
-    with pytest.raises(UsageError, match="--mask_rate is a flag of --task=mlm, not of clm"):
-        main([f"--config={path}", f"--output={tmp_path / 'set'}", "--tokenizer=t", "--input=i"])

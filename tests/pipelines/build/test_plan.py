@@ -1,4 +1,4 @@
-"""What a dry run says; how good its estimates are, test_estimate.py tells."""
+"""The report of a dry run; test_estimate.py tests its estimates."""
 
 import io
 import os

@@ -49,7 +49,7 @@ def remote(gs_store, topics):
 
 
 def printed(capsys, store, tokenizer_path):
-    """What was printed, but for paths, and for sizes of our code and of Python's topics."""
+    """The printed lines, without paths, and without sizes of our code and of Python's topics."""
     text = capsys.readouterr().out
     for path, name in ((store and store.bucket, "my-bucket"), (tokenizer_path, "tokenizer.json")):
         text = text.replace(path, name) if path else text
@@ -265,7 +265,7 @@ def test_a_store_that_does_not_answer(
 
 
 def test_preflight_reads_s3_as_runs_do(s3_store, tokenizer_path, all_loads, capsys):
-    """Beam's own client of s3 would not be told of the endpoint, nor of missing credentials."""
+    """Beam's own client of s3 would ignore the endpoint, and missing credentials."""
     s3_store.put("in/0.txt", b"Some text.\n" * 1000)
     flags = [*DATAFLOW, "--temp_location=gs://my-bucket/tmp", f"--tokenizer={tokenizer_path}"]
     flags += [f"--input={s3_store.url('in/*.txt')}", f"--output={s3_store.url('out')}"]

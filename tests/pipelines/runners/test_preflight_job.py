@@ -64,7 +64,7 @@ def test_each_wrong_flag_of_dataflow_is_refused_alone(flag, said):
 
 def test_without_an_index_nothing_is_said_of_the_packages(tmp_path, monkeypatch):
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1/simple")  # where nobody listens
+        monkeypatch.setenv(name, "http://127.0.0.1:1/simple")  # a closed port
     for name in ("UV_HTTP_RETRIES", "PIP_RETRIES"):
         monkeypatch.setenv(name, "0")
     monkeypatch.setenv("UV_NO_CACHE", "1")

@@ -1,4 +1,4 @@
-"""What a runner loses is noticed, and Beam's local runner loses nothing any more."""
+"""A run notices lost elements, and Beam's local runner loses none any more."""
 
 import json
 import re
@@ -166,7 +166,7 @@ def test_train_tokenizer_notices_what_is_lost(place, is_lost, words, corpus, tmp
 
 
 def test_train_tokenizer_notices_a_sum_that_is_lost(corpus, tmp_path, monkeypatch):
-    """Of the second shuffle: one bucket's sum does not reach the last step."""
+    """In the second shuffle, one bucket's sum does not reach the last step."""
     process = counting.WriteHistogram.process
 
     def leaky(self, everything):

@@ -24,43 +24,36 @@ packaging protobuf psutil pyarrow pyyaml rich s3fs tenacity tokenizers tyro xxha
 """.split()
 
 
+FLINK = "--runner=FlinkRunner --flink_master=host:8081"
+PORTABLE = "--runner=PortableRunner"
+DOCKER = f"{PORTABLE} --environment_type=DOCKER"
+
+
 @pytest.mark.parametrize(
     "arguments, environment, are_bare",
     [
-        (DATAFLOW, "DOCKER", True),
-        (["--runner", "DataflowRunner"], "DOCKER", True),
-        ([*DATAFLOW, "--sdk_container_image=me/textmill:1"], "DOCKER", False),
-        ([*DATAFLOW, "--worker_harness_container_image=me/textmill:1"], "DOCKER", False),
-        ([*DATAFLOW, "--extra_package=dist/textmill-0.1.0-py3-none-any.whl"], "DOCKER", False),
-        ([*DATAFLOW, "--extra_package=dist/my_filters-1.tar.gz"], "DOCKER", True),
-        ([*DATAFLOW, "--setup_file=./setup.py"], "DOCKER", True),
-        (["--runner=PortableRunner", "--job_endpoint=a:1"], "DOCKER", True),
-        (["--runner=PortableRunner", "--environment_type=LOOPBACK"], "LOOPBACK", False),
-        (["--runner=PortableRunner", "--environment_type=EXTERNAL"], "EXTERNAL", False),
-        (["--runner=PortableRunner", "--environment_type=PROCESS"], "PROCESS", True),
-        (["--runner=FlinkRunner", "--environment_config=me/textmill:1"], "LOOPBACK", False),
-        (["--runner=FlinkRunner", "--flink_master=host:8081"], "DOCKER", True),
-        (
-            ["--runner=FlinkRunner", "--flink_master=host:8081", "--environment_config=me/t:1"],
-            "DOCKER",
-            False,
-        ),
-        (
-            [
-                "--runner=PortableRunner",
-                "--environment_type=DOCKER",
-                "--environment_option=docker_container_image=me/t:1",
-            ],
-            "DOCKER",
-            False,
-        ),
-        (["--runner=PrismRunner"], "LOOPBACK", False),
-        ([], "LOOPBACK", False),
-        (["--runner=apache_beam.runners.x.FnApiRunner"], "LOOPBACK", False),
+        ("--runner=DataflowRunner", "DOCKER", True),
+        ("--runner DataflowRunner", "DOCKER", True),
+        ("--runner=DataflowRunner --sdk_container_image=me/t:1", "DOCKER", False),
+        ("--runner=DataflowRunner --worker_harness_container_image=me/t:1", "DOCKER", False),
+        (f"{DATAFLOW[0]} --extra_package=a/textmill-0.1.0-py3-none-any.whl", "DOCKER", False),
+        ("--runner=DataflowRunner --extra_package=dist/my_filters-1.tar.gz", "DOCKER", True),
+        ("--runner=DataflowRunner --setup_file=./setup.py", "DOCKER", True),
+        (f"{PORTABLE} --job_endpoint=a:1", "DOCKER", True),
+        (f"{PORTABLE} --environment_type=LOOPBACK", "LOOPBACK", False),
+        (f"{PORTABLE} --environment_type=EXTERNAL", "EXTERNAL", False),
+        (f"{PORTABLE} --environment_type=PROCESS", "PROCESS", True),
+        (f"{DOCKER} --environment_option=docker_container_image=me/t:1", "DOCKER", False),
+        ("--runner=FlinkRunner --environment_config=me/t:1", "LOOPBACK", False),
+        (FLINK, "DOCKER", True),
+        (f"{FLINK} --environment_config=me/t:1", "DOCKER", False),
+        ("--runner=PrismRunner", "LOOPBACK", False),
+        ("", "LOOPBACK", False),
+        ("--runner=apache_beam.runners.x.FnApiRunner", "LOOPBACK", False),
     ],
 )
 def test_whose_workers_start_without_textmill(arguments, environment, are_bare):
-    workers = runner_flags(arguments).workers
+    workers = runner_flags(arguments.split()).workers
     assert (workers.environment, workers.are_bare) == (environment, are_bare)
 
 
