@@ -4,7 +4,6 @@ import gzip
 import json
 import random
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,32 +17,22 @@ from schemas.records import DOCUMENT_FORMATS
 from tests.tools.file_sums import file_sums
 from tests.tools.places import CHAT_TEMPLATE
 
-LOCAL = [f"--runner={IN_PROCESS}"]
-PRISM = ["--runner=PrismRunner"]
-PROCESSES = ["--direct_running_mode=multi_processing"]
-THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
-THROUGH_RUNNER = ["--shuffle_by=runner"]
+LOCAL, PRISM = f"--runner={IN_PROCESS}", "--runner=PrismRunner"
+THREADS = f"{LOCAL} --direct_running_mode=multi_threading"
+PROCESSES = f"{LOCAL} --direct_running_mode=multi_processing"
+THROUGH_RUNNER = "--shuffle_by=runner"
 WAYS = {
     "in this process": LOCAL,
-    "through the runner": [*LOCAL, *THROUGH_RUNNER],
-    "bundles repeated": [*LOCAL, "--direct_runner_bundle_repeat=3"],
-    "bundles repeated, through the runner": [
-        *LOCAL,
-        *THROUGH_RUNNER,
-        "--direct_runner_bundle_repeat=2",
-    ],
-    "threads": [*LOCAL, *THREADS],
-    "one worker process": [*LOCAL, *PROCESSES, "--direct_num_workers=1"],
-    "two worker processes": [*LOCAL, *PROCESSES, "--direct_num_workers=2"],
-    "two worker processes, through the runner": [
-        *LOCAL,
-        *PROCESSES,
-        *THROUGH_RUNNER,
-        "--direct_num_workers=2",
-    ],
-    "DirectRunner by name": ["--runner=DirectRunner"],
+    "through the runner": f"{LOCAL} {THROUGH_RUNNER}",
+    "bundles repeated": f"{LOCAL} --direct_runner_bundle_repeat=3",
+    "bundles repeated, by the runner": f"{LOCAL} {THROUGH_RUNNER} --direct_runner_bundle_repeat=2",
+    "threads": f"{THREADS} --direct_num_workers=2",
+    "one worker process": f"{PROCESSES} --direct_num_workers=1",
+    "two worker processes": f"{PROCESSES} --direct_num_workers=2",
+    "two processes, by the runner": f"{PROCESSES} {THROUGH_RUNNER} --direct_num_workers=2",
+    "DirectRunner by name": "--runner=DirectRunner",
     "Prism": PRISM,
-    "Prism, through the runner": [*PRISM, *THROUGH_RUNNER],
+    "Prism, through the runner": f"{PRISM} {THROUGH_RUNNER}",
 }
 SPLITS = ["--input={d}", "--splits=train:0.8,validation:0.2"]
 GIVEN = ["--train_input={d}/train-*", "--validation_input={d}/validation-*"]
@@ -61,10 +50,7 @@ DATASETS = {
     "tokens": [*SPLITS, "--task=tokens", f"--file_format={','.join(DOCUMENT_FORMATS)}"],
     "given splits": [*GIVEN, "--max_length=64"],
 }
-OTHERS: dict[str, tuple[Callable[[list[str]], None], list[str]]] = {
-    "tokenizer": (train_tokenizer.main, ["--input={d}", "--vocab_size=1000"]),
-}
-TASKS = [*DATASETS, *OTHERS]
+TASKS = [*DATASETS, "tokenizer"]
 OF_PRISM = ["mlm", "clm", "chat", "classification", "qa", "span_corruption", "tokens", "tokenizer"]
 # These name the inputs or the machine.
 OWN = {".lock", "MANIFEST.json", "config.yaml", "inputs.json", "rejects.jsonl"}
@@ -109,12 +95,14 @@ def two_files(documents, tmp_path_factory) -> Path:
     return folder
 
 
-def make(task: str, folder: Path, tokenizer: str, output: Path, *flags: str) -> dict[str, str]:
+def make(task: str, folder: Path, tokenizer: str, output: Path, flags: str) -> dict[str, str]:
     """Runs the command of a task; the sha256 of its files by name."""
-    main, own = OTHERS.get(task, (build_shards.main, []))
-    if task in DATASETS:
-        own = [*DATASETS[task], f"--tokenizer={tokenizer}", "--num_shards=5"]
-    main([*(flag.replace("{d}", str(folder)) for flag in own), f"--output={output}", *flags])
+    always = [f"--output={output}", *flags.split()]
+    if task == "tokenizer":
+        train_tokenizer.main([f"--input={folder}", "--vocab_size=1000", *always])
+    else:
+        own = [flag.replace("{d}", str(folder)) for flag in DATASETS[task]]
+        build_shards.main([*own, f"--tokenizer={tokenizer}", "--num_shards=5", *always])
     return file_sums(output, without=OWN)
 
 
@@ -126,7 +114,7 @@ def made(two_files, sentinels, tmp_path_factory):
     def make_once(task: str) -> tuple[Path, dict[str, str]]:
         if task not in found:
             output = folder / task
-            found[task] = output, make(task, two_files, sentinels, output, *LOCAL)
+            found[task] = output, make(task, two_files, sentinels, output, LOCAL)
         return found[task]
 
     return make_once
@@ -166,7 +154,7 @@ def test_the_same_bytes(task, way, made, many_files, sentinels, tmp_path, small_
     if "Prism" in way:
         request.getfixturevalue("prism")
     expected = made(task)[1]
-    assert make(task, many_files, sentinels, tmp_path / "made", *WAYS[way]) == expected
+    assert make(task, many_files, sentinels, tmp_path / "made", WAYS[way]) == expected
 
 
 @pytest.mark.parametrize("task", OF_PRISM)
@@ -183,10 +171,10 @@ def test_the_same_bytes_by_a_pool(
 
     counting = threading.Thread(target=count)
     counting.start()
-    flags = [*PRISM, "--sdk_worker_parallelism=2", *of_pool]
-    flags += THROUGH_RUNNER if task in DATASETS else []
+    flags = f"{PRISM} --sdk_worker_parallelism=2 {' '.join(of_pool)} "
+    flags += THROUGH_RUNNER * (task in DATASETS)
     try:
-        found = make(task, many_files, sentinels, tmp_path / "made", *flags)
+        found = make(task, many_files, sentinels, tmp_path / "made", flags)
     finally:
         done.set()
         counting.join()
@@ -197,7 +185,7 @@ def test_the_same_bytes_by_a_pool(
 def test_small_buffers_give_the_same_bytes(made, two_files, sentinels, tmp_path, monkeypatch):
     """A worker may send what it holds for the runner at any time."""
     monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
-    found = make("mlm", two_files, sentinels, tmp_path / "made", *LOCAL, *THROUGH_RUNNER)
+    found = make("mlm", two_files, sentinels, tmp_path / "made", WAYS["through the runner"])
     assert found == made("mlm")[1]
 
 
