@@ -75,21 +75,20 @@ def test_what_is_read_whole_is_exact(corpus, tokenizer_path, tmp_path, more):
     assert found.shard_bytes == sum(f.bytes for f in info.manifest.files if f.split)
 
 
-def packed(data, form):
-    return {
-        "jsonl": lambda: data,
-        "jsonl.gz": lambda: gzip.compress(data),
-        "jsonl.bz2": lambda: bz2.compress(data),
-        "jsonl.zst": lambda: zstandard.compress(data),
-    }[form]()
+PACK = {
+    "jsonl": bytes,
+    "jsonl.gz": gzip.compress,
+    "jsonl.bz2": bz2.compress,
+    "jsonl.zst": zstandard.compress,
+}
 
 
-@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "jsonl.bz2", "jsonl.zst"])
+@pytest.mark.parametrize("form", PACK)
 def test_a_sample_is_right_within_some_per_cent(
     lines, tokenizer_path, tmp_path, small_sample, form
 ):
     path = tmp_path / f"text.{form}"
-    path.write_bytes(packed(lines, form))
+    path.write_bytes(PACK[form](lines))
     flags = (f"--input={path}", f"--tokenizer={tokenizer_path}", "--num_shards=1")
     sampled = estimated(*flags)
     assert not sampled.whole
