@@ -155,6 +155,23 @@ def test_it_goes_on_after_every_step_by_the_command_it_printed(
     assert checkpoints_of(tmp_path / "run") == checkpoints_of(whole)
 
 
+def test_a_run_leaves_its_files(trainer, whole):
+    files = {"config.json", "config.yaml", "schema.json", "tokenizer.json", "metrics.jsonl"}
+    files |= {"loss.png", ".lock", "checkpoints", "best", *trainer.evaluation_files}
+    assert {path.name for path in whole.iterdir()} - {"evaluation"} == files
+    exported = {path.name for path in (whole.parent / "exported").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= exported
+
+
+def test_a_run_begins_with_the_weights_that_another_exported(train, whole, tmp_path):
+    """After a step of next to no length it has the loss of the best weights."""
+    init = f"--init_from={whole.parent / 'exported'}"
+    train(tmp_path, init, "--steps=1", "--learning_rate=1e-30", "--weight_decay=0")
+    [line] = untimed_lines(tmp_path, "evaluation")
+    best = min(line["loss"] for line in untimed_lines(whole, "evaluation"))
+    assert line["loss"] == pytest.approx(best, rel=1e-5)
+
+
 def test_a_mixture_goes_on_with_the_rows_that_are_due(trainer, train, sets, tmp_path):
     mixture = f"--shards={sets / trainer.name}:0.7,{sets / trainer.name}-more:0.3"
     train(tmp_path / "whole", mixture)

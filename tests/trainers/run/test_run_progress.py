@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from trainers.run.checkpoints import Progress, is_due
+from trainers.run.checkpoints import Progress
 from trainers.run.program import Task
 
 
@@ -25,10 +25,6 @@ class Measured(Task):
 
 
 BY_F1, BY_LOSS, BY_NOTHING = Measured("f1"), Measured("loss"), Measured(None)
-
-
-def test_a_run_is_measured_every_so_often_and_at_its_end():
-    assert [step for step in range(11) if is_due(step, every=4, steps=10)] == [4, 8, 10]
 
 
 def line(step, **metrics):
