@@ -82,6 +82,8 @@ def test_calibration_by_hand():
     assert found.confidence.tolist() == [0, 0.5, 0, 0.95]
     assert found.accuracy.tolist() == [0, 1, 0, 0.5]
     assert found.error == pytest.approx((1 * 0.5 + 2 * 0.45) / 3)
+    assert calibration(np.array([[0.75, 0.25]]), np.array([0])).error == 0.25
+    assert calibration(np.zeros((0, 2)), np.zeros(0)).error == 0
 
 
 def test_class_weights():
@@ -106,15 +108,16 @@ def drawn(monkeypatch, draw, *arguments):
 
 
 def test_a_confusion_matrix_shows_counts_and_shares(monkeypatch):
-    figure = drawn(monkeypatch, draw_confusion, np.array([[3, 1], [0, 0]]), ["$x$", "b"])
-    axes = figure.axes[0]
-    assert axes.images[0].get_array().tolist() == [[0.75, 0.25], [0, 0]]
+    figure = drawn(monkeypatch, draw_confusion, np.array([[3, 1], [1, 1]]), ["$x$", "b"])
+    axes, scale = figure.axes
+    assert scale.get_ylabel() == "share of the true class"
+    assert axes.images[0].get_array().tolist() == [[0.75, 0.25], [0.5, 0.5]]
     assert axes.images[0].get_clim() == (0, 1)
     assert [(t.get_position(), t.get_text(), t.get_color()) for t in axes.texts] == [
         ((0, 0), "3", "white"),
         ((1, 0), "1", "black"),
-        ((0, 1), "0", "black"),
-        ((1, 1), "0", "black"),
+        ((0, 1), "1", "black"),
+        ((1, 1), "1", "black"),
     ]
     for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
         assert [label.get_text() for label in labels] == [r"\$x\$", "b"], "no mathematics"
@@ -126,10 +129,12 @@ def test_a_confusion_matrix_shows_counts_and_shares(monkeypatch):
     [(4, 16, 0, 5.5), (5, 25, 45, 6.0), (30, 900, 45, 12.0), (31, 0, None, 12.0)],
 )
 def test_a_confusion_matrix_of_many_classes(monkeypatch, classes, counts, rotation, inches):
-    """With too many of them, names and counts could not be read."""
+    """With too many of them, names and counts could not be read; the first has no row."""
     names = [str(number) for number in range(classes)]
-    figure = drawn(monkeypatch, draw_confusion, np.eye(classes, dtype=np.int64), names)
+    confusion = np.diag([0] + [1] * (classes - 1))
+    figure = drawn(monkeypatch, draw_confusion, confusion, names)
     axes = figure.axes[0]
+    assert (axes.images[0].get_array() == confusion).all()
     assert tuple(figure.get_size_inches()) == (inches + 1, inches)
     assert len(axes.texts) == counts
     assert rotation is None or axes.get_xticklabels()[0].get_rotation() == rotation
@@ -138,7 +143,9 @@ def test_a_confusion_matrix_of_many_classes(monkeypatch, classes, counts, rotati
 def test_a_reliability_diagram(monkeypatch):
     """With the bins of `test_calibration_by_hand`, whose first and third are empty."""
     found = calibration(np.array([[0.5, 0.5], [0.1, 0.9], [0.0, 1.0]]), np.array([0, 0, 1]), bins=4)
-    axes, share = drawn(monkeypatch, draw_reliability, found).axes
+    figure = drawn(monkeypatch, draw_reliability, found)
+    axes, share = figure.axes
+    assert tuple(figure.get_size_inches()) == (6, 5)
     bars = [(bar.get_x(), bar.get_width(), bar.get_height()) for bar in axes.patches]
     assert bars == [(0.25, 0.25, 1), (0.75, 0.25, 0.5)]
     diagonal, measured = (line.get_xydata().tolist() for line in axes.lines)
@@ -148,3 +155,6 @@ def test_a_reliability_diagram(monkeypatch):
     assert share.lines[0].get_drawstyle() == "steps-post"
     assert axes.get_xlim() == axes.get_ylim() == share.get_ylim() == (0, 1)
     assert axes.get_title() == f"title\nexpected calibration error {found.error:.4f}"
+    assert axes.get_xlabel() == "probability of the predicted class"
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["perfect calibration", "measured"]

@@ -23,6 +23,7 @@ from trainers.reader import ShardSet
 from trainers.tasks.classification import ClassificationTask, count_labels, write_predictions
 from trainers.tasks.language_models import (
     ClmTask,
+    GenerationFlags,
     MaskRates,
     MlmTask,
     TokenSums,
@@ -91,6 +92,9 @@ def test_masked_language_modeling():
     assert task.measure(iter([(BATCH, sums_of(counted=0.0))])) is None
     assert (task.best_by, task.best_is_highest, task.counts) == ("loss", False, "masked")
     assert MlmTask(make_flags(FlaxMlmFlags, shards="set"), mlm_schema()).best_by is None
+    assert task.head_share == 2 / 16, "as many tokens as are masked: 15 % of 16"
+    half = make_flags(FlaxMlmFlags, shards="set", masking="dynamic", mask_rate=0.5)
+    assert MlmTask(half, mlm_schema()).head_share == 8 / 16
 
 
 def test_which_masks_a_run_takes():
@@ -111,6 +115,41 @@ def test_which_masks_a_run_takes():
         UsageError, match="--mask_rate=0.3 has no effect on the dataset's static mask"
     ):
         rates(stored, mask_rate=0.3)
+    for rate in (0.0, 1.0, -0.5):
+        with pytest.raises(UsageError, match=f"--mask_rate={rate}: must be between 0 and 1"):
+            rates(none, mask_rate=rate)
+
+
+def test_a_tokenizer_without_masks_takes_no_dynamic_ones():
+    no_mask = {"special_ids": {"pad": 1, "eos": 2}, "static_masking": False, "mask_rate": 0.0}
+    only_special = mlm_schema(all_special_ids=tuple(range(50)))
+    for schema in (mlm_schema(**no_mask), only_special):
+        with pytest.raises(UsageError, match="has no mask token, or special tokens only"):
+            mask_rates(make_flags(FlaxMlmFlags, masking="dynamic").task, schema)
+    assert mask_rates(make_flags(FlaxMlmFlags).task, only_special) == MaskRates(None, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"samples": 0}, "--samples=0: must be at least 1"),
+        ({"max_new_tokens": 0}, "--max_new_tokens=0: must be at least 1"),
+        ({"temperature": -0.1}, "--temperature=-0.1: must be at least 0"),
+        ({"temperature": math.nan}, "--temperature=nan: must be at least 0"),
+        ({"top_k": -1}, "--top_k=-1: must be at least 0"),
+        ({"top_p": 0.0}, "--top_p=0.0: must be above 0 and at most 1"),
+        ({"top_p": 1.1}, "--top_p=1.1: must be above 0 and at most 1"),
+        ({"samples": 2}, "--samples=2 would be the same text each: give --temperature"),
+    ],
+)
+def test_generation_flags_that_are_refused(values, said):
+    with pytest.raises(UsageError, match=said):
+        GenerationFlags(**values)
+
+
+def test_generation_flags_that_are_taken():
+    assert GenerationFlags() == GenerationFlags(64, 0.0, 0, 1.0, 1, None)
+    GenerationFlags(max_new_tokens=1, temperature=0.5, top_k=1, top_p=0.5, samples=2)
 
 
 def test_masks_of_words_and_of_tokens_are_told_apart():
@@ -148,6 +187,10 @@ def test_causal_language_modeling(tmp_path):
     vast = {**metrics, "perplexity": math.exp(700), "word_perplexity": 2.5e9}
     told = task.describe(vast)
     assert "perplexity 1.0e+304, " in told and told.endswith("perplexity per word 2.5e+09")
+    task._text = ShardStatistics(text_bytes=200, words=50, tokens_in_rows=14)
+    metrics = measure(task, [(BATCH, sums_of())])  # its 7 tokens are half of the text
+    assert metrics["bits_per_byte"] == pytest.approx(6 / math.log(2) / 100)
+    assert metrics["word_perplexity"] == pytest.approx(math.exp(6 / 25))
     bare = ClmTask(make_flags(FlaxClmFlags, shards="set"), shards.schema).measure(
         iter([(BATCH, sums_of())])
     )
@@ -325,6 +368,9 @@ def test_a_mixture_has_the_text_of_all_its_sets(tmp_path):
     text = sum((part.stats.split("validation") for part in both.parts), ShardStatistics())
     share = text.text_bytes * (7 / text.tokens_in_rows)
     assert metrics["bits_per_byte"] == 6 / math.log(2) / share
+    masked = MlmTask(make_flags(FlaxMlmFlags, shards="set"), mlm_schema(), both)
+    for one in (metrics, measure(masked, [(BATCH, sums_of())])):
+        assert one["loss/books"] == 1.5 and "loss/web" not in one
 
 
 def test_bits_per_byte_are_not_of_conversations(tmp_path):
