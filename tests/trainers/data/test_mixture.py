@@ -1,9 +1,7 @@
 """Mixtures: exact shares, every row once an epoch of its own set, any step at once."""
 
-import pickle
 import re
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -125,28 +123,6 @@ def test_every_row_once_an_epoch_of_its_own_set(sets):
     assert "positions" not in joined  # which only one of the sets stores
 
 
-@pytest.mark.parametrize("hosts, start", [(1, 0), (1, 137), (2, 0), (5, 33)])
-def test_any_step_and_any_hosts_read_the_same(sets, hosts, start):
-    mixture = mix(sets, a=0.5, b=0.2, c=0.3)
-    asked: dict[str, Any] = {"batch_size": 20, "seed": 0, "stop_step": 150}
-    whole = list(mixture.batches("train", **asked))[start:]
-    parts = [
-        mixture.batches("train", **asked, start_step=start, process_index=host, process_count=hosts)
-        for host in range(hosts)
-    ]
-    for batch, *shares in zip(whole, *parts, strict=True):
-        for name, values in batch.items():
-            np.testing.assert_array_equal(values, np.concatenate([s[name] for s in shares]))
-
-
-def test_rows_in_the_order_of_batches_keep_the_weights(sets):
-    mixture = mix(sets, a=0.5, b=0.25, c=0.25)
-    due = [b["input_ids"] for b in mixture.batches("train", batch_size=8, seed=5, stop_step=20)]
-    rows = mixture.split("train", seed=5, count=160)
-    found = [row["input_ids"] for row in rows.__getitems__(range(160))]
-    np.testing.assert_array_equal(found, np.concatenate(due))
-
-
 def test_a_seed_is_an_order(sets):
     def rows(seed):
         return mix(sets, a=0.7, b=0.3).order("train", np.arange(40), seed=seed)["row_index"]
@@ -240,17 +216,7 @@ def test_passes(sets):
     assert ShardSet(path(sets, "a")[0]).describe_passes("train", 50, 8) == []
 
 
-def test_may_be_sent_to_another_process(sets):
-    mixture = mix(sets, a=0.7, b=0.3)
-    row = mixture.split("train")[41]
-    mixture.close()
-    copy = pickle.loads(pickle.dumps(mixture))
-    np.testing.assert_array_equal(copy.split("train")[41]["input_ids"], row["input_ids"])
-    expected = sets[1]["b"]["train"]["input_ids"][1]
-    np.testing.assert_array_equal(row["input_ids"], expected)
-
-
-# Contracts
+# Schemas
 
 
 @pytest.mark.parametrize(

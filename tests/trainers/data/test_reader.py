@@ -36,6 +36,15 @@ def small_set(request, tmp_path_factory):
     return directory, write_mlm_set(directory, train=TRAIN, file_formats=(request.param,))
 
 
+@pytest.fixture(params=["dataset", "mixture"])
+def reader(request, small_set, tmp_path):
+    """The set of 40 rows, or a mixture of it and 7 of another encoding."""
+    if request.param == "dataset":
+        return ShardSet(small_set[0])
+    write_mlm_set(tmp_path / "other", train=7, seed=3, encoding="int64_list")
+    return ShardSet.mix({str(small_set[0]): 0.7, str(tmp_path / "other"): 0.3}, seed=5)
+
+
 def test_rows_come_back_as_written(small_set):
     directory, columns = small_set
     shards = ShardSet(directory)
@@ -84,13 +93,12 @@ def test_every_row_once_an_epoch(small_set):
 
 
 @pytest.mark.parametrize("start, hosts", [(1, 1), (9, 2), (150, 3), (0, 6)])
-def test_any_step_and_any_number_of_hosts_read_the_same(small_set, start, hosts):
+def test_any_step_and_any_number_of_hosts_read_the_same(reader, start, hosts):
     """Also beyond the 1,024 rows that are read at once."""
-    shards = ShardSet(small_set[0])
     asked: dict[str, Any] = {"batch_size": 6, "seed": 0, "stop_step": 180}
-    whole = list(shards.batches("train", **asked))
+    whole = list(reader.batches("train", **asked))
     parts = [
-        shards.batches("train", **asked, start_step=start, process_index=host, process_count=hosts)
+        reader.batches("train", **asked, start_step=start, process_index=host, process_count=hosts)
         for host in range(hosts)
     ]
     joined = [
@@ -100,11 +108,10 @@ def test_any_step_and_any_number_of_hosts_read_the_same(small_set, start, hosts)
     assert_same_batches(whole[start:], joined)
 
 
-def test_every_third_step(small_set):
-    shards = ShardSet(small_set[0])
+def test_every_third_step(reader):
     asked = {"batch_size": 6, "seed": 5, "start_step": 2, "stop_step": 30}
-    each = [batch["row_index"].tolist() for batch in shards.batches("train", **asked)]
-    third = [batch["row_index"].tolist() for batch in shards.batches("train", stride=3, **asked)]
+    each = [batch["row_index"].tolist() for batch in reader.batches("train", **asked)]
+    third = [batch["row_index"].tolist() for batch in reader.batches("train", stride=3, **asked)]
     assert third == each[::3]
 
 
@@ -146,15 +153,13 @@ def test_int64_list_stores_positions_too(tmp_path):
     assert row["positions"].shape == (1, 16)
 
 
-def test_may_be_sent_to_another_process(small_set):
-    shards = ShardSet(small_set[0])
-    row = shards.read("train", np.array([3]))  # a file is open
-    copy = pickle.loads(pickle.dumps(shards))
-    np.testing.assert_array_equal(copy.read("train", np.array([3]))["input_ids"], row["input_ids"])
-    shards.close()
-    np.testing.assert_array_equal(
-        shards.read("train", np.array([3]))["input_ids"], row["input_ids"]
-    )
+def test_may_be_sent_to_another_process(reader):
+    rows = np.array([3, reader.rows("train") - 1])
+    ids = reader.read("train", rows)["input_ids"]  # files are open
+    copy = pickle.loads(pickle.dumps(reader))
+    reader.close()
+    for shards in (copy, reader):
+        np.testing.assert_array_equal(shards.read("train", rows)["input_ids"], ids)
 
 
 def test_may_be_forked(small_set):
@@ -191,17 +196,14 @@ def test_a_split_is_a_dataset_of_rows(small_set):
         ShardSet(directory).split("test")
 
 
-def test_a_split_in_the_order_of_batches(small_set):
-    shards = ShardSet(small_set[0])
-    due = list(shards.batches("train", batch_size=10, seed=5, stop_step=11))
-    rows = pickle.loads(pickle.dumps(shards.split("train", seed=5, count=110)))
-    assert len(rows) == 110 and len(shards.split("train", seed=5)) == TRAIN
+def test_a_split_in_the_order_of_batches(reader):
+    due = list(reader.batches("train", batch_size=10, seed=5, stop_step=11))
+    rows = pickle.loads(pickle.dumps(reader.split("train", seed=5, count=110)))
+    assert len(rows) == 110 and len(reader.split("train", seed=5)) == reader.rows("train")
     ids = [row["input_ids"].tolist() for row in rows]
     assert ids == [row.tolist() for batch in due for row in batch["input_ids"]]
     assert rows[-1]["input_ids"].tolist() == ids[-1]
-    assert "110 rows, seed 5" in repr(rows) != repr(shards.split("train", seed=6, count=110))
-    with pytest.raises(UsageError, match="110 rows of .* give a seed too"):
-        shards.split("train", count=110)
+    assert "110 rows, seed 5" in repr(rows) != repr(reader.split("train", seed=6, count=110))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -280,6 +282,8 @@ def test_wrong_arguments_are_refused(small_set):
         shards.rows("test")
     with pytest.raises(UsageError, match="batch of 7 rows cannot be shared by 2 processes"):
         shards.batches("train", batch_size=7, seed=0, process_count=2)
+    with pytest.raises(UsageError, match="110 rows of .* give a seed too"):
+        shards.split("train", count=110)
     with pytest.raises(UsageError, match="process 2 of 2"):
         shards.batches("train", batch_size=8, seed=0, process_index=2, process_count=2)
     other = {"array_record": "tfrecord", "tfrecord": "array_record"}[shards.file_format]
