@@ -19,7 +19,7 @@ def segments(draw):
     return np.array(rows, np.uint8)
 
 
-def test_by_hand():
+def test_variable_length_by_hand():
     flat = variable_length(np.array([[1, 1, 2, 0], [1, 1, 1, 1]], np.uint8))
     assert flat.indices.tolist() == [0, 1, 2, 4, 5, 6, 7]
     assert flat.cu_seqlens.tolist() == [0, 2, 3, 7] and flat.cu_seqlens.dtype == np.int32

@@ -91,7 +91,7 @@ def mask(rows, causal, dtype=torch.float32):
 
 @pytest.mark.parametrize("attention", ATTENTION)
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_decoder(batch, kind, attention):
+def test_a_decoder_needs_positions_and_a_mask_of_segments(batch, kind, attention):
     model = model_of(kind, attention)
     for arguments in ({}, {"attention_mask": is_text}, {"position_ids": positions}):
         assert find_leaks(model, batch, causal=True, **arguments) == BEFORE_OF_DECODERS
@@ -126,7 +126,7 @@ def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, kind, 
 
 
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_an_encoder(batch, attention):
+def test_an_encoder_needs_positions_and_a_mask_of_segments(batch, attention):
     model = model_of("bert", attention)
     for arguments in ({}, {"position_ids": positions}):
         found = find_leaks(model, batch, causal=False, **arguments)

@@ -37,7 +37,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_by_hand(name, version):
+def test_scores_by_hand(name, version):
     golds, predicted, old, new = CASES[name]
     found = best_scores(golds, predicted, version)
     assert found == pytest.approx(new if version == "2.0" else old)

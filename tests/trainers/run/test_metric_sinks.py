@@ -17,7 +17,7 @@ from trainers.run.journal import MetricsFile, MetricSink, open_sinks, scalars
 LINE = {"kind": "train", "step": 3, "loss": 2.5, "learning_rate": 1e-4, "split": "train"}
 
 
-def test_names():
+def test_log_to_names_sinks():
     assert parse_log_to("") == ()
     assert parse_log_to("wandb, tensorboard") == ("wandb", "tensorboard")
     with pytest.raises(UsageError, match="'mlflow' is unknown; give tensorboard or wandb"):
@@ -70,8 +70,7 @@ def points(directory):
     return found
 
 
-def test_tensorboard(tmp_path):
-    """A resumed run takes back the points after its checkpoint."""
+def test_tensorboard_takes_back_points_after_the_checkpoint(tmp_path):
     for start, steps in ((0, (1, 2, 3)), (2, (3, 4))):
         sinks = open_sinks("tensorboard", str(tmp_path), start_step=start, name="run", settings={})
         for step in steps:

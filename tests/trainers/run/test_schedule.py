@@ -18,7 +18,7 @@ def shares(steps, warmup=None, **flags):
     return [schedule(done) for done in range(steps)]
 
 
-def test_by_hand():
+def test_a_linear_schedule_by_hand():
     assert shares(8, 4) == [1 / 4, 2 / 4, 3 / 4, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5]
     assert shares(4, 0) == [1, 3 / 4, 2 / 4, 1 / 4]
     assert shares(1) == [1]
@@ -51,7 +51,7 @@ def reference(steps, warmup, schedule, final, decay):
 @pytest.mark.parametrize(
     "steps, warmup, decay", [(1, 0, 0), (7, 2, 3), (50, 60, 5), (1000, 100, 9)]
 )
-def test_each_is_that_of_its_paper(schedule, final, steps, warmup, decay):
+def test_schedules_are_those_of_their_papers(schedule, final, steps, warmup, decay):
     flags = {"schedule": schedule, "final_rate": final}
     if schedule == "wsd":
         flags["decay_steps"] = decay
@@ -78,11 +78,6 @@ def test_after_the_end_there_is_none_left(schedule, warmup):
     assert end(40) == end(45) == 0
 
 
-def test_more_steps_of_wsd_change_no_step_before_the_decay():
-    wsd = {"schedule": "wsd", "decay_steps": 5}
-    assert shares(30, 3, **wsd)[:25] == shares(90, 3, **wsd)[:25]
-
-
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -92,6 +87,6 @@ def test_more_steps_of_wsd_change_no_step_before_the_decay():
         ({"schedule": "wsd", "decay_steps": -1}, "--decay_steps=-1: must be at least 0"),
     ],
 )
-def test_wrong_flags(flags, message):
+def test_schedule_flags_that_are_refused(flags, message):
     with pytest.raises(UsageError, match=message):
         OptimizationFlags(**flags)
