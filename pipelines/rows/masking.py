@@ -254,7 +254,7 @@ def _choose_words(shuffled, sizes, shares, budget, is_kept):
             is_kept[word] = True
             left -= sizes[word]
         left = _keep_while_they_fit(shuffled[turn + 1 :], sizes, left, is_kept)
-        left = _keep_while_they_fit(shuffled[: turn + 1], sizes, left, is_kept)
+        left = _keep_while_they_fit(shuffled[:turn], sizes, left, is_kept)
     return left
 
 

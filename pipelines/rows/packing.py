@@ -177,8 +177,9 @@ class RowLayout:
         Raises:
           ValueError: a segment is not in the stream, or does not fit its row.
         """
-        column_BxL = np.full((len(self.span_B[0]), self.length), rest, values.dtype)
-        if not _copy(values, self.start_S, self.length_S, *self.span_B, column_BxL):
+        first_B, stop_B = self.span_B
+        column_BxL = np.full((len(first_B), self.length), rest, values.dtype)
+        if not _copy(values, self.start_S, self.length_S, first_B, stop_B, column_BxL):
             raise ValueError(
                 f"segments do not fit rows of {self.length} positions, or {len(values)} values"
             )
@@ -190,8 +191,9 @@ class RowLayout:
         Raises:
           ValueError: a segment does not fit its row.
         """
-        column_BxL = np.zeros((len(self.span_B[0]), self.length), dtype)
-        if not _number(self.length_S, *self.span_B, column_BxL):
+        first_B, stop_B = self.span_B
+        column_BxL = np.zeros((len(first_B), self.length), dtype)
+        if not _number(self.length_S, first_B, stop_B, column_BxL):
             raise ValueError(f"segments do not fit rows of {self.length} positions")
         return column_BxL
 

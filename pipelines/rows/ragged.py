@@ -89,9 +89,8 @@ def wrap(
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Joins ranges of integers: [5, 9], [2, 3] -> [5, 6, 9, 10, 11]."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    before = np.cumsum(lengths) - lengths
+    return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
 
 
 def join_slices(pool: np.ndarray, starts_ExP: np.ndarray, lengths_ExP: np.ndarray) -> Ragged:

@@ -14,7 +14,7 @@ from pipelines.corpus.near_duplicates.flags import Bands, Shingle
 from pipelines.corpus.near_duplicates.minhash import band_keys, signatures, sketches
 from pipelines.corpus.near_duplicates.shingles import shingle_sets
 from pipelines.rows.masking import Masking
-from pipelines.rows.packing import pack
+from pipelines.rows.packing import pack, try_ways
 from pipelines.rows.routing import Routes, content_digests, joint_digests
 from pipelines.tasks.span_corruption import Noise
 from trainers.data.row_order import epoch_and_row
@@ -39,14 +39,16 @@ def lengths_of(kind: str, length: int) -> np.ndarray:
 
 
 def packings() -> Iterator[np.ndarray]:
-    """Rows, positions and order of packed segments."""
-    for length in (128, 1024, 4096):
+    """Segments of rows, and the parts of rows that each search finds."""
+    for length in (128, 513, 1024, 4096):
         for kind in ("documents", "sentences", "few"):
             lengths = lengths_of(kind, length)
             offsets = np.append(0, np.cumsum(lengths))
             for method in ("best_fit", "concat", "none"):
                 packing = pack(offsets, length, method)
                 yield from (packing.row_S, packing.offset_S, packing.segment_S)
+                yield from (packing.start_S, packing.length_S, packing.bounds)
+            yield from (parts for _, parts in try_ways(np.bincount(lengths, minlength=length + 1)))
             room = np.minimum(lengths + 3, length)
             yield pack(offsets, length, "best_fit", room).row_S
 
@@ -60,8 +62,9 @@ def masks() -> Iterator[np.ndarray]:
     keys = draw.randint(0, 1 << 62, 64).astype(np.uint64)
     is_special, is_start = np.arange(500) < 5, np.arange(500) % 3 > 0
     for unit in ("token", "word", "span"):
-        masking = Masking(0.15, 20, 4, is_special, is_start, unit)
-        yield from masking.apply(ids, segments, keys).values()
+        for rate, slots in ((0.15, 20), (1.0, 96)):
+            masking = Masking(rate, slots, 4, is_special, is_start, unit)
+            yield from masking.apply(ids, segments, keys).values()
 
 
 def noises() -> Iterator[np.ndarray]:
@@ -113,8 +116,8 @@ def near_duplicates() -> Iterator[np.ndarray]:
 
 
 PINS = {
-    packings: "3f5ba0d92e34f38e447b432ed0bffe026ed1b7d9b4299d666efda0a1db74bc67",
-    masks: "6a99e4a2e294293276493cc82b6d14e80262dae88c602ea2fab467e290071715",
+    packings: "7388e7f6017f9f4d069b29689a598272a924eafef7d6e07d1f9462447a6901f3",
+    masks: "30d5ec92e26a575c36150ef187bc276ae3e546ee74f13f7da26c640190e28bea",
     noises: "b5ea679763a09a910bd71f03a6a21e2d6b85b0b4a0f5dbf08fa1bf4e40d3bb3d",
     routes: "21bf6b42001e9ea1b457a10f97dc265d33cc24c8082ddc1ed8cdea304524f0ab",
     orders: "92067e664ebe785f08b2eb2b36312ba1850c6861dadae9dd447380837db266af",

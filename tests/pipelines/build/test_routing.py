@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pipelines.rows.routing import Routes, content_digests
+from pipelines.rows.routing import Routes, content_digests, joint_digests
 
 ROUTES = Routes(
     {"test": 0.1, "train": 0.8, "validation": 0.1}, {"test": 1, "train": 4, "validation": 2}
@@ -16,6 +16,16 @@ def test_digests_are_xxh3_128_of_each_document():
     array = pa.array(["before", *texts, "after"], pa.large_string())
     digests = content_digests(array.slice(1, 4))
     assert [bytes(d) for d in digests] == [xxhash.xxh3_128_digest(t.encode()) for t in texts]
+
+
+def test_documents_of_several_columns_have_one_digest():
+    text, answers = (
+        pa.array(["a", "b"], pa.large_string()),
+        pa.array([[1], []], pa.list_(pa.int8())),
+    )
+    assert joint_digests([text]).tolist() == content_digests(text).tolist()
+    halves = xxhash.xxh3_128_digest(b"a") + xxhash.xxh3_128_digest(b"[1]")
+    assert bytes(joint_digests([text, answers])[0]) == xxhash.xxh3_128_digest(halves)
 
 
 def test_names_follow_the_routes():

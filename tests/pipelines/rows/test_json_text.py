@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import ANSWERS
@@ -18,14 +18,12 @@ CHARACTERS = st.one_of(
 TEXTS = st.text(CHARACTERS, max_size=8)
 
 
-@settings(max_examples=300)
 @given(st.lists(TEXTS, max_size=6))
 def test_strings(texts):
     found = json_of(pa.array(texts, pa.large_string()))
     assert found.to_pylist() == [json.dumps(text) for text in texts]
 
 
-@settings(max_examples=200)
 @given(
     st.lists(
         st.lists(

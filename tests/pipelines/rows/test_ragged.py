@@ -1,10 +1,12 @@
-"""Pieces of documents and what is put around them, by hand and for any lengths."""
+"""Ragged columns, pieces of documents and what is put around them: by hand, for any lengths."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.ragged import cut, wrap
+from pipelines.rows import ragged as module
+from pipelines.rows.ragged import Ragged, cut, grow, join_slices, wrap
 
 
 def ragged(documents):
@@ -14,6 +16,38 @@ def ragged(documents):
 
 def lists(stream, offsets):
     return [stream[a:b].tolist() for a, b in zip(offsets, offsets[1:], strict=False)]
+
+
+def test_columns_by_hand():
+    column = Ragged.of(np.array([7, 8, 9], np.uint32), [1, 0, 2])
+    assert column.offsets.tolist() == [0, 1, 1, 3] and column.offsets.dtype == np.int64
+    assert column.lengths.tolist() == [1, 0, 2]
+    turned = column.take(np.array([2, 0, 1]))
+    assert lists(*turned) == [[8, 9], [7], []]
+    assert lists(*Ragged.joined([column, turned])) == [[7], [], [8, 9], [8, 9], [7], []]
+    assert Ragged.joined([column]) is column
+    assert lists(*column.take(np.array([], int))) == lists(*Ragged.joined([])) == []
+    assert Ragged.joined([]).values.dtype == np.uint32 and not Ragged.joined([]).values.size
+    assert column.astype("uint8").values.dtype == np.uint8
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=2, max_size=2)))
+def test_slices_of_a_pool_are_joined(slices):
+    pool = np.arange(100, 115, dtype=np.uint16)
+    starts, lengths = np.array(slices, np.int64).reshape(-1, 2, 2).transpose(2, 0, 1)
+    expected = [[*pool[a : a + n], *pool[b : b + m]] for (a, n), (b, m) in slices]
+    whole = join_slices(pool, starts, lengths)
+    assert lists(*whole) == expected and whole.values.dtype == np.uint16
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CHUNK", 2)
+        assert lists(*join_slices(pool, starts, lengths)) == expected
+
+
+def test_an_array_grows_to_twice_the_room_that_it_needs():
+    array = np.array([1, 2, 3], np.uint8)
+    assert grow(array, 1, 2) is array
+    larger = grow(array, 2, 2)
+    assert larger.tolist() == [1, 2, 0, 0, 0, 0, 0, 0] and larger.dtype == np.uint8
 
 
 def test_a_long_one_is_cut_from_its_start_on():

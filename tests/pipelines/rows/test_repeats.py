@@ -1,98 +1,11 @@
 """Repeats go no further than the block they are in, and are counted as if they did."""
 
 import json
-from collections import Counter
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipelines.build_shards import main
-from pipelines.rows.example_batch import (
-    COPIES,
-    MARK,
-    ExampleBatch,
-    keep,
-    sort_examples,
-    without_repeats,
-)
-from pipelines.rows.ragged import Ragged
-from schemas.drops import DROPS
 from schemas.metadata import read_set
-
-
-def example_batch(numbers, parts=None, lines=None):
-    """Examples of documents whose hashes are these numbers, with one id each: their place."""
-    digests = np.zeros((len(numbers), 16), np.uint8)
-    digests[:, 15] = numbers
-    ids = Ragged(np.arange(len(numbers), dtype=np.uint16), np.arange(len(numbers) + 1))
-    scalars = {} if parts is None else {"part": np.array(parts)}
-    found = ExampleBatch.of(digests, np.ones(len(numbers), np.int64), {"ids": ids}, scalars)
-    if lines is None:
-        return found
-    column = pa.array([line.encode() for line in lines], pa.large_binary())
-    return ExampleBatch(found.batch.append_column("evaluation", column))
-
-
-def test_worked_by_hand():
-    examples, kept = without_repeats(example_batch([7, 3, 7, 7, 5]))
-    assert kept.tolist() == [0, 1, 4]
-    assert examples.ragged("ids", "uint16")[0].tolist() == [0, 1, 4]
-    assert examples.copies().tolist() == [3, 1, 1]
-    assert sort_examples(examples).order_E.tolist() == [1, 2, 0]
-
-
-def test_each_part_of_a_document_stays():
-    examples, kept = without_repeats(example_batch([7, 7, 7, 7], parts=[0, 1, 0, 1]))
-    assert kept.tolist() == [0, 1]
-    assert examples.copies().tolist() == [2, 2]
-
-
-def test_of_equal_documents_the_one_with_the_least_line_stays():
-    _, kept = without_repeats(example_batch([7, 7, 7], lines=["c", "a", "b"]))
-    assert kept.tolist() == [1]
-
-
-def digests_of(numbers):
-    digests = np.zeros((len(numbers), 16), np.uint8)
-    digests[:, 15] = numbers
-    return digests
-
-
-@given(st.lists(st.integers(0, 5)), st.integers(0, 30))
-def test_in_two_goes_or_in_one(numbers, cut):
-    pieces = [without_repeats(example_batch(some))[0] for some in (numbers[:cut], numbers[cut:])]
-    joined = ExampleBatch(pa.concat_batches([piece.batch for piece in pieces]))
-    found = sort_examples(joined)
-    copies = np.add.reduceat(joined.copies()[found.order_E], np.flatnonzero(found.fresh_E))
-    expected = np.unique(np.array(numbers, int), return_counts=True)
-    assert found.low_E[found.fresh_E].tolist() == expected[0].tolist()
-    assert copies.tolist() == expected[1].tolist() if numbers else not copies.size
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(1, 3))), st.randoms())
-def test_what_a_shard_leaves_out(given, random):
-    """Oracle: documents by hash, a mark drops all copies, and else all but one are repeats."""
-    parts = [0, 1] if random.random() < 0.5 else [0]
-    rows = [(n, p, mark, c) for n, mark, c in given for p in parts[: 1 if mark else 2]]
-    random.shuffle(rows)
-    columns = np.array(rows, np.int64).reshape(-1, 4).T
-    numbers, part, mark, copies = columns.tolist()
-    examples = example_batch(numbers, part)
-    batch = examples.batch.append_column(MARK, pa.array(np.array(mark, np.uint8)))
-    batch = batch.append_column(COPIES, pa.array(np.array(copies, np.uint32)))
-    kept = keep(ExampleBatch(batch))
-    expected: Counter[str] = Counter()
-    for number in set(numbers):
-        marks = [m for n, m, _ in given if n == number]
-        times = sum(c for n, m, c in given if n == number and not m) - (not max(marks))
-        expected[["duplicates", *DROPS][max(marks)]] += times
-    # A mark of the first row, "duplicates", counts as repeats do.
-    assert kept.dropped == {reason: times for reason, times in expected.items() if times}
-    alive = {n for n, m, _ in given} - {n for n, m, _ in given if m}
-    assert sorted({*kept.low_E.tolist()}) == sorted(alive)
 
 
 @pytest.mark.parametrize("shuffle_by", ["files", "runner"])
