@@ -1,4 +1,4 @@
-"""Chat templates of published styles, written anew from their documented formats.
+"""Chat templates of published styles, written from their documented formats.
 
 Each marks with `{% generation %}` what the assistant says and its end of turn, for `transformers`;
 `plain` takes the tags out again. They stand on one line, since Jinja also eats line ends at tags.

@@ -11,14 +11,14 @@ from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 
 
 def clm_schema(**changes) -> Schema:
-    """A contract of small rows, each segment `<s> ... </s>`; any field may be replaced."""
+    """A schema of small rows, each segment `<s> ... </s>`; any field may be replaced."""
     schema = mlm_schema(static_masking=False, mask_rate=0.0, **changes)
     features = task_features("clm", max_length=schema.max_length, vocab_size=schema.vocab_size)
     return replace(schema, task="clm", features=features, fingerprint="")
 
 
 def chat_schema() -> Schema:
-    """The contract of the same rows of conversations."""
+    """The schema of the same rows of conversations."""
     parameters = {
         **{"chat_template": "", "end_of_turn": "", "train_on": "assistant"},
         **{"prefix_ids": [], "suffix_ids": []},
@@ -38,7 +38,7 @@ def clm_rows(schema: Schema, rows: int, seed: int, *, step: int = 1) -> dict[str
 def write_clm_set(
     directory: Path, *, train: int = 40, validation: int = 10, step: int = 1, **changes
 ) -> dict[str, dict[str, np.ndarray]]:
-    """A whole small set; returns its columns by split. Changes are of the contract, or `schema`."""
+    """A small set; returns its columns by split. Changes are fields of the schema, or `schema`."""
     schema = changes.pop("schema", None) or clm_schema(**changes)
     columns = {
         "train": clm_rows(schema, train, seed=1, step=step),

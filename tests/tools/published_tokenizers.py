@@ -25,7 +25,7 @@ class Published(NamedTuple):
     Attributes:
       path: of the file. litellm names files as tiktoken's cache does, by the SHA-1 of their URL.
       pattern: name of the splitting pattern where the file holds ranks, else "".
-      special_tokens: that the ranks leave out.
+      special_tokens: those that the ranks lack.
     """
 
     path: str

@@ -38,7 +38,7 @@ def documents_of(questions: Sequence[Question]) -> Documents:
 
 
 def schema_of(task: Qa, tokenizer: LoadedTokenizer, max_length: int) -> Schema:
-    """Of a set with a train and a validation split."""
+    """The schema of a set with a train and a validation split."""
     options = BuildOptions(
         splitting=SplitFlags(train_input=("a",), validation_input=("b",)),
         tokenizer="tokenizer.json",
@@ -97,7 +97,7 @@ def write_qa_set(
 
 
 def said(rows: Columns, tokenizer: LoadedTokenizer) -> Iterator[tuple[bytes, bytes]]:
-    """What each segment says: the prompt, and what is learned but for the end of it (eos)."""
+    """The prompt of each segment, and the answer that is learned, without its eos."""
     segment_ids = rows["segment_ids"].astype(int)
     places = np.flatnonzero(segment_ids.ravel())
     spelt = pa.array(tokenizer.token_bytes, pa.large_binary())

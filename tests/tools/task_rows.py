@@ -1,6 +1,6 @@
 """Documents -> rows of any task, in memory: what a run does, without Beam and files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from schemas.metadata import Schema
 
 @dataclass(frozen=True)
 class Made:
-    """What became of documents; columns and shards by split."""
+    """Rows and rejects of documents; columns and shards by split."""
 
     schema: Schema
     routed: RoutedExamples
@@ -36,7 +36,7 @@ def make_rows(
 
     Args:
       tokenizer: of the set.
-      fields: role to its values, in the task's order; roles that are left out are "".
+      fields: role to its values, in the task's order; other roles are "".
       flags: of build_shards, with --task.
       splits: one shard each.
     """
@@ -72,3 +72,29 @@ def make_rows(
             }
             shards[split] = shard
     return Made(schema, routed, shards, made)
+
+
+def segments_of(columns: Mapping[str, np.ndarray], *names: str) -> Iterator[tuple[list[int], ...]]:
+    """The values of each segment in some columns, in the order of rows."""
+    for row, numbers in enumerate(columns["segment_ids"]):
+        for number in range(1, numbers.max() + 1):
+            yield tuple(columns[name][row][numbers == number].tolist() for name in names)
+
+
+def restored(
+    inputs: Sequence[int], targets: Sequence[int], sentinels: Sequence[int], eos: int
+) -> list[int]:
+    """The text of a pair of span corruption: each sentinel gives way to what follows it."""
+    assert inputs[-1] == targets[-1] == eos
+    spans: dict[int, list[int]] = {}
+    for token in targets[:-1]:
+        if token in sentinels:
+            spans[token] = []
+        else:
+            spans[[*spans][-1]].append(token)
+    assert [*spans] == list(sentinels[: len(spans)])
+    text = []
+    for token in inputs[:-1]:
+        text += spans.pop(token) if token in sentinels else [token]
+    assert not spans
+    return text

@@ -1,7 +1,6 @@
 """Tokenizers built as those that people use are published, trained on the spot on any text.
 
-What is trained is theirs in all but vocabulary: normalizer, splitting, model, added tokens. Where a
-published one can be had as a file, see tests/tools/places.DATA.
+Normalizer, splitting, model and added tokens are as published, only the vocabulary is trained.
 """
 
 import io
@@ -61,10 +60,6 @@ def _byte_level(texts: Sequence[str], size: int, *patterns: str) -> Tokenizer:
     return tokenizer
 
 
-def _gpt2(texts: Sequence[str], size: int) -> Tokenizer:
-    return _byte_level(texts, size)
-
-
 def _cl100k(texts: Sequence[str], size: int) -> Tokenizer:
     tokenizer = _byte_level(texts, size, PATTERNS["cl100k"])
     tokenizer.add_special_tokens(["<|fim_prefix|>", "<|im_start|>", "<|im_end|>"])
@@ -93,10 +88,6 @@ def _qwen35(texts: Sequence[str], size: int) -> Tokenizer:
     tokenizer = _byte_level(texts, size, QWEN35)
     tokenizer.normalizer = normalizers.NFC()
     return tokenizer
-
-
-def _o200k(texts: Sequence[str], size: int) -> Tokenizer:
-    return _byte_level(texts, size, PATTERNS["o200k"])
 
 
 def _deepseek(texts: Sequence[str], size: int) -> Tokenizer:
@@ -159,10 +150,6 @@ def _bert(texts: Sequence[str], size: int, *, lowercase: bool = True) -> Tokeniz
         special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
     )
     return tokenizer
-
-
-def _bert_cased(texts: Sequence[str], size: int) -> Tokenizer:
-    return _bert(texts, size, lowercase=False)
 
 
 def _unigram(texts: Sequence[str], size: int) -> tuple[models.Unigram, bytes]:
@@ -299,18 +286,18 @@ def _sentencepiece(
 
 
 FAMILIES: dict[str, Trained] = {
-    "GPT-2": _gpt2,
+    "GPT-2": _byte_level,
     "cl100k (Phi-4, OLMo 2)": _cl100k,
     "Llama 3": _llama3,
     "Qwen 2": _qwen2,
     "Qwen 3.5": _qwen35,
-    "o200k (gpt-oss)": _o200k,
+    "o200k (gpt-oss)": lambda texts, size: _byte_level(texts, size, PATTERNS["o200k"]),
     "DeepSeek V3": _deepseek,
     "StarCoder": _starcoder,
     "ModernBERT": _modernbert,
     "a space first": _space_first,
     "BERT uncased": _bert,
-    "BERT cased": _bert_cased,
+    "BERT cased": lambda texts, size: _bert(texts, size, lowercase=False),
     "T5, XLM-R": _t5,
     "T5 by Metaspace": _t5_by_metaspace,
     "ALBERT": _albert,

@@ -11,6 +11,8 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pipelines.encoding import word_table
@@ -81,9 +83,9 @@ def test_a_word_cut_in_another_place_would_be_seen():
     assert different(WordTableBackend(plan), tokenizer, texts) == texts
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_any_added_tokens_are_found_or_refused(seed):
-    draw = random.Random(seed)
+@given(st.randoms(use_true_random=True))
+@settings(max_examples=60)
+def test_any_added_tokens_are_found_or_refused(draw):
     name = draw.choice(["GPT-2", "Qwen 2", "BERT uncased", "T5, XLM-R", "Llama 2", "Mistral"])
     config = config_of(small_tokenizer(name))
     contents = ["<a>", "<a", "a>", "ab", "a b", " x", "  ", "\n", "é", "e\u0301", "<a><a>", "中"]
@@ -175,7 +177,7 @@ def test_words_of_any_length(name, unit):
     assert different(backend_of(tokenizer), tokenizer, texts) == []
 
 
-def test_slices_and_empty_documents():
+def test_slices_and_empty_documents_by_the_word_table():
     tokenizer = small_tokenizer("Mistral")
     backend, texts = backend_of(tokenizer), ["skipped", "", "one <s> two", "", "<s>", "", "skipped"]
     ragged, guarded = backend.encode(strings(*texts).slice(1, 5))

@@ -26,7 +26,7 @@ def column(documents: list[str]) -> pa.LargeStringArray:
 
 
 def assert_equal(documents: list[str], names: tuple[str, ...]) -> None:
-    """Held against the library, document by document."""
+    """Compares documents with those of the library."""
     normalizer = normalizer_of(names)
     expected = [normalizer.normalize_str(document) for document in documents]
     assert normalized(column(documents), names).to_pylist() == expected

@@ -1,4 +1,4 @@
-"""What ids mean, for each kind of tokenizer; and that both backends are one to the caller."""
+"""Meaning of ids for each kind of tokenizer; both backends are one to the caller."""
 
 import functools
 import json
@@ -18,7 +18,6 @@ from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tok
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import (
-    ROBERTA_SPECIALS,
     changed,
     config_of,
     data_of,
@@ -188,7 +187,7 @@ def test_named_roles_go_before_common_names(tmp_path):
         load_tokenizer(tmp_path)
 
 
-def test_what_cannot_be_used_is_refused():
+def test_tokenizers_that_cannot_be_used_are_refused():
     config = config_of(trained_tokenizer())
     with pytest.raises(DataError, match="dropout"):
         LoadedTokenizer(data_of(changed(config, "model", "dropout", value=0.1)))
@@ -248,7 +247,3 @@ def test_importing_is_cheap():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-def test_roberta_specials_are_those_of_the_factory():
-    assert [_loaded().token_bytes[i].decode() for i in range(5)] == list(ROBERTA_SPECIALS)

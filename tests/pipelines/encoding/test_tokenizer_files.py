@@ -1,4 +1,4 @@
-"""Published layouts of tokenizer files, and what broken ones are told."""
+"""Published layouts of tokenizer files, and errors of broken ones."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_gpt2_layout(tmp_path):
 
 
 def test_opt_layout(tmp_path):
-    """No mask; a bos before each text, if the configuration says so; specials by name."""
+    """No mask; a bos before each text, if it is configured; specials by name."""
     _write_vocab_and_merges(tmp_path, ("<s>", "<pad>", "</s>", "<unk>"))
     (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "</s>", "eos_token": "</s>"}')
     tokenizer = read_tokenizer_files(str(tmp_path)).tokenizer
@@ -62,7 +62,7 @@ def test_opt_layout(tmp_path):
     assert "".join(tokenizer.encode("a").tokens) == "Ġa"
 
 
-@pytest.mark.skipif(not _PUBLISHED.exists(), reason="the published tokenizers are not at hand")
+@pytest.mark.skipif(not _PUBLISHED.exists(), reason="the published tokenizers are not available")
 @pytest.mark.parametrize(("name", "kind"), [("roberta-base", "Roberta"), ("gpt2", "GPT2")])
 def test_published_files_are_read_as_transformers_reads_them(name, kind):
     import transformers
@@ -70,7 +70,7 @@ def test_published_files_are_read_as_transformers_reads_them(name, kind):
     directory = _PUBLISHED / name
     theirs = getattr(transformers, f"{kind}Tokenizer").from_pretrained(str(directory))
     ours = read_tokenizer_files(str(directory)).tokenizer
-    # No space before <mask>: as published it takes that along, which transformers 5 leaves out.
+    # No space before <mask>: as published it takes that along, but not in transformers 5.
     for text in (_TEXT.replace(" <", "<"), "", " x", "don't  STOP 12½", "<s> a<pad>", "e\u0301 🙂"):
         ids = theirs(text)["input_ids"]
         assert ours.encode(text).ids == ids

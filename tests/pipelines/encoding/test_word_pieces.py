@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from pipelines.encoding import word_table
@@ -18,6 +20,7 @@ from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
 _LETTERS = "aabbcABCéÉåİßœДйΣς1½ª"
 _CHARACTERS = [*_LETTERS * 3, *".,-'\"`“”…«°´¨ \u00a0\u0301中<>_", "``", "''", "<unk>", "##a", "@@"]
 _PREFIXES = ("##", "@@", "", "a")
+_DRAWS = st.randoms(use_true_random=True)
 _WORD_PIECE, _UNIGRAM = ("BERT uncased", "BERT cased"), ("T5, XLM-R", "T5 by Metaspace", "ALBERT")
 
 
@@ -84,9 +87,9 @@ def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
     return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_sentencepiece_bpe_with_any_merges(seed):
-    draw = random.Random(seed)
+@given(_DRAWS)
+@settings(max_examples=30)
+def test_sentencepiece_bpe_with_any_merges(draw):
     tokenizer = _sentencepiece_bpe(draw)
     backend = backend_of(tokenizer)
     assert isinstance(backend._plan.model, Merges)
@@ -105,18 +108,18 @@ def test_sentencepiece_bpe_with_any_merges(seed):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("seed", range(8))
-def test_word_piece_with_any_vocabulary_and_settings(seed, options):
-    draw = random.Random(seed)
+@given(draw=_DRAWS)
+@settings(max_examples=8)
+def test_word_piece_with_any_vocabulary_and_settings(options, draw):
     tokenizer = _word_piece(draw, options)
     backend = backend_of(tokenizer)
     assert isinstance(backend._plan.model, Pieces)
     assert different(backend, tokenizer, _draw_texts(draw)) == []
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_unigram_with_any_vocabulary_and_scores(seed):
-    draw = random.Random(seed)
+@given(_DRAWS)
+@settings(max_examples=30)
+def test_unigram_with_any_vocabulary_and_scores(draw):
     tokenizer = _unigram(draw)
     backend = backend_of(tokenizer)
     assert isinstance(backend._plan.model, Pieces)

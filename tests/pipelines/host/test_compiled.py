@@ -51,7 +51,7 @@ def test_a_change_in_another_file_is_seen(tmp_path):
         (package / name).write_text(text)
 
     def run() -> tuple[int, int]:
-        """What the loop returns, and how many pieces of machine code are kept then."""
+        """The result of the loop, and the number of pieces of machine code that are kept then."""
         paths = os.pathsep.join([str(tmp_path), str(ROOT)])
         done = subprocess.run(
             [sys.executable, "-B", "-c", RUN],

@@ -1,4 +1,4 @@
-"""All compiled loops with every index looked at, which compiled code otherwise does not do."""
+"""All compiled loops with every index checked, which compiled code otherwise does not do."""
 
 import ast
 import os
@@ -53,7 +53,7 @@ def test_no_loop_leaves_its_arrays(tmp_path):
         [sys.executable, "-c", RUN, "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
         + [f"tests/pipelines/{name}" for name in TESTS],
         cwd=ROOT,
-        # What is compiled otherwise is kept under the same name: not in one directory with it.
+        # Unchecked code is cached under the same names, so this needs a directory of its own.
         env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

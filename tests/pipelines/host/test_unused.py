@@ -1,4 +1,4 @@
-"""Packages that libraries import if they are installed, and a run leaves out."""
+"""Packages that libraries import if they are installed, and that a run does not need."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ print(list(frame.a), pyarrow.array(pandas.Series([1.0, None])).null_count)
     ],
 )
 def test_a_run_on_this_machine_loads_no_clouds_and_no_pandas(start, imported):
-    """Until somebody wants a data frame; then pyarrow knows pandas as ever."""
+    """A data frame still imports pandas, and pyarrow takes it."""
     done = subprocess.run(
         [sys.executable, "-c", _RUN.format(start=start)], capture_output=True, text=True, cwd=ROOT
     )

@@ -1,4 +1,4 @@
-"""Files of a store one by one: big ones, changed ones, with the flags of a command, and gone."""
+"""Files of an object store: big, changed, deleted, and read with the flags of a command."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ def test_a_big_file_travels_in_parts_on_a_bad_day(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize("size", [100_000, 11 * MB])
 def test_an_upload_that_arrives_changed_is_repeated(store, size, tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "_PART_BYTES", 5 * MB)
-    # As to a store that does not compare the checksum in the request: AWS refuses this upload.
+    # As where a checksum in the request is not compared: AWS refuses this upload.
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     s3fs.S3FileSystem.clear_instance_cache()
     content = os.urandom(size)
@@ -135,7 +135,7 @@ READ = "import sys; from pipelines.storage import store; print(store.read(sys.ar
 
 @pytest.fixture
 def flags(s3_store, monkeypatch):
-    """Of Beam, that say what the environment would; which says nothing any more."""
+    """Flags of Beam in place of environment variables, which are unset."""
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

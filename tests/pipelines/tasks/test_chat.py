@@ -27,6 +27,7 @@ from schemas.errors import UsageError
 from schemas.metadata import read_set
 from schemas.records import open_rows
 from tests.tools.chat_styles import STYLES, oracle, styled_tokenizer
+from tests.tools.task_rows import segments_of
 from trainers import flax_clm
 
 TEXTS = [
@@ -87,7 +88,7 @@ HAND_MADE = [
     chat("Hello", "🙂", "中文 Blåbær", "🙂🙂 e\u0301"),
     chat("{{ bos_token }}", "{% generation %}{{ x }}{% endgeneration %}{# no #}"),
     chat("</s><|im_end|>", "a <|im_start|>assistant\nb</s> <|eot_id|>c<end_of_turn> d<|end|> e"),
-    chat("only a question", "x", "and another that nobody answers"),
+    chat("only a question", "x", "and another without an answer"),
     chat("x", "-- \t indented\n\tand so on \u00a0", system="Be brief."),
 ]
 
@@ -159,7 +160,7 @@ def test_calls_of_tools(tokenizers):
 
 
 def said(style, tokenizer, conversations, **flags):
-    """What is trained on, as text."""
+    """The text that is trained on, and rejects."""
     found, refused = weigh(style, tokenizer, conversations, **flags)
     texts = []
     for ids, weights in found:
@@ -182,7 +183,7 @@ def test_what_is_trained_on(tokenizers):
     assert said(style, tokenizer, [weighted]) == (["d<|im_end|>"], {})
 
 
-# As templates of models with pictures have it: each part trimmed, marks for what is no text.
+# As in templates of models that take images: each part trimmed, marks for what is no text.
 _OF_PARTS = (
     "{% for m in messages %}<|im_start|>{{ m.role + '\n' }}{% if m.role == 'assistant' %}"
     "{% generation %}CONTENT<|im_end|>{% endgeneration %}{% else %}CONTENT<|im_end|>{% endif %}"
@@ -370,16 +371,12 @@ def made(folder, tmp_path_factory):
 
 def segments(made):
     """(ids, loss weights) of every segment."""
+    codec = made.schema.codec()
     for file in filter(lambda file: file.split, made.manifest.files):
-        codec = made.schema.codec()
         rows = open_rows(f"{made.directory}/{file.path}", codec.stride)
         columns = codec.decode(rows.read_range(0, len(rows)))
-        for ids, numbers, weights in zip(
-            *(columns[name] for name in ("input_ids", "segment_ids", "loss_weights")), strict=True
-        ):
-            for number in range(1, numbers.max() + 1):
-                place = numbers == number
-                yield tuple(ids[place].tolist()), tuple(weights[place].tolist())
+        for segment in segments_of(columns, "input_ids", "loss_weights"):
+            yield tuple(map(tuple, segment))
 
 
 def test_a_set_as_transformers_has_it(made, folder):
@@ -467,7 +464,7 @@ def test_a_filter_sees_messages_and_tools(made, folder, tmp_path, monkeypatch):
     assert some.stats.total().documents < made.stats.total().documents
 
 
-def test_flags_that_cannot_work(folder, tmp_path, tokenizer_path):
+def test_flags_of_chat_that_cannot_work(folder, tmp_path, tokenizer_path):
     def refused(*flags, tokenizer=folder[0]):
         with pytest.raises(UsageError) as error:
             build(folder[0], tmp_path / "set", *flags, f"--tokenizer={tokenizer}")

@@ -1,4 +1,4 @@
-"""Turns by hand, in templates that trim contents, look at them, drop or reorder them."""
+"""Turns by hand, in templates that trim, test, drop or reorder contents."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def each(said: str, prompt: str = "A:") -> str:
 
 
 def turns(text: str, *contents: str | dict, given: str = "") -> list[str]:
-    """What the assistant says in a conversation of user and assistant in turn."""
+    """The turns of the assistant in a conversation of user and assistant in turn."""
     template = ChatTemplate(text, "t", {"eos_token": "</s>"})
     messages = [
         {"role": ("user", "assistant")[i % 2], **(c if isinstance(c, dict) else {"content": c})}
@@ -83,7 +83,7 @@ def test_contents_that_a_template_looks_at():
     assert turns(each(last_part), "a", "x</think>b", "a", "c") == ["b<e>", "c<e>"]
     assert turns(each("c if c else ''"), "a", "", "a", " b") == ["<e>", " b<e>"]
     assert refusal(each("'[' + c + ']' if c else ''"), "a", "", "a", " b") == "unclear_turns"
-    # The prompt is not what stands before a message: where it begins cannot be told.
+    # The text before a message is not the prompt, so its beginning is unknown.
     assert refusal(each(last_part, prompt="A:<think>"), "a", "x</think>b") == "unclear_turns"
     # Messages before depend on those after.
     forgets = each("c if loop.last else c.split('</think>')[-1]")

@@ -89,11 +89,9 @@ def test_head_and_tail_of_512_are_as_published():
     assert head.tolist() == [[128], [500]], "Sun et al.: 128 of the start, 382 of the end"
 
 
-@pytest.mark.parametrize("bert", [False, True])
-def test_pairs_are_those_of_tokenizers(bert):
+def test_pairs_are_those_of_tokenizers():
     reference = trained_tokenizer()
-    if bert:
-        reference.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
+    reference.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
     tokenizer = LoadedTokenizer(reference.to_str().encode())
     pairs = TEXTS[1:] + [LONG]
     fields = {"text": TEXTS, "text_pair": pairs, "label": ["a", "b", "a", "b"]}
@@ -114,7 +112,7 @@ def test_pairs_are_those_of_tokenizers(bert):
         strict=True,
     )
     assert sorted(found) == sorted(expected)
-    assert columns["token_type_ids"].any() == bert
+    assert columns["token_type_ids"].any()
     assert made.shards["train"].statistics.tokens_truncated > 0
     assert row_problems(columns, made.schema, prefix=(0,), suffix=(2,)) == []
 
@@ -206,7 +204,7 @@ def test_of_equal_documents_the_same_id_stays_in_any_order():
         (["--packing=none", "--classes=a,b"], "--packing is a flag of --task=chat.clm"),
     ],
 )
-def test_flags_that_cannot_work(flags, message):
+def test_flags_of_classification_that_cannot_work(flags, message):
     with pytest.raises(UsageError, match=message):
         make_rows(TOKENIZER, {"text": ["a"], "label": ["b"]}, TASK, *flags)
 
@@ -235,7 +233,7 @@ def test_classes_that_are_not_given_are_asked_for():
         task.complete(lambda role: ("no",))
 
 
-def test_broken_rows_are_named():
+def test_broken_rows_of_classification_are_named():
     flags = [TASK, "--classes=a,b", "--max_length=24", "--text_pair_field=b"]
     made = make_rows(TOKENIZER, {"text": TEXTS, "text_pair": TEXTS, "label": list("abab")}, *flags)
     columns = {name: values.copy() for name, values in made.columns["train"].items()}

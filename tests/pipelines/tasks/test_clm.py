@@ -1,33 +1,26 @@
 """Causal language modelling: every token is there once, and predicted wherever it can be."""
 
-import json
-import pathlib
-
 import numpy as np
 import pytest
 
 from pipelines.build.options import parse_options
-from pipelines.build_shards import main
-from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.verify import main as verify
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.inspection.checks.row_checks import row_problems
 from schemas.errors import UsageError
-from schemas.metadata import read_set
-from schemas.records import open_rows
+from tests.tools.task_rows import make_rows, segments_of
+from tests.tools.tokenizer_factory import TEXT, changed, config_of, data_of, trained_tokenizer
+
+REFERENCE = trained_tokenizer()
+TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())
+DOCUMENTS = sorted({f"{text[:size]} {size}" for text in TEXT for size in range(1, len(text))})
 
 
-def build(corpus, tokenizer_path, output, *more):
-    main(
-        [
-            "--task=clm",
-            f"--input={corpus}",
-            f"--tokenizer={tokenizer_path}",
-            f"--output={output}",
-            "--max_length=64",
-            *more,
-        ]
-    )
-    verify([str(output)])
-    return read_set(str(output))
+def make(*flags, tokenizer=TOKENIZER):
+    """Columns of rows of 32 tokens, and their statistics."""
+    made = make_rows(tokenizer, {"text": DOCUMENTS}, "--task=clm", "--max_length=32", *flags)
+    columns = made.columns["train"]
+    assert row_problems(columns, made.schema) == []
+    return columns, made.shards["train"].statistics
 
 
 @pytest.mark.parametrize(
@@ -40,81 +33,50 @@ def test_the_default_length_of_rows_is_that_of_the_task(task, max_length):
         assert parse_options([*flags, length])[0].max_length == 64
 
 
-def columns(made):
-    codec = made.schema.codec()
-    for file in made.manifest.files:
-        if file.split:
-            rows = open_rows(f"{made.directory}/{file.path}", codec.stride)
-            yield codec.decode(rows.read_range(0, len(rows)))
-
-
-def segments(made):
-    """(ids, loss weights) of every segment."""
-    for shard in columns(made):
-        for row in range(len(shard["input_ids"])):
-            for segment in range(1, shard["segment_ids"][row].max() + 1):
-                places = shard["segment_ids"][row] == segment
-                yield (
-                    shard["input_ids"][row][places].tolist(),
-                    shard["loss_weights"][row][places].tolist(),
-                )
-
-
 @pytest.mark.parametrize("packing", ["best_fit", "none"])
-def test_documents_come_back_whole_with_their_ends(
-    corpus, topics, tokenizer_path, tmp_path, packing
-):
-    made = build(corpus, tokenizer_path, tmp_path / "set", f"--packing={packing}", "--bos")
-    tokenizer = load_tokenizer(tokenizer_path)
-    found = list(segments(made))
+def test_documents_come_back_whole_with_their_ends(packing):
+    columns, total = make(f"--packing={packing}", "--bos")
+    expected = []
+    for document in DOCUMENTS:
+        ids = [0, *REFERENCE.encode(document, add_special_tokens=False).ids, 2]
+        expected += [ids[start : start + 32] for start in range(0, len(ids), 32)]
+    found = list(segments_of(columns, "input_ids", "loss_weights"))
+    assert sorted(ids for ids, _ in found) == sorted(expected)
     assert all(weights == [0] + [1] * (len(ids) - 1) for ids, weights in found)
-    starts = sum(ids[0] == 0 for ids, _ in found)
-    ends = sum(ids[-1] == 2 for ids, _ in found)
-    kept = set(filter(None, topics))
-    assert starts == ends == len(kept) == made.stats.total().documents
-    short = {tokenizer.decode(ids[1:-1]) for ids, _ in found if ids[0] == 0 and ids[-1] == 2}
-    assert short <= kept and len(short) > 100
-    total = made.stats.total()
-    assert total.specials_added == 2 * len(kept)
-    assert sum(len(ids) for ids, _ in found) == total.tokens + total.specials_added
-    # What bits per byte and perplexity per word are of.
-    assert total.text_bytes == sum(len(document.encode()) for document in kept)
-    assert total.words == sum(len(document.split()) for document in kept)
+    assert total.documents == len(DOCUMENTS) and total.specials_added == 2 * len(DOCUMENTS)
+    assert sum(map(len, expected)) == total.tokens + total.specials_added == total.tokens_in_rows
+    # The denominators of bits per byte and of perplexity per word.
+    assert total.text_bytes == sum(len(document.encode()) for document in DOCUMENTS)
+    assert total.words == sum(len(document.split()) for document in DOCUMENTS)
 
 
-def test_the_classic_stream_fills_all_rows_but_the_last(corpus, tokenizer_path, tmp_path):
-    made = build(corpus, tokenizer_path, tmp_path / "set", "--packing=concat", "--num_shards=1")
-    for shard in columns(made):
-        used = np.count_nonzero(shard["segment_ids"], axis=1)
-        assert np.count_nonzero(used < 64) <= 1
-        same = shard["segment_ids"][:, 1:] == shard["segment_ids"][:, :-1]
-        inside = shard["segment_ids"][:, 1:] > 0
-        assert (shard["loss_weights"][:, 1:] == (same & inside)).all()
-        assert not shard["loss_weights"][:, 0].any()
+def test_the_classic_stream_fills_all_rows_but_the_last():
+    columns, _ = make("--packing=concat")
+    segments = columns["segment_ids"]
+    assert np.count_nonzero(np.count_nonzero(segments, axis=1) < 32) <= 1
+    same = segments[:, 1:] == segments[:, :-1]
+    assert (columns["loss_weights"][:, 1:] == (same & (segments[:, 1:] > 0))).all()
+    assert not columns["loss_weights"][:, 0].any()
 
 
-def test_without_specials_nothing_is_added(corpus, tokenizer_path, tmp_path):
-    made = build(corpus, tokenizer_path, tmp_path / "set", "--no_eos")
-    total = made.stats.total()
+def test_without_specials_nothing_is_added():
+    _, total = make("--no_eos")
     assert total.specials_added == 0 and total.tokens == total.tokens_in_rows
 
 
-def test_a_tokenizer_without_the_specials_is_refused(corpus, tokenizer_path, tmp_path):
-    config = json.loads(pathlib.Path(tokenizer_path).read_text())
-    config["added_tokens"] = []
-    config["post_processor"] = None
+def test_a_tokenizer_without_the_specials_is_refused():
+    config = changed(config_of(REFERENCE), "added_tokens", value=[]) | {"post_processor": None}
     for special in ("<s>", "</s>"):
         config["model"]["vocab"][special + "-"] = config["model"]["vocab"].pop(special)
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(config))
+    tokenizer = LoadedTokenizer(data_of(config))
     for flags, role in (((), "eos"), (("--bos", "--no_eos"), "bos")):
         with pytest.raises(UsageError, match=f"no {role} token: use --no_{role}"):
-            build(corpus, path, tmp_path / "set", *flags)
-    build(corpus, path, tmp_path / "set", "--no_eos")
+            make(*flags, tokenizer=tokenizer)
+    make("--no_eos", tokenizer=tokenizer)
 
 
-def test_a_flag_of_another_task_is_said_to_be_one(corpus, tokenizer_path, tmp_path):
+def test_a_flag_of_another_task_is_said_to_be_one():
     with pytest.raises(UsageError, match="--mask_rate is a flag of --task=mlm, not of clm"):
-        build(corpus, tokenizer_path, tmp_path / "set", "--mask_rate=0.3")
+        make("--mask_rate=0.3")
     with pytest.raises(UsageError, match="--task=translation: choose one of "):
-        main(["--task=translation", f"--input={corpus}", "--tokenizer=x", "--output=y"])
+        make("--task=translation")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.tasks.span_corruption import Noise
+from tests.tools.task_rows import restored
 
 T5 = Noise(0.15, 3.0)
 SENTINELS = np.arange(900, 990, dtype=np.uint16)
@@ -65,7 +66,7 @@ def test_spans_are_those_of_the_published_definition(density, mean_length):
             assert len(lengths) == segments and lengths.min() >= 1
             return lengths
 
-        if own.sum() * 2 != length:  # which of the two is meant is told by their sums
+        if own.sum() * 2 != length:  # their sums show which of the two is meant
             assert (noise_mask(length, density, mean_length, drawn) == mine).all()
 
 
@@ -87,6 +88,16 @@ def test_noise_and_span_lengths_as_measured():
     assert spans.length_N.min() == 1 and spans.length_N.max() > 12
 
 
+def test_amounts_of_noise_by_hand():
+    """A first token stays, and there is text before each span."""
+    noise, spans = T5.counts(np.array([1, 2, 7, 100]))
+    assert (noise.tolist(), spans.tolist()) == ([0, 1, 1, 15], [0, 1, 1, 5])
+    noise, spans = Noise(0.9, 2.0).counts(np.array([1, 2, 10, 20, 30]))
+    assert (noise.tolist(), spans.tolist()) == ([0, 1, 9, 18, 27], [0, 1, 1, 2, 3])
+    noise, spans = Noise(0.99, 30.0).counts(np.array([2, 20, 200]))
+    assert (noise.tolist(), spans.tolist()) == ([1, 19, 198], [1, 1, 2])
+
+
 def test_lengths_are_t5s():
     assert T5.longest_piece(512) == 568, "568 tokens give inputs of 512 and targets of 114"
     assert [int(n[0]) for n in T5.row_lengths(np.array([568]))] == [512, 114]
@@ -102,23 +113,6 @@ def test_the_longest_piece_is_the_longest(density, mean_length, inputs, targets)
     assert (np.diff(inputs_P) >= 0).all() and (np.diff(targets_P) >= 0).all()
     fitting = lengths[(inputs_P <= inputs) & (targets_P <= targets)]
     assert noise.longest_piece(inputs, targets) == fitting.max(initial=0)
-
-
-def restored(inputs, targets):
-    """The text of a pair, the plainest way: each sentinel gives way to what follows it."""
-    assert inputs[-1] == targets[-1] == EOS
-    spans, text = {}, []
-    for token in targets[:-1]:
-        if token in SENTINELS:
-            spans[token] = []
-            latest = spans[token]
-        else:
-            latest.append(token)
-    assert list(spans) == SENTINELS[: len(spans)].tolist()
-    for token in inputs[:-1]:
-        text += spans.pop(token) if token in SENTINELS else [token]
-    assert not spans
-    return text
 
 
 @given(
@@ -139,7 +133,10 @@ def test_the_pair_gives_the_text_back(lengths, noise, seed):
             stream[offsets[piece] : offsets[piece + 1]].tolist()
             for stream, offsets in ((inputs, input_offsets), (targets, target_offsets))
         )
-        assert restored(*pair) == ids[spans.offsets[piece] : spans.offsets[piece + 1]].tolist()
+        assert (
+            restored(*pair, SENTINELS.tolist(), EOS)
+            == ids[spans.offsets[piece] : spans.offsets[piece + 1]].tolist()
+        )
 
 
 def test_a_piece_depends_on_its_key_and_length_alone():

@@ -9,7 +9,7 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.checks.row_checks import count, row_problems
 from pipelines.tasks.span_corruption import Noise
 from schemas.errors import UsageError
-from tests.tools.task_rows import make_rows
+from tests.tools.task_rows import make_rows, restored
 from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
 
 REFERENCE = trained_tokenizer()
@@ -38,19 +38,9 @@ def pairs_of(columns):
             )
 
 
-def restored(inputs, targets):
-    """The text of a pair."""
-    assert inputs[-1] == targets[-1] == EOS
-    spans, text = {}, []
-    for token in targets[:-1]:
-        if token in SENTINELS:
-            spans[token] = []
-        else:
-            spans[list(spans)[-1]].append(token)
-    for token in inputs[:-1]:
-        text += spans.pop(token) if token in SENTINELS else [token]
-    assert not spans
-    return text
+def texts_of(columns):
+    """The text of every pair, sorted."""
+    return sorted(restored(*pair, SENTINELS, EOS) for pair in pairs_of(columns))
 
 
 texts = st.lists(
@@ -80,7 +70,7 @@ def test_every_text_comes_back_whole(documents, length, packing, density, more):
         for ids in map(ids_of, set(documents))
         for start in range(0, len(ids), longest)
     ]
-    assert sorted(restored(*pair) for pair in pairs_of(columns)) == sorted(pieces)
+    assert texts_of(columns) == sorted(pieces)
     counted = count(columns)
     assert statistics.tokens + statistics.specials_added == statistics.tokens_in_rows
     assert counted["tokens_in_rows"] == statistics.tokens_in_rows
@@ -126,9 +116,7 @@ def test_spans_follow_from_seed_and_content():
     ]
     assert all((make[0][name] == make[1][name]).all() for name in make[0])
     assert sorted(pairs_of(make[0])) != sorted(pairs_of(make[2]))
-    assert sorted(restored(*p) for p in pairs_of(make[0])) == sorted(
-        restored(*p) for p in pairs_of(make[2])
-    )
+    assert texts_of(make[0]) == texts_of(make[2])
 
 
 def test_a_text_with_a_sentinel_in_it_is_refused():
@@ -139,8 +127,7 @@ def test_a_text_with_a_sentinel_in_it_is_refused():
         "sentinel_in_text",
         "the text contains <extra_id_1>, which is a sentinel",
     )
-    found = [restored(*pair) for pair in pairs_of(made.columns["train"])]
-    assert sorted(found) == sorted([ids_of("the fox"), ids_of("dogs' beds")])
+    assert texts_of(made.columns["train"]) == sorted([ids_of("the fox"), ids_of("dogs' beds")])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +144,7 @@ def test_a_text_with_a_sentinel_in_it_is_refused():
         (["--max_target_length=2"], "no room for a text of two tokens"),
     ],
 )
-def test_what_cannot_work_is_refused(flags, message):
+def test_flags_of_span_corruption_that_cannot_work_are_refused(flags, message):
     with pytest.raises(UsageError, match=message):
         make_rows(TOKENIZER, {"text": ["a"]}, TASK, *flags)
 
@@ -171,7 +158,7 @@ def test_a_tokenizer_without_eos_is_refused():
 
 
 def broken(change):
-    """What is said of good rows after a change to row 0."""
+    """Problems of good rows after a change to row 0."""
     documents = [" ".join(WORDS[n : n + 9]) + str(n) for n in range(12)]
     made = make_rows(TOKENIZER, {"text": documents}, TASK, "--max_length=80")
     columns = {name: values.copy() for name, values in made.columns["train"].items()}
@@ -179,7 +166,7 @@ def broken(change):
     return [problem.message for problem in row_problems(columns, made.schema)]
 
 
-def test_broken_rows_are_named():
+def test_broken_rows_of_span_corruption_are_named():
     def second_sentinel_first(columns):
         columns["target_ids"][0, 0] = SENTINELS[1]
 

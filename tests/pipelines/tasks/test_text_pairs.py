@@ -19,6 +19,7 @@ from pipelines.tasks.classification import (
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import strings, trained_tokenizer
 
+ROBERTA = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
 BERT = processors.TemplateProcessing(
     single="<s> $A </s>",
     pair="<s> $A </s> $B:1 </s>:1",
@@ -36,7 +37,7 @@ def loaded(post_processor):
 @pytest.mark.parametrize(
     ("post_processor", "between", "types"),
     [
-        (processors.RobertaProcessing(("</s>", 2), ("<s>", 0)), ([0], [2, 2], [2]), {0}),
+        (ROBERTA, ([0], [2, 2], [2]), {0}),
         (processors.BertProcessing(("</s>", 2), ("<s>", 0)), ([0], [2], [2]), {0, 1}),
         (BERT, ([0], [2], [2]), {0, 1}),
         (processors.ByteLevel(trim_offsets=False), ([], [], []), {0}),
@@ -73,15 +74,18 @@ def test_parts_worked_by_hand():
     assert ids.offsets.tolist() == types.offsets.tolist() == [0, 6, 10]
 
 
+PAIRED = [loaded(post_processor) for post_processor in (ROBERTA, BERT)]
+
+
 @settings(max_examples=60)
 @given(
     st.sampled_from(["left", "right"]),
     st.integers(3, 30),
-    st.sampled_from([processors.RobertaProcessing(("</s>", 2), ("<s>", 0)), BERT]),
+    st.sampled_from(PAIRED),
     st.lists(st.tuples(st.sampled_from(TEXTS), st.sampled_from(TEXTS)), min_size=1, max_size=5),
 )
-def test_pairs_are_cut_and_put_together_as_tokenizers_does(side, room, post_processor, pairs):
-    reference, tokenizer = _cached(post_processor)
+def test_pairs_are_cut_and_put_together_as_tokenizers_does(side, room, paired, pairs):
+    reference, tokenizer = paired
     form = pair_form(tokenizer)
     length = room + sum(part.side < 0 for part in form)
     reference.enable_truncation(length, strategy="longest_first", direction=side)
@@ -101,16 +105,6 @@ def test_pairs_are_cut_and_put_together_as_tokenizers_does(side, room, post_proc
         part = slice(ids.offsets[i], ids.offsets[i + 1])
         assert ids.values[part].tolist() == expected.ids
         assert types.values[part].tolist() == expected.type_ids
-
-
-_TOKENIZERS = {}
-
-
-def _cached(post_processor):
-    key = id(post_processor)
-    if key not in _TOKENIZERS:
-        _TOKENIZERS[key] = loaded(post_processor)
-    return _TOKENIZERS[key]
 
 
 @given(st.integers(1, 60), st.lists(st.integers(0, 60), min_size=1, max_size=2))

@@ -49,7 +49,7 @@ def due(topics, tokenizer_path):
 
 
 def documents(info, name):
-    """Of all shards, the documents or pieces of each."""
+    """The documents or pieces of each shard."""
     found = []
     for split in info.schema.splits:
         for file in info.manifest.shards(split, DOCUMENT_FORMATS[name].endings[0]):
