@@ -468,7 +468,7 @@ def merge_words(
     """Merges until the vocabulary has `vocab_size` tokens, or no remaining pair is frequent enough.
 
     Args:
-      offsets: int64[W + 1], where words begin in `symbols`; words may be empty.
+      offsets: int64[W + 1], where words begin in `symbols`, the first 0; words may be empty.
       symbols: int32, the ids of the symbols of all words, joined.
       counts: int64[W], occurrences of each word, at least 1.
       first: the tokens before any merge, symbols included.
@@ -516,7 +516,7 @@ def merge_words(
 
 def _lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """Joins words with a wall before, between and after them: |ab|c|."""
-    walls = offsets - offsets[0] + np.arange(len(offsets))
+    walls = offsets + np.arange(len(offsets))
     number = int(walls[-1]) + 1
     is_symbol = np.ones(number, bool)
     is_symbol[walls] = False

@@ -110,6 +110,7 @@ _STEERS = "another first guess of a search that ends with the same tokens"
 _DRAWS = "a draw never equals the bound, which is no multiple of 2**-24 or 2**-53"
 _ROOM = "more room than is used"
 _SLOWER = "blocks are only skipped less often"
+_LATER = "a pair that cannot reach the threshold is only noticed later"
 EQUIVALENT: dict[str, str] = {
     "packing:149 GtE to Gt": "a stable sort leaves sorted numbers as they are",
     "packing:262 2 to 3": _ROOM,
@@ -157,6 +158,25 @@ EQUIVALENT: dict[str, str] = {
     "example_batch:218 True to False": "both have the length that bincount was given",
     "example_batch:239 Lt to LtE": "all examples in their order are the same batch",
     "ragged:11 4096 to 4097": "the results are joined in other chunks",
+    **{
+        f"resolve:59 {change}": "an edge that is UP is also there as DOWN, and may be there twice"
+        for change in ("Eq to NotEq", "negated")
+    },
+    "resolve:63 1 to 2": "any negative number differs from each document's",
+    "resolve:71 1 to 2": "the last start is unused",
+    "resolve:77 True to False": "both arrays are new, and so writable",
+    **{
+        f"shingles:24 {change}": "any size of slices gives the same sets"
+        for change in ("LShift to RShift", "1 to 2", "18 to 19")
+    },
+    "shingles:192 Sub to Add": _LATER,
+    **{f"shingles:193 {change}": _LATER for change in ("Sub to Add", "Mult to Add", "0 to 1")},
+    "merge_loop:129 4 to 5": _ROOM,
+    "merge_loop:278 1 to 2": "any negative number means that the pair is not queued",
+    "merge_loop:371 0 to 1": "a pair that occurs 0 times comes last, and ends the loop",
+    "merge_loop:374 2 to 3": _ROOM,
+    "merge_loop:496 0 to 1": "without special tokens the array is not read",
+    "merge_loop:513 True to False": "lefts and rights are columns of one table",
 }
 """Mutant ("packing:120 Lt to LtE") -> why the program is the same."""
 
