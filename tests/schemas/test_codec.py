@@ -92,6 +92,9 @@ def test_values_of_a_wider_dtype_are_encoded_if_they_fit():
     codec = RowCodec([_feature("input_ids", "uint16", 2)])
     rows = codec.encode({"input_ids": np.array([[65_535, 0]], np.int64)})
     assert codec.decode(rows)["input_ids"].tolist() == [[65_535, 0]]
+    assert codec.encode({"input_ids": np.zeros((0, 2), np.int64)}).shape == (0, codec.stride)
+    marks = codec.encode({"input_ids": np.array([[True, False]])})
+    assert codec.decode(marks)["input_ids"].tolist() == [[1, 0]]
 
 
 @pytest.mark.parametrize("values", [[[65_536, 0]], [[-1, 0]], [[0.5, 1]]])
