@@ -112,6 +112,7 @@ _ROOM = "more room than is used"
 _SLOWER = "blocks are only skipped less often"
 _LATER = "a pair that cannot reach the threshold is only noticed later"
 EQUIVALENT: dict[str, str] = {
+    "codec:169 False to True": "the decoded values are copied once more",
     "packing:149 GtE to Gt": "a stable sort leaves sorted numbers as they are",
     "packing:262 2 to 3": _ROOM,
     "packing:262 Mult to Add": "there are no more runs than segments",
