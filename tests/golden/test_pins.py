@@ -5,6 +5,8 @@ The inputs are drawn by numpy's RandomState, whose numbers never change.
 
 from collections.abc import Iterator
 from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +15,12 @@ import pytest
 from pipelines.corpus.near_duplicates.flags import Bands, Shingle
 from pipelines.corpus.near_duplicates.minhash import band_keys, signatures, sketches
 from pipelines.corpus.near_duplicates.shingles import shingle_sets
+from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import Masking
 from pipelines.rows.packing import pack, try_ways
+from pipelines.rows.ragged import Ragged
 from pipelines.rows.routing import Routes, content_digests, joint_digests
-from pipelines.tasks.span_corruption import Noise
+from pipelines.tasks.span_corruption import Noise, SpanCorruption
 from trainers.data.row_order import epoch_and_row
 
 TEXTS = pa.array(
@@ -83,6 +87,18 @@ def noises() -> Iterator[np.ndarray]:
         yield from (spans.start_N, spans.length_N)
         for side in spans.pairs(ids, sentinels, 1):
             yield from (side.values, side.offsets)
+    schema: Any = SimpleNamespace(
+        vocab_size=1100,
+        max_length=64,
+        seed=3,
+        parameters={"max_target_length": 20, "sentinel_ids": sentinels.tolist()},
+        special_ids={"eos": 1},
+    )
+    digests = draw.randint(0, 256, (300, 16)).astype(np.uint8)
+    columns = {"ids": Ragged(ids.astype(np.uint16), offsets)}
+    batch = ExampleBatch.of(digests, np.ones(300, np.int64), columns)
+    segments = SpanCorruption().segments(batch, schema)
+    yield from (segments.stream, segments.offsets, segments.pairs["target_ids"].values)
 
 
 def routes() -> Iterator[np.ndarray]:
@@ -118,7 +134,7 @@ def near_duplicates() -> Iterator[np.ndarray]:
 PINS = {
     packings: "7388e7f6017f9f4d069b29689a598272a924eafef7d6e07d1f9462447a6901f3",
     masks: "30d5ec92e26a575c36150ef187bc276ae3e546ee74f13f7da26c640190e28bea",
-    noises: "b5ea679763a09a910bd71f03a6a21e2d6b85b0b4a0f5dbf08fa1bf4e40d3bb3d",
+    noises: "5b8b00a26a45ebf1407f685ceb57a86734f34eebf75f730447bcaaaa3dd23d4d",
     routes: "21bf6b42001e9ea1b457a10f97dc265d33cc24c8082ddc1ed8cdea304524f0ab",
     orders: "92067e664ebe785f08b2eb2b36312ba1850c6861dadae9dd447380837db266af",
     near_duplicates: "26166e6fd4c438224c9e81158354ddb28358678a1c9b1bc95242705b24f784ec",

@@ -152,6 +152,14 @@ EQUIVALENT: dict[str, str] = {
     "masking:360 Gt to GtE": "the search finds a bound that no token exceeds",
     "masking:372 Lt to LtE": _DRAWS,
     "masking:374 Lt to LtE": _DRAWS,
+    "noise_spans:79 2 to 3": _ROOM,
+    "noise_spans:80 Add to Sub": _ROOM,
+    "noise_spans:80 1 to 2": _ROOM,
+    "noise_spans:132 0 to 1": "there is at least one sentinel",
+    "noise_spans:168 Lt to LtE": _DRAWS,
+    "noise_spans:293 Gt to GtE": "a text of one token is rejected by the caller",
+    "noise_spans:293 0 to 1": "a text of one token is rejected by the caller",
+    "noise_spans:354 1 to 2": "any negative number means no sentinel",
     "routing:29 1 to 2": "numpy takes any negative size",
     "routing:47 1 to 2": "numpy takes any negative size",
     "example_batch:93 1 to 2": "numpy takes any negative size",
@@ -373,13 +381,13 @@ def _run_tests(
     copied: Path, tests: list[str], order: _Order, seconds: float, *, compiles: bool
 ) -> None:
     """Runs pytest in a child; never returns."""
-    import numba
     import pytest
+    from numba.core import config
 
     os.setpgid(0, 0)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
     if not compiles:
-        numba.config.DISABLE_JIT = 1  # pyright: ignore[reportAttributeAccessIssue]
+        config.DISABLE_JIT = 1  # pyright: ignore[reportAttributeAccessIssue]
     os.chdir(copied)
     sys.path[:] = [str(copied), *(entry for entry in sys.path if Path(entry or ".") != ROOT)]
     for name in [name for name in sys.modules if _is_ours(name)]:

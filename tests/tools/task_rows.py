@@ -1,6 +1,6 @@
 """Documents -> rows of any task, in memory: what a run does, without Beam and files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,10 +81,9 @@ def segments_of(columns: Mapping[str, np.ndarray], *names: str) -> Iterator[tupl
             yield tuple(columns[name][row][numbers == number].tolist() for name in names)
 
 
-def restored(
-    inputs: Sequence[int], targets: Sequence[int], sentinels: Sequence[int], eos: int
-) -> list[int]:
-    """The text of a pair of span corruption: each sentinel gives way to what follows it."""
+def restored(pair: Iterable[Sequence[int]], sentinels: Sequence[int], eos: int) -> list[int]:
+    """The text of inputs and targets of span corruption: each sentinel gives way to its span."""
+    inputs, targets = pair
     assert inputs[-1] == targets[-1] == eos
     spans: dict[int, list[int]] = {}
     for token in targets[:-1]:

@@ -47,6 +47,7 @@ def test_columns_by_hand():
     )
     some = whole.slice(1, 4)
     joined = join([some.slice(0, 1).to_bytes(), some.slice(1, 3).to_bytes()])
+    assert joined is not None
     for batch in (some, joined, whole.take(np.array([1, 2, 3]))):
         high, low = batch.digests()
         assert high.tolist() == [int.from_bytes(range(n, n + 8)) for n in (16, 32, 48)]

@@ -65,7 +65,8 @@ def test_without_specials_nothing_is_added():
 
 
 def test_a_tokenizer_without_the_specials_is_refused():
-    config = changed(config_of(REFERENCE), "added_tokens", value=[]) | {"post_processor": None}
+    config = changed(config_of(REFERENCE), "added_tokens", value=[])
+    config["post_processor"] = None
     for special in ("<s>", "</s>"):
         config["model"]["vocab"][special + "-"] = config["model"]["vocab"].pop(special)
     tokenizer = LoadedTokenizer(data_of(config))

@@ -134,7 +134,7 @@ def test_the_pair_gives_the_text_back(lengths, noise, seed):
             for stream, offsets in ((inputs, input_offsets), (targets, target_offsets))
         )
         assert (
-            restored(*pair, SENTINELS.tolist(), EOS)
+            restored(pair, SENTINELS.tolist(), EOS)
             == ids[spans.offsets[piece] : spans.offsets[piece + 1]].tolist()
         )
 
@@ -146,6 +146,11 @@ def test_a_piece_depends_on_its_key_and_length_alone():
     taken = whole.piece_N == 1
     assert (whole.start_N[taken] - 50 == alone.start_N).all()
     assert (T5.spans(np.array([0, 60]), keys[2:3]).start_N != alone.start_N).any()
+
+
+def test_no_pieces_have_no_pairs():
+    for side in spans_of(np.zeros(0, int)).pairs(np.zeros(0, np.uint16), SENTINELS, EOS):
+        assert side.values.tolist() == [] and side.offsets.tolist() == [0]
 
 
 def test_more_spans_than_sentinels_are_refused():

@@ -15,7 +15,6 @@ from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
 REFERENCE = trained_tokenizer()
 REFERENCE.add_special_tokens([f"<extra_id_{n}>" for n in range(40)])
 TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())
-SENTINELS = [REFERENCE.token_to_id(f"<extra_id_{n}>") for n in range(40)]
 TASK = "--task=span_corruption"
 EOS = 2
 WORDS = " ".join(TEXT).split()
@@ -23,6 +22,9 @@ WORDS = " ".join(TEXT).split()
 
 def ids_of(text):
     return REFERENCE.encode(text, add_special_tokens=False).ids
+
+
+SENTINELS = ids_of("".join(f"<extra_id_{n}>" for n in range(40)))
 
 
 def pairs_of(columns):
@@ -40,7 +42,7 @@ def pairs_of(columns):
 
 def texts_of(columns):
     """The text of every pair, sorted."""
-    return sorted(restored(*pair, SENTINELS, EOS) for pair in pairs_of(columns))
+    return sorted(restored(pair, SENTINELS, EOS) for pair in pairs_of(columns))
 
 
 texts = st.lists(
@@ -137,9 +139,11 @@ def test_a_text_with_a_sentinel_in_it_is_refused():
         (["--sentinels=<s_{}>"], "no sentinel <s_0>"),
         (["--sentinels=the{}"], "no sentinel the0"),
         (["--sentinels=<x>"], "must have {} in place of the number"),
+        (["--noise_density=0"], "must be between 0 and 1"),
         (["--noise_density=1"], "must be between 0 and 1"),
         (["--mean_span_length=0.5"], "must be at least 1"),
         (["--max_target_length=-1"], "must be from 0 to"),
+        (["--max_target_length=65536"], "must be from 0 to 65535"),
         (["--max_length=2"], "no room for a text of two tokens"),
         (["--max_target_length=2"], "no room for a text of two tokens"),
     ],
@@ -147,6 +151,14 @@ def test_a_text_with_a_sentinel_in_it_is_refused():
 def test_flags_of_span_corruption_that_cannot_work_are_refused(flags, message):
     with pytest.raises(UsageError, match=message):
         make_rows(TOKENIZER, {"text": ["a"]}, TASK, *flags)
+
+
+def test_the_shortest_rows_have_texts_of_two_tokens():
+    flags = ["--max_length=3", "--mean_span_length=1"]
+    made = make_rows(TOKENIZER, {"text": ["the fox"]}, TASK, *flags)
+    ids = ids_of("the fox")
+    pieces = [ids[start : start + 2] for start in range(0, len(ids), 2)]
+    assert texts_of(made.columns["train"]) == sorted(pieces) and made.schema.row_tokens == 6
 
 
 def test_a_tokenizer_without_eos_is_refused():
@@ -158,12 +170,15 @@ def test_a_tokenizer_without_eos_is_refused():
 
 
 def broken(change):
-    """Problems of good rows after a change to row 0."""
+    """Problems of good rows after a change to row 0, which becomes row 1."""
     documents = [" ".join(WORDS[n : n + 9]) + str(n) for n in range(12)]
     made = make_rows(TOKENIZER, {"text": documents}, TASK, "--max_length=80")
     columns = {name: values.copy() for name, values in made.columns["train"].items()}
     change(columns)
-    return [problem.message for problem in row_problems(columns, made.schema)]
+    columns = {name: np.roll(values, 1, axis=0) for name, values in columns.items()}
+    problems = list(row_problems(columns, made.schema))
+    assert {problem.row for problem in problems} == {1} and len(columns["input_ids"]) > 1
+    return [problem.message for problem in problems]
 
 
 def test_broken_rows_of_span_corruption_are_named():
