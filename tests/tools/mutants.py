@@ -128,7 +128,7 @@ EQUIVALENT: dict[str, str] = {
     "masking:81 1 to 2": "positions beyond the row are not read",
     **{
         f"masking:159 {change}": _STEERS
-        for change in (*("Div to Mult", "Add to Sub", "Mult to Add", "3.0 to 4.0", "1 to 2"),)
+        for change in ("Div to Mult", "Add to Sub", "Mult to Add", "3.0 to 4.0", "1 to 2")
     },
     **{f"masking:160 {change}": _STEERS for change in ("negated", "Lt to LtE", "0.9 to 1.9")},
     "masking:161 Mult to Add": _STEERS,
@@ -136,13 +136,9 @@ EQUIVALENT: dict[str, str] = {
     "masking:162 GtE to Gt": _STEERS,
     "masking:175 0 to 1": _STEERS,
     "masking:176 0 to 1": _STEERS,
-    **{
-        f"masking:178 {change}": _STEERS
-        for change in (
-            *("negated", "Lt to LtE", "8 to 9", "Div to Mult", "Add to Sub", "Sub to Add"),
-            *("0.5 to 1.5", "1 to 2"),
-        )
-    },
+    **{f"masking:178 {change}": _STEERS for change in ("negated", "Lt to LtE", "8 to 9")},
+    **{f"masking:178 {change}": _STEERS for change in ("Div to Mult", "Add to Sub", "Sub to Add")},
+    **{f"masking:178 {change}": _STEERS for change in ("0.5 to 1.5", "1 to 2")},
     "masking:185 Lt to LtE": "equal counts were returned above",
     **{f"masking:189 {change}": _STEERS for change in ("removed", "Add to Sub", "1 to 2")},
     "masking:207 Add to Sub": "stretches count down instead of up",
