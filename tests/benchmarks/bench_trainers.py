@@ -31,7 +31,7 @@ with warnings.catch_warnings():
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
 from tests.tools.compile_cache import compiled_once
-from tests.tools.torch_gpt2 import nats_of
+from tests.tools.torch_models import nats_of
 from tests.tools.trainer_list import BY_NAME, ListedTrainer
 from trainers.data.batches import Batch
 from trainers.data.shard_set import ShardSet

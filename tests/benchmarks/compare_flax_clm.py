@@ -26,7 +26,7 @@ import tyro
 from pipelines import build_shards, train_tokenizer
 from tests.tools.places import DATA
 from tests.tools.run_reading import read_metrics
-from tests.tools.torch_gpt2 import PlainLoop, greedy, open_model, perplexity
+from tests.tools.torch_models import PlainLoop, greedy, open_model, perplexity
 from trainers import flax_clm
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import command, make_flags

@@ -24,7 +24,7 @@ import torch
 import transformers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, default_data_collator
 
-from tests.tools.torch_gpt2 import nats_of
+from tests.tools.torch_models import nats_of
 from trainers.reader import ShardSet
 
 STEPS, ROWS = 50, 8

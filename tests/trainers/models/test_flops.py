@@ -28,7 +28,7 @@ LENGTH, ROWS = 32, 2
 
 
 def counted_by_torch(config, schema, kind):
-    """Of the matrix products of a step of transformers' model, for each token."""
+    """Operations of a step's matrix products in transformers' model, for each token."""
     content = config.to_json(schema.special_ids, ())
     theirs = AutoConfig.for_model(**content)
     model = kind.from_config(theirs, attn_implementation="eager")
@@ -56,7 +56,7 @@ def test_an_encoder_needs_what_torch_counts(family):
 
 
 def test_heads_of_some_positions():
-    """Of the masked ones, or of the first alone."""
+    """The masked ones, or the first alone."""
     schema = mlm_schema(max_length=LENGTH, mask_rate=0.2)
     flags = make_flags(FlaxMlmFlags, shards="s", masking="dynamic", mask_rate=0.4, **SIZES)
     assert MlmTask(flags, schema).head_share == max_masked_slots(LENGTH, 0.4) / LENGTH

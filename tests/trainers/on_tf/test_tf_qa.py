@@ -1,42 +1,32 @@
-"""tf_qa: parity with transformers' GPT-2, packing, decoding, and whole runs from the entry.
+"""Runs of tf_qa: packing, scores, questions of other datasets, and exports.
 
-Legend: B rows, L tokens a row, N prompts, P places of a prompt, T new tokens, V vocabulary.
+tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
-from schemas.errors import DataError, UsageError
-from tests.tools.gpt2_oracle import EPSILON, LEARNING_RATE
-from tests.tools.places import ROOT
+from schemas.errors import UsageError
+from tests.tools.model_cases import compute_apart
 from tests.tools.question_factory import schema_of, write_qa_set
 from tests.tools.run_reading import read_metrics
-from tests.tools.shard_factory import tokenizer_json, write_mlm_set
+from tests.tools.shard_factory import tokenizer_json
 from trainers import use_model
 from trainers.data.adapters import one_segment_a_row
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags
 from trainers.metrics.attention import AHEAD, verify_attention
-from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig
 from trainers.models.plan_model import plan_model
-from trainers.models.weights import fresh, from_layout, from_published, to_published
-from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.tf_decoder import Decoder, QaObjective, answer_prompts
-from trainers.on_tf.tf_layers import KERAS, fill, name_variables, read
-from trainers.on_tf.tf_program import make_optimizer
-from trainers.run.checkpoints import read_weights
-from trainers.run.journal import MetricsFile
+from trainers.models.weights import fresh
+from trainers.on_tf.backend import tf
+from trainers.on_tf.tf_decoder import Decoder, QaObjective
+from trainers.on_tf.tf_layers import fill
 from trainers.tasks.qa import QaTask
 from trainers.tf_qa import TfQaFlags, main
 
@@ -64,7 +54,7 @@ RUN = (
 
 
 def questions(number, first, *, impossible=False):
-    """w10 asks for the context's last word, w11 for nothing that is there."""
+    """w10 stands for the context's last word, w11 for a word that is not there."""
     random = np.random.default_rng(first)
     asked = []
     for name in range(first, first + number):
@@ -78,203 +68,7 @@ def questions(number, first, *, impossible=False):
     return asked
 
 
-# Parity with PyTorch
-
-
-SMALL = {"vocab_size": 60, "n_positions": LENGTH, "n_layer": 2, "n_embd": 16, "n_head": 2}
-CASES = {
-    "as GPT-2": {**SMALL, "eos_token_id": EOS},
-    "every switch": {
-        **SMALL,
-        "eos_token_id": EOS,
-        "n_inner": 24,
-        "activation_function": "relu",
-        "layer_norm_epsilon": 1e-3,
-        "scale_attn_by_inverse_layer_idx": True,
-        "tie_word_embeddings": False,
-    },
-    "packed prefix": {
-        **SMALL,
-        "eos_token_id": EOS,
-        "scale_attn_weights": False,
-        "activation_function": "gelu",
-    },
-    "trained": None,  # the export of a run
-}
-
-
-def hand_made_mask(segments, prefix):
-    """Who attends whom, one pair after another."""
-    rows, length = segments.shape
-    allowed = np.zeros((rows, length, length), bool)
-    for row in range(rows):
-        for query in range(length):
-            for key in range(length):
-                same = segments[row, query] == segments[row, key]
-                allowed[row, query, key] = same and (key <= query or bool(prefix[row, key]))
-    return allowed
-
-
-def hand_made_positions(segments):
-    found = np.zeros_like(segments)
-    for row in range(len(segments)):
-        for place in range(1, segments.shape[1]):
-            if segments[row, place] == segments[row, place - 1]:
-                found[row, place] = found[row, place - 1] + 1
-    return found
-
-
-def case_batch(name):
-    """Rows and prompts for a case: three rows of 24 tokens, in one segment or several."""
-    random = np.random.default_rng(sorted(CASES).index(name))
-    ids = random.integers(5, 60, (3, LENGTH))
-    segments = np.ones((3, LENGTH), int)
-    weights = (random.random((3, LENGTH)) < 0.4).astype(int)
-    prefix = np.zeros((3, LENGTH), int)
-    if "packed" in name:
-        segments = np.array([[1] * 9 + [2] * 15, [1] * 5 + [2] * 8 + [3] * 9 + [0] * 2, [1] * 24])
-        ids[segments == 0] = 1
-        starts = np.diff(segments, axis=1, prepend=-1) != 0
-        weights[starts | (segments == 0)] = 0
-        places = hand_made_positions(segments)
-        if "prefix" in name:
-            prefix = ((places < 4) & (segments > 0)).astype(int)
-            weights[prefix > 0] = 0
-    weights[:, 0] = 0
-    lengths = np.array([3, 9, 20, 1])
-    given = {
-        "input_ids": ids,
-        "positions": hand_made_positions(segments),
-        "labels": np.where(weights > 0, ids, -100),
-        "allowed": hand_made_mask(segments, prefix),
-        "prompts": random.integers(5, 60, (4, 20)),
-        "lengths": lengths,
-        "new_tokens": np.array(NEW),
-        "is_prefix": np.array("prefix" in name or name == "trained"),
-    }
-    batch = {"input_ids": ids, "segment_ids": segments, "loss_weights": weights}
-    if prefix.any():
-        batch["prefix_mask"] = prefix
-    return given, batch
-
-
-@pytest.fixture(scope="module")
-def folder(trained, tmp_path_factory):
-    """What PyTorch says of all cases."""
-    folder = tmp_path_factory.mktemp("oracle")
-    for name in CASES:
-        np.savez(folder / f"{name}.npz", **case_batch(name)[0])
-    (trained / "exported").rename(folder / "trained")
-    (folder / "cases.json").write_text(json.dumps(CASES))
-    oracle = ROOT / "tests" / "tools" / "gpt2_oracle.py"
-    subprocess.run([sys.executable, oracle, folder], check=True, capture_output=True)
-    return folder
-
-
 SCHEMA = schema_of(TASK, WORDS, LENGTH)
-
-
-def loaded(path) -> QaObjective:
-    found, tensors = read_directory(str(path), model_types=("gpt2",))
-    config = ModelConfig.from_json(found, where="here")
-    objective = QaObjective(config, SCHEMA, answers=False)
-    fill(objective.model, from_published(tensors, config, seed=0, where="here")[0])
-    return objective
-
-
-def largest(found, due, part, config):
-    """The largest difference of gradients or weights."""
-    named = to_published(found, config)
-    return max(float(np.abs(value - due[f"{part}/{n}"]).max()) for n, value in named.items())
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_logits_loss_gradients_a_step_and_answers_are_those_of_pytorch(name, folder):
-    given, batch = case_batch(name)
-    with np.load(folder / f"{name}-out.npz") as file:
-        due = dict(file)
-    objective = loaded(folder / name)
-    model, config = objective.model, objective.model.config
-    check_answers(model, given, due["answers"])
-    tensors = {key: tf.constant(value) for key, value in batch.items()}
-    with tf.GradientTape() as tape:
-        sums = objective.sums(tensors, None)
-        loss = sums.loss / sums.counted
-    counted = batch["loss_weights"].sum()
-    assert sums.counted == counted
-    variables = name_variables(model)
-    found = tape.gradient(loss, [variable.value for variable in variables.values()])
-    arrays = [tf.convert_to_tensor(gradient).numpy() for gradient in found]
-    gradients = from_layout(dict(zip(variables, arrays, strict=True)), config, KERAS)
-    differences = {
-        "logits": float(np.abs(objective.logits(tensors) - due["logits"]).max()),
-        "loss": abs(float(loss) - float(due["loss"]) / counted),
-        "gradient": largest(gradients, due, "gradient", config),
-    }
-    flags = make_flags(
-        TfQaFlags, shards="x", warmup_steps=0, learning_rate=LEARNING_RATE, epsilon=EPSILON
-    )
-    optimizer = make_optimizer(flags.optimization, list(variables.values()))
-    optimizer.apply(list(map(tf.constant, arrays)), list(variables.values()))
-    differences["a step"] = largest(read(model), due, "step", config)
-    print(f"{name}: " + ", ".join(f"{what} {value:.1e}" for what, value in differences.items()))
-    limits = {"logits": 2e-5, "loss": 2e-6, "gradient": 5e-6, "a step": 5e-6}
-    assert all(differences[what] < limit for what, limit in limits.items())
-
-
-def check_answers(model, given, due):
-    """Token by token those of PyTorch."""
-
-    @tf.function
-    def answer(prompts, lengths):
-        return answer_prompts(
-            model,
-            prompts,
-            lengths,
-            new_tokens=NEW,
-            eos=EOS,
-            prefix=bool(given["is_prefix"]),
-        )
-
-    prompts = tf.constant(given["prompts"], tf.int32)
-    found = answer(prompts, tf.constant(given["lengths"], tf.int32))
-    np.testing.assert_array_equal(found["answer_ids"], due)
-    ends = [[*row, EOS].index(EOS) for row in due.tolist()]
-    assert found["answer_lengths"].numpy().tolist() == ends
-    # What stands after a prompt does not matter.
-    other = np.where(np.arange(20) < given["lengths"][:, None], given["prompts"], 59)
-    again = answer(tf.constant(other, tf.int32), tf.constant(given["lengths"], tf.int32))
-    np.testing.assert_array_equal(again["answer_ids"], due)
-
-
-@pytest.mark.parametrize("name", ["as GPT-2", "every switch"])
-def test_logits_in_bfloat16_are_no_rounded_ones(name, folder):
-    """A tied head and one of its own: what they take is rounded, what they give is not."""
-    _, batch = case_batch(name)
-    tensors = {key: tf.constant(value) for key, value in batch.items()}
-    exact = loaded(folder / name)
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        objective = loaded(folder / name)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    model, weights = objective.model, read(objective.model)
-    rows, length = batch["input_ids"].shape
-    places = tf.tile(tf.range(length)[None], (rows, 1))
-    causal = tf.constant(np.tril(np.ones((rows, length, length), bool)))
-    x, _ = model.hidden(tensors["input_ids"], places, causal)
-    assert x.dtype == tf.bfloat16
-    table = weights.get("head.weight", weights["embeddings.tokens.weight"])
-    table = tf.cast(table, tf.bfloat16).numpy().astype(np.float64)
-    logits = objective.logits(tensors)
-    assert logits.dtype == tf.float32
-    np.testing.assert_allclose(logits, x.numpy().astype(np.float64) @ table.T, rtol=1e-5, atol=1e-4)
-    apart = float(np.abs(logits - exact.logits(tensors)).max() / np.abs(logits).max())
-    print(f"{name}, bfloat16: logits {apart:.1e} of the largest")
-    assert 0 < apart < 0.05
-
-
-# Packing
 
 
 @pytest.mark.parametrize("form", ["causal", "prefix"])
@@ -315,9 +109,6 @@ def test_packed_rows_are_the_same_as_single_ones(form, tmp_path):
     )
     print(f"{form}, packed and alone: gradients {worst:.1e} of the largest\n{report}")
     assert report.ok and AHEAD in report.largest() and worst < 1e-5
-
-
-# Whole runs
 
 
 @pytest.fixture(scope="module")
@@ -407,23 +198,17 @@ def test_questions_of_another_set_and_of_one_checkpoint(trained, shards, tmp_pat
     assert "exact, no answer" in capsys.readouterr().out
     [folder] = (trained / "run" / "evaluation").glob("other-validation-*")
     assert set(json.loads((folder / "40" / "predictions.json").read_text())) == set("012345")
-    changed, use = tmp_path / "changed", [str(trained / "run"), "--evaluate"]
-    task = replace(TASK, qa_form="causal")
-    write_qa_set(changed, {"validation": asked}, task, WORDS, LENGTH)
-    with pytest.raises(UsageError, match="its qa_form is 'causal', the model's is 'prefix'"):
-        use_model.main([*use, f"--shards={changed}", "--checkpoint=40"])
+    use = [str(trained / "run"), "--evaluate"]
     with pytest.raises(UsageError, match="--validation_split=train: .*--no_score"):
         use_model.main([*use, f"--shards={shards}", "--validation_split=train"])
-    with pytest.raises(UsageError, match="no checkpoint '7': its steps are 20, 40, 60"):
-        use_model.main([*use, "--checkpoint=7"])
 
 
-def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, tmp_path, capsys):
+def test_both_exports_give_the_answers_of_the_run(trained, shards, tmp_path):
+    """A SavedModel, and weights that PyTorch opens."""
+    rows = ShardSet(str(shards)).read("validation", np.arange(9))
+    ids, lengths = (rows[name].astype(np.int32) for name in ("input_ids", "prompt_length"))
+    prompts = ids[:, : lengths.max()]
     served = tf.saved_model.load(str(trained / "saved")).signatures["serving_default"]
-    reader = ShardSet(str(shards))
-    rows = reader.read("validation", np.arange(9))
-    lengths = rows["prompt_length"].astype(np.int32)
-    prompts = rows["input_ids"][:, : lengths.max()].astype(np.int32)
     found = served(input_ids=tf.constant(prompts), prompt_lengths=tf.constant(lengths))
     words = [
         " ".join(f"w{word}" for word in ids[:length] if word > 4)
@@ -433,6 +218,16 @@ def test_a_saved_model_gives_the_answers_of_the_run(trained, shards, tmp_path, c
     ]
     predictions = json.loads((trained / "run" / "predictions.json").read_text())
     assert sorted(words) == sorted(predictions.values()) and any(words)
+    (tmp_path / "run").symlink_to(trained / "exported")
+    asked = {
+        "prompts": prompts.astype(np.int64),
+        "lengths": lengths,
+        "new_tokens": np.array(NEW),
+        "is_prefix": np.array(True),
+    }
+    given = {"input_ids": ids.astype(np.int64), "labels": ids, **asked}
+    theirs = compute_apart(tmp_path, {"run": (None, "CausalLM")}, {"run": given})["run"]
+    np.testing.assert_array_equal(found["answer_ids"], theirs["answers"])
 
 
 @pytest.mark.parametrize("form", ["causal", "prefix"])
@@ -450,85 +245,10 @@ def test_without_a_token_to_learn_there_is_no_loss():
     assert found is not None and np.isnan(found["loss"]) and np.isnan(found["accuracy"])
 
 
-def weights_of(run: Path, step: int) -> dict[str, np.ndarray]:
-    return read_weights(run / "checkpoints" / str(step))
-
-
-def test_ctrl_c_and_resume_give_the_same_weights(trained, shards, tmp_path, monkeypatch):
-    flags = [f"--shards={shards}", f"--output={tmp_path / 'run'}", *RUN]
-    write = MetricsFile.write
-
-    def interrupting(self, metrics):
-        write(self, metrics)
-        if metrics["step"] == 23:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(MetricsFile, "write", interrupting)
-    with pytest.raises(SystemExit) as stop:
-        main(flags)
-    assert stop.value.code == 130
-    monkeypatch.undo()
-    assert max(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir()) in (23, 24)
-    main([*flags, "--resume"])
-    due = weights_of(trained / "run", 60)
-    for name, found in weights_of(tmp_path / "run", 60).items():
-        np.testing.assert_array_equal(found, due[name], err_msg=name)
-
-
-def test_no_number_stops_the_run_with_its_batch(shards, tmp_path):
-    with pytest.raises(DataError, match=r"step 2: the loss is nan") as error:
-        main(
-            [
-                f"--shards={shards}",
-                f"--output={tmp_path / 'run'}",
-                *RUN,
-                "--learning_rate=1e30",
-                "--no_score",
-            ]
-        )
-    with np.load(tmp_path / "run" / "stopped-at-step-2.npz") as saved:
-        assert ", ".join(map(str, saved["row_index"])) in str(error.value)
-
-
-# What does not fit is refused
-
-
-def test_refusals(shards, trained, folder, tmp_path):
-    write_mlm_set(tmp_path / "mlm")
-    long = tmp_path / "long"
-    write_qa_set(long, {"train": questions(3, 0)}, TASK, WORDS, 48)
-    cases = {
-        "holds rows of --task=mlm, and this trainer needs qa": [f"--shards={tmp_path / 'mlm'}"],
-        f"--init_from={folder / 'trained'} has 24 positions, but rows of ": [
-            f"--shards={long}",
-            f"--init_from={folder / 'trained'}",
-        ],
-        "--layers=3, but the weights of --init_from": [
-            f"--shards={shards}",
-            f"--init_from={folder / 'trained'}",
-            "--layers=3",
-        ],
-        "give the dataset with --shards=DIR": [],
-        "exists already": [f"--shards={shards}", f"--export_saved_model={trained / 'saved'}"],
-    }
-    for expected, argv in cases.items():
-        with pytest.raises(UsageError) as error:
-            main(argv)
-        assert expected in str(error.value)
-
-
-def test_published_weights_of_a_smaller_vocabulary_grow(folder):
-    schema = schema_of(TASK, LoadedTokenizer(tokenizer_json(64)), LENGTH)
-    flags = make_flags(TfQaFlags, shards="x", init_from=str(folder / "trained"), steps=1)
-    planned = plan_model(flags, schema)
-    weights, notes = planned.first_weights(0)
-    assert any("grows from 60 tokens to the dataset's 64" in note for note in notes)
-    model = Decoder(planned.config)
-    fill(model, weights)
-    after = to_published(read(model), model.config)
-    for name, value in read_directory(str(folder / "trained"))[1].items():
-        np.testing.assert_array_equal(after[name][: len(value)], value)
-    assert len(after["transformer.wte.weight"]) == 64
+def test_a_saved_model_is_not_written_over(shards, trained):
+    saved = trained / "saved"
+    with pytest.raises(UsageError, match=f"--export_saved_model={saved} exists already"):
+        main([f"--shards={shards}", f"--export_saved_model={saved}"])
 
 
 def test_an_opt_is_refused_in_words(tmp_path):

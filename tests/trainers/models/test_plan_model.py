@@ -1,0 +1,291 @@
+"""The model that flags, a dataset and --init_from make, or why they make none."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from schemas.errors import DataError, UsageError
+from tests.tools.class_factory import class_schema
+from tests.tools.clm_factory import clm_schema
+from tests.tools.hub_cache import cached
+from tests.tools.model_cases import BERT, CLASSES, MODERN, OPT, ROBERTA
+from tests.tools.run_reading import change_flags
+from tests.tools.shard_factory import mlm_schema
+from tests.tools.torch_models import save_model
+from trainers.flags.command_line import make_flags
+from trainers.flags.run_flags import ClassifierFlags, DecoderFlags, EncoderFlags, RunFlags
+from trainers.models.model_config import ModelConfig, with_dropout
+from trainers.models.plan_model import SIZES, plan_model
+from trainers.models.rope import Rope
+from trainers.models.weights import fresh, shapes
+
+
+@dataclass(frozen=True)
+class EncoderRun(RunFlags):
+    architecture: EncoderFlags = EncoderFlags()
+
+
+@dataclass(frozen=True)
+class ClassifierRun(RunFlags):
+    architecture: ClassifierFlags = ClassifierFlags()
+
+
+@dataclass(frozen=True)
+class DecoderRun(RunFlags):
+    architecture: DecoderFlags = DecoderFlags()
+
+
+def test_new_encoders():
+    schema = mlm_schema()
+    config, tensors, _ = plan_model(make_flags(EncoderRun, shards="set", model="tiny"), schema)
+    due = ModelConfig.new(
+        family="roberta",
+        vocab_size=50,
+        max_positions=16,
+        position_offset=2,
+        layers=2,
+        hidden_size=128,
+        heads=2,
+        intermediate_size=512,
+        embedding_size=128,
+        token_types=1,
+        layer_norm_epsilon=1e-5,
+    )
+    assert config == with_dropout(due, 0.1) and tensors is None
+    flags = make_flags(
+        EncoderRun, shards="set", family="electra", model="electra_small", dropout=0.2
+    )
+    config, *_ = plan_model(flags, class_schema(classes=("a", "b")))
+    assert (config.embedding_size, config.classifier_dropout) == (128, 0.2)
+    assert config.classes == ("a", "b") and config.position_rows == 16
+    for more, width in ((dict(model="base"), 768), (dict(embedding_size=64), 64)):
+        planned = plan_model(change_flags(flags, **more), schema)
+        assert planned.config.embedding_size == width
+    planned = plan_model(change_flags(flags, layers=1, hidden_size=32), schema)
+    weights, notes = planned.first_weights(5)
+    assert not notes
+    for name, value in fresh(planned.config, 5).items():
+        np.testing.assert_array_equal(weights[name], value)
+
+
+def test_new_modernberts():
+    flags = make_flags(EncoderRun, shards="set", model="modernbert_base", dropout=0.0)
+    config, *_ = plan_model(flags, mlm_schema(vocab_size=50368, max_length=8192))
+    # Warner et al., section 3: 149 and 395 million parameters.
+    assert config == ModelConfig.from_json({"model_type": "modernbert"}, where="here")
+    assert sum(map(math.prod, shapes(config).values())) == 149_655_232
+    large = replace(flags, architecture=replace(flags.architecture, model="modernbert_large"))
+    config, *_ = plan_model(large, mlm_schema(vocab_size=50368))
+    assert sum(map(math.prod, shapes(config).values())) == 395_881_664
+    tiny = change_flags(flags, family="modernbert", model="tiny")
+    config, *_ = plan_model(tiny, mlm_schema())
+    assert config.local_layers == (False, True) and config.rope_of(1) == Rope()
+    assert fresh(config, 0)["layers.0.mlp_out.weight"].std() == pytest.approx(0.01, rel=0.1)
+
+
+def test_classifiers_refuse_a_modernbert(tmp_path):
+    save_model(tmp_path / "in", MODERN, "SequenceClassification")
+    flags = make_flags(ClassifierRun, shards="set", init_from=str(tmp_path / "in"))
+    with pytest.raises(UsageError, match="'modernbert', and this trainer accepts bert, roberta"):
+        plan_model(flags, class_schema(classes=CLASSES))
+
+
+PUBLISHED = [
+    ("smollm_135m", 49152, 134_515_008),
+    ("smollm_360m", 49152, 361_821_120),
+    ("smollm_1.7b", 49152, 1_711_376_384),
+    ("llama_1b", 128256, 1_235_814_400),
+    ("llama_3b", 128256, 3_212_749_824),
+    ("llama_8b", 128256, 8_030_261_248),
+    ("mistral_7b", 32000, 7_241_732_096),
+    ("qwen2_0.5b", 151936, 494_032_768),
+    ("qwen3_0.6b", 151936, 596_049_920),
+    ("qwen3_1.7b", 151936, 1_720_574_976),
+    ("olmo2_1b", 100352, 1_484_916_736),
+    ("gemma2_2b", 256000, 2_614_341_888),
+    ("gemma3_270m", 262144, 268_098_176),
+    ("gemma3_1b", 262144, 999_885_952),
+]
+
+
+def test_new_decoders():
+    schema = clm_schema()
+    config, *_ = plan_model(make_flags(DecoderRun, shards="set", model="gpt2", layers=3), schema)
+    assert (config.layers, config.hidden_size, config.dropout) == (3, 768, 0.1)
+    assert (config.activation, config.norm_first, config.tied) == ("gelu_new", True, True)
+    flags = make_flags(
+        DecoderRun, shards="set", family="opt", norm="post", tied=False, embedding_size=8
+    )
+    config, *_ = plan_model(flags, schema)
+    assert (config.norm_first, config.final_norm, config.tied) == (False, False, False)
+    assert (config.activation, config.is_projected) == ("relu", True)
+    flags = make_flags(DecoderRun, shards="set", family="llama", rope_theta=3e4, kv_heads=2)
+    config, *_ = plan_model(flags, schema)
+    assert (config.heads, config.kv_heads, config.head_size) == (8, 2, 64)
+    assert (config.intermediate_size, config.activation, config.tied) == (1408, "silu", True)
+    assert config.rope_of(0) == Rope(3e4) and config.max_positions == schema.max_length
+    flags = make_flags(DecoderRun, shards="set", family="mistral", window=9)
+    config, *_ = plan_model(flags, schema)
+    assert [config.window_of(layer) for layer in range(4)] == [9] * 4
+
+
+@pytest.mark.parametrize(("name", "vocabulary", "parameters"), PUBLISHED)
+def test_published_sizes(name, vocabulary, parameters):
+    """With as many parameters as the files on the Hub."""
+    flags = make_flags(DecoderRun, shards="set", model=name)
+    config, *_ = plan_model(flags, clm_schema(vocab_size=vocabulary))
+    assert sum(math.prod(shape) for shape in shapes(config).values()) == parameters
+    assert config.family == SIZES[name]["family"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (dict(layers=0), "--layers=0: must be at least 1"),
+        (dict(dropout=1.0), "--dropout=1.0: must be at least 0"),
+        (dict(hidden_size=30, heads=4), "--hidden_size=30 is not a multiple of --heads=4"),
+        (dict(activation="mish"), "--activation=mish is unknown"),
+        (
+            dict(max_positions=8),
+            "--max_positions=8 has 8 positions, but rows of set have 16 tokens",
+        ),
+        (
+            dict(kv_heads=4),
+            "--kv_heads=4: kv_heads is always 8 in gpt2 models; it may differ in ll",
+        ),
+        (dict(head_size=8), "--head_size=8: head_size is always 64 in gpt2 models"),
+        (dict(window=8), "--window=8: window is always 0 in gpt2 models; it may differ in modernb"),
+        (dict(rope_theta=1e4), "--rope_theta: rope is always None in gpt2 models"),
+        (dict(family="llama", rope_theta=0.0), "^--rope_theta=0.0: must be from 2 to"),
+        (dict(family="llama", kv_heads=3), "--heads=8 is not a multiple of --kv_heads=3"),
+        (
+            dict(family="opt", model="llama_1b"),
+            "--family=opt, but --model=llama_1b is a llama: leave --family out",
+        ),
+        (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
+        (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
+        (
+            dict(family="bert", embedding_size=8),
+            "512 in bert models; it may differ in electra",
+        ),
+    ],
+)
+def test_flags_that_make_no_model_are_refused(flags, said):
+    with pytest.raises(UsageError, match=said):
+        if flags.get("family") == "bert":
+            plan_model(make_flags(EncoderRun, shards="set", **flags), mlm_schema())
+        else:
+            plan_model(make_flags(DecoderRun, shards="set", **flags), clm_schema())
+
+
+def test_published_models(tmp_path):
+    path = str(tmp_path / "in")
+    save_model(tmp_path / "in", {**ROBERTA, "hidden_dropout_prob": 0.3}, "MaskedLM")
+    flags = make_flags(EncoderRun, shards="set", init_from=path)
+    planned = plan_model(flags, mlm_schema())
+    assert (planned.config.dropout, planned.config.attention_dropout) == (0.3, 0.1)
+    assert plan_model(change_flags(flags, dropout=0.0), mlm_schema()).config.attention_dropout == 0
+    assert planned.first_weights(0)[1] == []
+    agreeing = change_flags(flags, layers=2, max_positions=18)
+    assert planned.config == plan_model(agreeing, mlm_schema()).config
+
+    larger = plan_model(flags, mlm_schema(vocab_size=57))
+    assert larger.config.vocab_size == 57
+    weights, [note] = larger.first_weights(0)
+    assert "grows from 50 tokens to the dataset's 57" in note
+    assert plan_model(flags, mlm_schema(vocab_size=40)).config.vocab_size == 50
+
+    specials = {**mlm_schema().special_ids, "pad": 3, "unk": 1}
+    for schema, more, said in (
+        (mlm_schema(), dict(layers=4), "--layers=4, but the weights of --init_from=.* have 2: lea"),
+        (mlm_schema(), dict(activation="relu"), "--activation=relu, but .* have gelu"),
+        (
+            mlm_schema(max_length=20),
+            {},
+            "--init_from=.* has 18 positions, but rows of set have 20 tokens",
+        ),
+        (mlm_schema(special_ids=specials), {}, "its pad_token_id is 1 and that of set is 3"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            plan_model(change_flags(flags, **more), schema)
+    with pytest.raises(
+        UsageError, match="model_type 'roberta', and this trainer accepts gpt2, opt, llama"
+    ):
+        plan_model(make_flags(DecoderRun, shards="set", init_from=path), clm_schema())
+
+    save_model(tmp_path / "opt", OPT, "CausalLM")
+    decoders = make_flags(DecoderRun, shards="set", init_from=str(tmp_path / "opt"))
+    assert (
+        plan_model(change_flags(decoders, norm="pre", tied=True), clm_schema()).config.layers == 2
+    )
+    for more, said in (
+        (dict(norm="post"), "--norm=post, but"),
+        (dict(tied=False), "--no_tied, but"),
+    ):
+        with pytest.raises(UsageError, match=f"{said}.*leave the flag out"):
+            plan_model(change_flags(decoders, **more), clm_schema())
+
+
+def test_weights_of_a_name_on_the_hub(tmp_path, monkeypatch):
+    save_model(tmp_path / "in", BERT, "MaskedLM")
+    files = {file.name: file.read_bytes() for file in (tmp_path / "in").iterdir()}
+    cached(tmp_path / "hf", "google-bert/bert-tiny", files)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    here = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
+    there = change_flags(here, init_from="google-bert/bert-tiny")
+    assert plan_model(there, mlm_schema()).config == plan_model(here, mlm_schema()).config
+
+
+def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
+    """Before a framework is loaded; and no table is made of a number that a file only claims."""
+    save_model(tmp_path / "in", BERT, "MaskedLM")
+    flags = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
+    plan_model(flags, mlm_schema())
+    config = json.loads((tmp_path / "in" / "config.json").read_text())
+    for changes, said in (
+        ({"num_hidden_layers": 3}, "it lacks bert.encoder.layer.2.attention"),
+        (
+            {"num_hidden_layers": 1 << 60},
+            "has 1,152,921,504,606,846,976 layers, but there are only",
+        ),
+        ({"num_hidden_layers": 1}, "it has the unknown bert.encoder.layer.1.attention"),
+        ({"vocab_size": 1 << 40}, r"word_embeddings.weight has shape \(50, 16\).*1099511627776"),
+    ):
+        (tmp_path / "in" / "config.json").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(DataError, match=said):
+            plan_model(flags, mlm_schema())
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.bool_])
+def test_weights_that_are_no_floats_are_refused_unread(tmp_path, dtype):
+    """Quantized ones, or bits that were mistaken: trained on, their loss was 7e8."""
+    save_model(tmp_path / "in", BERT, "MaskedLM")
+    path, name = tmp_path / "in" / "model.safetensors", "bert.embeddings.word_embeddings.weight"
+    tensors = load_file(path)
+    save_file({**tensors, name: tensors[name].astype(dtype)}, path)
+    stored = {"int32": "I32", "int8": "I8", "bool": "BOOL"}[np.dtype(dtype).name]
+    with pytest.raises(DataError, match=f"{name} holds {stored}, not F32, F16, BF16, F64. Give"):
+        plan_model(
+            make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in")), mlm_schema()
+        )
+
+
+def test_pairs_need_two_token_types(tmp_path):
+    save_model(tmp_path / "in", {**BERT, "type_vocab_size": 1}, "")
+    flags = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
+    schema = class_schema(classes=CLASSES, pairs=True)
+    with pytest.raises(UsageError, match="has one token type, but pairs of set have two"):
+        plan_model(flags, schema)
+    save_model(tmp_path / "roberta", {**ROBERTA, "type_vocab_size": 1}, "")
+    plan_model(change_flags(flags, init_from=str(tmp_path / "roberta")), schema)
+
+
+def test_a_set_that_a_model_cannot_read():
+    config = plan_model(make_flags(DecoderRun, shards="set", model="tiny"), clm_schema()).config
+    config.check_fits(clm_schema(), where="--checkpoint=x", shards="set")
+    with pytest.raises(UsageError, match="--checkpoint=x has a vocabulary of 50, but .* one of 57"):
+        config.check_fits(clm_schema(vocab_size=57), where="--checkpoint=x", shards="set")
