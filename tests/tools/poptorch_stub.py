@@ -1,4 +1,4 @@
-"""A stand-in for PopTorch 3.4: its signatures, its rules of use, a recording of every call.
+"""A stand-in for PopTorch 3.4: its signatures and its rules of use.
 
 There is no IPU and no PopTorch on a package index. This module takes the arguments that PopTorch's
 documentation names, refuses what PopTorch refuses (two programs attached at once, options that are
@@ -8,13 +8,12 @@ the host is not there.
 
     with installed() as poptorch:        # `import poptorch` finds it
         ...
-    poptorch.calls                       # ["Options()", "Options.deviceIterations(4)", ...]
+    poptorch.executors["training"]       # what it made
 """
 
 import copy
 import enum
 import functools
-import inspect
 import sys
 import warnings
 from collections.abc import Iterator
@@ -33,7 +32,8 @@ class Stub(ModuleType):
     """The module, with what was recorded.
 
     Attributes:
-      calls: one line each, in order.
+      executors: the program of each kind, training or inference.
+      optimizer_arguments: those that were given, but for the parameters.
       programs: what was traced of the module for one micro-batch, by kind of program.
       traced: the operators in it.
       rates: learning rate of each step that the IPUs ran.
@@ -42,7 +42,8 @@ class Stub(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("poptorch")
-        self.calls: list[str] = []
+        self.executors: dict[str, Executor] = {}
+        self.optimizer_arguments: dict[str, Any] = {}
         self.programs: dict[str, Any] = {}
         self.traced: dict[str, list[str]] = {}
         self.blocks: dict[str, list[tuple[str, int]]] = {}
@@ -50,9 +51,10 @@ class Stub(ModuleType):
         self.rates: list[float] = []
         self.on_the_ipus: Executor | None = None
         self.OutputMode, self.ReductionType, self.AutoStage = OutputMode, ReductionType, AutoStage
-        for made in (Options, PipelinedExecution, BeginBlock, trainingModel, inferenceModel):
+        self.Options, self.PipelinedExecution = Options, PipelinedExecution
+        for made in (BeginBlock, trainingModel, inferenceModel):
             setattr(self, made.__name__, functools.partial(made, self))
-        self.identity_loss = functools.partial(identity_loss, self)
+        self.identity_loss = identity_loss
         self.ipuHardwareIsAvailable = lambda num_ipus=1: True
         self.optim = SimpleNamespace(
             AdamW=functools.partial(AdamW, self), SGD=functools.partial(SGD, self)
@@ -61,43 +63,12 @@ class Stub(ModuleType):
     def __deepcopy__(self, _) -> "Stub":
         return self  # modules are copied, what they refer to is not
 
-    def record(self, name: str, arguments: dict[str, Any], shown: str = "") -> None:
-        """Notes a call; of arguments those that were given."""
-        said = [f"{key}={_said(value)}" for key, value in arguments.items()]
-        self.calls.append(f"{name}({shown or ', '.join(said)})")
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype)[6:]}{list(value.shape)}"
-    if isinstance(value, torch.dtype):
-        return str(value)
-    if isinstance(value, enum.Enum):
-        return str(value)
-    if isinstance(value, str | int | float | bool | tuple | None):
-        return repr(value)
-    return type(value).__name__
-
-
-def recorded(method):
-    """A method of the stub, whose call is recorded with the arguments that were given."""
-    signature = inspect.signature(method)
-
-    @functools.wraps(method)
-    def call(self, *args, **kwargs):
-        given = dict(signature.bind(self, *args, **kwargs).arguments)
-        given.pop("self")
-        self._stub.record(f"{type(self).__name__.lstrip('_')}.{method.__name__}", given)
-        return method(self, *args, **kwargs)
-
-    return call
-
 
 class _Settings:
     """Options of one kind; a model freezes them."""
 
-    def __init__(self, stub: Stub):
-        self._stub, self._frozen = stub, False
+    def __init__(self):
+        self._frozen = False
         self.values: dict[str, Any] = {}
 
     def _set(self, **values):
@@ -107,59 +78,48 @@ class _Settings:
 
 
 class _Training(_Settings):
-    @recorded
     def gradientAccumulation(self, gradient_accumulation):
         return self._set(accumulation=gradient_accumulation)
 
-    @recorded
     def accumulationAndReplicationReductionType(self, reduction_type):
         assert reduction_type in (ReductionType.Sum, ReductionType.Mean)
         return self._set(reduction=reduction_type)
 
 
 class _Precision(_Settings):
-    @recorded
     def enableStochasticRounding(self, enabled):
         assert isinstance(enabled, bool)
         return self._set(stochastic_rounding=enabled)
 
-    @recorded
     def setPartialsType(self, dtype):
         assert dtype in (torch.float32, torch.float16)
         return self._set(partials=dtype)
 
 
 class Options(_Settings):
-    def __init__(self, stub: Stub):
-        super().__init__(stub)
-        stub.record("Options", {})
-        self.Training, self.Precision = _Training(stub), _Precision(stub)
+    def __init__(self):
+        super().__init__()
+        self.Training, self.Precision = _Training(), _Precision()
         self.values = {"device_iterations": 1, "replication": 1, "output_mode": None}
         self.Training.values = {"accumulation": 1}
 
-    @recorded
     def deviceIterations(self, device_iterations):
         return self._set(device_iterations=device_iterations)
 
-    @recorded
     def replicationFactor(self, replication_factor):
         return self._set(replication=replication_factor)
 
-    @recorded
     def outputMode(self, output_mode, output_return_period=None):
         assert (output_mode is OutputMode.EveryN) == (output_return_period is not None)
         return self._set(output_mode=output_mode)
 
-    @recorded
     def setExecutionStrategy(self, strategy):
         assert isinstance(strategy, PipelinedExecution)
         return self._set(strategy=strategy)
 
-    @recorded
     def enableExecutableCaching(self, path):
         return self._set(cache=path)
 
-    @recorded
     def randomSeed(self, random_seed):
         return self._set(seed=random_seed)
 
@@ -176,29 +136,26 @@ class Options(_Settings):
 
 
 class PipelinedExecution:
-    def __init__(self, stub: Stub, *args):
+    def __init__(self, *args):
         assert args == (AutoStage.SameAsIpu,)
-        stub.record("PipelinedExecution", {}, ", ".join(map(str, args)))
 
 
 def BeginBlock(stub: Stub, layer_to_call, user_id: Any = None, ipu_id: Any = None):
-    given = {"user_id": user_id, "ipu_id": ipu_id}
-    stub.record("BeginBlock", {"layer_to_call": layer_to_call, **given})
     layer_to_call.register_forward_pre_hook(lambda *_: stub.passed.append((user_id, ipu_id)))
     return layer_to_call
 
 
-def identity_loss(stub: Stub, x, reduction):
+def identity_loss(x, reduction):
     assert reduction in ("sum", "mean", "none") and x.dtype == torch.float32
-    stub.record("identity_loss", {"x": x, "reduction": reduction})
     return {"sum": x.sum, "mean": x.mean, "none": lambda: x}[reduction]()
 
 
+NOT_ARGUMENTS = ("self", "stub", "params", "__class__")
 _TYPES = (None, torch.float16, torch.float32)
 
 
 class _Optimizer(torch.optim.Optimizer):
-    """What PopTorch's optimizers add: the IPUs' state by names of its own, beside PyTorch's.
+    """PopTorch's optimizers keep the IPUs' state by names of its own, beside PyTorch's.
 
     `ipu_state` is name -> tensor of all moments, there from the first step on, `ipu_param` of what
     is not learned, such as the learning rate; None before a program was on the IPUs.
@@ -232,8 +189,8 @@ class AdamW(_Optimizer, torch.optim.AdamW):
         second_order_momentum_accum_type: Any = None,
         max_grad_norm: Any = None,
     ):
-        given = {k: v for k, v in locals().items() if k not in ("self", "stub", "__class__")}
-        stub.record("optim.AdamW", {k: v for k, v in given.items() if v is not None})
+        given = {k: v for k, v in locals().items() if k not in NOT_ARGUMENTS}
+        stub.optimizer_arguments = {k: v for k, v in given.items() if v is not None}
         types = (accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type)
         assert all(found in _TYPES for found in types)
         assert not amsgrad and bias_correction
@@ -258,8 +215,8 @@ class SGD(_Optimizer, torch.optim.SGD):
         velocity_accum_type: Any = None,
         max_grad_norm: Any = None,
     ):
-        given = {k: v for k, v in locals().items() if k not in ("self", "stub", "__class__")}
-        stub.record("optim.SGD", {k: v for k, v in given.items() if v is not None})
+        given = {k: v for k, v in locals().items() if k not in NOT_ARGUMENTS}
+        stub.optimizer_arguments = {k: v for k, v in given.items() if v is not None}
         assert accum_type in _TYPES and velocity_accum_type in _TYPES
         assert velocity_accum_type is None or use_combined_accum is False
         super().__init__(params, lr=lr, momentum=momentum, foreach=False)
@@ -267,13 +224,10 @@ class SGD(_Optimizer, torch.optim.SGD):
 
 
 def trainingModel(stub: Stub, model, options: Any = None, optimizer: Any = None):
-    given = {"model": model, "options": options, "optimizer": optimizer}
-    stub.record("trainingModel", given)
     return Executor(stub, "training", model, options, optimizer)
 
 
 def inferenceModel(stub: Stub, model, options: Any = None):
-    stub.record("inferenceModel", {"model": model, "options": options})
     assert options.Training.values["accumulation"] == 1
     return Executor(stub, "inference", model, options, None)
 
@@ -287,10 +241,10 @@ class Executor:
         self.shapes: list[tuple] | None = None
         self._random = [options.values.get("seed", 0), 0]
         options.freeze()
+        stub.executors[kind] = self
         assert (optimizer is not None) == (kind == "training")
 
     def compile(self, *args, **kwargs):
-        self._record("compile", args)
         assert not kwargs and self.shapes is None
         assert self.host.training == (self.kind == "training")
         self.shapes = [(part.shape, part.dtype) for part in args]
@@ -321,7 +275,6 @@ class Executor:
         self._attach()
 
     def attachToDevice(self):
-        self._record("attachToDevice", ())
         assert self.shapes is not None
         self._attach()
 
@@ -337,7 +290,6 @@ class Executor:
                 group["lr"] = rate
 
     def detachFromDevice(self):
-        self._record("detachFromDevice", ())
         assert self.stub.on_the_ipus is self, "the program is not on the IPUs"
         if self.optimizer is not None:
             self._to_host()
@@ -345,7 +297,6 @@ class Executor:
         self.stub.on_the_ipus = None
 
     def copyWeightsToHost(self):
-        self._record("copyWeightsToHost", ())
         assert self.stub.on_the_ipus is self
         self._to_host()
 
@@ -353,7 +304,7 @@ class Executor:
         self.host.load_state_dict(self.device.state_dict())
 
     def _optimizer_state(self):
-        """Of the IPUs while the program is there; the last that was read otherwise."""
+        """The IPUs' own while the program is there; otherwise the last that was read."""
         if self.stub.on_the_ipus is self:
             rates = torch.tensor([group["lr"] for group in self.twin.param_groups])
             moments = {name: tensor.clone() for name, tensor in self._moments().items()}
@@ -371,10 +322,9 @@ class Executor:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def setOptimizer(self, optimizer):
-        self._record("setOptimizer", (optimizer,))
         assert optimizer is self.optimizer
         if self._rates() == self.told:
-            return  # no copy for what it was told already, as PopTorch
+            return  # PopTorch copies changed rates only
         self.told = self._rates()
         for group, rate in zip(self.twin.param_groups, self.told, strict=True):
             group["lr"] = rate
@@ -386,11 +336,9 @@ class Executor:
     @rng_state.setter
     def rng_state(self, state):
         assert self.shapes is not None, "the program is not compiled"
-        self.stub.record(f"{self.kind}.rng_state = ", {}, "...")
         self._random = list(state)
 
     def __call__(self, *args, **kwargs):
-        self._record("__call__", args)
         assert not kwargs and self.stub.on_the_ipus is self
         assert [(part.shape, part.dtype) for part in args] == self.shapes, "not as compiled"
         assert self.options.values["output_mode"] is OutputMode.All
@@ -400,7 +348,7 @@ class Executor:
                 return torch.cat([self.device.eval()(*part) for part in parts])
         torch.manual_seed(self._random[0] * 1_000_003 + self._random[1])
         self._random[1] += 1
-        calls, losses = len(self.stub.calls), []
+        losses = []
         a_step = len(parts) // self.options.values["device_iterations"]
         self.device.train()
         for start in range(0, len(parts), a_step):
@@ -412,11 +360,7 @@ class Executor:
             torch.nn.utils.clip_grad_norm_(self.device.parameters(), self.optimizer.limit)
             self.twin.step()
             self.stub.rates.append(self.twin.param_groups[0]["lr"])
-        del self.stub.calls[calls:]  # the program's own runs of identity_loss
         return torch.stack(losses)
-
-    def _record(self, name: str, args) -> None:
-        self.stub.record(f"{self.kind}.{name}", {}, ", ".join(map(_said, args)))
 
 
 @contextmanager
