@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.stress.attempts import Found, StressOptions, run_stress
 from tests.tools.clm_factory import write_clm_set
-from tests.tools.jax_processes import TINY, Group
+from tests.tools.run_processes import TINY, Group
 from tests.tools.run_reading import read_metrics
 from trainers.run.checkpoints import damage_of, numbered
 from trainers.run.journal import MetricsFile

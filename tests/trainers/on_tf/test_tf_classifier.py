@@ -1,10 +1,10 @@
-"""The TensorFlow classifier as a command: runs, resuming to the bit, use of a run, refusals."""
+"""The TensorFlow classifier: a run and its use, its program, optimizers and devices.
+
+tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
+"""
 
 import json
-import os
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
 from tests.tools.run_reading import read_metrics
-from tests.tools.shard_factory import replace_file, write_mlm_set
+from tests.tools.shard_factory import replace_file
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags
@@ -33,9 +33,7 @@ from trainers.on_tf.tf_encoder import ClassificationObjective, Encoder
 from trainers.on_tf.tf_flags import TfComputeFlags
 from trainers.on_tf.tf_layers import fill
 from trainers.on_tf.tf_program import TfProgram, choose_strategy, make_optimizer
-from trainers.run import checkpoints
-from trainers.run.checkpoints import Checkpoints, read_checkpoint, read_weights
-from trainers.run.journal import MetricsFile
+from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.program import Plan
 from trainers.run.trained import find_trained
 from trainers.tasks.classification import count_labels
@@ -86,13 +84,6 @@ def model_of(output, which):
     return model
 
 
-def state_of(output, step):
-    """Every variable of a checkpoint by its name, the optimizer's too."""
-    stored = read_checkpoint(output / "checkpoints" / str(step))
-    assert stored.state
-    return {**stored.weights, **stored.state}
-
-
 @pytest.fixture(scope="module")
 def whole(shards, tmp_path_factory):
     """An unbroken run of 24 steps, with dropout."""
@@ -101,25 +92,13 @@ def whole(shards, tmp_path_factory):
     return output
 
 
-def test_a_run_leaves_all_that_it_promises(whole):
-    plots = {"loss.png", "confusion.png", "reliability.png"}
-    assert {path.name for path in whole.iterdir()} >= plots | {
-        "config.json",
-        "config.yaml",
-        "schema.json",
-        "tokenizer.json",
-        "metrics.jsonl",
-        "best",
-        "checkpoints",
-    }
-    assert all((whole / name).read_bytes()[:4] == b"\x89PNG" for name in plots)
+def test_a_run_learns_by_its_schedule_and_keeps_its_best(whole):
     lines = lines_of(whole)
     assert [line["step"] for line in lines] == list(range(1, 25))
     # A warm-up of a tenth, two steps, then linearly down: 23/23, 22/23, ... of 0.03.
     rates = [0.5, *(number / 23 for number in range(23, 0, -1))]
     found = [line["learning_rate"] / 0.03 for line in lines]
     np.testing.assert_allclose(found, rates, rtol=1e-6)
-    assert all(line["tokens_per_second"] > 0 and 0 <= line["waiting"] <= 1 for line in lines)
     evaluations = lines_of(whole, "evaluation")
     assert [line["step"] for line in evaluations] == [8, 16, 24]
     assert set(evaluations[0]) >= {"loss", "accuracy", "auc", "f1", "ece", "rows"}
@@ -127,51 +106,6 @@ def test_a_run_leaves_all_that_it_promises(whole):
     accuracies = [line["accuracy"] for line in evaluations]
     kept = Checkpoints(whole)
     assert (kept.steps, kept.best) == ([16, 24], 8 * (1 + int(np.argmax(accuracies))))
-
-
-class Killed(BaseException):
-    """As if the process were gone: nothing catches it."""
-
-
-def test_a_run_that_is_interrupted_and_killed_ends_as_if_it_had_not_been(
-    shards, whole, tmp_path, monkeypatch, capfd
-):
-    """Ctrl-C after step 5, killed while it writes step 16's checkpoint, then let go on."""
-    write, publish = MetricsFile.write, os.rename
-
-    def interrupting(self, line):
-        write(self, line)
-        if line["kind"] == "train" and line["step"] == 5:
-            signal.raise_signal(signal.SIGINT)
-
-    def dying(source, target):
-        if str(target).endswith("checkpoints/16"):
-            raise Killed
-        publish(source, target)
-
-    monkeypatch.setattr(MetricsFile, "write", interrupting)
-    with pytest.raises(SystemExit) as left:
-        train(shards, tmp_path, *INTERVALS)
-    assert left.value.code == 130 and "--resume" in capfd.readouterr().err
-    monkeypatch.setattr(MetricsFile, "write", write)
-    kept = Checkpoints(tmp_path).steps
-    assert kept[-1] in (5, 6), "the step that ran when the signal came may have ended"
-    monkeypatch.setattr(checkpoints.os, "rename", dying)
-    with pytest.raises(Killed):
-        train(shards, tmp_path, *INTERVALS, "--resume")
-    (tmp_path / "checkpoints" / "16.partial").mkdir()  # as a killed process leaves it
-    monkeypatch.setattr(checkpoints.os, "rename", publish)
-    train(shards, tmp_path, *INTERVALS, "--resume")
-    said = capfd.readouterr().err
-    assert f"resuming after step {kept[-1]} of 24" in said and "after step 8 of 24" in said
-    assert not list(tmp_path.glob("*/*.partial"))
-
-    assert losses_of(tmp_path) == losses_of(whole)
-    assert lines_of(tmp_path, "evaluation") == lines_of(whole, "evaluation")
-    expected, found = state_of(whole, 24), state_of(tmp_path, 24)
-    assert expected.keys() == found.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 @pytest.mark.slow
@@ -210,49 +144,6 @@ def test_resuming_on_two_devices_takes_the_same_batches(shards, tmp_path, monkey
     one, two = (lines_of(tmp_path / name, "evaluation") for name in ("one", "two"))
     assert [line["step"] for line in one] == [line["step"] for line in two]
     assert one[-1]["loss"] == pytest.approx(two[-1]["loss"], rel=1e-4)
-
-
-def test_a_loss_that_is_no_number_stops_the_run(shards, tmp_path):
-    with pytest.raises(DataError, match=r"step 2: the loss is (nan|inf)") as stopped:
-        train(
-            shards,
-            tmp_path,
-            FAST,
-            "--steps=6",
-            "--learning_rate=1e30",
-            "--warmup_steps=1",
-            "--clip_norm=0",
-        )
-    with np.load(tmp_path / "stopped-at-step-2.npz") as file:
-        batch = dict(file)
-    [due] = ShardSet(str(shards)).batches(
-        "train", batch_size=8, seed=0, start_step=1, stop_step=2, prefetch=0
-    )
-    np.testing.assert_array_equal(batch["row_index"], due["row_index"])
-    np.testing.assert_array_equal(batch["input_ids"], due["input_ids"])
-    assert ", ".join(map(str, due["row_index"])) in str(stopped.value)
-
-
-def test_a_run_that_gets_no_better_stops(shards, tmp_path, capfd):
-    flags = [FAST, "--steps=9", "--learning_rate=1e-12", "--evaluate_every=1", "--patience=2"]
-    train(shards, tmp_path, *flags, "--class_weights=balanced")
-    assert [line["step"] for line in lines_of(tmp_path, "evaluation")] == [1, 2, 3]
-    said = capfd.readouterr().err
-    assert "no better accuracy in 2 evaluations: stopping after step 3" in said
-    labels = ShardSet(str(shards)).read("train", np.arange(64))["label"]
-    ones = int(labels.sum())
-    assert f"pos: {ones} training rows, weight {64 / (2 * ones):.4g}" in said
-    train(shards, tmp_path, *flags, "--class_weights=balanced", "--resume")
-    assert "nothing to do: step 3 of 9 is done" in capfd.readouterr().err
-
-
-def test_what_to_go_on_with_is_accepted_after_an_export(shards, tmp_path, capfd):
-    flags = [FAST, "--steps=2", "--stop_after=1", f"--export={tmp_path / 'out'}"]
-    train(shards, tmp_path / "run", *flags)
-    [again] = [line for line in capfd.readouterr().out.splitlines() if "  resume  " in line]
-    assert "--export" not in again
-    main(shlex.split(again.split("-m trainers.tf_classifier")[1]))
-    assert "2 steps done" in capfd.readouterr().out
 
 
 def test_a_run_is_used(shards, whole, tmp_path, capfd):
@@ -307,48 +198,15 @@ def test_a_cluster_is_refused(shards, tmp_path, monkeypatch):
     flags = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--device=cpu"]
     jobs = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "evaluator": ["d:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": {"index": 0}}))
-    refused(UsageError, "TF_CONFIG names 3 workers, .* unset TF_CONFIG", *flags)
+    with pytest.raises(UsageError, match="TF_CONFIG names 3 workers, .* unset TF_CONFIG"):
+        main(flags)
     monkeypatch.setenv("TF_CONFIG", "worker")
-    refused(UsageError, "TF_CONFIG=worker is no cluster .*: unset it", *flags)
-    assert UsageError.exit_code == 2
+    with pytest.raises(UsageError, match="TF_CONFIG=worker is no cluster .*: unset it"):
+        main(flags)
     alone = TfComputeFlags(device="cpu")
     for one in ({}, {"cluster": {"worker": ["a:1"]}}, {"cluster": {"chief": ["a:1"]}}):
         monkeypatch.setenv("TF_CONFIG", json.dumps(one))
         assert choose_strategy(alone).num_replicas_in_sync == 1
-
-
-def refused(error, said, *arguments):
-    with pytest.raises(error, match=said):
-        main(list(arguments))
-
-
-def test_what_does_not_go_together_is_refused(shards, whole, tmp_path):
-    write_mlm_set(tmp_path / "mlm")
-    write_class_set(tmp_path / "other", classes=("a", "b", "c"))
-    new = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--device=cpu"]
-    of_whole = f"--output={whole}"
-    for said, *arguments in (
-        ("holds rows of --task=mlm, and this trainer needs classification",)
-        + (f"--shards={tmp_path / 'mlm'}",),
-        ("give the dataset with --shards", "--steps=3"),
-        ("holds a run already", f"--shards={shards}", of_whole, "--device=cpu"),
-        ("3 weights for 2 classes.*neg, pos", *new, "--class_weights=1,2,3"),
-        ("has 8 positions, but rows", *new, "--max_positions=8"),
-        ("not a multiple of --heads=5", *new, "--heads=5"),
-        ("there is no such directory", *new, f"--init_from={tmp_path / 'no'}"),
-        ("exists already", *new, f"--export={tmp_path}"),
-        ("TensorFlow finds no GPU", f"--shards={shards}", "--device=gpu"),
-    ):
-        refused(UsageError, said, *arguments)
-    for kind, message, *arguments in (
-        (UsageError, "is neither the output directory of a run", tmp_path / "no", "--evaluate"),
-        (UsageError, "has no checkpoint '7'", whole, "--evaluate", "--checkpoint=7"),
-        (UsageError, "its classes is .'a', 'b', 'c'.", whole, "--evaluate")
-        + (f"--shards={tmp_path / 'other'}",),
-        (DataError, "cannot be read", whole, f"--predict={tmp_path / 'no.txt'}"),
-    ):
-        with pytest.raises(kind, match=message):
-            use_model.main(list(map(str, arguments)))
 
 
 def tiny_model():
@@ -371,7 +229,7 @@ def tiny_model():
 
 
 def test_labels_are_counted_by_stats_json_where_it_can(shards, tmp_path, monkeypatch):
-    """Else each row of a split would be read before step 1, of a store too."""
+    """Else each row of a split would be read before step 1, from a bucket too."""
     labels = ShardSet(str(shards)).read("train", np.arange(64))["label"]
     counts = [64 - int(labels.sum()), int(labels.sum())]
     assert count_labels(ShardSet(str(shards)), "train") == counts
@@ -459,7 +317,7 @@ def test_a_program_goes_on_from_its_state(name, shards):
 
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_microbatches_make_the_same_step(shards, jit):
-    """Of 8 rows, 4 and 4, or 2 each; classes weigh differently, and so do microbatches."""
+    """8 rows as 4 and 4, or 2 each; classes weigh differently, and so do microbatches."""
     found = []
     for count in (None, 2, 4):
         program, batches = program_of(shards, accumulation=count, dropout=0.0, jit_compile=jit)
@@ -583,6 +441,11 @@ def test_the_schedule_is_that_of_the_other_trainers(shards):
         found.append((metrics["learning_rate"], program._optimizer.learning_rate.numpy()))
     rates = [1 / 2, 1, *(n / 9 for n in range(8, 0, -1))]
     np.testing.assert_allclose(found, np.stack([rates, rates], axis=1), rtol=1e-6)
+
+
+def test_a_gpu_that_is_not_there_is_refused(shards):
+    with pytest.raises(UsageError, match="TensorFlow finds no GPU"):
+        main([f"--shards={shards}", "--device=gpu"])
 
 
 def test_one_cpu_is_one_device():

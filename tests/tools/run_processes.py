@@ -1,4 +1,4 @@
-"""Runs of a Flax trainer in several processes, each with CPU devices of its own."""
+"""Runs of a trainer in several processes, each with CPU devices of its own."""
 
 import os
 import re
@@ -21,30 +21,38 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
+def how_to_join(entry: str, index: int, count: int, port: int) -> tuple[list[str], dict[str, str]]:
+    """Flags and environment that tell a process of the others: JAX's flags, or torchrun's names."""
+    if entry == "poptorch_classifier":
+        names = {"WORLD_SIZE": count, "RANK": index, "LOCAL_RANK": index, "MASTER_PORT": port}
+        numbers = {name: str(value) for name, value in names.items()}
+        return [], {**numbers, "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    flags = [f"--num_processes={count}", f"--process_id={index}"]
+    flags += [f"--coordinator_address=127.0.0.1:{port}"]
+    return flags if count > 1 else [], {"JAX_PLATFORMS": "cpu"}
+
+
 class Group:
     """`count` processes of one run; `logs` are the files of their messages."""
 
     def __init__(self, work: Path, count: int, *flags: str, devices: int = 1, entry="flax_clm"):
-        self.began, port = time.monotonic(), free_port()
+        port = free_port()
         work.mkdir(parents=True, exist_ok=True)
         self.logs, self.all = [], []
         environment = dict(
             os.environ,
             XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}",
-            JAX_PLATFORMS="cpu",
             PYTHONPATH=str(ROOT),
         )
         for index in range(count):
-            who = [f"--num_processes={count}", f"--process_id={index}"]
-            who += [f"--coordinator_address=127.0.0.1:{port}"]
+            who, names = how_to_join(entry, index, count, port)
             self.logs.append(work / f"process-{index}.log")
             with open(self.logs[-1], "w") as log:
                 self.all.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", f"trainers.{entry}", *flags]
-                        + (who if count > 1 else []),
+                        [sys.executable, "-m", f"trainers.{entry}", *flags, *who],
                         cwd=ROOT,
-                        env=environment,
+                        env={**environment, **names},
                         stdout=log,
                         stderr=log,
                     )
