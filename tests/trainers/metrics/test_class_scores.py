@@ -55,6 +55,7 @@ def test_what_rows_do_not_define_is_left_out():
     assert class_metrics(np.zeros((0, 2)), np.zeros(0, np.int64)) == {"rows": 0.0}
     one_class = class_metrics(np.array([[0.0, 1.0], [0.0, 2.0]]), np.array([1, 1]))
     assert "auc" not in one_class and one_class["accuracy"] == 1.0
+    assert class_metrics(np.array([[0.0, 1.0], [0.0, 2.0]]), np.array([0, 1]))["auc"] == 1.0
     broken = class_metrics(np.array([[0.0, np.nan], [0.0, 2.0]]), np.array([1, 1]))
     assert np.isnan(broken["loss"]) and set(broken) == {"loss", "rows"}
 
@@ -84,6 +85,9 @@ def test_calibration_by_hand():
     assert found.error == pytest.approx((1 * 0.5 + 2 * 0.45) / 3)
     assert calibration(np.array([[0.75, 0.25]]), np.array([0])).error == 0.25
     assert calibration(np.zeros((0, 2)), np.zeros(0)).error == 0
+    uniform = calibration(np.full((1, 4), 0.25), np.array([0]), bins=4)
+    assert uniform.rows.tolist() == [1, 0, 0, 0]
+    assert len(calibration(np.full((1, 4), 0.25), np.array([0])).rows) == 15
 
 
 def test_class_weights():
@@ -91,6 +95,7 @@ def test_class_weights():
     assert class_weights("balanced", [30, 10]) == pytest.approx([2 / 3, 2])
     assert class_weights("balanced", [30, 0]) == [1, 0]
     assert class_weights("1,2.5", [0, 0]) == [1, 2.5]
+    assert class_weights("0.5,0", [1, 1]) == [0.5, 0]
 
 
 @pytest.mark.parametrize("text", ["heavy", "1", "1,2,3", "-1,2", "0,0", "inf,1", "nan,1", ""])
