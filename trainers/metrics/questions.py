@@ -101,8 +101,8 @@ def normalize(text: str) -> str:
 def f1(gold: str, predicted: str, version: str) -> float:
     """Harmonic mean of precision and recall of the words: ("a b c d", "c e") -> 0.4."""
     gold_words, words = normalize(gold).split(), normalize(predicted).split()
-    if version == "2.0" and not (gold_words and words):
-        return float(gold_words == words)
+    if version == "2.0" and not (gold_words or words):
+        return 1.0
     shared = sum((Counter(gold_words) & Counter(words)).values())
     if not shared:
         return 0.0
