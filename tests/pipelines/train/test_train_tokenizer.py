@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from pipelines import train_tokenizer
 from pipelines.readers.sources import Source, plan_blocks
 from pipelines.runners.block_run import BlockRun
 from pipelines.train import histogram
@@ -409,3 +410,8 @@ def test_flags_that_are_refused(train, tmp_path, flags, says):
         train("out", *flags)
     assert says in str(refused.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_no_input_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no input: give --input=PATH"):
+        train_tokenizer.main([f"--output={tmp_path}/out", "--vocab_size=300"])
