@@ -15,7 +15,6 @@ from pipelines.inspection.row_text import (
     row_pieces,
     sequences,
 )
-from schemas.commands.terminal import visible
 from schemas.features import Feature
 from schemas.metadata import Schema
 from tests.tools.shard_factory import BOS, EOS, MASK, PAD, mlm_schema, tokenizer_json
@@ -152,21 +151,6 @@ def test_the_bytes_of_many_tokens_at_once():
     data, bounds = TEXTS.spell(np.array([0, 5, 6, 2], np.uint16))
     assert (data, bounds.tolist()) == (b"<s> w5 w6</s>", [0, 3, 6, 9, 13])
     assert TEXTS.spell(np.zeros(0, np.uint16))[0] == b""
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain text", "plain text"),
-        ("a\nb\tc\x1b[0m", "a↵b\\tc\\x1b[0m"),
-        ("\u202eback", "\\u202eback"),
-        ("half \udc80", "half \\udc80"),
-        ("क्‍ष", "क्‍ष"),  # its joiner is text
-    ],
-)
-def test_what_is_shown_commands_nothing(text, shown):
-    assert visible(text) == shown
-    visible(text).encode()
 
 
 @pytest.fixture(scope="module")
