@@ -93,7 +93,7 @@ def write_outputs(directory: Path) -> None:
     shutil.copytree(HERE / "inputs", directory, dirs_exist_ok=True)
     with contextlib.chdir(directory):
         for name, (main, flags) in COMMANDS.items():
-            main([*merge_flags(flags), f"--output={name}"])
+            main([*_merge(flags), f"--output={name}"])
 
 
 def write_run(directory: Path) -> None:
@@ -107,7 +107,7 @@ def write_run(directory: Path) -> None:
         write_settings(Path("run"), settings)
 
 
-def merge_flags(flags: list[str]) -> list[str]:
+def _merge(flags: list[str]) -> list[str]:
     """The flags, a later one in place of an earlier one of its name."""
     return list({flag.partition("=")[0]: flag for flag in flags}.values())
 

@@ -4,8 +4,8 @@
     --damage=fields   every field of every metadata file: each kind of change of each field once,
                       before any comes again
 
-`set_damage` has the ways and the levels. The datasets are those of the golden outputs: rows in both
-encodings and formats, tokenized documents in each format and in all of them. ShardSet, `verify`,
+`set_damage` has the ways and the levels. The datasets are of seven tasks, in both encodings and
+both formats, and tokenized documents in each format and in all of them. ShardSet, `verify`,
 `inspect_shards`, `export` and the start of the trainers read each damaged dataset, each in a
 process of its own with limits on time and memory. A finding is a traceback, a hang, a process that
 dies, memory beyond the dataset's, control characters of a file on the terminal, content other than
@@ -17,6 +17,7 @@ repeats it.
 
 import hashlib
 import io
+import json
 import os
 import random
 import re
@@ -48,7 +49,7 @@ from schemas.metadata import Schema, read_set
 from schemas.records import DOCUMENT_FORMATS
 from tests.tools.field_damage import field_changes
 from tests.tools.limited_child import FAILED, Limits, Outcome, run_apart
-from tests.tools.places import ROOT
+from tests.tools.places import CHAT_TEMPLATE, ROOT
 from tests.tools.set_damage import (
     LEVELS,
     Damage,
@@ -67,6 +68,15 @@ from trainers.reader import ShardSet
 IMPORTED_BEFORE_FORKS = (export_set, jsonl, row_text, set_check, set_tables)
 MORE_BYTES = 100_000_000  # of memory, beyond the dataset
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+TASKS = {
+    "mlm": ["--task=mlm", "--mask_copies=2"],
+    "mlm_dynamic": ["--task=mlm", "--no_static_masking"],
+    "clm": ["--task=clm"],
+    "classification": ["--task=classification"],
+    "qa": ["--task=qa", "--max_question_length=12", "--max_answer_length=8"],
+    "span_corruption": ["--task=span_corruption"],
+    "chat": ["--task=chat", f"--chat_template={CHAT_TEMPLATE}"],
+}
 # Fields that nothing else in a dataset states: with all sums right it is another dataset, as good
 # as the first. No reader of rows uses them. By the beginning of "file: field".
 STATED_ONCE = {
@@ -306,26 +316,41 @@ def build_sets(folder: Path, only: str) -> list[Path]:
 
 
 def build_here(only: str) -> None:
-    """The datasets of the golden outputs in several formats and encodings, in ./sets."""
-    from pipelines import build_shards
-    from tests.golden.outputs import COMMANDS, merge_flags, write_outputs
+    """Datasets of text that all tasks can use, in ./sets; alike each time."""
+    from pipelines.build_shards import main as build_shards
+    from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
 
-    write_outputs(Path.cwd())
-    rows = {name: flags for name, (main, flags) in COMMANDS.items() if main is build_shards.main}
-    documents = rows.pop("tokens")
-    rows["mlm_dynamic"] = [*rows["mlm"], "--no_static_masking"]
-    variants = {}
-    for number, (name, flags) in enumerate(rows.items()):
+    tokenizer = trained_tokenizer()
+    tokenizer.add_special_tokens([f"<extra_id_{number}>" for number in range(20)])
+    tokenizer.save("tokenizer.json")
+    words, draw = " ".join(TEXT).split(), random.Random(0)
+    with open("text.jsonl", "w") as lines:
+        for number in range(60):
+            chosen = draw.choices(words, k=draw.randint(5, 30))
+            text, question = " ".join(chosen), f"What is {number}?"
+            answers = {"text": [chosen[2]], "answer_start": [text.index(chosen[2])]}
+            turns = (("user", question), ("assistant", text))
+            row = {
+                **{"id": str(number), "text": text, "label": ["neg", "pos"][number % 2]},
+                **{"context": text, "question": question, "answers": answers},
+                "messages": [{"role": role, "content": content} for role, content in turns],
+            }
+            lines.write(json.dumps(row) + "\n")
+    flags = ["--input=text.jsonl", "--tokenizer=tokenizer.json", "--max_length=64"]
+    flags += ["--splits=train:0.7,validation:0.3", "--num_shards=train:2,validation:1"]
+    for name, more in _flags_of_sets():
+        if name.startswith(only):
+            build_shards([*flags, f"--output=sets/{name}", *more])
+
+
+def _flags_of_sets() -> Iterator[tuple[str, list[str]]]:
+    for number, (task, flags) in enumerate(TASKS.items()):
         for encoding in ("bytes", "int64_list"):
             formats = ("array_record", "tfrecord", "both")[(number + (encoding == "bytes")) % 3]
             more = [f"--file_format={formats}", f"--encoding={encoding}"]
-            variants[f"{name}-{encoding}-{formats}"] = [*flags, *more]
+            yield f"{task}-{encoding}-{formats}", [*flags, *more]
     for formats in (*DOCUMENT_FORMATS, ",".join(DOCUMENT_FORMATS)):
-        variants[f"tokens-{formats}"] = [*documents, f"--file_format={formats}"]
-    for name, flags in variants.items():
-        if name.startswith(only):
-            flags = merge_flags([*flags, "--num_shards=2", f"--output=sets/{name}"])
-            build_shards.main(flags)
+        yield f"tokens-{formats}", ["--task=tokens", f"--file_format={formats}"]
 
 
 def read_pristine(directory: Path, work: Path) -> Pristine:

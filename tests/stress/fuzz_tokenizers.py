@@ -63,14 +63,14 @@ class Tally:
 
     Attributes:
       outcomes: outcome to mutants.
-      changes: (path, kind) to mutants.
+      changes: (path, kind) of all changes.
       kinds: (kind, outcome) to mutants.
       worst: seconds of the slowest mutant.
       findings: outcome, the error, and the mutant.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    changes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    changes: set[tuple[str, str]] = field(default_factory=set)
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
     worst: float = 0.0
     findings: list[tuple[str, str, Mutant]] = field(default_factory=list)
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> None:
         Options, prog="python -m tests.stress.fuzz_tokenizers", args=argv, use_underscores=True
     )
     tally = fuzz(options)
-    _print_tables(tally)
+    _print_table(tally)
     if tally.findings:
         raise DataError(f"{len(tally.findings)} mutants came to a bad end")
 
@@ -211,7 +211,7 @@ def _keep(folder: str | None, tally: Tally) -> None:
         name.with_suffix(".txt").write_text(f"{mutant.shape}: {changes!a}\n{said}")
 
 
-def _print_tables(tally: Tally) -> None:
+def _print_table(tally: Tally) -> None:
     outcomes = [outcome for outcome, _ in tally.outcomes.most_common()]
     paths = {path for path, _ in tally.changes}
     print(
@@ -221,11 +221,7 @@ def _print_tables(tally: Tally) -> None:
     print(f"| change | {' | '.join(outcomes)} |\n|---|{'---:|' * len(outcomes)}")
     for kind in sorted({kind for kind, _ in tally.kinds}):
         print(f"| {kind} | {' | '.join(f'{tally.kinds[kind, o]:,}' for o in outcomes)} |")
-    print(f"| all | {' | '.join(f'{tally.outcomes[o]:,}' for o in outcomes)} |\n")
-    print("| path | kinds | mutants |\n|---|---:|---:|")
-    for path in sorted(paths):
-        of_path = [n for (p, _), n in tally.changes.items() if p == path]
-        print(f"| {ascii(path)[1:-1]} | {len(of_path)} | {sum(of_path):,} |")
+    print(f"| all | {' | '.join(f'{tally.outcomes[o]:,}' for o in outcomes)} |")
 
 
 if __name__ == "__main__":

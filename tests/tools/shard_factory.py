@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from pipelines.encoding.backends import GOLDEN_TEXTS
 from pipelines.writers.tfds_info import tfds_files
@@ -71,39 +72,14 @@ def tokenizer_json(vocab_size: int) -> bytes:
     """
     specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     tokens = specials + [f"w{number}" for number in range(len(specials), vocab_size)]
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    piece = [
-        {"SpecialToken": {"id": "<s>", "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-        {"SpecialToken": {"id": "</s>", "type_id": 0}},
-    ]
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": number, "content": token, "special": True, **plain}
-            for number, token in enumerate(specials)
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": piece,
-            "pair": [*piece, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {
-                token: {"id": token, "ids": [number], "tokens": [token]}
-                for number, token in enumerate(specials)
-            },
-        },
-        "decoder": None,
-        "model": {
-            "type": "WordLevel",
-            "vocab": {token: number for number, token in enumerate(tokens)},
-            "unk_token": "<unk>",
-        },
-    }
-    return json.dumps(content).encode()
+    ids = {token: number for number, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    tokenizer.add_special_tokens(specials)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B:1", special_tokens=list(ids.items())[:5]
+    )
+    return tokenizer.to_str().encode()
 
 
 def count_rows(columns: dict[str, np.ndarray], schema: Schema) -> ShardStatistics:
