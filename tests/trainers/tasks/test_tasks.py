@@ -72,7 +72,7 @@ def test_sums_are_counted_beyond_24_bits():
 
 
 def test_the_loss_of_each_dataset_of_a_mixture():
-    sets = [dict(BATCH, set_index=np.full(2, index)) for index in (0, 2, 2, 1)]
+    sets = [dict(BATCH, set_index=np.array([index])) for index in (0, 2, 2, 1)]
     sums = [sums_of(), sums_of(loss=3.0), sums_of(loss=4.0), sums_of(loss=0.0, counted=0.0)]
     metrics = token_metrics(add_up(zip(sets, sums, strict=True)), ("books", "code", "web"))
     assert metrics == {
