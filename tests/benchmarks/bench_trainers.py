@@ -81,7 +81,9 @@ def measure(options: Bench) -> Iterator[Record]:
 
 def _measure(listed: ListedTrainer, options: Bench, scratch: Path) -> Iterator[Record]:
     trainer = importlib.import_module(f"trainers.{listed.name}").TRAINER
-    sizes = {"vocab_size": options.vocab_size, "max_length": options.max_length}
+    sizes: dict[str, int] = {"vocab_size": options.vocab_size, "max_length": options.max_length}
+    if listed.name == "tf_qa":
+        sizes["words"] = options.max_length - 10  # rows are as long as those of other tasks
     listed.write_set(scratch / "set", train=options.batch_size * 50, validation=16, **sizes)
     shards = ShardSet(str(scratch / "set"))
     flags = make_flags(

@@ -1,15 +1,11 @@
 """Rates of the trainers in two checkouts of the repository, in turn.
 
     python -m tests.benchmarks.compare_checkouts --before=DIR --rounds=3 --steps=30
-    python -m tests.benchmarks.compare_checkouts --plainest
 
-Of the first, a row says how many tokens a second a trainer takes as a user runs it, in the checkout
-of --before and in this one: medians of the rounds. A run is a process with that checkout's modules
-and this interpreter; its rate is of the steps after the fifth, by metrics.jsonl. Sets are written
-once, and both read them.
-
---plainest holds this checkout's steps a second against the plainest loop of the same model, as the
-bench_ modules beside this one measure it.
+A row says how many tokens a second a trainer takes as a user runs it, in the checkout of --before
+and in this one: medians of the rounds. A run is a process with that checkout's modules and this
+interpreter; its rate is of the steps after the fifth, by metrics.jsonl. Sets are written once, and
+both read them.
 """
 
 import os
@@ -27,7 +23,7 @@ import tyro
 
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError, UsageError
-from tests.benchmarks.measure import alternated, figure, read_records, run_command
+from tests.benchmarks.measure import alternated, figure
 from tests.tools.places import ROOT
 from tests.tools.run_reading import read_metrics
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
@@ -42,10 +38,8 @@ MODEL = "--model=tiny"
 class Options:
     """What is compared."""
 
-    before: Path | None = None
+    before: Path
     """Another checkout of the repository."""
-    plainest: bool = False
-    """Compare with the plainest loops."""
     rounds: int = 3
     """Runs of each; medians count."""
     steps: int = 30
@@ -55,9 +49,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuses what compares nothing."""
-        if self.before is None and not self.plainest:
-            raise UsageError("give a checkout with --before=DIR, or --plainest")
-        if self.before is not None and not (self.before / "trainers").is_dir():
+        if not (self.before / "trainers").is_dir():
             raise UsageError(f"--before={self.before}: it has no directory trainers")
         if self.trainer is not None and self.trainer not in BY_NAME:
             raise UsageError(f"--trainer={self.trainer}: give one of {', '.join(BY_NAME)}")
@@ -78,16 +70,13 @@ class Speed(NamedTuple):
 
 
 def main(argv: list[str]) -> None:
-    """Prints the tables that are asked for."""
+    """Prints the table."""
     options = tyro.cli(
         Options, prog="tests.benchmarks.compare_checkouts", args=argv, use_underscores=True
     )
     with tempfile.TemporaryDirectory(prefix="textmill-compared-") as scratch:
-        if options.before is not None:
-            checkouts = {"before": options.before.resolve(), "now": ROOT}
-            _compare_checkouts(options, checkouts, Path(scratch))
-        if options.plainest:
-            _compare_plainest(options, Path(scratch))
+        checkouts = {"before": options.before.resolve(), "now": ROOT}
+        _compare_checkouts(options, checkouts, Path(scratch))
 
 
 def _compare_checkouts(options: Options, checkouts: Mapping[str, Path], scratch: Path) -> None:
@@ -155,21 +144,6 @@ def speed_after_first(lines: list[dict[str, Any]]) -> Speed:
     if seconds[-1] >= WINDOW_SECONDS:
         rate = tokens[-1] / seconds[-1]
     return Speed(rate, tokens[-1] / (len(tokens) - 1) / rate)
-
-
-def _compare_plainest(options: Options, scratch: Path) -> None:
-    print(f"\nsteps a second, medians of {options.rounds}")
-    print("| trainer | trainer | the plainest loop | ratio | by processor time |")
-    print("|---|---|---|---|---|")
-    for trainer in options.trainers:
-        path = scratch / f"{trainer.name}.json"
-        bench = f"tests.benchmarks.bench_{trainer.name}"
-        flags = [f"--runs={options.rounds}", f"--steps={options.steps}", f"--records={path}"]
-        run_command([sys.executable, "-m", bench, *flags])
-        [record] = [found for found in read_records(path) if "the plainest loop" in found.name]
-        values = [figure(side.median) for side in record.sides] if not record.reason else []
-        told = [*values, f"{record.ratio:.3f}", f"{record.ratio_by_cpu or 0:.3f}"]
-        print(f"| {' | '.join([trainer.name, *told])} |", flush=True)
 
 
 if __name__ == "__main__":
