@@ -56,6 +56,11 @@ def test_what_config_json_leaves_out_is_as_in_transformers(kind):
     assert short == ModelConfig.from_json(whole, where="here")
 
 
+def test_a_whole_number_may_stand_for_a_float():
+    epsilon = read_config({**LLAMA, "rms_norm_eps": 1}, "CausalLM").layer_norm_epsilon
+    assert (epsilon, type(epsilon)) == (1.0, float)
+
+
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
