@@ -152,6 +152,7 @@ def test_padding_of_xz_is_no_damage(tmp_path):
     assert read(path) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [parquet, arrow])
 def test_a_cut_table_is_an_error(tmp_path, form):
     """Cut anywhere. Values that a format has no checksum of may be changed: as in plain text."""
