@@ -78,8 +78,8 @@ class RowCodec:
         for _, start, stop in self._holes:
             constant[start:stop] = False
         # Runs of constant bytes, which decoding compares as slices instead of byte by byte. A row
-        # begins with one and ends with values.
-        edges = np.flatnonzero(np.diff(constant, prepend=False))
+        # ends with such a run only if its last feature has no values.
+        edges = np.flatnonzero(np.diff(constant, prepend=False, append=False))
         self._constant_runs = list(zip(edges[::2].tolist(), edges[1::2].tolist()))
 
     def _entry(self, feature: Feature) -> Tuple[bytes, int]:

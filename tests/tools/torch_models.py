@@ -48,7 +48,9 @@ def build_model(fields: dict[str, Any], head: str) -> Any:
     """The model of a config.json for a head, such as CausalLM; "" is the model without one."""
     kind = getattr(transformers, f"AutoModel{head and f'For{head}'}")
     config = transformers.AutoConfig.for_model(**fields)
-    model = kind.from_config(config, attn_implementation="eager")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = kind.from_config(config, attn_implementation="eager")
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
