@@ -29,10 +29,9 @@ from schemas.errors import UsageError
 # RFC 5322's atoms with dots, without / = ? & of URLs.
 _LOCAL = r"[\w.!#$%'*+^`{|}~-]"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_EMAIL = (
-    rf"(?<!{_LOCAL})[.'`]*+(?P<email>(?>{_LOCAL}+)(?<!\.)@"
-    rf"(?:{_LABEL}\.)+[A-Za-z]{{2,63}}(?![A-Za-z0-9]))"
-)
+_ADDRESS = rf"([.'`]*+)(?>{_LOCAL}+)(?<!\.)@(?:{_LABEL}\.)+[A-Za-z]{{2,63}}(?![A-Za-z0-9])"
+# One match for both addresses of "a@b.org.c@d.org": the lookbehind would reject the second alone.
+_EMAIL = rf"(?<!{_LOCAL})(?P<email>(?:{_ADDRESS})+)"
 _NO_EMAIL = rf"(?!{_LOCAL}{{0,64}}@)"  # the end of an IP address may begin an e-mail address
 _IP = (
     rf"(?<![\w.])(?P<ip>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?!\w|\.\d){_NO_EMAIL}"
@@ -76,18 +75,22 @@ class Pii(Family):
 def judge(text: pa.LargeStringArray, phones: bool) -> Judged:
     """Replaces personal data with placeholders, and counts these by kind."""
     pattern = re.compile("|".join((_EMAIL, _IP, _PHONE)[: 2 + phones]), re.A)
+    address = re.compile(_ADDRESS, re.A)
     traces = f"{_TRACES}|{_PHONE_TRACES}" if phones else _TRACES
     counts: Counter[str] = Counter()
 
     def replace(match: re.Match[str]) -> str:
         kind, value = match.lastgroup or "", match[0]
-        begin = match.start(kind) - match.start()
+        if kind == "email":
+            value, count = address.subn(r"\1<email>", value)
+            counts[kind] += count
+            return value
         if kind.startswith("ip"):
             kind = "ip"
-            if not _is_public(value[begin:]):
+            if not _is_public(value):
                 return value
         counts[kind] += 1
-        return f"{value[:begin]}<{kind}>"
+        return f"<{kind}>"
 
     mask = pc.match_substring_regex(text, pattern=traces)
     suspects = text.filter(mask).to_pylist()
