@@ -212,7 +212,7 @@ def _places(blocks: list[Block], source: Source) -> Iterator[Block]:
         [part, *others] = block.parts
         in_part = offset - (ends[index] - block.bytes)
         by_lines = FORMATS[part.format].cuts == "anywhere" and not is_compressed(part.path)
-        is_document = source.text_document == "file" and part.bytes == part.size  # is not cut
+        is_document = source.document == "file" and part.bytes == part.size  # is not cut
         if by_lines and not others and not is_document:
             start = part.start + min(in_part, max(part.bytes - _PLACE_BYTES, 0))
             stop = min(start + _PLACE_BYTES, part.stop)

@@ -50,6 +50,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     refuse_others(options.output, MANIFEST)  # before all inputs are planned
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    documents = describe_documents(blocks, options.source)
     options = complete(options, blocks, _console.print)
     tokenizer = load_tokenizer(options.tokenizer)
     options = replace(options, tokenizer=tokenizer.recorded)  # with the commit of a Hub's name
@@ -78,7 +79,6 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
         )
     seconds = None if found else time.monotonic() - began
     info = found or set_of(options.output)
-    documents = describe_documents(blocks, run.on.source)
     print_summary(info, tokenizer, _console, documents=documents, seconds=seconds)
 
 

@@ -70,6 +70,7 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     refuse_others(options.output, CORPUS)
     blocks = plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    documents = describe_documents(blocks, options.source())
     total = sum(block.bytes for block in blocks)
     assumed = assumed_bytes(options.assume_bytes, dry_run=options.dry_run) or total
     text = int(count_text_bytes(blocks) * (assumed / total))
@@ -82,7 +83,6 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
             facts |= _assumed_facts(options, schema, run, assumed, text)
         _console.print(facts_table(facts, title="plan (nothing was written)"))
         return
-    documents = describe_documents(blocks, run.source)
     finished = find_or_make(
         options.output,
         lambda: _find_finished(options, schema, blocks),

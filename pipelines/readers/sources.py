@@ -76,7 +76,7 @@ class Source:
       patterns: files, directories, corpora, globs (`**` matches folders), `@list.txt` with such, or
         `hf:PATH_OR_NAME[:config][:split]`; local or in an object store.
       document: unit of a text file that becomes a document: file, paragraph (separated by blank
-        lines) or line. With labels it is the file, and the name of its folder is the label.
+        lines) or line. With labels only file, and the name of its folder is the label.
       roles: fields to read; the first is a string, which no document lacks.
       input_format: format of all files; auto to decide by their names.
       max_document_bytes: maximum bytes of a document, or of its line; longer ones are rejected.
@@ -101,6 +101,11 @@ class Source:
             raise UsageError("--input is empty: give a path")
         if self.document not in DOCUMENTS:
             raise UsageError(f"--document={self.document}: give one of {', '.join(DOCUMENTS)}")
+        if self.has_labels and self.document != "file":
+            raise UsageError(
+                f"--document={self.document}: a text file's folder is the label of one document, "
+                "the file: leave the flag out"
+            )
         if self.input_format not in (AUTO, *FORMATS):
             formats = ", ".join((AUTO, *FORMATS))
             raise UsageError(f"--input_format={self.input_format}: give one of {formats}")
@@ -122,11 +127,6 @@ class Source:
     def has_labels(self) -> bool:
         """Whether the task reads labels."""
         return any(role.values.is_folder for role in self.roles)
-
-    @property
-    def text_document(self) -> str:
-        """The unit of a text file that becomes a document."""
-        return "file" if self.has_labels else self.document
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None
             check_size(raw, part.path, part.size)
             return row.module.plan(raw, part, source, split.classes if split else None)
     row.module.check_roles(source.roles, part.path)
-    one_document = row.name == "text" and source.text_document == "file"
+    one_document = row.name == "text" and source.document == "file"
     if row.cuts == "nowhere" or is_compressed(part.path):
         return [part]
     if one_document:
@@ -272,11 +272,21 @@ def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None
 
 
 def describe_documents(blocks: Iterable[Block], source: Source) -> str:
-    """The unit of documents, for plans and summaries; "" if no input is a text file."""
-    if not any(part.format == "text" for block in blocks for part in block.parts):
+    """The unit of documents, for plans and summaries; "" if no input is a text file.
+
+    Raises:
+      UsageError: the unit was given, but no input is a text file.
+    """
+    parts = [part for block in blocks for part in block.parts]
+    if not any(part.format == "text" for part in parts):
+        if source.document != "file":
+            raise UsageError(
+                f"--document={source.document} divides text files, but no input is one, such as "
+                f"{parts[0].path} ({parts[0].format}): leave the flag out"
+            )
         return ""
     how = "its folder is the label" if source.has_labels else f"--document={source.document}"
-    return f"{DOCUMENTS[source.text_document]} ({how})"
+    return f"{DOCUMENTS[source.document]} ({how})"
 
 
 def read_block(block: Block, source: Source) -> Iterator[Documents]:

@@ -84,6 +84,7 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     refuse_unusable(options)
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    documents = describe_documents(blocks, options.source()) if blocks else ""
     reports: list[Report] = []
 
     def train(staging: Staging) -> None:
@@ -92,7 +93,6 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
 
     if finished := find_or_make(options.output, lambda: _find_finished(options, blocks), train):
         _print(f"{options.output} already contains this tokenizer: nothing to do")
-    documents = describe_documents(blocks, options.source()) if blocks else ""
     _print_summary(options, finished or reports[0], documents, time.monotonic() - began)
 
 

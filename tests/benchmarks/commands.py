@@ -23,7 +23,8 @@ def build_set(
 def build_command(output: Path, text: Path, tokenizer: Path, *flags: str) -> list[str]:
     """build_shards on one input, into a directory that is removed first."""
     shutil.rmtree(output, ignore_errors=True)
-    given = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={output}", "--document=line"]
+    given = [f"--input={text}", f"--tokenizer={tokenizer}", f"--output={output}"]
+    given += ["--document=line"] * (text.suffix != ".jsonl")
     return [sys.executable, "-m", "pipelines.build_shards", *given, *flags]
 
 

@@ -72,7 +72,7 @@ def _command_line(case: Case, directory: Path, tokenizer_path: str) -> list[str]
         usual = {"vocab_size": "300", "output": f"{directory}/out"}
     if usual and not given & {"--input", "--train_input", "--from_histogram"}:
         usual["input"] = f"{directory}/in*"
-    if usual:
+    if usual and any(".txt" in path for path in case.files):
         usual["document"] = "line"
     if "--train_input" in given:
         del usual["splits"]

@@ -27,7 +27,8 @@ def write_lines(path: Path, records: Iterable[str | Mapping[str, Any]]) -> Path:
 
 def build(source: Path, output: Path, *flags: str) -> Corpus:
     """Builds a corpus; a text file has a document a line."""
-    main([f"--input={source}", f"--output={output}", "--document=line", *flags])
+    lines = ["--document=line"] * (source.suffix == ".txt")
+    main([f"--input={source}", f"--output={output}", *lines, *flags])
     return read_corpus(str(output))
 
 

@@ -32,7 +32,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     Raises:
       DataError: the file is too large for one document.
     """
-    kind, label = source.text_document, folder_label(part.path)
+    kind, label = source.document, folder_label(part.path)
     roles, longest = source.roles, source.max_document_bytes
     for run in read_runs(raw, part, source, ENDS[kind]()):
         if run.data is None:

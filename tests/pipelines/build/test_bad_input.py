@@ -224,6 +224,18 @@ KINDS = {
     "structs without the field": Case(
         {"in.parquet": parquet([{"x": "y"}])}, ["--text_field=text.a"], 2, ["'text.a'"]
     ),
+    "a unit for records": Case(
+        {"in.jsonl": json_lines({"text": "a"})},
+        ["--document=line"],
+        2,
+        ["--document=line divides text files, but no input is one, such as {d}/in.jsonl (jsonl)"],
+    ),
+    "a unit beside labels": Case(
+        {"pos/in.txt": lines(*GOOD)},
+        ["--task=classification", "--input={d}/pos/in.txt"],
+        2,
+        ["--document=line: a text file's folder is the label of one document, the file: leave"],
+    ),
     "lists for texts": stops("in.parquet", parquet([["a"], ["b"]]), "list", code=2),
 }
 
