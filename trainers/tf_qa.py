@@ -7,7 +7,7 @@
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Optional
 
 from schemas.commands.entry import import_later, run_entry
 from trainers.flags.run_flags import DecoderFlags, RunFlags
@@ -21,7 +21,7 @@ from trainers.tasks.qa import QaFlags, QaTask
 class _Gpt2Flags(DecoderFlags):
     """Which decoder to train."""
 
-    family: Literal["gpt2"] = "gpt2"
+    family: Optional[Literal["gpt2"]] = None
     model: Literal["tiny", "small", "base", "medium", "gpt2"] = "tiny"
 
 

@@ -201,8 +201,9 @@ class PretrainingFlags(OptimizationFlags):
 class ModelFlags:
     """Which model to train."""
 
-    family: str = ""
-    """Architecture of a new model. With --init_from, config.json sets it and all flags below."""
+    family: Optional[str] = None
+    """Architecture of a new model. With --init_from, config.json sets it and all flags below.
+    Default: that of a published --model, else the first of these."""
     model: str = "small"
     """Named size of a new model. Each flag below replaces one of its dimensions."""
     layers: Optional[int] = None
@@ -231,7 +232,7 @@ class ModelFlags:
 class EncoderFlags(ModelFlags):
     """Which encoder to train."""
 
-    family: Literal["roberta", "bert", "electra", "modernbert"] = "roberta"
+    family: Optional[Literal["roberta", "bert", "electra", "modernbert"]] = None
     model: Literal[
         "tiny", "small", "base", "electra_small", "modernbert_base", "modernbert_large"
     ] = "small"  # fmt: skip
@@ -241,7 +242,7 @@ class EncoderFlags(ModelFlags):
 class ClassifierFlags(EncoderFlags):
     """Which encoder to train."""
 
-    family: Literal["bert", "roberta", "electra"] = "bert"
+    family: Optional[Literal["bert", "roberta", "electra"]] = None
     model: Literal["tiny", "small", "base", "electra_small"] = "tiny"
 
 
@@ -249,11 +250,9 @@ class ClassifierFlags(EncoderFlags):
 class DecoderFlags(ModelFlags):
     """Which decoder to train."""
 
-    family: Literal[
+    family: Optional[Literal[
         "gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma2", "gemma3_text"
-    ] = "gpt2"
-    """Architecture of a new model; a published --model has its own. With --init_from, config.json
-    sets it and all flags below."""
+    ]] = None  # fmt: skip
     model: Literal[
         "tiny", "small", "base", "medium", "gpt2", "smollm_135m", "smollm_360m", "smollm_1.7b",
         "llama_1b", "llama_3b", "llama_8b", "mistral_7b", "qwen2_0.5b", "qwen3_0.6b", "qwen3_1.7b",

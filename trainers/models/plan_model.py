@@ -78,8 +78,8 @@ class PlannedModel(NamedTuple):
 
 
 def families_of(flags: ModelFlags) -> Tuple[str, ...]:
-    """The model families that a trainer accepts."""
-    return get_args(get_type_hints(type(flags))["family"])
+    """The model families that a trainer accepts; the first is that of new models."""
+    return get_args(get_args(get_type_hints(type(flags))["family"])[0])  # in an Optional
 
 
 def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
@@ -113,8 +113,8 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
 
 
 def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:
-    size = {"family": flags.family, **SIZES[flags.model]}
-    if flags.family not in (size["family"], type(flags).family):
+    size = {"family": flags.family or families_of(flags)[0], **SIZES[flags.model]}
+    if flags.family not in (size["family"], None):
         raise UsageError(
             f"--family={flags.family}, but --model={flags.model} is a {size['family']}: leave "
             "--family out"
@@ -143,7 +143,7 @@ def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:
 
 def _dimension_flags(flags: ModelFlags) -> Dict[str, Any]:
     """The fields of ModelConfig that have a flag of the same name, if it is set."""
-    names = {field.name for field in fields(ModelConfig)} - {"family"}
+    names = {field.name for field in fields(ModelConfig)}
     values = {name: getattr(flags, name, None) for name in sorted(names)}
     if values["tied"]:  # by default, config.json decides for published weights
         del values["tied"]

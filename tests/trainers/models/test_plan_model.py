@@ -163,8 +163,8 @@ def test_published_sizes(name, vocabulary, parameters):
         (dict(family="llama", rope_theta=0.0), "^--rope_theta=0.0: must be from 2 to"),
         (dict(family="llama", kv_heads=3), "--heads=8 is not a multiple of --kv_heads=3"),
         (
-            dict(family="opt", model="llama_1b"),
-            "--family=opt, but --model=llama_1b is a llama: leave --family out",
+            dict(family="gpt2", model="llama_1b"),
+            "--family=gpt2, but --model=llama_1b is a llama: leave --family out",
         ),
         (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
         (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
@@ -225,6 +225,7 @@ def test_published_models(tmp_path):
     for more, said in (
         (dict(norm="post"), "--norm=post, but"),
         (dict(tied=False), "--no_tied, but"),
+        (dict(family="llama"), "--family=llama, but"),
     ):
         with pytest.raises(UsageError, match=f"{said}.*leave the flag out"):
             plan_model(change_flags(decoders, **more), clm_schema())
