@@ -4,7 +4,7 @@
 
 Changes one operator, constant or statement of a module at a time, in a copy of the repository, and
 runs the fast tests of that module (`TARGETS`). A mutant that no test notices is a survivor: a
-missing test, a line that nothing needs, or an equivalent program. `EQUIVALENT` explains the latter.
+missing test, a line that nothing needs, or the same program (equivalent_mutants.md says why).
 
 (DeMillo, Lipton, Sayward, "Hints on Test Data Selection", 1978.) The process imports the libraries
 once and forks for every mutant.
@@ -106,84 +106,8 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
 }
 """Name -> a module that must never be wrong, and the files with its fast tests."""
 
-_STEERS = "another first guess of a search that ends with the same tokens"
-_DRAWS = "a draw never equals the bound, which is no multiple of 2**-24 or 2**-53"
-_ROOM = "more room than is used"
-_SLOWER = "blocks are only skipped less often"
-_LATER = "a pair that cannot reach the threshold is only noticed later"
-EQUIVALENT: dict[str, str] = {
-    "codec:169 False to True": "the decoded values are copied once more",
-    "packing:149 GtE to Gt": "a stable sort leaves sorted numbers as they are",
-    "packing:262 2 to 3": _ROOM,
-    "packing:262 Mult to Add": "there are no more runs than segments",
-    "packing:263 1 to 2": "any negative number means that there is no run, and one block is unused",
-    "packing:263 RShift to LShift": _ROOM,
-    "packing:263 0 to 1": "one run is unused",
-    "packing:273 removed": _SLOWER,
-    "packing:273 Sub to Add": _SLOWER,
-    "packing:286 Add to Sub": _SLOWER,
-    "packing:286 1 to 2": _SLOWER,
-    "packing:287 1 to 2": "every second run is unused",
-    "masking:77 0 to 1": "the array is empty either way",
-    "masking:81 1 to 2": "positions beyond the row are not read",
-    **{
-        f"masking:159 {change}": _STEERS
-        for change in ("Div to Mult", "Add to Sub", "Mult to Add", "3.0 to 4.0", "1 to 2")
-    },
-    **{f"masking:160 {change}": _STEERS for change in ("negated", "Lt to LtE", "0.9 to 1.9")},
-    "masking:161 Mult to Add": _STEERS,
-    "masking:161 1.8446744073709552e+19 to 1.8446744073709552e+19": "one more changes no float",
-    "masking:162 GtE to Gt": _STEERS,
-    "masking:175 0 to 1": _STEERS,
-    "masking:176 0 to 1": _STEERS,
-    **{f"masking:178 {change}": _STEERS for change in ("negated", "Lt to LtE", "8 to 9")},
-    **{f"masking:178 {change}": _STEERS for change in ("Div to Mult", "Add to Sub", "Sub to Add")},
-    **{f"masking:178 {change}": _STEERS for change in ("0.5 to 1.5", "1 to 2")},
-    "masking:185 Lt to LtE": "equal counts were returned above",
-    **{f"masking:189 {change}": _STEERS for change in ("removed", "Add to Sub", "1 to 2")},
-    "masking:207 Add to Sub": "stretches count down instead of up",
-    "masking:243 LtE to Lt": "a word that fits exactly is taken by the branch below",
-    "masking:249 Lt to LtE": _DRAWS,
-    "masking:357 1 to 2": _ROOM,
-    "masking:360 Gt to GtE": "the search finds a bound that no token exceeds",
-    "masking:372 Lt to LtE": _DRAWS,
-    "masking:374 Lt to LtE": _DRAWS,
-    "noise_spans:79 2 to 3": _ROOM,
-    "noise_spans:80 Add to Sub": _ROOM,
-    "noise_spans:80 1 to 2": _ROOM,
-    "noise_spans:132 0 to 1": "there is at least one sentinel",
-    "noise_spans:168 Lt to LtE": _DRAWS,
-    "noise_spans:293 Gt to GtE": "a text of one token is rejected by the caller",
-    "noise_spans:293 0 to 1": "a text of one token is rejected by the caller",
-    "noise_spans:354 1 to 2": "any negative number means no sentinel",
-    "routing:29 1 to 2": "numpy takes any negative size",
-    "routing:47 1 to 2": "numpy takes any negative size",
-    "example_batch:93 1 to 2": "numpy takes any negative size",
-    "example_batch:101 False to True": "numbers without nulls need no copy",
-    "example_batch:218 True to False": "both have the length that bincount was given",
-    "example_batch:239 Lt to LtE": "all examples in their order are the same batch",
-    "ragged:11 4096 to 4097": "the results are joined in other chunks",
-    **{
-        f"resolve:59 {change}": "an edge that is UP is also there as DOWN, and may be there twice"
-        for change in ("Eq to NotEq", "negated")
-    },
-    "resolve:63 1 to 2": "any negative number differs from each document's",
-    "resolve:71 1 to 2": "the last start is unused",
-    "resolve:77 True to False": "both arrays are new, and so writable",
-    **{
-        f"shingles:24 {change}": "any size of slices gives the same sets"
-        for change in ("LShift to RShift", "1 to 2", "18 to 19")
-    },
-    "shingles:192 Sub to Add": _LATER,
-    **{f"shingles:193 {change}": _LATER for change in ("Sub to Add", "Mult to Add", "0 to 1")},
-    "merge_loop:129 4 to 5": _ROOM,
-    "merge_loop:278 1 to 2": "any negative number means that the pair is not queued",
-    "merge_loop:371 0 to 1": "a pair that occurs 0 times comes last, and ends the loop",
-    "merge_loop:374 2 to 3": _ROOM,
-    "merge_loop:496 0 to 1": "without special tokens the array is not read",
-    "merge_loop:513 True to False": "lefts and rights are columns of one table",
-}
-"""Mutant ("packing:120 Lt to LtE") -> why the program is the same."""
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.md")
+"""A table of the mutants that are the same program."""
 
 _SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE,
@@ -215,8 +139,25 @@ _SWAPS: dict[type, type] = {
 class Mutant(NamedTuple):
     """A changed program."""
 
-    name: str
+    target: str
+    line: int
+    change: str
     source: str
+
+    def __str__(self) -> str:
+        return f"{self.target}:{self.line} {self.change}"
+
+
+def is_explained(mutant: Mutant, original: list[str]) -> bool:
+    """Whether `EQUIVALENT` has a mutant of a module, given as lines."""
+    line = original[mutant.line - 1].strip()
+    rows = [row.strip("| \n").split(" | ") for row in EQUIVALENT.read_text().splitlines()[7:]]
+    return any(
+        target == mutant.target
+        and line.startswith(code.strip("`"))
+        and mutant.change in changes.split(", ")
+        for target, code, changes, _ in rows
+    )
 
 
 @dataclass(frozen=True)
@@ -243,9 +184,9 @@ def mutants_of(name: str, source: str) -> list[Mutant]:
         for number, (line, what, change) in enumerate(_changes(changed)):
             if number == index:
                 change()
-                found.append((line, f"{name}:{line} {what}", ast.unparse(changed)))
+                found.append(Mutant(name, line, what, ast.unparse(changed)))
                 break
-    return [Mutant(label, text) for _, label, text in sorted(found, key=lambda one: one[0])]
+    return sorted(found, key=lambda mutant: mutant.line)
 
 
 def _changes(tree: ast.Module) -> Iterator[tuple[int, str, Any]]:
@@ -448,7 +389,7 @@ def _try_target(name: str, copied: Path, options: Options) -> None:
     path, tests = TARGETS[name]
     source = (ROOT / path).read_text()
     mutants = mutants_of(name, source)
-    unchanged = Mutant("", ast.unparse(ast.parse(source)))
+    unchanged = Mutant(name, 0, "", ast.unparse(ast.parse(source)))
     before = _cpu_seconds()
     if not survives(copied, path, tests, unchanged, 600, []):
         log = (copied / "tests.log").read_text()[-2000:]
@@ -459,11 +400,11 @@ def _try_target(name: str, copied: Path, options: Options) -> None:
     if options.sample:
         tried = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
     alive = [m for m in tried if survives(copied, path, tests, m, limit, killers)]
-    explained = [mutant for mutant in alive if mutant.name in EQUIVALENT]
-    left = sorted(mutant.name for mutant in alive if mutant.name not in EQUIVALENT)
+    left = [mutant for mutant in alive if not is_explained(mutant, source.splitlines())]
     killed = len(tried) - len(alive)
+    explained = len(alive) - len(left)
     print(
-        f"| {name} | {len(mutants)} | {len(tried)} | {killed} | {len(explained)} | {len(left)} |",
+        f"| {name} | {len(mutants)} | {len(tried)} | {killed} | {explained} | {len(left)} |",
         *(f"survivor {mutant}" for mutant in left),
         sep="\n",
         flush=True,
