@@ -25,7 +25,7 @@ from pipelines.rows.ragged import Ragged
 
 FORMS = 0x2028  # code points that may have a normal form
 ASKED, WITHIN, ALONE, WHITE = range(4)  # kinds of characters; WHITE only before a word
-UNKNOWN, LONGEST, MARK = range(3)  # rules[3]: id or LEFT, most characters of a word, its prefix
+UNKNOWN, LONGEST, MARK = range(3)  # rules[3]: id (~id: left), most characters of a word, its prefix
 LEFT = -1  # instead of a number of ids: `tokenizers` must encode the word
 ROOM = 16  # most bytes of a normal form, with the mark before it
 
@@ -59,7 +59,8 @@ class Pieces:
             scores = [score for _, score in model["vocab"]]
             # Only with such scores could several unknown characters together be a token.
             is_left = model["byte_fallback"] or min(scores) >= _UNKNOWN_PENALTY
-            unknown, longest, later = LEFT if is_left else model["unk_id"], 0, {}
+            unknown, longest, later = model["unk_id"], 0, {}
+            unknown = ~unknown if is_left else unknown
             scores.append(min(scores) - _UNKNOWN_PENALTY)
         self._forms, self._scores = forms, np.array(scores, np.float64)
         self._rules = np.array([unknown, min(longest, 1 << 62), mark])
@@ -258,7 +259,7 @@ def _best_pieces(text, trie, scores, unknown, path, ids, total):
     number, last = 0, np.int64(0)
     while place > 0:
         piece = found[place]
-        if piece == LEFT and unknown < 0 or piece == unknown:
+        if piece == LEFT and unknown < 0 or piece == max(unknown, ~unknown):
             return LEFT
         if piece != LEFT or last != LEFT:
             number += 1

@@ -6,7 +6,7 @@ word come from `tokenizers` or from a compiled loop that gives the same ids.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -135,11 +135,13 @@ class WordEncoder:
         if tokenizer.pre_tokenizer is not None:
             self._joined.pre_tokenizer = tokenizer.pre_tokenizer
         self._joined.add_special_tokens([tokenizers.AddedToken(_END, normalized=False)])
-        self._end = self._joined.token_to_id(_END)
+        self._end: Any = self._joined.token_to_id(_END)
+        # The new token's id is the number of tokens, which another has if ids have gaps.
+        self._joins = tokenizer.id_to_token(self._end) is None
 
     def encode(self, words: list[str]) -> Ragged:
         """The ids of each word."""
-        if any(_END in word for word in words):
+        if not self._joins or any(_END in word for word in words):
             return _ragged_of(encode_each(self._alone, words))
         starts = range(0, len(words), _JOINED)
         texts = [_END.join([*words[start : start + _JOINED], ""]) for start in starts]

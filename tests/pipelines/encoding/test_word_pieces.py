@@ -88,7 +88,7 @@ def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
 
 
 @given(_DRAWS)
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples // 3)
 def test_sentencepiece_bpe_with_any_merges(draw):
     tokenizer = _sentencepiece_bpe(draw)
     backend = backend_of(tokenizer)
@@ -109,7 +109,7 @@ def test_sentencepiece_bpe_with_any_merges(draw):
     ids=str,
 )
 @given(draw=_DRAWS)
-@settings(max_examples=8)
+@settings(max_examples=settings().max_examples // 10)
 def test_word_piece_with_any_vocabulary_and_settings(options, draw):
     tokenizer = _word_piece(draw, options)
     backend = backend_of(tokenizer)
@@ -118,7 +118,7 @@ def test_word_piece_with_any_vocabulary_and_settings(options, draw):
 
 
 @given(_DRAWS)
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples // 3)
 def test_unigram_with_any_vocabulary_and_scores(draw):
     tokenizer = _unigram(draw)
     backend = backend_of(tokenizer)
@@ -142,6 +142,24 @@ def test_usual_words_are_not_asked_for(name, monkeypatch):
     assert asked == []
     assert different(backend, tokenizer, ["e\u0301 हिन्दी"]) == []
     assert " ".join(word.strip() for word in asked) == "e\u0301 हिन्दी"
+
+
+def test_no_id_is_lost_where_ids_have_gaps():
+    # The token that ends each of several words given to `tokenizers` gets the next id: here 2.
+    config = config_of(small_tokenizer("BERT uncased")) | {"added_tokens": []}
+    config["model"] |= {"vocab": {"a": 5, "[UNK]": 2}}
+    tokenizer = Tokenizer.from_buffer(data_of(config | {"post_processor": None}))
+    ids, _ = backend_of(tokenizer).encode(strings("a 中 a"))
+    assert ids.values.tolist() == [5, 2, 5]
+
+
+def test_the_unknown_token_written_twice_becomes_bytes():
+    config = config_of(small_tokenizer("T5, XLM-R")) | {"added_tokens": [], "post_processor": None}
+    tokens = ["<unk>", "▁a", "▁", "a", *(f"<0x{byte:02X}>" for byte in range(256))]
+    vocabulary = [(token, -1.0) for token in tokens]
+    config["model"] |= {"vocab": vocabulary, "unk_id": 0, "byte_fallback": True}
+    tokenizer = Tokenizer.from_buffer(data_of(config))
+    assert different(backend_of(tokenizer), tokenizer, ["a<unk>", "a<unk><unk>a", "a中"]) == []
 
 
 def test_a_word_without_a_token_fails_as_in_tokenizers():
