@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.checkpoint_sums import sign
-from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
+from tests.tools.clm_factory import chat_schema, clm_rows, clm_schema, write_clm_set
 from tests.tools.numpy_program import TABLE, Diary, numpy_trainer, run_numpy
 from tests.tools.run_reading import untimed_lines
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
@@ -304,6 +305,15 @@ def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd):
     assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == names
     for name in names:  # what the run itself left
         assert (tmp_path / "hf" / name).read_bytes() == (place / "hf" / name).read_bytes()
+
+
+def test_the_chat_template_of_a_dataset_is_exported(tmp_path):
+    parameters = {**chat_schema().parameters, "chat_template": "{{ messages[0].content }}!"}
+    schema = replace(chat_schema(), parameters=parameters, fingerprint="")
+    write_clm_set(tmp_path / "set", schema=schema)
+    run_numpy(f"{tmp_path}/set", tmp_path / "run", steps=1, export=f"{tmp_path}/hf")
+    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert settings["chat_template"] == parameters["chat_template"]
 
 
 def test_measured_and_exported_at_once(place, tmp_path):

@@ -162,13 +162,15 @@ def export_weights(
     """
     schema, model = plan.schema, plan.model
     if directory is not None:
-        ids = schema.special_ids
+        ids, settings = schema.special_ids, {"model_max_length": model.max_positions}
+        if "chat_template" in schema.parameters:
+            settings["chat_template"] = schema.parameters["chat_template"]
         write_directory(
             directory,
             model.to_json(ids, schema.parameters.get("prefix_ids", ())),
             to_published(read(), model),
             tokenizer_json,
-            tokenizer_settings(tokenizer_json, ids, model_max_length=model.max_positions),
+            tokenizer_settings(tokenizer_json, ids, **settings),
         )
         line.say(f"weights for transformers: {directory}")
         for note in task.export_notes():
