@@ -418,7 +418,10 @@ def head_modules(config: "ModelConfig") -> List[Module]:
     ]
     if not config.tied:
         modules.append(Module("head.table", (table,), "table", (tokens,), width))
-    return [module._replace(part="the output head") for module in modules]
+    # A classifier of ModernBERT has the dense layer and the norm, too.
+    layer = "the output head" if row.class_head else "the output layer"
+    parts = ("the output head", "the output head", layer, layer)
+    return [module._replace(part=part) for module, part in zip(modules, parts)]
 
 
 _KEYS = (

@@ -114,9 +114,14 @@ def test_a_base_models_names_will_do(name, tmp_path):
     assert_same(from_published(bare, config, seed=0, where="here")[0], weights)
 
 
-def test_a_modernbert_alone_gets_a_new_head(tmp_path):
+def test_a_modernbert_without_a_whole_head_gets_what_it_lacks(tmp_path):
     save_model(tmp_path / "in", MODERN, "")
-    assert imported(tmp_path / "in")[2] == ["the output head is new"]
+    assert imported(tmp_path / "in")[2] == ["the output head is new", "the output layer is new"]
+    model = save_model(tmp_path / "classifier", MODERN, "SequenceClassification")
+    _, weights, notes = imported(tmp_path / "classifier")
+    assert notes[0] == "the output layer is new" and "classifier.weight" in notes[1]
+    dense = model.head.dense.weight.detach().numpy()
+    np.testing.assert_array_equal(weights["head.dense.weight"], dense)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
