@@ -146,7 +146,7 @@ def test_usual_words_are_not_asked_for(name, monkeypatch):
 
 def test_no_id_is_lost_where_ids_have_gaps():
     # The token that ends each of several words given to `tokenizers` gets the next id: here 2.
-    config = config_of(small_tokenizer("BERT uncased")) | {"added_tokens": []}
+    config: Any = config_of(small_tokenizer("BERT uncased")) | {"added_tokens": []}
     config["model"] |= {"vocab": {"a": 5, "[UNK]": 2}}
     tokenizer = Tokenizer.from_buffer(data_of(config | {"post_processor": None}))
     ids, _ = backend_of(tokenizer).encode(strings("a 中 a"))
