@@ -14,14 +14,12 @@ import pytest
 
 import schemas.stores.set_files
 import schemas.stores.store
-from pipelines import export, inspect_shards, verify
+from pipelines import inspect_shards, verify
 from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError, UsageError
-from schemas.metadata import read_set
-from schemas.stores.set_files import Cache, WrongFile, default_directory
+from schemas.stores.set_files import WrongFile, default_directory
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
-from trainers.data.mixture import open_shards, shards_name
 from trainers.flax_mlm import main as flax_mlm
 from trainers.reader import ShardSet
 
@@ -148,19 +146,6 @@ def test_a_batch_waits_for_its_own_shard_and_others_follow_in_the_background(url
     assert {shard(number) for number in range(6)} <= {*kept(cache)}
 
 
-def test_a_mixture_of_a_store_and_a_directory(url, directory, tmp_path, cache):
-    write_mlm_set(tmp_path / "other", train=50)
-    text = f"{url}:0.7,{tmp_path / 'other'}:0.3"
-    assert shards_name(text.replace(url, f"{url}/")) == "set+other"
-    found = open_shards(text, seed=1, cache_dir=str(cache))
-    due = open_shards(text.replace(url, str(directory)), seed=1)
-    options = dict(batch_size=32, seed=1, stop_step=5)
-    for one, two in zip(
-        found.batches("train", **options), due.batches("train", **options), strict=True
-    ):
-        assert_equal(one, two)
-
-
 def test_the_default_cache_is_the_users(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/c")
     assert default_directory() == "/c/textmill"
@@ -180,16 +165,7 @@ def test_a_set_built_anew_under_its_name_is_another(url, gs_store, rows, tmp_pat
     assert (rows["input_ids"] != after["input_ids"]).any()
 
 
-def test_read_set_fetches_metadata_only(url, gs_store, directory, cache):
-    info = read_set(url, Cache(str(cache)))
-    assert (info.directory, info.schema) == (url, read_set(str(directory)).schema)
-    assert gets(gs_store, "train-|validation-") == 0
-    with info.borrow(shard(2)) as path:
-        assert Path(path).read_bytes() == (directory / shard(2)).read_bytes()
-    assert not os.path.exists(path) and shard(2) not in kept(cache)
-
-
-def test_a_forked_process_and_its_parent_read(store, directory, cache):
+def test_a_forked_process_and_its_parent_read(url, gs_store, cache):
     script = """
 import multiprocessing, sys
 from trainers.reader import ShardSet
@@ -201,10 +177,9 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
     parts = pool.map(read, [0, 300])
     assert sum(parts) == read(0) + read(300)
 """
-    url = store.upload(directory, "set")
     done = subprocess.run([sys.executable, "-c", script, url, str(cache)], timeout=60, cwd=ROOT)
     assert done.returncode == 0
-    assert gets(store, "train-") == 6
+    assert gets(gs_store, "train-") == 6
 
 
 # Faults
@@ -229,19 +204,22 @@ def test_a_fault_that_passes_does_no_harm(fault, url, gs_store, rows, cache):
     assert not [name for name in kept(cache) if name.endswith(".part")]
 
 
+DAMAGES = {
+    "wrong": (with_flipped_bit, "has sha256"),
+    "short": (lambda b: b[:-1], "bytes, but MANIFEST.json lists"),
+    "long": (lambda b: b + b"x", "bytes, but MANIFEST.json lists"),
+    "empty": (lambda b: b"", "bytes, but MANIFEST.json lists"),
+    "missing": (None, "is missing, although MANIFEST.json lists it"),
+}
+
+
 @pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (with_flipped_bit, "has sha256"),
-        (lambda b: b[:-1], "bytes, but MANIFEST.json lists"),
-        (lambda b: b + b"x", "bytes, but MANIFEST.json lists"),
-        (lambda b: b"", "bytes, but MANIFEST.json lists"),
-        (None, "is missing, although MANIFEST.json lists it"),
-    ],
-    ids=["wrong", "short", "long", "empty", "missing"],
+    ("kind", "name"),
+    [*(("gs", name) for name in DAMAGES), ("s3", "short"), ("s3", "empty"), ("s3", "missing")],
 )
-def test_a_file_that_is_always_wrong_is_refused(damage, message, store, directory, cache):
-    """In both stores: they answer differently to a range beyond the end, and to a missing file."""
+def test_a_file_that_is_always_wrong_is_refused(kind, name, directory, cache, request):
+    """The stores answer differently to a range beyond the end, and to a missing file."""
+    store, (damage, message) = request.getfixturevalue(f"{kind}_store"), DAMAGES[name]
     url = store.upload(directory, "shards/set")
     store.delete(f"shards/set/{shard(1)}")
     if damage is not None:
@@ -259,9 +237,6 @@ def test_a_place_without_a_set(store, cache):
     for url in (store.url("other"), f"{store.scheme}://no-such-bucket-as-this/x"):
         with pytest.raises(DataError, match=f"{url} is not a finished dataset"):
             opened(url, cache)
-    store.put("set/MANIFEST.json", b"{")
-    with pytest.raises(DataError, match=r"://.*/set/MANIFEST.json is not JSON"):
-        opened(store.url("set"), cache)
 
 
 @pytest.mark.timeout(120)
@@ -432,15 +407,6 @@ def test_a_set_that_does_not_fit_is_refused_before_it_is_fetched(
     assert gets(gs_store, "train-") == 0
 
 
-def test_files_that_made_room_for_another_set_are_fetched_again(gs_store, tmp_path, cache):
-    urls = many_sets(gs_store, tmp_path, 2)
-    there = [opened(url, cache, cache_gigabytes=2e-4) for url in urls]
-    due = [read_all(ShardSet(str(tmp_path / f"set{index}"))) for index in range(2)]
-    for index in (0, 1, 0, 1):
-        assert_equal(read_all(there[index]), due[index])
-        there[index].close()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -462,15 +428,14 @@ def test_a_trainer_keeps_its_results_on_this_machine(flag, directory):
         flax_mlm([f"--shards={directory}", "--steps=2", f"--{flag}=gs://b/x"])
 
 
-def test_verify_reads_a_set_in_a_store(store, directory, tmp_path, monkeypatch, capsys):
-    url = store.upload(directory, "shards/set")
+def test_verify_reads_a_set_in_a_store(url, gs_store, directory, tmp_path, monkeypatch, capsys):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    store.put("shards/set/notes.txt", b"x")
+    gs_store.put("shards/set/notes.txt", b"x")
     verify.main([url])
     out, err = capsys.readouterr()
     assert out.startswith("ok: 1 dataset, 620 rows") and "notes.txt is not listed" in err
-    found = {path.name: gets(store, path.name) for path in directory.iterdir()}
+    found = {path.name: gets(gs_store, path.name) for path in directory.iterdir()}
     assert found.pop("MANIFEST.json") <= 3  # two more may ask whether it is there
     assert set(found.values()) == {1}
     assert not list((tmp_path / "tmp").iterdir())
@@ -501,12 +466,3 @@ def test_inspect_fetches_what_it_shows(url, gs_store, directory, cache, capsys):
     inspect_shards.main([*there, "--search=w10", "--limit=0"])
     assert "of 620 rows" in capsys.readouterr().out
     assert kept(cache).count(shard(2)) == 1 and shard(3) not in kept(cache)
-
-
-def test_export_reads_a_set_in_a_store(url, directory, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    for number, place in enumerate((url, str(directory))):
-        export.main([place, f"--output={tmp_path / str(number)}", "--to=jsonl", "--text"])
-    one, two = (sorted((tmp_path / str(number)).rglob("*.jsonl")) for number in range(2))
-    assert len(one) == 7 and [p.read_bytes() for p in one] == [p.read_bytes() for p in two]
-    assert not list((tmp_path / "home").rglob("train-*"))

@@ -13,13 +13,11 @@ import s3fs
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from pipelines.storage import store as stores
 from schemas.errors import DataError
-from schemas.stores import store as schema_stores
+from schemas.stores import store as stores
 from schemas.stores.store import tell_if_slow
 from tests.tools.fault_proxy import FaultProxy
 from tests.tools.places import ROOT
-from tests.tools.shard_factory import write_mlm_set
 
 GIVEN = "GOOGLE_APPLICATION_CREDENTIALS"
 pytestmark = [
@@ -32,12 +30,12 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """Seconds are tenths here, and nothing is known of credentials from before."""
-    monkeypatch.setattr(schema_stores, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(schema_stores, "RENEWAL_SECONDS", 1.5)
-    monkeypatch.setattr(schema_stores, "ANSWER_SECONDS", 3.0)
-    monkeypatch.setattr(schema_stores, "PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(schema_stores, "_last_told", -60.0)
-    schema_stores._load_google.cache_clear()
+    monkeypatch.setattr(stores, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(stores, "RENEWAL_SECONDS", 1.5)
+    monkeypatch.setattr(stores, "ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(stores, "_last_told", -60.0)
+    stores._load_google.cache_clear()
     s3fs.S3FileSystem.clear_instance_cache()
 
 
@@ -85,15 +83,14 @@ def unreachable(tokens):
 
 @pytest.mark.timeout(120)  # without a limit of ours, Google's library waits for two minutes
 @pytest.mark.parametrize("fault", [refused, silent, unreachable])
-@pytest.mark.parametrize("read", [schema_stores.read, stores.read])
 def test_what_cannot_be_renewed_is_told_and_ended(
-    fault, read, gs_store, tokens, service_account, monkeypatch, capsys
+    fault, gs_store, tokens, service_account, monkeypatch, capsys
 ):
     gs_store.put("x/x", b"open to all")
     monkeypatch.setenv(GIVEN, service_account)
     fault(tokens)
     with pytest.raises(DataError) as caught:
-        read(gs_store.url("x/x"))
+        stores.read(gs_store.url("x/x"))
     message = str(caught.value)
     assert gs_store.url("x") in message and "log in again" in message
     origin = f"credentials of {GIVEN}={service_account}"
@@ -122,10 +119,9 @@ def test_a_file_that_is_none_is_not_passed_over(
         path.write_text(content)
     monkeypatch.setenv(GIVEN, str(path) if place == "given" else "")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    for read in (schema_stores.read, stores.read):
-        with pytest.raises(DataError, match=message) as caught:
-            read(gs_store.url("x/x"))
-        assert str(path) in str(caught.value)
+    with pytest.raises(DataError, match=message) as caught:
+        stores.read(gs_store.url("x/x"))
+    assert str(path) in str(caught.value)
     assert gs_store.proxy.requests == []
 
 
@@ -139,7 +135,6 @@ def test_without_credentials_where_asked_for_or_where_there_are_none(
     if asked:
         monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})  # by FSSPEC_GS_TOKEN
     assert stores.read(gs_store.url("x/x")) == b"open to all"
-    assert schema_stores.read(gs_store.url("x/x")) == b"open to all"
 
 
 def test_a_token_service_that_comes_back_is_asked_again(
@@ -147,14 +142,14 @@ def test_a_token_service_that_comes_back_is_asked_again(
 ):
     gs_store.put("x/x", b"content")
     monkeypatch.setenv(GIVEN, service_account)
-    monkeypatch.setattr(schema_stores, "RENEWAL_SECONDS", 20.0)
+    monkeypatch.setattr(stores, "RENEWAL_SECONDS", 20.0)
     rule = tokens.cut_download("POST", "/token", after=None, times=2)
     answer = b'{"access_token": "t", "expires_in": 3600, "token_type": "Bearer"}'
     tokens.answer(200, "POST", "/token", content=answer)
     url = gs_store.url("x/x")
-    assert schema_stores.read(url) == schema_stores.read(url) == b"content" and rule.hits == 2
+    assert stores.read(url) == stores.read(url) == b"content" and rule.hits == 2
     assert tokens.count("POST", "/token") == 3  # one token for both
-    assert schema_stores._google_credentials(url).token == "t"
+    assert stores._google_credentials(url).token == "t"
 
 
 @pytest.mark.timeout(50)  # one after another they would take 60 s
@@ -163,11 +158,11 @@ def test_threads_do_not_wait_for_a_renewal_one_after_another(
 ):
     silent(tokens)
     monkeypatch.setenv(GIVEN, service_account)
-    monkeypatch.setattr(schema_stores, "RENEWAL_SECONDS", 5.0)
+    monkeypatch.setattr(stores, "RENEWAL_SECONDS", 5.0)
 
     def read(_):
         with pytest.raises(DataError) as caught:
-            schema_stores.read(gs_store.url("x/x"))
+            stores.read(gs_store.url("x/x"))
         return str(caught.value)
 
     with ThreadPoolExecutor(12) as pool:
@@ -176,8 +171,7 @@ def test_threads_do_not_wait_for_a_renewal_one_after_another(
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("fault", ["refused", "silent", "process"])
-@pytest.mark.parametrize("read", [schema_stores.read, stores.read])
-def test_credentials_of_aws(fault, read, s3_store, tokens, tmp_path, monkeypatch, capsys):
+def test_credentials_of_aws(fault, s3_store, tokens, tmp_path, monkeypatch, capsys):
     s3_store.put("x/x", b"content")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -193,33 +187,9 @@ def test_credentials_of_aws(fault, read, s3_store, tokens, tmp_path, monkeypatch
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{tokens.port}")
     url = s3_store.url("x/x")
     with pytest.raises(DataError, match=f"{url} cannot be read: .*credentials"):
-        read(url)
+        stores.read(url)
     assert fault == "refused" or f"waiting for {url}: no answer yet" in capsys.readouterr().err
     assert s3_store.proxy.requests == []
-
-
-@pytest.mark.slow
-def test_commands_say_what_they_wait_for(gs_store, tokens, service_account, tmp_path):
-    silent(tokens)
-    write_mlm_set(tmp_path / "set", train=20, validation=10, shards={"train": 1, "validation": 1})
-    url = gs_store.upload(tmp_path / "set", "set")
-    script = (
-        "import sys, runpy, schemas.stores.store as c; c.RENEWAL_SECONDS = 8.0;"
-        "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__')"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", script, "pipelines.verify", url],
-        cwd=ROOT,
-        env={**os.environ, GIVEN: service_account},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert found.returncode == 1 and found.stdout == ""
-    waiting, error = found.stderr.splitlines()
-    assert waiting.startswith(f"waiting for credentials of {GIVEN}=")
-    assert error.startswith(f"error: {url}/MANIFEST.json cannot be read: credentials of {GIVEN}=")
-    assert "no answer in 8 s" in error
 
 
 def test_what_is_slow_is_said_once(capsys):
@@ -239,7 +209,7 @@ def test_what_the_store_itself_refuses_is_told_at_once(kind, status, request):
     store.put("x/x", b"content")
     rule = store.proxy.answer(status, "GET", "x/x", times=None)
     with pytest.raises(DataError, match="x/x cannot be read: .*credentials"):
-        schema_stores.read(store.url("x/x"))
+        stores.read(store.url("x/x"))
     assert rule.hits <= 5  # of the libraries themselves; ours would be dozens in a minute
 
 

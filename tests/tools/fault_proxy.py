@@ -5,25 +5,23 @@
         ...                                    # requests to proxy.port
         assert rule.hits == 2 and proxy.count("GET", "train-00000") == 3
 
-A request is read whole, passed on over a connection of its own, and its answer is read whole before
-it is given back: a server that serves one connection at a time is never held up. Every connection
-carries one request.
+Every connection carries one request. The proxy reads a request whole, passes it on over a
+connection of its own, and reads the answer whole before it returns it.
 """
 
-import json
+import http.client
 import re
 import socket
 import struct
-import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
-from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import unescape
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote
 
 _WAIT = 60.0  # seconds, of a test that has lost its way
+_OF_A_CONNECTION = {"connection", "keep-alive", "expect", "transfer-encoding"}
 
 
 @dataclass
@@ -37,7 +35,6 @@ class Rule:
       times: it is done to the first so many; None: to all.
       value: of the action, see FaultProxy.
       seconds: pause of the action.
-      content: body of an answer.
       hits: requests it was done to.
     """
 
@@ -45,76 +42,46 @@ class Rule:
     method: str
     path: str
     times: int | None
-    value: int | None = None
+    value: Any = None
     seconds: float = 0.0
-    content: bytes = b""
     hits: int = 0
 
-
-class Request(NamedTuple):
-    """A request as it came."""
-
-    method: str
-    target: str
-    head: bytes
-    body: bytes
-
-    @property
-    def path(self) -> str:
-        return unquote(self.target)
+    def matches(self, method: str, path: str) -> bool:
+        return bool(re.fullmatch(self.method, method) and re.search(self.path, path))
 
 
 class _Gone(Exception):
-    """The other end hung up, or is to see that this one does."""
+    """The connection is to be reset."""
 
 
-@dataclass
-class _Lag:
-    """Listings of a bucket as they were `seconds` ago."""
-
-    bucket: str
-    seconds: float
-    # States that ended: when, and the entries of all objects by name.
-    ended: list[tuple[float, dict[str, bytes]]] = field(default_factory=list)
-
-
-class FaultProxy:
-    """Passes HTTP requests on to a server on this machine, but for those that a rule picks.
+class FaultProxy(ThreadingHTTPServer):
+    """Passes HTTP requests on to a server on this machine, except for those that a rule picks.
 
     Attributes:
       port: where it listens, on 127.0.0.1.
       requests: (method, unquoted path with query) of all since the last `clear`.
     """
 
-    def __init__(self, server_port: int):
-        self._server_port = server_port
+    request_queue_size = 128
+
+    def __init__(self, behind: int):
+        super().__init__(("127.0.0.1", 0), _Exchange)
+        self.port, self.behind = self.server_address[1], behind
+        self.requests: list[tuple[str, str]] = []
+        self.cleared = threading.Event()
         self._rules: list[Rule] = []
         self._over: set[str] = set()  # buckets of tests that are over
-        self._lag: _Lag | None = None
         self._lock = threading.Lock()
-        self._closed = False
-        self._cleared = threading.Event()
-        self.requests: list[tuple[str, str]] = []
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._accept, name="fault_proxy", daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> "FaultProxy":
-        return self
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Stops listening."""
-        if self._closed:
-            return
-        self._closed = True
         self.clear()
-        self._listener.shutdown(socket.SHUT_RDWR)  # ends accept()
-        self._listener.close()
-        self._thread.join()
+        self.shutdown()
+        self.server_close()
 
     def clear(self, bucket: str = "") -> None:
         """Forgets rules and requests; what hangs goes on.
@@ -125,23 +92,22 @@ class FaultProxy:
         """
         with self._lock:
             self._over.update([bucket] if bucket else [])
-            self._rules, self._lag = [], None
+            self._rules = []
             self.requests.clear()
-            self._cleared.set()
-            self._cleared = threading.Event()
+            self.cleared.set()
+            self.cleared = threading.Event()
 
     def count(self, method: str, path: str) -> int:
         """Requests so far that match."""
+        asked = Rule("", method, path, None)
         with self._lock:
-            return sum(
-                bool(re.fullmatch(method, m) and re.search(path, p)) for m, p in self.requests
-            )
+            return sum(asked.matches(*request) for request in self.requests)
 
     def answer(
         self, status: int, method: str, path: str, *, times: int | None = 1, content: bytes = b""
     ) -> Rule:
         """The server is not asked: the answer is this status, such as 503."""
-        return self._add(Rule("answer", method, path, times, status, content=content))
+        return self._add(Rule("answer", method, path, times, (status, content)))
 
     def cut_upload(self, method: str, path: str, *, after: int, times: int | None = 1) -> Rule:
         """The connection is reset once so many bytes of the body have come; none arrives."""
@@ -174,153 +140,119 @@ class FaultProxy:
         """The answer waits until `clear`."""
         return self._add(Rule("hang", method, path, times))
 
-    def lag(self, bucket: str, seconds: float) -> None:
-        """From now on listings of a bucket are as of so many seconds ago; objects are current.
-
-        Objects from before the first such call are always seen. 0: listings are current again.
-        """
-        with self._lock:
-            if self._lag is None or self._lag.bucket != bucket:
-                self._lag = _Lag(bucket, seconds)
-            self._lag.seconds = seconds
-
     def _add(self, rule: Rule) -> Rule:
         with self._lock:
             self._rules.append(rule)
         return rule
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError as error:
-                if self._closed:
-                    return
-                print(f"fault_proxy: {error!r}", file=sys.stderr)  # of one connection
-                continue
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client:
-            client.settimeout(_WAIT)
-            try:
-                self._answer(client)
-            except _Gone:
-                # Closing with this set sends RST, which the other end sees as a reset.
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            except OSError:
-                pass  # it does not want its answer any more, or the server has stopped
-
-    def _answer(self, client: socket.socket) -> None:
-        head, rest = _read_head(client)
-        first_line = head.split(b"\r\n", 1)[0].decode("latin-1")
-        method, target, _ = first_line.split(" ", 2)
-        rule = None
+    def rule_for(self, method: str, target: str) -> Rule | None:
+        """Notes a request; the first rule that is due to it."""
+        path = unquote(target)
         with self._lock:
-            if not any(bucket in target for bucket in self._over):
-                self.requests.append((method, unquote(target)))
-                rule = self._matching(method, unquote(target))
-            cleared, lag = self._cleared, self._lag
-        if b"100-continue" in head.lower():
-            client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-            head = _without(head, b"expect")
-        stop = rule.value if rule and rule.action == "cut_upload" else None
-        body = _read_body(client, head, rest, stop)
-        if rule and rule.action == "corrupt_upload":
-            body = _with_flipped_bit(body, rule.value or 0)
-        request = Request(method, target, head, body)
-        if rule and rule.action == "hang":
-            cleared.wait(_WAIT)
-            raise _Gone
-        if rule and rule.action == "answer":
-            head = f"HTTP/1.1 {rule.value} Fault\r\nContent-Length: {len(rule.content)}\r\n"
-            client.sendall(head.encode() + b"Connection: close\r\n\r\n" + rule.content)
-            return
-        if lag and method not in ("GET", "HEAD"):
-            self._remember(lag, request)
-        answer_head, answer_body = self._ask(request)
-        if lag and method == "GET" and _lists(request, lag.bucket):
-            answer_body = self._as_of(lag, request, answer_body)
-            length = b"Content-Length: %d\r\n\r\n" % len(answer_body)
-            answer_head = _without(answer_head, b"content-length")[:-2] + length
-        if method == "HEAD":
-            answer_body = b""
-        self._give(client, rule, answer_head, answer_body)
-
-    def _matching(self, method: str, path: str) -> Rule | None:
-        for rule in self._rules:
-            if rule.times is not None and rule.hits >= rule.times:
-                continue
-            if re.fullmatch(rule.method, method) and re.search(rule.path, path):
-                rule.hits += 1
-                return rule
+            if any(bucket in target for bucket in self._over):
+                return None
+            self.requests.append((method, path))
+            for rule in self._rules:
+                if (rule.times is None or rule.hits < rule.times) and rule.matches(method, path):
+                    rule.hits += 1
+                    return rule
         return None
 
-    def _ask(self, request: Request) -> tuple[bytes, bytes]:
-        """Head and body of the server's answer."""
-        head = _without(_without(request.head, b"connection"), b"keep-alive")
-        with socket.create_connection(("127.0.0.1", self._server_port), timeout=_WAIT) as server:
-            server.sendall(head[:-2] + b"Connection: close\r\n\r\n" + request.body)
-            answer = b"".join(iter(lambda: server.recv(1 << 16), b""))
-        head, _, body = answer.partition(b"\r\n\r\n")
-        head = _without(_without(head + b"\r\n\r\n", b"connection"), b"keep-alive")
-        return head[:-2] + b"Connection: close\r\n\r\n", body
 
-    def _give(self, client: socket.socket, rule: Rule | None, head: bytes, body: bytes) -> None:
-        action = rule.action if rule else ""
-        if rule is None or action in ("cut_upload", "corrupt_upload"):
-            client.sendall(head + body)
-        elif action == "corrupt":
-            client.sendall(head + _with_flipped_bit(body, rule.value or 0))
-        elif action == "cut_download":
-            if rule.value is not None:
-                client.sendall(head + body[: rule.value])
-                time.sleep(0.05)  # a reset overtakes what has not been read
+class _Exchange(BaseHTTPRequestHandler):
+    """A request and its answer."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _WAIT
+    server: FaultProxy
+
+    def _exchange(self) -> None:
+        self.close_connection = True
+        try:
+            self._answer(self.server.rule_for(self.command, self.path))
+        except _Gone:
+            # A socket that closes with this option sends RST, which the client sees as a reset.
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+        except OSError:
+            pass  # the client does not want its answer any more, or the server has stopped
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = _exchange
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Prints nothing."""
+
+    def _answer(self, rule: Rule | None) -> None:
+        action, value = (rule.action, rule.value) if rule else ("", None)
+        cleared = self.server.cleared
+        body = self._read_body(value if action == "cut_upload" else None)
+        if action == "hang":
+            cleared.wait(_WAIT)
             raise _Gone
-        elif action == "slow":
-            client.sendall(head)
-            step = rule.value or 1
-            for start in range(0, len(body), step):
-                time.sleep(rule.seconds)
-                client.sendall(body[start : start + step])
+        if action == "answer":
+            status, content = value
+            self._send_head(status, [("Content-Length", str(len(content)))])
+            self.wfile.write(content)
+            return
+        if action == "corrupt_upload":
+            body = _with_flipped_bit(body, value)
+        status, headers, content = self._ask(body)
+        if action == "cut_download" and value is None:
+            raise _Gone
+        self._send_head(status, headers)
+        if action == "corrupt":
+            content = _with_flipped_bit(content, value)
+        if action == "cut_download":
+            self.wfile.write(content[:value])
+            time.sleep(0.05)  # a reset overtakes what has not been read
+            raise _Gone
+        step = value if action == "slow" else len(content) or 1
+        for start in range(0, len(content), step):
+            time.sleep(rule.seconds if rule else 0)
+            self.wfile.write(content[start : start + step])
 
-    def _remember(self, lag: _Lag, request: Request) -> None:
-        """Notes the objects that are there before a request that may change them."""
-        entries = self._entries(lag, request)
-        with self._lock:
-            lag.ended.append((time.monotonic(), entries))
+    def _read_body(self, stop: int | None) -> bytes:
+        """The body as it was sent, chunks and all; resets after `stop` bytes of a longer one."""
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            length = int(self.headers.get("Content-Length", 0))
+            body = self.rfile.read(length if stop is None else min(length, stop + 1))
+        else:
+            body, size = b"", 1
+            while size:
+                line = self.rfile.readline()
+                size = int(line.split(b";")[0], 16)
+                body += line + self.rfile.read(size)
+                # An empty line ends a chunk; the last one has trailers before it, as of checksums.
+                while (line := self.rfile.readline()).strip():
+                    body += line
+                body += line
+        if stop is not None and len(body) > stop:
+            raise _Gone
+        return body
 
-    def _entries(self, lag: _Lag, request: Request) -> dict[str, bytes]:
-        """Name to entry, as its kind of listing has it, of all objects of the bucket."""
-        google = _google(request)
-        path = f"/storage/v1/b/{lag.bucket}/o" if google else f"/{lag.bucket}?list-type=2"
-        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
-        _, body = self._ask(Request("GET", path, head, b""))
-        return _entries_of(body, google)
+    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Status, headers and body of the server's answer."""
+        server = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=_WAIT)
+        server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            if name.lower() not in _OF_A_CONNECTION or name.lower() == "transfer-encoding":
+                server.putheader(name, value)
+        server.putheader("Connection", "close")
+        server.endheaders(body)
+        answer = server.getresponse()
+        content = answer.read()
+        headers = [(n, v) for n, v in answer.getheaders() if n.lower() not in _OF_A_CONNECTION]
+        if answer.getheader("Content-Length") is None:
+            headers.append(("Content-Length", str(len(content))))
+        server.close()
+        return answer.status, headers, content
 
-    def _as_of(self, lag: _Lag, request: Request, body: bytes) -> bytes:
-        """A listing without what was not there at that time, and with what was deleted since."""
-        then = time.monotonic() - lag.seconds
-        with self._lock:
-            # A state that ended after `then` was the one at `then`, the first such.
-            states = [entries for ended, entries in lag.ended if ended > then]
-        if not states:
-            return body
-        google, query = _google(request), parse_qs(urlsplit(request.target).query)
-        prefix = query.get("prefix", [""])[0]
-        divider = query.get("delimiter", ["\0"])[0]
-        wanted = {
-            name: entry
-            for name, entry in states[0].items()
-            if name.startswith(prefix) and divider not in name[len(prefix) :]
-        }
-        if google:
-            content = json.loads(body)
-            content["items"] = [json.loads(entry) for _, entry in sorted(wanted.items())]
-            return json.dumps(content).encode()
-        body = re.sub(rb"<Contents>.*?</Contents>", b"", body, flags=re.DOTALL)
-        entries = b"".join(entry for _, entry in sorted(wanted.items()))
-        return body.replace(b"</ListBucketResult>", entries + b"</ListBucketResult>")
+    def _send_head(self, status: int, headers: list[tuple[str, str]]) -> None:
+        self.send_response_only(status)
+        for name, value in (*headers, ("Connection", "close")):
+            self.send_header(name, value)
+        self.end_headers()
 
 
 def _with_flipped_bit(body: bytes, at: int) -> bytes:
@@ -328,85 +260,3 @@ def _with_flipped_bit(body: bytes, at: int) -> bytes:
     if changed:
         changed[at % len(changed)] ^= 1
     return bytes(changed)
-
-
-def _google(request: Request) -> bool:
-    return "/b/" in request.target or request.target.startswith("/batch/")
-
-
-def _lists(request: Request, bucket: str) -> bool:
-    path, query = urlsplit(request.path).path, urlsplit(request.target).query
-    if path.endswith(f"/b/{bucket}/o"):
-        return True
-    others = ("location", "versioning", "uploads", "acl", "policy")
-    return path.rstrip("/") == f"/{bucket}" and not any(query.startswith(o) for o in others)
-
-
-def entry_names(listing: bytes) -> list[str]:
-    """Names of the objects that a listing of either kind holds."""
-    return list(_entries_of(listing, google=listing.lstrip().startswith(b"{")))
-
-
-def _entries_of(body: bytes, google: bool) -> dict[str, bytes]:
-    if google:
-        items = json.loads(body).get("items", [])
-        return {item["name"]: json.dumps(item).encode() for item in items}
-    entries = re.findall(rb"<Contents>.*?</Contents>", body, flags=re.DOTALL)
-    return {_key(entry): entry for entry in entries}
-
-
-def _key(entry: bytes) -> str:
-    match = re.search(rb"<Key>(.*?)</Key>", entry, flags=re.DOTALL)
-    assert match, entry
-    return unescape(match[1].decode())
-
-
-def _receive(client: socket.socket) -> bytes:
-    data = client.recv(1 << 16)
-    if not data:
-        raise _Gone
-    return data
-
-
-def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
-    """The head with its empty line, and what came after it."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        data += _receive(client)
-    head, _, rest = data.partition(b"\r\n\r\n")
-    return head + b"\r\n\r\n", rest
-
-
-def _read_body(client: socket.socket, head: bytes, rest: bytes, stop: int | None) -> bytes:
-    """The body as it was sent, chunks and all.
-
-    Args:
-      client: that sends it.
-      head: of the request.
-      rest: what came with the head.
-      stop: hang up after so many bytes of a longer body.
-    """
-    body = rest
-    whole = _body_end(head)
-    while not whole(body):
-        if stop is not None and len(body) >= stop:
-            raise _Gone
-        body += _receive(client)
-    if stop is not None and len(body) > stop:
-        raise _Gone
-    return body
-
-
-def _body_end(head: bytes) -> Callable[[bytes], bool]:
-    """Tells whether a body is whole."""
-    if re.search(rb"(?im)^transfer-encoding:\s*chunked", head):
-        # Trailers, as of checksums, are between the last chunk and an empty line.
-        return lambda body: bool(re.search(rb"(?:\A|\r\n)0\r\n(?:[^\r\n]+\r\n)*\r\n\Z", body))
-    found = re.search(rb"(?im)^content-length:\s*(\d+)", head)
-    length = int(found[1]) if found else 0
-    return lambda body: len(body) >= length
-
-
-def _without(head: bytes, name: bytes) -> bytes:
-    """A head without one of its fields."""
-    return re.sub(rb"(?im)^" + re.escape(name) + rb":[^\r\n]*\r\n", b"", head)

@@ -2,11 +2,6 @@
 
 import functools
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,12 +9,10 @@ import pytest
 
 import schemas.stores.store
 from pipelines.build_shards import main as build_shards
-from pipelines.readers.files import check_size, open_file
 from pipelines.storage import store as stores
 from pipelines.train_tokenizer import main as train_tokenizer
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
-from tests.tools.places import ROOT
 
 # Google's library leaves the connection of an answer that was cut to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -119,60 +112,31 @@ def faults_of_a_bad_day(store, shard):
     else:
         send, copy = ("PUT", f"staging/[^.]*{shard}"), ""
     return [
-        proxy.answer(503, *send, times=2),
+        proxy.answer(503, *send),
         proxy.cut_upload(*send, after=1000),
         proxy.cut_download("POST" if copy else "PUT", f"{copy}set/[^.]*{shard}", after=None),
     ]
 
 
-def test_a_bad_day_changes_nothing(store, local, flags):
-    store.lag(3.0)
+def test_a_bad_day_changes_nothing(store, local, flags, monkeypatch):
     rules = faults_of_a_bad_day(store, "train-00001-of-00003.array_record")
-    build_shards(flags)
+    with monkeypatch.context() as patch:
+        patch.setattr(schemas.stores.store, "_list", lambda *_: {})  # a listing that lags
+        build_shards(flags)
     store.proxy.clear()
     assert [rule.action for rule in rules if not rule.hits] == []
     made = in_store(store, "set/")
-    hidden = {name for name in made if name.startswith(".staging/")}  # by the listing that lags
+    hidden = {name for name in made if name.startswith(".staging/")}
     assert {name: made[name] for name in made.keys() - hidden} == on_disk(local / "set")
+    store.put("set/my-notes.txt", b"mine")
+    store.put("set/train-00004-of-00005.tfrecord", b"of an older dataset")
     build_shards([*flags, "--overwrite"])
-    assert in_store(store, "set/") == on_disk(local / "set")
-
-
-@pytest.mark.slow
-def test_an_input_that_is_hard_to_read(store, local, corpus):
-    # Through the proxy: gs:// gives out links to where an object was put.
-    stores.write_file(store.url("text/corpus.jsonl"), Path(corpus).read_bytes())
-    content = "download/.*text/corpus" if store.scheme == "gs" else "text/corpus"
-    rules = [
-        store.proxy.answer(503, "GET", content, times=2),
-        store.proxy.cut_download("GET", content, after=100_000),
-        store.proxy.slow("GET", content, chunk=100_000, seconds=0.01, times=1),
-    ]
-    output = local / f"from_{store.scheme}"
-    build_shards(shard_flags(store.url("text"), local / "bpe", output))
-    assert [rule.action for rule in rules if not rule.hits] == []
-    assert without_paths(on_disk(output)) == without_paths(on_disk(local / "set"))
-
-
-def test_an_input_that_changed_or_went_is_told(store):
-    store.put("a.txt", b"0123456789" * 100_000)
-    path = store.url("a.txt")
-    with open_file(path) as raw:
-        check_size(raw, path, 1_000_000)
-        raw.seek(500)
-        assert raw.read(5) == b"01234"
-        check_size(raw, path, 1_000_000)
-        assert raw.read(5) == b"56789"
-        with pytest.raises(DataError, match="a.txt had 5 bytes when the run began"):
-            check_size(raw, path, 5)
-    with pytest.raises(DataError, match="cannot open .*none.txt: there is no such file"):
-        with open_file(store.url("none.txt")):
-            pass
+    assert in_store(store, "set/") == on_disk(local / "set") | {"my-notes.txt": b"mine"}
 
 
 def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, monkeypatch):
     store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.5)
     shard = "train-00002-of-00003.tfrecord"
     store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)
     with pytest.raises(DataError, match=f"{shard}.*the object store rejected"):
@@ -200,19 +164,6 @@ def test_what_was_finished_before_a_cut_is_not_made_again(store, local, flags, w
     assert in_store(store, "set/") == on_disk(local / "set")
 
 
-@pytest.mark.slow
-def test_another_set_is_replaced_whole(gs_store, local, corpus):
-    store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    build_shards([*flags[:-3], "--num_shards=5"])
-    store.put("set/my-notes.txt", b"mine")
-    with pytest.raises(UsageError, match="contains a different dataset"):
-        build_shards(flags)
-    build_shards([*flags, "--overwrite"])
-    there = in_store(store, "set/")
-    assert there.pop("my-notes.txt") == b"mine"
-    assert there == on_disk(local / "set")
-
-
 def test_one_run_at_a_time_writes_into_a_bucket(gs_store, local, corpus, monkeypatch, wait_for):
     rejected = []
 
@@ -238,30 +189,8 @@ def test_one_run_at_a_time_writes_into_a_bucket(gs_store, local, corpus, monkeyp
         stores.write_file(lock, b"another 0")
         with pytest.raises(DataError, match="another run has begun in"):
             check(run)
-    build_shards(flags)  # whoever that was is gone: nothing beats
-    assert in_store(gs_store, "set/") == on_disk(local / "set")
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed(gs_store, local, corpus, wait_for):
-    flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    gs_store.proxy.hang("POST", "rewriteTo")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.build_shards", *flags],
-        start_new_session=True,
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(lambda: gs_store.proxy.count("POST", "rewriteTo"))
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    gs_store.proxy.clear()
-    left = gs_store.names("set/")
-    assert "set/MANIFEST.json" not in left and "set/.lock" in left
-    assert any(re.search(r"\.staging/[0-9a-f]{16}-train-", name) for name in left)
+    # That run was killed: nothing beats, and its staged files are removed.
+    gs_store.put("set/.staging/0123456789abcdef-train-00000-of-00003.tfrecord", b"rows")
     build_shards(flags)
     assert in_store(gs_store, "set/") == on_disk(local / "set")
 

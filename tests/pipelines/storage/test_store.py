@@ -37,21 +37,24 @@ def test_a_big_file_travels_in_parts_on_a_bad_day(store, tmp_path, monkeypatch):
     part = ("PUT", "partNumber=2") if store.scheme == "s3" else ("POST", "upload_id")
     whole = ("GET", "d/big" if store.scheme == "s3" else "download/.*d/big")
     rules = [
-        store.proxy.answer(503, *part, times=2),
+        store.proxy.answer(503, *part),
         store.proxy.cut_upload(*part, after=MB),
         store.proxy.cut_download(*whole, after=MB),
     ]
     put(store, "d/big", content, tmp_path)
     assert rules[-1].hits == 0  # the store's checksum proves the upload: nothing is read back
-    assert store.get("d/big") == content and store.proxy.count(*part) > 3
+    assert store.get("d/big") == content and store.proxy.count(*part) > 2
     assert stores.sizes(store.url("d")) == {"big": 11 * MB}
     copy = stores.local_copy(store.url("d/big"), str(tmp_path))
     assert Path(copy).read_bytes() == content
     assert [rule.action for rule in rules if not rule.hits] == []
 
 
-@pytest.mark.parametrize("size", [100_000, 11 * MB])
-def test_an_upload_that_arrives_changed_is_repeated(store, size, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "size"), [("gs", 100_000), ("s3", 100_000), ("s3", 11 * MB)], ids=str
+)
+def test_an_upload_that_arrives_changed_is_repeated(kind, size, tmp_path, monkeypatch, request):
+    store = request.getfixturevalue(f"{kind}_store")
     monkeypatch.setattr(stores, "_PART_BYTES", 5 * MB)
     # As where a checksum in the request is not compared: AWS refuses this upload.
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
@@ -86,11 +89,11 @@ def test_s3_copies_a_very_big_file_in_parts(s3_store, tmp_path, monkeypatch):
     assert s3_store.get("b") == b"x" * 1000 and s3_store.proxy.count("POST", "b\\?uploads")
 
 
-def test_a_copy_of_another_size_is_refused(store, monkeypatch):
+def test_a_copy_of_another_size_is_refused(gs_store, monkeypatch):
     monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.2)
-    store.put("a", b"four")
+    gs_store.put("a", b"four")
     with pytest.raises(DataError, match="b cannot be written: the copy has 4 bytes, not 5"):
-        stores.copy_all({store.url("a"): store.url("b")}, {store.url("b"): 5})
+        stores.copy_all({gs_store.url("a"): gs_store.url("b")}, {gs_store.url("b"): 5})
 
 
 def test_empty_files_and_those_that_are_not_there(store, tmp_path):
@@ -111,12 +114,12 @@ def test_empty_files_and_those_that_are_not_there(store, tmp_path):
         stores.write_file(nowhere, b"x")
 
 
-def test_a_file_that_shrinks_while_it_is_read(store, monkeypatch):
+def test_a_file_that_shrinks_while_it_is_read(gs_store, monkeypatch):
     monkeypatch.setattr(stores, "_BUFFER_BYTES", 10)
-    store.put("x", b"0123456789" * 3)
-    with open_file(store.url("x")) as file:
+    gs_store.put("x", b"0123456789" * 3)
+    with open_file(gs_store.url("x")) as file:
         assert file.read(10) == b"0123456789"
-        store.put("x", b"0123456789" + b"abc")
+        gs_store.put("x", b"0123456789" + b"abc")
         with pytest.raises(DataError, match="x returned 3 bytes instead of 10"):
             file.read(10)
 
