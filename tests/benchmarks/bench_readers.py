@@ -3,8 +3,8 @@
     python -m tests.benchmarks.bench_readers --megabytes=5
 
 Rows in order, L = 128, static masks, both formats and all exports. Opening counts, and for ShardSet
-so does the sha256 of every file; importing does not. (seqio wants an environment of its own:
-tests/pipelines/writers/test_seqio.py. Shuffled batches, as trainers read them: bench_reading.)
+so does the sha256 of every file; importing does not. Without seqio, which wants an environment of
+its own. Shuffled batches, as trainers read them: bench_reading.
 """
 
 import tempfile

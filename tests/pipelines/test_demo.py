@@ -50,6 +50,7 @@ def test_a_command_that_fails_stops_the_demo(tmp_path, capfd):
     assert "error:" in said.err
 
 
+@pytest.mark.slow  # the golden outputs have each command
 def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
     """Every step for real, on a few documents and three training steps."""
     words = (" ".join(f"word{i * k % 97}" for k in range(i % 40 + 10)) for i in range(1, 301))

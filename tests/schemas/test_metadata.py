@@ -25,7 +25,6 @@ from tests.tools.places import ROOT
 from tests.tools.shard_factory import (
     mlm_schema,
     replace_file,
-    sign,
     write_mlm_set,
 )
 
@@ -230,29 +229,6 @@ def copied(real_set, tmp_path) -> Path:
     return Path(shutil.copytree(real_set, tmp_path / "set"))
 
 
-def test_a_directory_without_a_manifest_is_no_set(copied):
-    (copied / "MANIFEST.json").unlink()
-    with pytest.raises(DataError, match=r"not a finished dataset: it has no MANIFEST\.json"):
-        read_set(str(copied))
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "said"),
-    [
-        ("train-00001-of-00002.tfrecord", None, "is missing, but MANIFEST"),
-        ("train-00001-of-00002.tfrecord", lambda content: content[:-1], r"has [\d,]+ bytes, but"),
-        ("stats.json", lambda content: content.replace(b": 1", b": 2", 1), "was changed after the"),
-    ],
-)
-def test_damaged_files_are_named(copied, name, change, said):
-    content = (copied / name).read_bytes()
-    (copied / name).unlink()
-    if change:
-        (copied / name).write_bytes(change(content))
-    with pytest.raises(DataError, match=f"{name} {said}"):
-        read_set(str(copied))
-
-
 @pytest.mark.parametrize("content", [b"{", b"\xff{}", b"[" * 100_000])
 def test_a_manifest_that_is_no_json_is_refused(copied, content):
     (copied / "MANIFEST.json").write_bytes(content)
@@ -264,15 +240,6 @@ def test_metadata_of_different_sets_are_refused(copied):
     other = mlm_schema(seed=9, file_formats=("array_record", "tfrecord"))
     replace_file(copied, "schema.json", to_json(other))
     with pytest.raises(DataError, match=r"fingerprint is '.*', not schema\.json's"):
-        read_set(str(copied))
-
-
-def test_a_shard_that_no_metadata_knows_is_refused(copied):
-    manifest = json.loads((copied / "MANIFEST.json").read_text())
-    manifest["files"] = [f for f in manifest["files"] if f["path"][-13:] != "0002.tfrecord"]
-    sign(manifest)
-    (copied / "MANIFEST.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="differ in the shards .'train-00000-of-00002.tfrecord'"):
         read_set(str(copied))
 
 

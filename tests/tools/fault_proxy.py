@@ -50,6 +50,9 @@ class Rule:
         return bool(re.fullmatch(self.method, method) and re.search(self.path, path))
 
 
+_NO_FAULT = Rule("", "", "", None)
+
+
 class _Gone(Exception):
     """The connection is to be reset."""
 
@@ -169,7 +172,7 @@ class _Exchange(BaseHTTPRequestHandler):
     def _exchange(self) -> None:
         self.close_connection = True
         try:
-            self._answer(self.server.rule_for(self.command, self.path))
+            self._answer(self.server.rule_for(self.command, self.path) or _NO_FAULT)
         except _Gone:
             # A socket that closes with this option sends RST, which the client sees as a reset.
             linger = struct.pack("ii", 1, 0)
@@ -183,9 +186,8 @@ class _Exchange(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Prints nothing."""
 
-    def _answer(self, rule: Rule | None) -> None:
-        action, value = (rule.action, rule.value) if rule else ("", None)
-        cleared = self.server.cleared
+    def _answer(self, rule: Rule) -> None:
+        action, value, cleared = rule.action, rule.value, self.server.cleared
         body = self._read_body(value if action == "cut_upload" else None)
         if action == "hang":
             cleared.wait(_WAIT)
@@ -209,7 +211,7 @@ class _Exchange(BaseHTTPRequestHandler):
             raise _Gone
         step = value if action == "slow" else len(content) or 1
         for start in range(0, len(content), step):
-            time.sleep(rule.seconds if rule else 0)
+            time.sleep(rule.seconds)
             self.wfile.write(content[start : start + step])
 
     def _read_body(self, stop: int | None) -> bytes:

@@ -283,8 +283,6 @@ SETS = {
     for command, flags, said in (
         ("verify", (), ["verify DATASET"]),
         ("inspect_shards", ("{d}/other", "--row=99999"), ["99999"]),
-        ("inspect_shards", ("{d}/other", "--row=-1"), ["--row=-1"]),
-        ("inspect_shards", ("{d}/other", "--split=trian"), ["trian", "train", "validation"]),
         ("export", ("{d}/other", "--to=xml", "--output={d}/export"), ["xml"]),
         (
             "export",

@@ -154,27 +154,27 @@ REJECTED = {
     ),
 }
 DEEP, DIGITS = b"[" * 200_000 + b"]" * 200_000, b"9" * 5000
-# Arrow parses a block of good lines; a broken line sends the whole block to Python's parser.
-ODD_JSON = {
-    "a surrogate pair": (b'{"text": "\\ud83d\\ude42"}', "🙂"),
-    "an escaped NUL": (b'{"text": "a\\u0000b"}', "a\0b"),
-    "a lone surrogate in another field": (b'{"x": "\\ud800", "text": "b"}', "b"),
-    "depth without end": (b'{"y": ' + DEEP + b', "text": "x"}', "x"),
-    "depth after the text": (b'{"text": "x", "y": ' + DEEP + b"}", "x"),
-    "a float beyond the largest": (b'{"n": 1e999, "text": "x"}', "x"),
-    "an integer of 5,000 digits": (b'{"n": -' + DIGITS + b', "text": "x"}', "x"),
-    "NaN": (b'{"n": NaN, "text": "x"}', "x"),
-    "a key twice": (b'{"text": "no", "text": "x"}', "x"),
+ODD_LINES = {
+    b'{"text": "\\ud83d\\ude42"}': "🙂",
+    b'{"text": "a\\u0000b"}': "a\0b",
+    b'{"x": "\\ud800", "text": "b"}': "b",
+    b'{"y": ' + DEEP + b', "text": "depth without end"}': "depth without end",
+    b'{"text": "depth after it", "y": ' + DEEP + b"}": "depth after it",
+    b'{"n": 1e999, "text": "beyond the largest"}': "beyond the largest",
+    b'{"n": -' + DIGITS + b', "text": "5,000 digits"}': "5,000 digits",
+    b'{"n": NaN, "text": "no number"}': "no number",
+    b'{"text": "no", "text": "the second"}': "the second",
 }
-JSON = {
-    f"{what}{beside}": Case(
-        {"in.jsonl": json_lines(A, line, *broken)},
-        dropped={"broken_json": 1} if broken else {},
-        kept=(ONE, text),
-    )
-    for what, (line, text) in ODD_JSON.items()
-    for beside, broken in (("", []), (" beside a broken line", [b"{"]))
-}
+
+
+def odd_files(*broken: bytes) -> Case:
+    """A file for each line: Arrow parses it alone, Python's parser beside a broken line."""
+    files = {f"in{n}.jsonl": json_lines(line, *broken) for n, line in enumerate(ODD_LINES)}
+    dropped = {"broken_json": len(files)} if broken else {}
+    return Case(files, dropped=dropped, kept=[*ODD_LINES.values()])
+
+
+JSON = {"odd lines": odd_files(), "odd lines beside broken ones": odd_files(b"{")}
 
 
 def in_tar(path: Path) -> None:
@@ -200,11 +200,10 @@ KINDS = {
     **{f"text called {end}": stops(f"in.txt{end}", lines(*GOOD), "is not") for end in PACK},
     **{
         f"{encoding} as {name}": stops(name, f"\ufefftext\n{ONE}".encode(encoding), mark, "iconv")
-        for name in ("in.txt", "in.jsonl", "in.csv")
-        for encoding, mark in (
-            ("utf-16-le", "UTF-16"),
-            ("utf-16-be", "UTF-16"),
-            ("utf-32-le", "UTF-32"),
+        for name, encoding, mark in (
+            ("in.txt", "utf-16-le", "UTF-16"),
+            ("in.jsonl", "utf-16-be", "UTF-16"),
+            ("in.csv", "utf-32-le", "UTF-32"),
         )
     },
     "gzip twice": stops(

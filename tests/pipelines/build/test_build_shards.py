@@ -17,7 +17,6 @@ from pipelines.build_shards import main
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
-from schemas.records import open_rows
 from tests.tools.segments import segments_of
 
 
@@ -48,38 +47,7 @@ def test_every_document_comes_back_from_the_rows(made, topics, tokenizer_path):
     assert sorted(segments_of(made)) == sorted(expected)
 
 
-def test_the_counts_add_up(made, topics):
-    stats = read_set(str(made)).stats
-    assert stats.broken_equations() == []
-    kept = len(set(filter(None, topics)))
-    assert stats.total().documents == kept
-    assert stats.documents_read == sum(stats.all_dropped().values()) + kept
-    assert set(stats.shards) == {
-        "train-00000-of-00003",
-        "train-00001-of-00003",
-        "train-00002-of-00003",
-        "validation-00000-of-00001",
-    }
-
-
 PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-
-
-def test_both_formats_and_both_encodings_hold_the_same_rows(corpus, tokenizer_path, tmp_path):
-    decoded = []
-    for encoding in ("bytes", "int64_list"):
-        output = tmp_path / encoding
-        flags = ["--file_format=both", f"--encoding={encoding}", "--mask_copies=2"]
-        main(arguments(corpus, tokenizer_path, output, *flags))
-        info = read_set(str(output))
-        codec = info.schema.codec()
-        for file in info.manifest.files:
-            if file.split == "validation":
-                reader = open_rows(str(output / file.path), codec.stride)
-                decoded.append(codec.decode(reader.read_range(0, file.rows or 0)))
-    assert len(decoded) == 4
-    for columns in decoded[1:]:
-        assert all((columns[name] == decoded[0][name]).all() for name in decoded[0])
 
 
 def test_the_same_command_again_finds_the_set(made, corpus, tokenizer_path, capsys):
@@ -197,21 +165,6 @@ def test_a_tokenizer_without_a_mask_token_is_refused_for_mlm(corpus, tokenizer_p
     assert read_set(str(tmp_path / "set")).schema.max_masked == 0
 
 
-def test_a_dry_run_writes_nothing(corpus, tokenizer_path, tmp_path, capsys):
-    main(arguments(corpus, tokenizer_path, tmp_path / "set", "--dry_run"))
-    said = capsys.readouterr().out
-    assert "nothing was written" in said and "fingerprint" in said
-    assert "ids by gigatoken" in said
-    assert not (tmp_path / "set").exists()
-
-
-def test_help_has_the_flags_of_the_task(capsys):
-    with pytest.raises(SystemExit):
-        main(["--task=span_corruption", "--help=task"])
-    shown = capsys.readouterr().out
-    assert "--noise_density" in shown and "--mask_rate" not in shown
-
-
 @pytest.fixture
 def slow_corpus(topics, tmp_path):
     """Enough text to be in the middle of for a few seconds."""
@@ -247,10 +200,17 @@ def test_what_is_published_before_the_lock_is_had_stays(
     assert read_set(str(output)).schema.seed == seed
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("mode", [[], PROCESSES])
+@pytest.mark.parametrize(
+    ("how", "mode"),
+    [
+        (signal.SIGINT, PROCESSES),
+        (signal.SIGKILL, []),
+        pytest.param(signal.SIGINT, [], marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, PROCESSES, marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
-    slow_corpus, tokenizer_path, tmp_path, how, mode, wait_for
+    slow_corpus, corpus, tokenizer_path, tmp_path, how, mode, wait_for
 ):
     output = tmp_path / "set"
     flags = arguments(slow_corpus, tokenizer_path, output, *mode)
@@ -271,6 +231,6 @@ def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
         assert "interrupted: nothing is kept; run it with --resume" in said
         assert "Traceback" not in said
         assert os.listdir(output) in ([], [".lock"])
-    main(arguments(slow_corpus, tokenizer_path, output))
+    main(arguments(corpus, tokenizer_path, output))
     assert read_set(str(output)).stats.broken_equations() == []
     assert not (output / ".staging").exists()

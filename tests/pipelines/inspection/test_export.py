@@ -19,7 +19,7 @@ from pipelines.inspection.export_set import RECORD
 from pipelines.inspection.options import EXPORT_FORMATS, EXPORT_LAYOUTS
 from schemas.errors import DataError, UsageError
 from schemas.features import positions_from_segments, unmask
-from schemas.layouts import LAYOUTS, huggingface
+from schemas.layouts import LAYOUTS
 from schemas.metadata import read_set
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.mds_rows import read_mds
@@ -111,12 +111,6 @@ def test_columns_have_types_and_tell_of_the_set(made, tmp_path):
     assert json.loads(schema.metadata[b"textmill.special_ids"]) == SPECIAL_IDS
 
 
-def test_export_of_one_split(made, tmp_path):
-    export(made[0], tmp_path / "out", "--split=validation", to="jsonl")
-    names = {path.name for path in (tmp_path / "out").glob("*.jsonl")}
-    assert names == {"validation-00000-of-00002.jsonl", "validation-00001-of-00002.jsonl"}
-
-
 def test_export_without_masks(made, tmp_path):
     export(made[0], tmp_path / "out", "--unmask")
     columns = made[1]["train"]
@@ -155,22 +149,6 @@ def test_layouts_in_every_format(tmp_path, to, layout):
     assert_rows(rows, LAYOUTS[layout](columns))
     record = json.loads((tmp_path / "out" / "export.json").read_text())
     assert record["to"] == f"{to}, {layout}"
-
-
-def test_a_layout_of_masks_that_were_taken_off(tmp_path):
-    schema = mlm_schema(packing="none")
-    columns = packed_rows(schema, 21, seed=3)
-    columns["segment_ids"] = np.minimum(columns["segment_ids"], 1)  # a document a row
-    write_set(tmp_path / "set", schema, {"train": columns, "validation": columns})
-    export(tmp_path / "set", tmp_path / "with", "--layout=huggingface")
-    export(tmp_path / "set", tmp_path / "off", "--layout=huggingface", "--unmask")
-    masked, unmasked = (read_table(tmp_path / name, "train") for name in ("with", "off"))
-    expected = huggingface(columns)
-    assert (expected["labels"] != -100).any()
-    assert_rows(masked, expected)
-    kept = {name: expected[name] for name in unmasked[0]}
-    assert_rows(unmasked, {**kept, "input_ids": unmask(columns)})
-    assert kept.keys() == {"attention_mask", "input_ids"}
 
 
 def test_tables_of_options_name_what_there_is():

@@ -130,15 +130,6 @@ def test_a_set_without_masks_or_documents(tmp_path, capsys):
         main([str(tmp_path / "set")])
 
 
-@pytest.mark.parametrize("changes", [{"static_masking": False}, {"encoding": "int64_list"}])
-def test_rows_of_other_layouts(tmp_path, capsys, changes):
-    columns = write_mlm_set(tmp_path / "set", file_formats=("array_record",), **changes)
-    lines = _lines(capsys, str(tmp_path / "set"), "--split=validation", "--row=9")
-    assert "validation row 9 (row 9 of validation-00000-of-00001.array_record)" in lines
-    segments = int(columns["validation"]["segment_ids"][9].max())
-    assert sum(line.startswith(f"[{n}] <s>") for line in lines for n in range(9)) == segments
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -179,16 +170,6 @@ def test_command_in_a_process_of_its_own(directory, tmp_path):
     done = _run(str(tmp_path))
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {tmp_path} is not a finished dataset")
-
-
-def test_row_lists_are_right_for_many_shards(tmp_path, capsys):
-    columns = write_mlm_set(tmp_path / "set", train=7, shards={"train": 5, "validation": 1})
-    for row in range(7):
-        first = int(np.flatnonzero(columns["train"]["masked_weights"][row])[0])
-        lines = _lines(capsys, str(tmp_path / "set"), f"--row={row}")
-        was = columns["train"]["masked_ids"][row, first]
-        (header,) = (n for n, line in enumerate(lines) if line.startswith(" position  segment"))
-        assert lines[header + 1].split("'")[1] == f" w{was}"
 
 
 # Searching

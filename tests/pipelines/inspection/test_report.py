@@ -31,7 +31,6 @@ from schemas.drops import SIZES, Funnel, Removed, Sample
 from schemas.manifest import ManifestFile
 from schemas.metadata import InputFile, Inputs, read_set
 from schemas.statistics import ShardStatistics, Statistics, by_length
-from tests.tools.chromium import VARIABLE, Page, find_chromium, open_page
 from tests.tools.shard_factory import mlm_schema, tokenizer_json, write_mlm_set
 from tests.tools.tokenizer_factory import trained_tokenizer
 
@@ -311,33 +310,6 @@ def test_what_a_corpus_lost_rule_by_rule():
     ]
 
 
-_OVERLAPS = """
-[...document.querySelectorAll("figure")].map(figure => {
-  const boxes = [...figure.querySelectorAll(".flow p, .columns b, .columns span, .plot span")]
-    .map(e => { const r = document.createRange(); r.selectNodeContents(e); return [e, r] })
-    .map(([e, r]) => [e.textContent, r.getBoundingClientRect()]).filter(([_, r]) => r.width);
-  return boxes.flatMap(([one, a], i) => boxes.slice(i + 1).filter(([_, b]) =>
-    a.left < b.right - .5 && b.left < a.right - .5 && a.top < b.bottom - .5 && b.top < a.bottom - .5
-  ).map(([other]) => [one, other]));
-}).flat()"""
-
-
-@pytest.mark.parametrize("width", [390, 800, 1280])
-def test_no_label_meets_another(browser, tmp_path, width):
-    write_mlm_set(tmp_path / "set")
-    content = _content(tmp_path / "set")
-    shards = {
-        name: replace(counts, length_histogram=(*range(20), *[0] * 13), dropped={"duplicates": 1})
-        for name, counts in content.statistics.shards.items()
-    }
-    dropped = {f"filter:a_rule_with_a_name_as_long_as_{word}": 3 for word in WORDS[:8]}
-    stats = replace(content.statistics, shards=shards, dropped=dropped)
-    (tmp_path / "report.html").write_bytes(report_html(replace(content, statistics=stats)))
-    browser.show(tmp_path / "report.html", width=width, dark=False)
-    assert browser.evaluate(_OVERLAPS) == []
-    assert browser.evaluate("document.documentElement.scrollWidth") == width
-
-
 def test_what_rules_counted_besides():
     counted = {
         "language": {"<nb>": 30, "en": 10},
@@ -406,56 +378,3 @@ def test_a_share_is_never_all_or_nothing_unless_it_is(share, written):
 
 
 # In a browser
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Page]:
-    program = find_chromium()
-    if program is None:
-        pytest.skip(f"no Chromium on this machine: install it, or name one in ${VARIABLE}")
-    with open_page(program, tmp_path_factory.mktemp("chromium") / "profile") as page:
-        yield page
-
-
-def test_hostile_documents_do_nothing_in_chromium(browser, hostile):
-    assert_quiet(browser, hostile / "report.html", width=390, dark=False)
-    assert browser.evaluate("document.querySelectorAll('script, img, iframe').length") == 0
-
-
-def assert_quiet(browser: Page, report: Path, *, width: int, dark: bool) -> None:
-    """A page of the width of the window that loads nothing else and logs nothing."""
-    browser.messages.clear()
-    browser.requests.clear()
-    browser.show(report, width=width, dark=dark)
-    assert browser.messages == []
-    assert browser.requests == [report.as_uri()]
-    assert browser.evaluate("document.title").startswith("Textmill · mlm · ")
-    assert browser.evaluate("document.documentElement.scrollWidth") == width
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_it_opens_in_chromium(browser, made, width, dark):
-    assert_quiet(browser, made / "report.html", width=width, dark=dark)
-    # Text is dark on light, or light on dark.
-    style = "getComputedStyle(document.body)"
-    ink, paper = (
-        sum(map(int, re.findall(r"\d+", browser.evaluate(f"{style}.{name}"))[:3]))
-        for name in ("color", "backgroundColor")
-    )
-    assert (ink > 600 and paper < 100) if dark else (ink < 200 and paper > 700)
-    # No figure is flat, and no label is outside the page.
-    assert browser.evaluate(
-        "[...document.querySelectorAll('svg path.ribbon, .columns i, .bar i')]"
-        ".every(e => e.getBoundingClientRect().width >= 1)"
-    )
-    assert browser.evaluate(
-        "[...document.querySelectorAll('.flow p, .plot span, .tiles dd')].every("
-        f"e => e.getBoundingClientRect().left >= 0 && e.getBoundingClientRect().right <= {width})"
-    )
-    # Every label is one line.
-    labels = ".flow p span, .flow b, .tiles dd, .tiles dt, .columns b"
-    assert browser.evaluate(
-        f"[...document.querySelectorAll('{labels}')].every("
-        "e => e.getBoundingClientRect().height < 36)"
-    )

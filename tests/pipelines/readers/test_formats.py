@@ -12,11 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.build_shards import main
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source, file_digests, hash_inputs, plan_blocks, read_block
 from schemas.errors import DataError, UsageError
-from schemas.metadata import read_set
 from tests.tools.read_sources import read_all, rejects_of, rows_of, texts_of
 
 TOPICS = [t for topic in pydoc_data.topics.topics.values() for t in topic.split("\n\n") if t]
@@ -115,25 +113,6 @@ def test_no_cut_shows_in_the_digest_and_every_change_does(tmp_path, name):
     changed = [*rows[:-1], {"text": rows[-1]["text"][:-1] + "#", "n": 99}]
     pattern = write(tmp_path, name, changed)
     assert content(1 << 24) != before
-
-
-def test_any_format_gives_the_same_shards(tmp_path, tokenizer_path):
-    rows = [{"n": i, "text": t} for i, t in enumerate(TOPICS[:600])]
-    shards = {}
-    for name in WRITERS:
-        output = str(tmp_path / f"set of {name}".replace(":", "-"))
-        main(
-            [
-                f"--input={write(tmp_path, name, rows)}",
-                f"--tokenizer={tokenizer_path}",
-                f"--output={output}",
-                "--num_shards=2",
-            ]
-        )
-        files = read_set(output).manifest.files
-        shards[name] = {file.path: file.sha256 for file in files if file.split}
-    assert len(shards) == len(WRITERS)
-    assert all(found == shards["x.jsonl"] for found in shards.values())
 
 
 @pytest.mark.parametrize("name", WRITERS)

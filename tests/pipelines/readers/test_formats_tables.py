@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import subprocess
 import sys
 from datetime import datetime
@@ -69,19 +68,6 @@ def test_a_corrupt_page_is_an_error_that_names_its_row_group(tmp_path):
     content[at + 5] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"x\.parquet: row group 1, rows 1,000 to 1,999, is dam"):
-        read_all(path)
-
-
-@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip"])
-def test_noise_in_a_page_is_an_error(tmp_path, compression):
-    path = tmp_path / "x.parquet"
-    pq.write_table(
-        pa.table({"text": [f"text {i}" for i in range(3000)]}), path, compression=compression
-    )
-    content = bytearray(path.read_bytes())
-    content[100:400] = bytes(range(256)) + bytes(44)
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.parquet: row group 0"):
         read_all(path)
 
 
@@ -289,23 +275,6 @@ def test_a_dictionary_that_expands_is_read_a_few_rows_at_once(kind, tmp_path, mo
     assert max(sizes) <= 1 << 20
 
 
-@pytest.mark.parametrize("name", [b"tuxt", b"te\xf4t", b"t.xt"])
-def test_names_in_a_parquet_footer_that_contradict_each_other(name, tmp_path):
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"text": ["a", "b"] * 9}), sink, row_group_size=9)
-    content = sink.getvalue()
-    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    places = [found.start() for found in re.finditer(b"text", content) if found.start() > footer]
-    assert len(places) > 2  # in the schema, and in each row group
-    for number, place in enumerate(places):
-        path = tmp_path / f"{number}.parquet"
-        path.write_bytes(content[:place] + name + content[place + 4 :])
-        try:
-            assert sum(len(piece.text) for piece in read_all(path)) == 18
-        except (DataError, UsageError) as error:
-            assert path.name in str(error)
-
-
 def test_a_column_outside_of_its_parquet_file(tmp_path):
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": ["a", "b"] * 9}), sink)
@@ -334,7 +303,7 @@ size = len(content)
 source = Source(("a.parquet",))
 messages = set()
 for place in range(size - 8 - int.from_bytes(content[-8:-4], "little"), size - 8):
-    for flip in range(1, 8):
+    for flip in (1, 2, 3, 4, 5, 6, 7, 16, 128):
         damaged = bytearray(content)
         damaged[place] ^= flip
         raw = io.BytesIO(damaged)
@@ -352,25 +321,3 @@ def test_flips_in_a_parquet_footer_never_end_the_process():
     assert run.returncode == 0, run.stderr[-500:]
     # Asked of the metadata itself, Arrow ends the process with this.
     assert "is no complete Parquet file (Definition level histogram size mismatch" in run.stdout
-
-
-# VmHWM is of the program alone; ru_maxrss counts what the process held before it began this one.
-PEAK = """
-import re, sys
-from pipelines.readers.sources import Source
-from pipelines.readers.sources import plan_blocks, read_block
-source = Source((sys.argv[1],))
-texts = sum(len(p.text) for block in plan_blocks(source) for p in read_block(block, source))
-print(texts, 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]))
-"""
-
-
-def test_500_bytes_of_parquet_that_stand_for_2_gb_take_less_than_one(tmp_path):
-    path = tmp_path / "a.parquet"
-    texts = pa.DictionaryArray.from_arrays(np.zeros(16_000, np.int32), ["ab " * 43_333])
-    pq.write_table(pa.table({"text": texts}), path, compression="zstd", store_schema=False)
-    assert path.stat().st_size < 600
-    run = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True)
-    count, peak = map(int, run.stdout.split())
-    assert count == 16_000
-    assert peak < 1e9

@@ -1,9 +1,7 @@
 """WARC and WET files: fields by hand, records beside warcio's, damage, and what is no page."""
 
 import gzip
-import os
 import zlib
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -23,7 +21,6 @@ ROLES = tuple(
 PAGE = "<html><head><title>T {0}</title></head><body><p>Page {0} says blåbær.</p></body></html>"
 RESPONSE = "application/http; msgtype=response"
 HTML = ("Content-Type", "text/html; charset=utf-8")
-EVALUATION = os.environ.get("TEXTMILL_WARC", "")
 
 
 def read_warc(path, **settings):
@@ -134,27 +131,6 @@ def test_records_are_those_of_warcio(tmp_path):
     assert [tuple(row[name] for name in FIELDS[1:5]) for row in found] == expected
     assert [row["text"] for row in found] == [f"Page {n} says blåbær." for n in range(30)]
     assert [row["title"] for row in found] == [f"T {n}" for n in range(30)]
-
-
-@pytest.mark.skipif(not EVALUATION, reason="TEXTMILL_WARC names a folder of WARC and WET files")
-def test_files_of_a_crawl_are_read_as_warcio_reads_them():
-    paths = sorted(Path(EVALUATION).glob("*.warc*"))
-    paths = [path for path in paths if not {".wat", ".paths"} & {*path.suffixes}]
-    assert paths
-    for path in paths:
-        with open(path, "rb") as file:
-            expected = []
-            for record in ArchiveIterator(file):
-                if record.rec_type in ("response", "conversion"):
-                    names = ("WARC-Target-URI", "WARC-Date", "WARC-Record-ID")
-                    fields = [record.rec_headers.get_header(name) for name in names]
-                    text = record.content_stream().read() if ".wet" in path.name else b""
-                    expected.append((*fields, text.decode()))
-        found = [
-            (row["url"], row["date"], row["id"], row["text"] if ".wet" in path.name else "")
-            for row in rows_of(read_warc(path))
-        ]
-        assert found == expected
 
 
 @pytest.mark.parametrize("end", ["warc", "warc.gz", "warc.zst", "warc.wet", "warc.wet.gz"])

@@ -2,10 +2,6 @@
 
 Our own command goes all the way but for the last call: with --template_location Beam stages the job
 in a bucket (of a server on loopback) and leaves it there.
-
-    pytest -s tests/pipelines/runners/test_dataflow.py -k files
-
-prints steps and bytes for 10, 1,000 and 100,000 files.
 """
 
 import base64
@@ -15,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass
 
 import apache_beam as beam
@@ -111,7 +106,7 @@ def check_shape(job):
     return after
 
 
-def check_workers(job, folder, filter_name=""):
+def check_workers(job, folder):
     """Workers start from Beam's image; all they need beside it is in the package."""
     [environment] = job.proto.components.environments.values()
     assert environment.urn == "beam:env:docker:v1"
@@ -128,7 +123,7 @@ def check_workers(job, folder, filter_name=""):
     path = folder / package
     path.write_bytes(job.files[package])
     serialized = job.proto.SerializeToString()
-    loaded, problems = load_job(sys.executable, serialized, filter_name, str(path))
+    loaded, problems = load_job(sys.executable, serialized, "", str(path))
     assert problems == [] and loaded > 20
 
 
@@ -178,42 +173,3 @@ def test_an_image_of_the_users_is_taken_as_it_is(gs_store, corpus, tokenizer_pat
     [environment] = job.proto.components.environments.values()
     assert api.DockerPayload.FromString(environment.payload).container_image == image
     assert set(job.files) == {"submission_environment_dependencies.txt"}
-
-
-def test_the_users_filter_goes_along(gs_store, corpus, tokenizer_path, tmp_path, monkeypatch):
-    (tmp_path / "chooser_of_mine.py").write_text("def choose(document):\n    return None\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
-    job = staged(gs_store, build_shards.main, *flags, "--filter=chooser_of_mine:choose")
-    check_workers(job, tmp_path, "chooser_of_mine:choose")
-
-
-@pytest.mark.slow
-def test_files_do_not_swell_the_job(gs_store, tokenizer_path, tmp_path):
-    sizes: dict[int, tuple[int, int, int]] = {}
-    folder, made = tmp_path / "in", 0
-    folder.mkdir()
-    for count in (10, 1000, 100_000):
-        for number in range(made, count):
-            with open(folder / f"{number}.txt", "w") as file:
-                file.write(f"Document {number} has a text of its own, like all.\n")
-        made = count
-        for name in gs_store.names():
-            gs_store.delete(name)
-        flags = [
-            "--document=line",
-            f"--input={folder}",
-            f"--tokenizer={tokenizer_path}",
-            "--num_shards=16",
-        ]
-        job = staged(gs_store, build_shards.main, *flags)
-        steps = len(job.proto.components.transforms)
-        sizes[count] = steps, job.proto.ByteSize(), len(job.json)
-    print(f"\n{'files':>9} {'steps':>6} {'pipeline':>9} {'request':>9}  bytes")
-    for count, (steps, size, request) in sizes.items():
-        print(f"{count:9,} {steps:6} {size:9,} {request:9,}")
-    assert Counter(steps for steps, _, _ in sizes.values()) == {34: 3}
-    for column in (1, 2):
-        found = [values[column] for values in sizes.values()]
-        assert max(found) - min(found) < 100  # names of jobs and folders
-        assert max(found) < 100_000

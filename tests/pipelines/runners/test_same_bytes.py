@@ -52,6 +52,7 @@ DATASETS = {
 }
 TASKS = [*DATASETS, "tokenizer"]
 OF_PRISM = ["mlm", "clm", "chat", "classification", "qa", "span_corruption", "tokens", "tokenizer"]
+QUICK = ("mlm", "tokenizer")  # of the pool, in `make test`
 # These name the inputs or the machine.
 OWN = {".lock", "MANIFEST.json", "config.yaml", "inputs.json", "rejects.jsonl"}
 OWN |= {"report.html", "report.json"}
@@ -139,7 +140,7 @@ MATRIX = [
     *(("mlm", way) for way in WAYS if "Prism" not in way),
     *((task, "in this process") for task in TASKS if task != "mlm"),
     *((task, "Prism") for task in OF_PRISM),
-    *((task, "Prism, through the runner") for task in OF_PRISM if task in DATASETS),
+    ("mlm", "Prism, through the runner"),
     ("tokenizer", "bundles repeated"),
     *((task, "two worker processes") for task in ("classification", "given splits", "tokenizer")),
     *(
@@ -157,7 +158,10 @@ def test_the_same_bytes(task, way, made, many_files, sentinels, tmp_path, small_
     assert make(task, many_files, sentinels, tmp_path / "made", WAYS[way]) == expected
 
 
-@pytest.mark.parametrize("task", OF_PRISM)
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(task, marks=() if task in QUICK else pytest.mark.slow) for task in OF_PRISM],
+)
 def test_the_same_bytes_by_a_pool(
     task, made, many_files, sentinels, tmp_path, small_blocks, prism, pool
 ):

@@ -44,8 +44,17 @@ def test_the_log_of_workers_commands_no_terminal(tmp_path):
 
 
 @pytest.mark.skipif(not can_mount(), reason="may not mount a disk")
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("command", ["build_shards", "train_tokenizer"])
+@pytest.mark.parametrize(
+    ("command", "mode"),
+    [
+        ("build_shards", "processes"),
+        ("train_tokenizer", "in this process"),
+        pytest.param("build_shards", "in this process", marks=pytest.mark.slow),
+        pytest.param("build_shards", "threads", marks=pytest.mark.slow),
+        pytest.param("train_tokenizer", "threads", marks=pytest.mark.slow),
+        pytest.param("train_tokenizer", "processes", marks=pytest.mark.slow),
+    ],
+)
 def test_a_full_disk_ends_a_run_in_words(command, mode, corpus, tokenizer_path, tmp_path):
     flag, size = {
         "build_shards": (f"--tokenizer={tokenizer_path}", "64k"),

@@ -63,10 +63,6 @@ def test_exit_code_and_message_without_traceback(body, code, stderr):
     assert (done.returncode, done.stderr, done.stdout) == (code, stderr, "")
 
 
-def test_main_gets_the_arguments():
-    assert run("print(argv)", "--seed=3", "x").stdout == "['--seed=3', 'x']\n"
-
-
 @pytest.mark.parametrize("argument", ["--output=~/run", "--input=~"])
 def test_a_tilde_that_no_shell_expands_is_refused(argument):
     done = run("print('reached')", argument)
@@ -165,9 +161,7 @@ def test_ctrl_c_as_the_interpreter_ends_shows_no_traceback():
     ("command", "package", "extra"),
     [
         ("pipelines.verify", "tyro", "pipelines"),
-        ("pipelines.inspect_shards", "pyarrow", "pipelines"),
         ("pipelines.build_shards", "pyarrow", "pipelines"),
-        ("trainers.flax_mlm", "tyro", "flax"),
         ("trainers.tf_qa", "tyro", "tf"),
     ],
 )
