@@ -1,4 +1,4 @@
-"""What the demo reads and runs. `make demo` itself is run by hand: it trains for two minutes."""
+"""The demo: its documents, its commands, its failures. People run `make demo`: it trains."""
 
 import json
 import re
@@ -14,19 +14,19 @@ from tests.tools.places import ROOT
 def test_docstrings_are_read_without_importing(tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "module.py").write_text(
-        '"""Of the module."""\n'
+        '"""A module."""\n'
         "raise SystemExit('imported')\n"
-        "class A:\n    '''Of a class.\n\n    More.\n    '''\n"
-        "    async def b(self):\n        'Of a method.'\n"
+        "class A:\n    '''A class.\n\n    More.\n    '''\n"
+        "    async def b(self):\n        'A method.'\n"
         "def silent(): pass\n"
     )
     (tmp_path / "broken.py").write_text("def (")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "left_out.py").write_text('"""A test."""')
     assert list(read_docstrings(tmp_path)) == [
-        ("package.module.", "Of the module."),
-        ("package.module.A", "Of a class.\n\nMore."),
-        ("package.module.b", "Of a method."),
+        ("package.module.", "A module."),
+        ("package.module.A", "A class.\n\nMore."),
+        ("package.module.b", "A method."),
     ]
 
 
