@@ -117,11 +117,13 @@ class _SetCheck:
     Attributes:
       damaged: by path, the problem of each file that differs from the manifest.
       problems: all other problems.
+      places: by local path of a file, which may be a copy, its place in the dataset, for messages.
     """
 
     def __init__(self, files: SetFiles, on_bytes: Callable[[int], None]):
         self.damaged: dict[str, str] = {}
         self.problems: list[str] = []
+        self.places: dict[str, str] = {}
         self._files, self._on_bytes = files, on_bytes
         self._listed = {file.path: file for file in files.manifest.files}
         self._owner = {file.sha256: file.path for file in files.manifest.files}
@@ -148,6 +150,8 @@ class _SetCheck:
         problems = [self.damaged[path] for path in self._listed if path in self.damaged]
         problems += self.problems
         problems += (problem for check in checks for problem in check.problems)
+        for path, place in self.places.items():
+            problems = [problem.replace(path, place) for problem in problems]
         # `names` skips hidden files, such as a lock.
         unlisted = (n for n in self._files.names() if n not in self._listed and n != MANIFEST)
         notes = [f"{name} is not listed in {MANIFEST}" for name in unlisted]
@@ -180,6 +184,7 @@ class _SetCheck:
         path, found = None, None
         try:
             path = take(file.path)
+            self.places[path] = os.path.join(self._files.directory, file.path)
             if os.path.isfile(path):
                 found = os.path.getsize(path), file_sha256(path)
         except MissingFile:

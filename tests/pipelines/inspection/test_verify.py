@@ -193,6 +193,13 @@ def test_golden_texts_and_ids_that_the_tokenizer_does_not_give_are_found(tmp_pat
         assert all("gives the golden text and ids" in problem for problem in problems)
 
 
+def test_problems_of_a_set_in_a_bucket_name_its_url(gs_store, tmp_path):
+    golden = (("another text", (5,)),)
+    write_mlm_set(tmp_path / "set", golden=golden)
+    url = gs_store.upload(tmp_path / "set", "sets/one")
+    assert verify_set(url).problems[0].startswith(f"{url}/tokenizer.json gives the golden text")
+
+
 def test_broken_rows_are_found_under_right_checksums(tmp_path):
     """In any block of a shard; test_row_checks has every kind of broken row."""
     schema = mlm_schema(file_formats=BOTH, shards={"train": 2, "validation": 1})
