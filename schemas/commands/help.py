@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import difflib
 import functools
+import os
 import re
 import shutil
 import sys
@@ -174,7 +175,13 @@ def help_lines(request: str, page: Help, flags: List[Flag]) -> Iterator[str]:
         yield from _wrap(f"--help=all shows every flag, --help=GROUP one of: {', '.join(names)}.")
     yield from _wrap(page.note)
     yield " \\\n".join(_wrap(f"Example: {command} {page.example}", more="    ", less=2))
-    yield f"Docs: {page.page}"
+    yield from docs_line(page.page)
+
+
+def docs_line(page: str) -> List[str]:
+    """The line that names a page of the documentation; none without it, as in a wheel."""
+    path = os.path.join(os.path.dirname(__file__), "..", "..", page)
+    return [f"Docs: {os.path.relpath(path)}"] if os.path.exists(path) else []
 
 
 def flags_of(options: Any, **stand_ins: type) -> Iterator[Flag]:

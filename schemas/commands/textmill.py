@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Dict, List, Tuple
 
 from schemas.commands.entry import run_entry
+from schemas.commands.help import docs_line
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from schemas.version import VERSION
@@ -68,5 +69,5 @@ def _overview(group: str) -> List[str]:
         *(f"  {name:27}{about}" for name, about in rows.items()),
         "",
         f"textmill {group}COMMAND --help shows the flags of a command.",
-        "Docs: README.md",
+        *docs_line("README.md"),
     ]

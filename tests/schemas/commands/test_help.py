@@ -1,9 +1,10 @@
 """--help of every command: one screen, all flags on request, real defaults, words that wrap."""
 
 import io
+import os
 import re
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Literal
 from unittest import mock
@@ -65,7 +66,7 @@ PAGE = Help(
     about="Makes things.",
     usage="--output=DIR",
     example="--output=run",
-    page="docs/thing.md",
+    page="docs/tasks.md",
     common="kind steps",
     groups={"Files: what is written": "output names", "Run": "verify kind rate"},
 )
@@ -92,8 +93,13 @@ def test_the_first_screen_has_common_flags_and_first_sentences():
         "",
         "--help=all shows every flag, --help=GROUP one of: files, run, model.",
         "Example: python -m pipelines.thing --output=run",
-        "Docs: docs/thing.md",
+        f"Docs: {os.path.relpath(ROOT / 'docs/tasks.md')}",
     ]
+
+
+def test_a_page_that_is_not_installed_is_not_named():
+    *_, last = help_lines("", replace(PAGE, page="docs/none.md"), list(flags_of(Flags)))
+    assert last == "Example: python -m pipelines.thing --output=run"
 
 
 def test_a_group_has_all_of_its_flags_with_their_whole_texts():
