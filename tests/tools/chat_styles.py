@@ -13,17 +13,12 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.tools.tokenizer_families import train_family
 
-_BY_ROLE = (
-    "{% for m in messages %}{% if m.role == 'assistant' %}"
-    "ANSWER{% else %}QUESTION{% endif %}AFTER{% endfor %}"
-)
-
 
 def _of_roles(
     *, answer: str, question: str, after: str = "", start: str = "", end: str = ""
 ) -> str:
-    parts = {"ANSWER": answer, "QUESTION": question, "AFTER": after}
-    return start + re.sub("ANSWER|QUESTION|AFTER", lambda m: parts[m[0]], _BY_ROLE) + end
+    by_role = f"{{% if m.role == 'assistant' %}}{answer}{{% else %}}{question}{{% endif %}}"
+    return f"{start}{{% for m in messages %}}{by_role}{after}{{% endfor %}}{end}"
 
 
 def _said(text: str) -> str:
@@ -31,21 +26,16 @@ def _said(text: str) -> str:
 
 
 class Style(NamedTuple):
-    """A template and a tokenizer that it suits.
-
-    Attributes:
-      family: of the tokenizer, in tests/tools/tokenizer_families.py.
-      specials: tokens that the tokenizer must have.
-      bos: what bos_token is.
-      eos: what eos_token is.
-      template: Jinja.
-    """
+    """A template, and a tokenizer of a family of `tokenizer_families` with its special tokens."""
 
     family: str
     specials: Sequence[str]
-    bos: str
     eos: str
     template: str
+
+    @property
+    def bos(self) -> str:
+        return self.specials[0]
 
     @property
     def plain(self) -> str:
@@ -61,7 +51,6 @@ STYLES = {
     "ChatML": Style(
         "Qwen 2",
         ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
-        "<|endoftext|>",
         "<|im_end|>",
         _of_roles(
             start="{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}"
@@ -78,7 +67,6 @@ STYLES = {
     "Llama 2": Style(
         "Llama 2",
         ("<s>", "</s>"),
-        "<s>",
         "</s>",
         _of_roles(
             answer="{{ ' ' }}" + _said("(m.content | trim) + ' ' + eos_token"),
@@ -91,7 +79,6 @@ STYLES = {
     "Llama 3": Style(
         "Llama 3",
         ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-        "<|begin_of_text|>",
         "<|eot_id|>",
         _of_roles(
             start="{{ bos_token }}",
@@ -106,7 +93,6 @@ STYLES = {
     "Mistral": Style(
         "Mistral",
         ("<s>", "</s>", "[INST]", "[/INST]"),
-        "<s>",
         "</s>",
         _of_roles(
             start="{{ bos_token }}{% if messages | map(attribute='role') | select('equalto', "
@@ -118,7 +104,6 @@ STYLES = {
     "Zephyr": Style(
         "Mistral",
         ("<s>", "</s>"),
-        "<s>",
         "</s>",
         _of_roles(
             answer="{{ '<|assistant|>\n' }}" + _said("m.content + eos_token") + "{{ '\n' }}",
@@ -129,7 +114,6 @@ STYLES = {
     "Gemma": Style(
         "Gemma",
         ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
-        "<bos>",
         "<eos>",
         _of_roles(
             start="{{ bos_token }}",
@@ -143,7 +127,6 @@ STYLES = {
     "Phi-3": Style(
         "Llama 2",
         ("<s>", "<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
-        "<s>",
         "<|endoftext|>",
         _of_roles(
             answer="{{ '<|assistant|>\n' }}" + _said("m.content + '<|end|>'") + "{{ '\n' }}",
@@ -155,7 +138,6 @@ STYLES = {
     "DeepSeek": Style(
         "DeepSeek V3",
         ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
-        "<｜begin▁of▁sentence｜>",
         "<｜end▁of▁sentence｜>",
         _of_roles(
             start="{{ bos_token }}",
@@ -167,7 +149,6 @@ STYLES = {
     "Alpaca": Style(
         "GPT-2",
         ("<|endoftext|>",),
-        "<|endoftext|>",
         "<|endoftext|>",
         _of_roles(
             answer="{{ '### Response:\n' }}" + _said("m.content + eos_token") + "{{ '\n\n' }}",

@@ -19,6 +19,7 @@ from pipelines.build.options import BuildOptions
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.input_options import InputFlags
+from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.readers.documents import Documents
 from pipelines.tasks.chat import Chat
@@ -27,9 +28,9 @@ from schemas.errors import UsageError
 from schemas.metadata import read_set
 from schemas.records import open_rows
 from tests.tools.chat_styles import STYLES, oracle, styled_tokenizer
-from tests.tools.task_rows import segments_of
-from trainers import flax_clm
+from tests.tools.task_rows import make_rows, segments_of
 
+WEIGHTS = "loss_weights"
 TEXTS = [
     "Hello there! What's new, and how do I sort a list?\n\n",
     "[INST] Blåbær 中文 🙂 ok <s>",
@@ -48,12 +49,16 @@ def tokenizers():
     return make
 
 
-def weigh(style, tokenizer, conversations, *, template=None, tools="", **flags):
-    """Ids and weights of each conversation, and why others are refused."""
-    named = {"bos": style.bos, "eos": style.eos}
-    loaded = LoadedTokenizer(tokenizer.to_str().encode(), named)
+def load(style, tokenizer, template=None):
+    loaded = LoadedTokenizer(tokenizer.to_str().encode(), {"bos": style.bos, "eos": style.eos})
     given = style.plain if template is None else template
     loaded.chat_templates = given if isinstance(given, dict) else {"default": given}
+    return loaded
+
+
+def weigh(style, tokenizer, conversations, *, template=None, tools="", **flags):
+    """Ids and weights of each conversation, and why others are refused."""
+    loaded = load(style, tokenizer, template)
     task = Chat(**flags)
     options = BuildOptions(
         reading=InputFlags(("i",)), tokenizer="t", output="o", task="chat", settings=task
@@ -285,20 +290,6 @@ def test_templates_that_transformers_saved(tokenizers, tmp_path):
     assert AutoTokenizer.from_pretrained(str(old)).chat_template == several
 
 
-def test_contents_of_parts(tokenizers):
-    style, tokenizer = STYLES["Zephyr"], tokenizers("Zephyr")
-    part = {"type": "text", "text": "Hel"}
-    parts = [{"role": "user", "content": "a"}, {"role": "assistant", "content": [part, "lo"]}]
-    assert weigh(style, tokenizer, [parts]) == weigh(style, tokenizer, [chat("a", "Hello")])
-    image = {"type": "image_url", "image_url": "x.png"}
-    parts = [{"role": "user", "content": [part, image]}, *chat("a", "b")]
-    _, refused = weigh(style, tokenizer, [parts])
-    reason, detail = refused[0]
-    assert reason == "not_text" and detail.endswith(
-        "messages[0] has a part of the type 'image_url'"
-    )
-
-
 @pytest.mark.parametrize(
     ("messages", "reason", "says"),
     [
@@ -314,6 +305,11 @@ def test_contents_of_parts(tokenizers):
         ),
         (chat("hi"), "nothing_to_train_on", "has no text to train on"),
         ([{"role": "developer", "content": ""}], "template_failed", "no developer here"),
+        (
+            chat([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x.png"}], "b"),
+            "not_text",
+            r"messages\[0\] has a part of the type 'image_url'$",
+        ),
         ([{"role": "user"}], "template_failed", "UndefinedError: .*'content'"),
     ],
 )
@@ -323,6 +319,40 @@ def test_refused_conversations(tokenizers, messages, reason, says):
     found, refused = weigh(style, tokenizer, [good, messages, good])
     assert len(found) == 2 and set(refused) == {1} and refused[1][0] == reason
     assert re.search(says, refused[1][1])
+
+
+@pytest.fixture
+def chat_rows(tokenizers, topics):
+    """Makes rows of conversations of two turns."""
+    tokenizer = load(STYLES["ChatML"], tokenizers("ChatML"))
+    chats = [json.dumps(chat(text[:40], text)) for text in topics[:99] if 0 < len(text) < 300]
+    return lambda *flags: make_rows(tokenizer, {"messages": chats}, "--task=chat", *flags)
+
+
+def test_long_conversations_are_cut(chat_rows):
+    whole = chat_rows("--max_length=1024").shards["train"].statistics
+    for packing in ("best_fit", "concat", "none"):
+        made = chat_rows("--max_length=32", f"--packing={packing}")
+        columns, total = made.columns["train"], made.shards["train"].statistics
+        assert row_problems(columns, made.schema) == []
+        assert total.tokens_in_rows == whole.tokens
+        assert 0 < whole.trained - total.trained < total.segments
+        weights = [weights for (weights,) in segments_of(columns, WEIGHTS)]
+        assert len(weights) == total.segments and not any(own[0] for own in weights)
+
+
+@pytest.mark.parametrize(("train_on", "places"), [("assistant", [2]), ("all", [1, 2])])
+def test_changed_weights_are_found(chat_rows, train_on, places):
+    made = chat_rows(f"--train_on={train_on}")
+    is_whole = [sum(own) == len(own) - 1 for (own,) in segments_of(made.columns["train"], WEIGHTS)]
+    assert all(is_whole) == (train_on == "all")
+    columns = {
+        "segment_ids": np.array([[1, 1, 2, 2, 0]]),
+        WEIGHTS: np.array([[0, 0, 1, 1, 0]], np.uint8),
+    }
+    problems = Chat.row_problems(columns, made.schema, "train")
+    told = [problem.message.split(" is ")[0] for problem in problems]
+    assert told == [f"loss_weights[{i}]" for i in places]
 
 
 @pytest.fixture(scope="module")
@@ -375,7 +405,7 @@ def segments(made):
     for file in filter(lambda file: file.split, made.manifest.files):
         rows = open_rows(f"{made.directory}/{file.path}", codec.stride)
         columns = codec.decode(rows.read_range(0, len(rows)))
-        for segment in segments_of(columns, "input_ids", "loss_weights"):
+        for segment in segments_of(columns, "input_ids", WEIGHTS):
             yield tuple(map(tuple, segment))
 
 
@@ -422,73 +452,25 @@ def test_workers_know_the_roles_that_another_file_names(made, folder, tmp_path):
     assert content(build(folder[0], tmp_path / "set", *flags)) == content(made)
 
 
-def test_long_conversations_are_cut(made, folder, tmp_path):
-    for packing in ("best_fit", "concat", "none"):
-        flags = ["--max_length=32", f"--packing={packing}"]
-        short = build(folder[0], tmp_path / packing, *flags)
-        assert verify_set(short.directory).problems == []
-        assert short.stats.total().tokens_in_rows == made.stats.total().tokens
-        lost = made.stats.total().trained - short.stats.total().trained
-        assert 0 < lost < short.stats.total().segments
-        assert all(weights[0] == 0 for _, weights in segments(short))
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--end_of_turn=?", "without --end_of_turn='?'"),
+        ("--max_length=1", "must be at least 2, to predict a token"),
+        ("--chat_template=nowhere", "cannot be read"),
+        ("--chat_template_arguments={x}", "is not JSON"),
+        ("--chat_template_arguments=[1]", "a JSON object of variables"),
+        ('--chat_template_arguments={"messages": []}', "without _generation_marks"),
+    ],
+)
+def test_flags_of_chat_that_cannot_work(chat_rows, flag, says):
+    with pytest.raises(UsageError) as error:
+        chat_rows(flag)
+    assert says in str(error.value)
 
 
-def test_changed_weights_are_found(made, folder, tmp_path):
-    whole = build(folder[0], tmp_path / "set", "--train_on=all")
-    assert all(sum(weights) == len(ids) - 1 for ids, weights in segments(whole))
-    columns = {
-        "segment_ids": np.array([[1, 1, 2, 2, 0]]),
-        "loss_weights": np.array([[0, 0, 1, 1, 0]], np.uint8),
-    }
-    for schema, places in ((made.schema, [2]), (whole.schema, [1, 2])):
-        problems = Chat.row_problems(columns, schema, "train")
-        told = [problem.message.split(" is ")[0] for problem in problems]
-        assert told == [f"loss_weights[{i}]" for i in places]
-
-
-def test_a_filter_sees_messages_and_tools(made, folder, tmp_path, monkeypatch):
-    code = (
-        "def choose(document):\n"
-        "    asked = '\"content\": \"T' in document['messages']\n"
-        "    return 'begins with T' if asked and document['tools'] else None\n"
-    )
-    (tmp_path / "chat_chooser.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    some = build(folder[0], tmp_path / "set", "--filter=chat_chooser:choose")
-    chats = [*folder[1], folder[1][7]]
-    due = sum(
-        any((m["content"] or "")[:1] == "T" for m in c["messages"]) * ("tools" in c) for c in chats
-    )
-    reason = "filter:begins with T"
-    assert some.stats.all_dropped()[reason] == due > 9
-    assert some.stats.total().documents < made.stats.total().documents
-
-
-def test_flags_of_chat_that_cannot_work(folder, tmp_path, tokenizer_path):
-    def refused(*flags, tokenizer=folder[0]):
-        with pytest.raises(UsageError) as error:
-            build(folder[0], tmp_path / "set", *flags, f"--tokenizer={tokenizer}")
-        assert not (tmp_path / "set").exists()
-        return str(error.value)
-
-    assert "has no chat template" in refused(tokenizer=tokenizer_path)
-    assert "without --end_of_turn='?'" in refused("--end_of_turn=?")
-    assert "--min_chars is a flag of build_corpus" in refused("--min_chars=3")
-    assert "must be at least 2, to predict a token" in refused("--max_length=1")
-    assert "cannot be read" in refused("--chat_template=nowhere")
-    assert "is not JSON" in refused("--chat_template_arguments={x}")
-    assert "a JSON object of variables" in refused("--chat_template_arguments=[1]")
-    assert "without _generation_marks" in refused('--chat_template_arguments={"messages": []}')
-
-
-def test_training_counts_what_the_assistant_says(made, tmp_path, capsys):
-    flags = ["--model=tiny", "--steps=3", "--batch_size=4", f"--output={tmp_path / 'run'}"]
-    flax_clm.main([f"--shards={made.directory}", *flags])
-    metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
-    lines = [json.loads(line) for line in metrics.splitlines()]
-    evaluated = [line for line in lines if "accuracy" in line][-1]
-    stats = made.stats.split("validation")
-    assert evaluated["predicted"] == stats.trained
-    assert evaluated["unpredicted"] == stats.tokens_in_rows - stats.trained
-    assert "bits_per_byte" not in evaluated
-    assert [line["predicted"] > 0 for line in lines if "gradient_norm" in line] == [True] * 3
+def test_a_tokenizer_without_a_template_is_refused(tokenizers):
+    with pytest.raises(UsageError, match="has no chat template"):
+        make_rows(
+            load(STYLES["ChatML"], tokenizers("ChatML"), {}), {"messages": [""]}, "--task=chat"
+        )
