@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.build.make_shard import RowMaker, Shard, evaluation_of
+from pipelines.build.make_shard import Shard, evaluation_of
 from pipelines.build.options import BuildOptions, SplitFlags
-from pipelines.build.route_examples import route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, Reject, batch_of
 from pipelines.rows.evaluation import evaluation_file
-from pipelines.rows.example_batch import join, keep
-from pipelines.rows.routing import Routes
 from pipelines.tasks.qa import Qa
 from schemas.metadata import Schema
 from tests.tools.shard_factory import replace_file, write_set
+from tests.tools.task_rows import make_shards, rows_of
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
 Columns = dict[str, np.ndarray]
@@ -55,20 +53,8 @@ def shard_of(
 ) -> tuple[Shard | None, tuple[Reject, ...]]:
     """The one shard that documents of a split give, and what was refused."""
     schema = schema_of(task, tokenizer, max_length)
-    routes = Routes(schema.splits, schema.shards)
-    routed = route_examples(documents, task, tokenizer, schema, split)
-    route = routes.split_names().index(split)
-    examples = join([block.to_bytes() for to, block in routed.batches if to == route])
-    maker = RowMaker(schema, task, task.finish(schema, tokenizer))
-    shard = None if examples is None else maker.make(keep(examples), split)
-    return shard, routed.rejects
-
-
-def rows_of(shard: Shard) -> Columns:
-    """All its rows, read back."""
-    codec = shard.maker.schema.codec()
-    chunks = [codec.decode(chunk) for chunk in shard.chunks()]
-    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    routed, shards = make_shards(documents, task, tokenizer, schema, split)
+    return shards.get(split), routed.rejects
 
 
 def write_qa_set(

@@ -13,6 +13,7 @@ from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, batch_of
 from pipelines.rows.example_batch import ExampleBatch, keep
 from pipelines.rows.routing import Routes
+from pipelines.tasks.task import Task
 from schemas.metadata import Schema
 
 
@@ -32,14 +33,7 @@ def make_rows(
     *flags: str,
     splits: str = "train:1",
 ) -> Made:
-    """Rows of documents.
-
-    Args:
-      tokenizer: of the set.
-      fields: role to its values, in the task's order; other roles are "".
-      flags: of build_shards, with --task.
-      splits: one shard each.
-    """
+    """Rows of documents whose fields are given by role (others are ""), in a shard a split."""
     options, _ = parse_options(
         [
             "--input=none",
@@ -55,23 +49,29 @@ def make_rows(
     number = len(next(iter(fields.values())))
     columns = [pa.array(fields.get(role.name, [""] * number), role.type) for role in roles]
     documents = Documents(batch_of(columns, roles), 0, (), 0)
-    routes = Routes(schema.splits, schema.shards)
-    routed = route_examples(documents, options.settings, tokenizer, schema, "")
-    maker = RowMaker(schema, options.settings, options.settings.finish(schema, tokenizer))
-    shards, made = {}, {}
-    for route, split in enumerate(routes.split_names()):
-        batches = [block.batch for number, block in routed.batches if number == route]
-        shard = (
-            maker.make(keep(ExampleBatch(pa.concat_batches(batches))), split) if batches else None
-        )
-        if shard is not None:
-            codec = schema.codec()
-            chunks = [codec.decode(chunk) for chunk in shard.chunks()]
-            made[split] = {
-                name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]
-            }
-            shards[split] = shard
-    return Made(schema, routed, shards, made)
+    routed, shards = make_shards(documents, options.settings, tokenizer, schema)
+    return Made(schema, routed, shards, {split: rows_of(shard) for split, shard in shards.items()})
+
+
+def make_shards(
+    documents: Documents, task: Task, tokenizer: LoadedTokenizer, schema: Schema, split: str = ""
+) -> tuple[RoutedExamples, dict[str, Shard]]:
+    """The shard of each split that gets documents; a split that is given gets all of them."""
+    routed = route_examples(documents, task, tokenizer, schema, split)
+    maker = RowMaker(schema, task, task.finish(schema, tokenizer))
+    shards = {}
+    for route, name in enumerate(Routes(schema.splits, schema.shards).split_names()):
+        batches = [block.batch for to, block in routed.batches if to == route]
+        if batches:
+            shards[name] = maker.make(keep(ExampleBatch(pa.concat_batches(batches))), name)
+    return routed, {name: shard for name, shard in shards.items() if shard is not None}
+
+
+def rows_of(shard: Shard) -> dict[str, np.ndarray]:
+    """All its rows, read back."""
+    codec = shard.maker.schema.codec()
+    chunks = [codec.decode(chunk) for chunk in shard.chunks()]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
 def segments_of(columns: Mapping[str, np.ndarray], *names: str) -> Iterator[tuple[list[int], ...]]:

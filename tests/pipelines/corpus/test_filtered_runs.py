@@ -48,27 +48,6 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(tmp_path, monke
         assert "rejects/filtered.jsonl" in {file.path for file in kept.manifest.files}
 
 
-def test_rules_that_edit_and_count_are_in_the_statistics_and_the_schema(tmp_path):
-    texts = ["Menu\nThe dog ran home over the hill.", "The cat came back in the morning."]
-    texts += ["There is no end to this", "Der Hund ist schon lange nicht mehr da."]
-    source = write_lines(tmp_path / "source.jsonl", texts)
-    flags = ["--c4_line_ends=yes", "--language=en,de"]
-    corpus = build(source, tmp_path / "made", *flags)
-    kept, dropped = corpus.stats.total().documents, corpus.stats.dropped
-    assert kept + sum(dropped.values()) == 4 and dropped["c4:min_sentences"] == 1
-    assert corpus.stats.observed["edited"] == {"c4": 1}
-    assert corpus.stats.observed["edited_bytes"] == {"c4": len("Menu\n")}
-    assert sum(corpus.stats.observed["language"].values()) == 4
-    assert corpus.stats.broken_equations() == []
-    by_runner = build(source, tmp_path / "runner", *flags, "--shuffle_by=runner")
-    again = build(source, tmp_path / "again", f"--config={tmp_path}/made/config.yaml")
-    assert sums_of(corpus) == sums_of(by_runner) == sums_of(again)
-    parameters = corpus.schema.parameters
-    assert parameters["c4_line_ends"] == "yes" and "quality" not in parameters
-    with pytest.raises(UsageError, match="c4_min_sentences"):
-        build(source, tmp_path / "made", *flags, "--c4_min_sentences=2")
-
-
 def test_what_edits_take_is_measured_where_the_document_is_kept(tmp_path, monkeypatch):
     """C4 drops lines without an end; who is dropped after an edit counts as it was given."""
 

@@ -178,18 +178,6 @@ def test_rows_that_are_evaluated_name_their_line():
     assert found == set(names)
 
 
-def test_of_equal_documents_the_same_id_stays_in_any_order():
-    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
-        fields = {
-            "text": ["the fox"] * 3,
-            "label": ["a"] * 3,
-            "id": [["b", "a", "c"][i] for i in order],
-        }
-        made = make_rows(TOKENIZER, fields, TASK, "--classes=a,b", splits="test:1")
-        [(_, line)] = evaluation_of(made.shards["test"].kept)
-        assert json.loads(line) == {"id": "a", "label": "a"}
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -85,18 +85,20 @@ def test_the_order_is_of_the_seed(corpus, tokenizer_path, tmp_path, made, due):
     assert all(sorted(one) == sorted(two) and one != two for one, two in shards)
 
 
-def test_bos_in_place_of_eos_as_llmc_has_it(corpus, tokenizer_path, tmp_path, due):
-    flags = ["--file_format=llmc,npy", "--bos", "--no_eos"]
+@pytest.mark.parametrize(
+    ("flags", "names", "bos"),
+    [
+        (["--bos", "--no_eos"], ["llmc", "npy"], [BOS]),  # as llm.c has it
+        (["--no_eos", "--max_length=10000"], ["megatron", "array_record"], []),
+    ],
+)
+def test_specials_are_those_that_flags_name(
+    corpus, tokenizer_path, tmp_path, due, flags, names, bos
+):
+    flags = [*flags, f"--file_format={','.join(names)}"]
     info = build(corpus, tokenizer_path, tmp_path / "set", *flags)
-    for name in ("llmc", "npy"):
-        assert sorted(sum(documents(info, name), [])) == sorted([BOS, *ids[:-1]] for ids in due)
-
-
-def test_ids_alone(corpus, tokenizer_path, tmp_path, due):
-    flags = ["--file_format=megatron,array_record", "--no_eos", "--max_length=10000"]
-    info = build(corpus, tokenizer_path, tmp_path / "set", *flags)
-    for name in ("megatron", "array_record"):
-        assert sorted(sum(documents(info, name), [])) == sorted(ids[:-1] for ids in due)
+    for name in names:
+        assert sorted(sum(documents(info, name), [])) == sorted([*bos, *ids[:-1]] for ids in due)
 
 
 @pytest.mark.parametrize("name", DOCUMENT_FORMATS)
@@ -132,6 +134,7 @@ def test_rows_are_refused_with_who_reads_the_files(made, tmp_path):
         (["--file_format=npy,npy"], "each once"),
         (["--file_format=both"], "one or more of"),
         (["--file_format="], "one or more of"),
+        (["--task=clm", "--file_format=npy"], "one or more of array_record, tfrecord for --task"),
         (["--file_format=npy", "--no_eos"], "no token would separate documents"),
     ],
 )
@@ -150,22 +153,6 @@ def test_shards_without_documents_are_files(tokenizer_path, tmp_path):
         assert len(documents(info, name)) == 10
 
 
-def test_given_splits_keep_their_documents(tokenizer_path, tmp_path):
-    texts = {"train": "one\ntwo\n", "validation": "three\none\n"}
-    for split, text in texts.items():
-        (tmp_path / f"{split}.txt").write_text(text)
-    given = [f"--{split}_input={tmp_path / split}.txt" for split in texts]
-    output = f"--output={tmp_path / 'set'}"
-    flags = [f"--tokenizer={tokenizer_path}", output, "--document=line", "--file_format=megatron"]
-    main(["--task=tokens", *given, *flags])
-    info = read_set(str(tmp_path / "set"))
-    assert {split: counts.rows for split, counts in info.stats.splits().items()} == {
-        "train": 1,
-        "validation": 2,
-    }
-    assert verify_set(info.directory).problems == []
-
-
 def test_a_run_goes_on_with_finished_shards(made, corpus, tokenizer_path, tmp_path, monkeypatch):
     def die(*_):
         raise DataError("the disk went away")
@@ -180,12 +167,6 @@ def test_a_run_goes_on_with_finished_shards(made, corpus, tokenizer_path, tmp_pa
     info = build(corpus, tokenizer_path, output, *flags)
     hashes = [[(f.path, f.sha256) for f in i.manifest.files if f.split] for i in (made, info)]
     assert hashes[0] == hashes[1]
-
-
-def test_rows_have_formats_of_their_own(corpus, tokenizer_path, tmp_path):
-    given = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"]
-    with pytest.raises(UsageError, match="one or more of array_record, tfrecord for --task=clm"):
-        main(["--task=clm", *given, "--file_format=npy"])
 
 
 def _swap_first_two(content):

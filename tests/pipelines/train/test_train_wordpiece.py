@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, pre_tokenizers
 
-from pipelines import build_shards
 from pipelines.train.histogram import read_histogram
 from pipelines.train.models.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
 from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
-from trainers.data.shard_set import ShardSet
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDPIECE = ("--model=wordpiece", "--vocab_size=110")
@@ -143,24 +141,3 @@ def test_a_text_without_words_is_refused(train, text):
     text.write_text("\u200b \u0301\n", encoding="utf-8")
     with pytest.raises(DataError, match="no words are left"):
         train("out", *WORDPIECE)
-
-
-def test_shards_with_whole_words_masked(train, tmp_path, text):
-    train("tokenizer", "--model=wordpiece", "--vocab_size=90")
-    text.write_text("".join(f"{line} {n}\n" for n in range(60) for line in LINES[:3]), "utf-8")
-    flags = [f"--tokenizer={tmp_path}/tokenizer", f"--output={tmp_path}/shards"]
-    flags += ["--task=mlm", "--mask_unit=word", "--max_length=32", "--splits=train:1"]
-    build_shards.main(["--document=line", f"--input={text}", *flags])
-    tokens = {i: token for token, i in config_of(tmp_path / "tokenizer")["model"]["vocab"].items()}
-    shards = ShardSet(str(tmp_path / "shards"))
-    batch = shards.read("train", np.arange(shards.rows("train")))
-    row, slot = np.nonzero(batch["masked_weights"])
-    place = batch["masked_positions"][row, slot]
-    original = np.array(batch["input_ids"])
-    original[row, place] = batch["masked_ids"][row, slot]
-    masked = np.zeros(original.shape, bool)
-    masked[row, place] = True
-    goes_on = np.vectorize(lambda i: tokens[i].startswith("##"))(original)[:, 1:]
-    assert (masked[:, 1:][goes_on] == masked[:, :-1][goes_on]).all()
-    assert (masked[:, 1:] & goes_on).sum() > 20
-    assert {tokens[i] for i in original[:, 0]} == {"[CLS]"}

@@ -49,10 +49,6 @@ def test_documents_stay_similar_when_their_anchor_goes():
     assert len(found.removed) > 150
 
 
-def test_texts_without_a_word_are_like_nothing():
-    assert find_near(["...", "!", "", "--", "..."]).removed == {}
-
-
 def test_one_shingle_is_all_of_a_short_text():
     found = find_near(["One, two.", "one two", "one two three", "two"])
     assert found.removed == {1: (0, 1.0)}

@@ -40,9 +40,7 @@ def find(documents, folder, *flags):
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--num_files=4", "--shuffle_by=files"],
-        ["--num_files=1", "--shuffle_by=files"],
-        ["--num_files=4", "--shuffle_by=runner"],
+        ["--num_files=1"],
         ["--num_files=9", "--shuffle_by=runner", "--direct_runner_bundle_repeat=2"],
         ["--num_files=4", "--direct_running_mode=multi_threading", "--direct_num_workers=2"],
     ],
