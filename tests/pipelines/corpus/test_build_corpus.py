@@ -145,7 +145,7 @@ def test_removed_near_duplicates_are_listed_with_their_texts(tmp_path, source):
 
 
 def test_repeated_paragraphs_are_counted_as_edits(tmp_path):
-    """Of documents with a paragraph more than once, all but the first lose it."""
+    """The first document that has a paragraph keeps it, and all others lose it."""
     texts = [f"text {n}\n\nShare this page!\n\nthe end of {n}" for n in range(20)]
     source = write_lines(tmp_path / "source.jsonl", texts)
     flags = ["--duplicate_paragraphs=paragraph:2", "--num_files=3"]

@@ -3,7 +3,6 @@
 More texts: `python -m tests.stress.fuzz_encoding --texts=100000 --seed=7`.
 """
 
-import dataclasses
 import json
 import random
 import threading
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pipelines.encoding import word_table
-from pipelines.encoding.backends import encode_each
+from pipelines.encoding.backends import FastBackend, ReferenceBackend, encode_each
 from pipelines.encoding.families import make_backend
-from pipelines.encoding.splitting.splitter import split_by
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.encoding.tokenizer_files import canonical_config
 from pipelines.encoding.word_table import WordTableBackend
@@ -74,13 +72,6 @@ def test_of_merges_that_are_there_twice_the_last_counts():
     backend = make_backend(canonical_config(tokenizer.to_str().encode(), config, "it"), tokenizer)
     assert isinstance(backend, WordTableBackend)
     assert different(backend, tokenizer, list(islice(draw_texts(tokenizer, 5), 500))) == []
-
-
-def test_a_word_cut_in_another_place_would_be_seen():
-    tokenizer = small_tokenizer("BERT uncased")
-    plan = dataclasses.replace(backend_of(tokenizer)._plan, splitter=split_by(r"..?"))
-    texts = ["hello thing"]
-    assert different(WordTableBackend(plan), tokenizer, texts) == texts
 
 
 @given(st.randoms(use_true_random=True))
@@ -177,17 +168,27 @@ def test_words_of_any_length(name, unit):
     assert different(backend_of(tokenizer), tokenizer, texts) == []
 
 
-def test_slices_and_empty_documents_by_the_word_table():
-    tokenizer = small_tokenizer("Mistral")
-    backend, texts = backend_of(tokenizer), ["skipped", "", "one <s> two", "", "<s>", "", "skipped"]
-    ragged, guarded = backend.encode(strings(*texts).slice(1, 5))
-    expected = encode_each(tokenizer, texts[1:6])
-    assert ragged.lengths.tolist() == [len(ids) for ids in expected] and guarded == 0
+TEXTS = ["skipped", "", "one two", "", "\U000323b0 <s> three", "<s>", "", "four", "skipped"]
+ROBERTA, MISTRAL = trained_tokenizer(), small_tokenizer("Mistral")
+REFERENCE = ReferenceBackend(ROBERTA)
+BACKENDS = {
+    "word table": (MISTRAL, backend_of(MISTRAL), 0),
+    "gigatoken": (ROBERTA, FastBackend(ROBERTA.to_str().encode(), REFERENCE), 1),
+    "tokenizers": (ROBERTA, REFERENCE, 0),
+}
+
+
+@pytest.mark.parametrize(("tokenizer", "backend", "due"), BACKENDS.values(), ids=BACKENDS)
+def test_slices_and_empty_documents(tokenizer, backend, due):
+    ragged, guarded = backend.encode(strings(*TEXTS).slice(1, 7))
+    expected = encode_each(tokenizer, TEXTS[1:8])
+    assert ragged.lengths.tolist() == [len(ids) for ids in expected] and guarded == due
     assert ragged.values.tolist() == [i for ids in expected for i in ids]
     assert ragged.values.dtype == np.uint32 and ragged.offsets.dtype == np.int64
     for nothing in (strings(), strings("", ""), strings("a").slice(1)):
-        ragged, _ = backend.encode(nothing)
-        assert ragged.values.tolist() == [] and ragged.offsets.tolist() == [0] * (len(nothing) + 1)
+        ragged, guarded = backend.encode(nothing)
+        assert ragged.values.tolist() == [] and guarded == 0
+        assert ragged.offsets.tolist() == [0] * (len(nothing) + 1)
 
 
 def test_threads_do_not_meet():

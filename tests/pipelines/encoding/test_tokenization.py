@@ -1,6 +1,5 @@
 """Meaning of ids for each kind of tokenizer; both backends are one to the caller."""
 
-import functools
 import json
 import logging
 import pickle
@@ -9,8 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from pipelines.encoding.backends import FastBackend
@@ -30,9 +27,6 @@ _ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "mask": 4}
 
 def _loaded() -> LoadedTokenizer:
     return LoadedTokenizer(trained_tokenizer().to_str().encode())
-
-
-_kept = functools.cache(_loaded)
 
 
 def _of(tokenizer: Tokenizer) -> LoadedTokenizer:
@@ -130,24 +124,6 @@ def test_a_token_that_merges_spell_has_no_role():
     tokenizer = LoadedTokenizer(data_of(config))
     assert "bos" not in tokenizer.special_ids
     assert tokenizer.special_ids == {"eos": 2, "pad": 1, "mask": 4, "unk": 3}
-
-
-def test_specials_written_out_in_the_text():
-    """As WikiText's <unk>, and a mask that takes the space before it along."""
-    texts = [" = <unk> = ", "a <mask> b", "a\n <mask><mask>", "<s></s><pad>", "<unk", "<mask"]
-    expected = trained_tokenizer().encode_batch(texts, add_special_tokens=False)
-    ragged, _ = _loaded().encode(strings(*texts))
-    assert ragged.values.tolist() == [i for encoding in expected for i in encoding.ids]
-    assert _ROLES["mask"] in ragged.values and _ROLES["unk"] in ragged.values
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
-def test_encoding_any_text_and_back(texts):
-    tokenizer = _kept()
-    ragged, _ = tokenizer.encode(strings(*texts))
-    for i, text in enumerate(texts):
-        ids = ragged.values[ragged.offsets[i] : ragged.offsets[i + 1]]
-        assert tokenizer.decode(ids) == text
 
 
 def test_truncation_and_padding_are_taken_out():

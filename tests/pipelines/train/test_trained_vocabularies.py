@@ -166,14 +166,9 @@ def many_documents() -> list[str]:
 
 
 REAL = {
-    "hard": (hard_documents, (6_000, 3_000), {}),
-    "hard after a space": (hard_documents, (6_000, 3_000), {"add_prefix_space": True}),
-}
-SLOW = {
     **{
-        f"hard {pattern}": (hard_documents, (5_000,), {"pattern": pattern})
+        f"hard {pattern}": (hard_documents, (6_000, 3_000), {"pattern": pattern})
         for pattern in (*PATTERNS, "digits:2")
-        if pattern != GPT2
     },
     **{
         f"hard {pattern} after a space": (
@@ -181,7 +176,7 @@ SLOW = {
             (5_000,),
             {"pattern": pattern, "add_prefix_space": True},
         )
-        for pattern in ("o200k", LOOKS_BACK)
+        for pattern in (GPT2, "o200k", LOOKS_BACK)
     },
     **{
         f"many {pattern}": (many_documents, (128_000, 32_000, 5_000), {"pattern": pattern})
@@ -190,14 +185,9 @@ SLOW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
-@pytest.mark.parametrize(
-    ("corpus", "sizes", "settings"),
-    [
-        *(pytest.param(*case, id=name) for name, case in REAL.items()),
-        *(pytest.param(*case, id=name, marks=pytest.mark.slow) for name, case in SLOW.items()),
-    ],
-)
+@pytest.mark.parametrize(("corpus", "sizes", "settings"), REAL.values(), ids=REAL)
 def test_vocabularies_of_real_texts(train, tmp_path, corpus, sizes, settings):
     """Merges of a smaller vocabulary, trained from the histogram, are the first of a larger one."""
     documents, flags = corpus(), flags_of(settings)

@@ -25,7 +25,6 @@ from pipelines.train.word_counter import WordCounter
 from tests.tools.places import DATA
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 
 
 def arrays(histogram: dict[str, int]) -> tuple[pa.LargeBinaryArray, np.ndarray]:
@@ -245,7 +244,8 @@ def documents_of(corpus: str) -> list[str]:
     return [line for line in lines if line]
 
 
-@needs_data
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("corpus", ["wikitext-2", "imdb", "norec"])
 def test_real_texts_give_the_vocabulary_of_tokenizers(corpus, lowercase):
