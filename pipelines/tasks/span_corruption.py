@@ -354,7 +354,7 @@ def _sentinels(ids: np.ndarray, segment_ids: np.ndarray, schema: Schema) -> Numb
     number_of = np.full(schema.vocab_size, -1)
     sentinels = schema.parameters["sentinel_ids"]
     number_of[sentinels] = np.arange(len(sentinels))
-    numbers = number_of[np.minimum(ids, schema.vocab_size - 1)]
+    numbers = number_of[ids]
     rows, places = np.nonzero((numbers >= 0) & (segment_ids > 0))
     return rows, segment_ids[rows, places], numbers[rows, places]
 

@@ -170,14 +170,14 @@ def test_a_tokenizer_without_eos_is_refused():
 
 
 def broken(change):
-    """Problems of good rows after a change to row 0, which becomes row 1."""
-    documents = [" ".join(WORDS[n : n + 9]) + str(n) for n in range(12)]
+    """Problems of good rows, with several spans a segment, after a change to row 0, now row 3."""
+    documents = [" ".join(WORDS[n : n + 18]) + str(n) for n in range(24)]
     made = make_rows(TOKENIZER, {"text": documents}, TASK, "--max_length=80")
     columns = {name: values.copy() for name, values in made.columns["train"].items()}
     change(columns)
-    columns = {name: np.roll(values, 1, axis=0) for name, values in columns.items()}
+    columns = {name: np.roll(values, 3, axis=0) for name, values in columns.items()}
     problems = list(row_problems(columns, made.schema))
-    assert {problem.row for problem in problems} == {1} and len(columns["input_ids"]) > 1
+    assert {problem.row for problem in problems} == {3} and len(columns["input_ids"]) > 4
     return [problem.message for problem in problems]
 
 
