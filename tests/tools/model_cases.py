@@ -237,7 +237,7 @@ def read_config(found: Fields, head: str) -> ModelConfig:
 
 def write_config(config: ModelConfig) -> Fields:
     """The config.json that we write; prompts begin with 0 and 7."""
-    if FAMILIES[config.family].ids is not None:
+    if FAMILIES[config.family].eos_ids is not None:
         return config.to_json({"eos": 2}, [0, 7])
     return config.to_json({"bos": 0, "pad": 1, "eos": 2})
 

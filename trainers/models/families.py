@@ -192,8 +192,7 @@ class Family(NamedTuple):
       always: fields with one value in all models of the family, unlike ModelConfig's default.
       new: fields of a new model, if they differ from `Key.absent`; may be functions, too.
       dropout_keys: keys that are written from `dropout` and never read.
-      ids: default bos and eos ids of config.json; None for encoders.
-      begins_with_bos: whether the published tokenizer begins every text with bos.
+      eos_ids: default eos ids of config.json; None for encoders.
     """
 
     classes: Tuple[str, ...]
@@ -210,8 +209,7 @@ class Family(NamedTuple):
     always: Mapping[str, Any] = {}
     new: Mapping[str, Any] = {}
     dropout_keys: Tuple[str, ...] = ()
-    ids: Optional[Tuple[Optional[int], Optional[int]]] = None
-    begins_with_bos: bool = False
+    eos_ids: Optional[Tuple[int, ...]] = None
 
     @property
     def fields(self) -> Tuple[str, ...]:
@@ -544,7 +542,7 @@ FAMILIES = {
         fixed={"add_cross_attention": False},
         always={"norm_first": True, "final_norm": True},
         dropout_keys=("embd_pdrop", "attn_pdrop", "resid_pdrop"),
-        ids=(50256, 50256),
+        eos_ids=(50256,),
     ),
     "opt": Family(
         classes=("OPTForCausalLM",),
@@ -567,8 +565,7 @@ FAMILIES = {
         fixed={"enable_bias": True, "layer_norm_elementwise_affine": True},
         always={"position_offset": 2},
         dropout_keys=("dropout", "attention_dropout"),
-        ids=(2, 2),
-        begins_with_bos=True,
+        eos_ids=(2,),
     ),
 }
 
@@ -623,8 +620,7 @@ _OF_GEMMAS: Dict[str, Any] = {
     **_OF_LLAMAS,
     "new": {**_OF_LLAMAS["new"], "query_size": lambda fields: fields["head_size"]},
     "always": {**_ALWAYS, "scale_embeddings": True},
-    "ids": (2, 1),
-    "begins_with_bos": True,
+    "eos_ids": (1,),
 }
 FAMILIES.update(
     llama=Family(
@@ -633,8 +629,7 @@ FAMILIES.update(
         keys=(*_LLAMA_KEYS, _SILU),
         fixed={"attention_bias": False, "mlp_bias": False},
         always=_ALWAYS,
-        ids=(1, 2),
-        begins_with_bos=True,
+        eos_ids=(2,),
         **_OF_LLAMAS,
     ),
     mistral=Family(
@@ -650,8 +645,7 @@ FAMILIES.update(
         ),
         fixed={},
         always={**_ALWAYS, "local_layers": (True,)},
-        ids=(1, 2),
-        begins_with_bos=True,
+        eos_ids=(2,),
         **_OF_LLAMAS,
     ),
     qwen2=Family(
@@ -660,7 +654,7 @@ FAMILIES.update(
         keys=_QWEN_KEYS,
         fixed={"use_sliding_window": False},
         always=_ALWAYS,
-        ids=(None, None),
+        eos_ids=(),
         **_OF_LLAMAS,
     ),
     qwen3=Family(
@@ -669,7 +663,7 @@ FAMILIES.update(
         keys=(Key("head_size", "head_dim", 128), *_QWEN_KEYS),
         fixed={"use_sliding_window": False, "attention_bias": False},
         always=_ALWAYS,
-        ids=(None, None),
+        eos_ids=(),
         **_OF_LLAMAS,
     ),
     olmo2=Family(
@@ -683,7 +677,7 @@ FAMILIES.update(
         ),
         fixed={"attention_bias": False},
         always=_ALWAYS,
-        ids=(None, 50279),
+        eos_ids=(50279,),
         **_OF_LLAMAS,
     ),
     gemma2=Family(

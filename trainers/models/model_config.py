@@ -257,8 +257,8 @@ class ModelConfig:
     @classmethod
     def find_published(
         cls, content: Mapping[str, Any], *, where: str
-    ) -> Tuple["ModelConfig", Tuple[int, ...], Tuple[int, ...]]:
-        """The model of a config.json, and the ids that its texts begin with and end with."""
+    ) -> Tuple["ModelConfig", Optional[Tuple[int, ...]], Tuple[int, ...]]:
+        """The model of a config.json, and the ids of `text_ids`."""
         classes = published_classes(content, where=where)
         return cls.from_json(content, classes=classes, where=where), *text_ids(content, where=where)
 
@@ -290,7 +290,7 @@ class ModelConfig:
         if row.local:
             names = {is_local: name for name, is_local in _IS_LOCAL.items()}
             content["layer_types"] = [names[self.is_local(n)] for n in range(self.layers)]
-        if row.ids is not None:
+        if row.eos_ids is not None:
             content["prefix_ids"] = [int(number) for number in prefix_ids]
             if prefix_ids:
                 content["bos_token_id"] = content["prefix_ids"][0]
@@ -429,18 +429,22 @@ def published_classes(content: Mapping[str, Any], *, where: str) -> Tuple[str, .
     return texts
 
 
-def text_ids(content: Mapping[str, Any], *, where: str) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
-    """The ids that begin a published decoder's texts, and those that end them."""
+def text_ids(
+    content: Mapping[str, Any], *, where: str
+) -> Tuple[Optional[Tuple[int, ...]], Tuple[int, ...]]:
+    """The ids that begin a published decoder's texts, and those that end them.
+
+    The first is None if config.json has none, so that the tokenizer decides.
+    """
     row = FAMILIES[content["model_type"]]
-    if row.ids is None:  # an encoder
+    if row.eos_ids is None:  # an encoder
         return (), ()
-    bos, eos = (content.get(f"{role}_token_id", n) for role, n in zip(_ROLES, row.ids))
     ids = []
-    for value in (content.get("prefix_ids", bos if row.begins_with_bos else None), eos):
+    for value in (content.get("prefix_ids"), content.get("eos_token_id", list(row.eos_ids))):
         numbers = [] if value is None else value if isinstance(value, list) else [value]
         if not all(type(number) is int for number in numbers):
             raise DataError(
                 f"{where}: config.json has {quote(value)} for the id of a token: copy it again"
             )
         ids.append(tuple(numbers))
-    return ids[0], ids[1]
+    return ids[0] if "prefix_ids" in content else None, ids[1]

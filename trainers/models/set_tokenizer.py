@@ -160,3 +160,9 @@ def open_tokenizer(tokenizer_json: bytes) -> Any:
         ) from error
     resolve_ids(read_tokenizer_json(content, TOKENIZER), TOKENIZER)
     return tokenizer
+
+
+def leading_ids(tokenizer: Any) -> List[int]:
+    """The ids that a `tokenizers.Tokenizer` puts before every text."""
+    encoding = tokenizer.encode("a")
+    return encoding.ids[: [*encoding.special_tokens_mask, 0].index(0)]

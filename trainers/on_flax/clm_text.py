@@ -19,7 +19,7 @@ from flax import nnx
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from trainers.flags.run_flags import ComputeFlags, RunFlags
-from trainers.models.set_tokenizer import open_tokenizer
+from trainers.models.set_tokenizer import leading_ids, open_tokenizer
 from trainers.on_flax.flax_attention import Context
 from trainers.on_flax.flax_decoder import DecoderForCausalLM
 from trainers.on_flax.flax_program import compute_dtype
@@ -41,20 +41,22 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
     if trained.tokenizer_json is None:
         raise UsageError(f"{trained.directory} has no tokenizer.json: copy the model's there")
     tokenizer = open_tokenizer(trained.tokenizer_json)
-    prompt = _prompt(text, trained, tokenizer)
+    start = trained.prefix_ids
+    prefix = leading_ids(tokenizer) if start is None else list(start)
+    prompt = _prompt(text, prefix, trained, tokenizer)
     output, speed = _generate(trained, run_flags.compute, flags, prompt)
     for row in range(flags.samples):
         if flags.samples > 1:
             say(f"--- {row + 1} of {flags.samples}")
         ids = output.ids[row, : output.lengths[row]].tolist()
-        say(tokenizer.decode(prompt[len(trained.prefix_ids) :] + ids))
+        say(tokenizer.decode(prompt[len(prefix) :] + ids))
     _note(speed)
 
 
-def _prompt(text: str, trained: Trained, tokenizer: Any) -> list[int]:
+def _prompt(text: str, prefix: list[int], trained: Trained, tokenizer: Any) -> list[int]:
     """The ids of a training row: no special tokens but those at the start of documents."""
     model = trained.config
-    prompt = [*trained.prefix_ids, *tokenizer.encode(text, add_special_tokens=False).ids]
+    prompt = [*prefix, *tokenizer.encode(text, add_special_tokens=False).ids]
     if not prompt:
         raise UsageError(
             "--generate= is empty, and this model has no start token: give at least a word (models "

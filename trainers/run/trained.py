@@ -33,7 +33,8 @@ class Trained:
     weights: Tuple[Tuple[str, Callable[[], Weights]], ...]
     schema: Optional[Schema]  # of the rows it was trained on
     tokenizer_json: Optional[bytes]
-    prefix_ids: Tuple[int, ...]  # the start of every document in training
+    # The start of every document in training; None if that is what the tokenizer begins texts with.
+    prefix_ids: Optional[Tuple[int, ...]]
     eos_ids: Tuple[int, ...]  # each ends a document
 
 
@@ -85,7 +86,7 @@ def _find_published(directory: Path) -> Trained:
     content, tensors = read_directory(where, flag="")
     config, prefix_ids, eos_ids = ModelConfig.find_published(content, where=where)
     has_tokenizer = (directory / TOKENIZER).is_file()
-    is_decoder = FAMILIES[config.family].ids is not None
+    is_decoder = FAMILIES[config.family].eos_ids is not None
     trainer = "flax_clm" if is_decoder else "tf_classifier" if config.classes else "flax_mlm"
     return Trained(
         trainer=trainer,

@@ -254,10 +254,8 @@ def test_classes_of_a_published_classifier(tmp_path):
 
 
 def test_ids_of_a_decoder():
-    assert text_ids({"model_type": "gpt2"}, where="here") == ((), (50256,))
-    assert text_ids({"model_type": "opt", "eos_token_id": [2, 9]}, where="here") == (
-        (2,),
-        (2, 9),
-    )
+    assert text_ids({"model_type": "gpt2"}, where="here") == (None, (50256,))
+    found = {"model_type": "opt", "eos_token_id": [2, 9], "prefix_ids": []}
+    assert text_ids(found, where="here") == ((), (2, 9))
     with pytest.raises(DataError, match="here: .*has 'two' for the id of a token"):
         text_ids({"model_type": "opt", "eos_token_id": "two"}, where="here")

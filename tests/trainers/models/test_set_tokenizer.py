@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, processors
 
 from schemas.errors import DataError, UsageError
 from tests.tools.shard_factory import tokenizer_json
-from trainers.models.set_tokenizer import check_same_tokens
+from trainers.models.set_tokenizer import check_same_tokens, leading_ids
 
 VOCAB = {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4}
 MERGES = [("a", "b"), ("b", "c")]
@@ -64,3 +64,17 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     (tmp_path / "vocab.txt").write_bytes(b"\xff")
     with pytest.raises(DataError, match="its tokenizer cannot be read: .*'utf-8'"):
         check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")
+
+
+def test_the_tokenizer_decides_what_begins_a_text():
+    """Llama 3's adds a start, GPT-2's and SmolLM2's nothing, an encoder's a start and an end."""
+    tokenizer = Tokenizer.from_buffer(tokenizer_json(50))
+    byte_level = processors.ByteLevel(trim_offsets=False)
+    start = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    assert leading_ids(tokenizer) == [0]  # <s> $A </s>
+    for processor, due in (
+        (byte_level, []),
+        (processors.Sequence([byte_level, start]), [0]),
+    ):
+        tokenizer.post_processor = processor
+        assert leading_ids(tokenizer) == due

@@ -68,14 +68,14 @@ def padded_rows(pad):
 
 def model_of(config, params, dtype=jnp.float32) -> Any:
     """The model, which takes numpy's arrays too."""
-    kind = DecoderForCausalLM if FAMILIES[config.family].ids else EncoderForMaskedLM
+    kind = DecoderForCausalLM if FAMILIES[config.family].eos_ids is not None else EncoderForMaskedLM
     return nnx.merge(graph_of(kind, config, jnp.dtype(dtype)), params)
 
 
 def logits_of(config, params, ids, segments, types=None, dtype=jnp.float32):
     """At every position."""
     model = model_of(config, params, dtype)
-    if FAMILIES[config.family].ids:
+    if FAMILIES[config.family].eos_ids is not None:
         return model(ids, segments)
     return model(ids, segments, jnp.tile(jnp.arange(ids.shape[1]), (len(ids), 1)), None, types)
 
@@ -86,7 +86,7 @@ def program_of(config) -> Any:
 
     One for each configuration: compiling is what these tests spend their time on.
     """
-    is_decoder = FAMILIES[config.family].ids is not None
+    is_decoder = FAMILIES[config.family].eos_ids is not None
     kind, schema = (FlaxClmFlags, clm_schema()) if is_decoder else (FlaxMlmFlags, mlm_schema())
     rates: Any = dict(learning_rate=RATE, weight_decay=DECAY, epsilon=EPSILON, clip_norm=0.0)
     flags = make_flags(kind, shards="set", **rates)
@@ -122,7 +122,7 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(name):
     pad = model.config.pad_token_id
     rows = padded_rows(1 if pad is None else pad)
     ids, segments = rows["input_ids"], rows["segment_ids"]
-    learned = ids if FAMILIES[config.family].ids else rows["labels"]
+    learned = ids if FAMILIES[config.family].eos_ids is not None else rows["labels"]
     labels = np.where(rows["loss_weights"] > 0, learned, -100)
     due = compute(model, {"input_ids": ids, "attention_mask": segments}, labels)
     logits, loss, *trees = program_of(config)(to_params(weights, config), rows)
@@ -189,7 +189,7 @@ def test_packed_equals_unpacked(name):
     report = verify_attention(
         lambda rows: run(params, {**filled(packed()), **rows})[0],
         filled(packed()),
-        causal=FAMILIES[config.family].ids is not None,
+        causal=FAMILIES[config.family].eos_ids is not None,
     )
     assert report.ok, report
     assert report.segments > 5 and report.largest()[EARLIER].by == 0

@@ -100,7 +100,7 @@ def test_three_steps_are_those_of_the_papers():
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_every_family_names_the_matrices_that_it_joins(family):
     """Query, key and value are three, gate and up two, whatever the published files join."""
-    is_decoder = FAMILIES[family].ids is not None
+    is_decoder = FAMILIES[family].eos_ids is not None
     kind, schema = (FlaxClmFlags, clm_schema()) if is_decoder else (FlaxMlmFlags, mlm_schema())
     config = plan_model(make_flags(kind, shards="set", family=family, **SIZES), schema).config
     matrices = {module.ours: module.joined or module.rows for module in config.modules}
