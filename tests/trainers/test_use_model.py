@@ -211,6 +211,8 @@ def test_what_is_no_run_is_refused(place, tmp_path):
         measure(place / "run", checkpoint="7")
     with pytest.raises(UsageError, match="is a run of an unknown trainer 'numpy_clm'"):
         use_model.main([f"{place}/run", "--evaluate"])
+    with pytest.raises(UsageError, match="a run of trainers.numpy_clm, not of trainers.flax_clm"):
+        use_model.main([f"{place}/run", "--evaluate", "--trainer=flax_clm"])
     with pytest.raises(UsageError, match="RUN comes first: python -m trainers.use_model RUN"):
         use_model.main(["--evaluate", f"{place}/run"])
 

@@ -6,13 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from schemas.errors import UsageError
 from schemas.features import max_masked_slots, unmask
 from tests.tools.shard_factory import mlm_schema, packed_rows
-from trainers.flags.command_line import make_flags
-from trainers.flax_mlm import FlaxMlmFlags
 from trainers.on_flax.flax_encoder import draw_masks, read_masks, undo_masks
-from trainers.tasks.language_models import MlmTask
 
 SCHEMA = mlm_schema(max_length=64, vocab_size=60, all_special_ids=(0, 1, 2, 3, 4, 30, 59))
 MASK, SLOTS = SCHEMA.special_ids["mask"], max_masked_slots(64, 0.15)
@@ -143,10 +139,3 @@ def test_a_row_of_padding_has_no_masks(plain):
     empty = {name: np.zeros_like(column[:1]) for name, column in plain.items()}
     rows = masked(empty)
     assert not rows.weights.any() and not rows.input_ids.any()
-
-
-def test_a_tokenizer_without_a_mask_token_is_refused():
-    ids = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
-    schema = mlm_schema(static_masking=False, special_ids=ids, all_special_ids=(0, 1, 2, 3))
-    with pytest.raises(UsageError, match="no mask token"):
-        MlmTask(make_flags(FlaxMlmFlags, shards="set"), schema)

@@ -1,21 +1,17 @@
-"""Runs of flax_mlm: what they measure, other devices, Ctrl-C, and published weights in and out.
+"""Runs of flax_mlm: what they measure, Ctrl-C, and published weights in and out.
 
 tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
 """
 
 import json
-import os
 import shlex
 import signal
-import subprocess
-import sys
 import warnings
 
 import numpy as np
 import pytest
 
 from schemas.errors import UsageError
-from tests.tools.places import ROOT
 from tests.tools.run_processes import Group
 from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import write_mlm_set
@@ -86,6 +82,7 @@ def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
         assert metrics["accuracy"] == trained["accuracy"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_resume(shards, tmp_path):
     output = tmp_path / "run"
     more = flags(shards, output, "--steps=100000")
@@ -101,61 +98,6 @@ def test_ctrl_c_saves_and_says_how_to_resume(shards, tmp_path):
     assert again[:3] == ["python", "-m", "trainers.flax_mlm"] and "--resume" in again
     main([*again[3:], f"--stop_after={done + 1}"])
     assert len(lines_of(output, "train")) == done + 1
-
-
-# Runs in a process of its own: the number of devices is fixed when JAX starts.
-TWO_DEVICES = """
-import sys
-from pathlib import Path
-import jax
-from trainers.flax_mlm import main
-from trainers.run.checkpoints import Checkpoints
-assert len(jax.local_devices()) == 2
-whole, parts, moved, *flags = sys.argv[1:]
-main([*flags, f"--output={whole}"])
-main([*flags, f"--output={parts}", "--stop_after=3"])
-main([*flags, f"--output={parts}", "--resume"])
-main([*flags, f"--output={moved}", "--resume"])
-
-(_, *ours), (_, *others) = (Checkpoints(Path(output)).read(6) for output in (whole, parts))
-for one, other in zip(ours, others, strict=True):
-    assert one.keys() == other.keys() and one
-    assert all(value.tobytes() == other[name].tobytes() for name, value in one.items())
-"""
-
-
-def measured(output):
-    """Number, tokens, masked tokens and loss of every training step."""
-    names = ("step", "tokens", "masked", "loss")
-    return [tuple(line[name] for name in names) for line in lines_of(output, "train")]
-
-
-@pytest.mark.slow
-def test_devices_may_change_and_batches_do_not(shards, tmp_path):
-    """One device for six steps; two for six, for three and three; one for three, then two."""
-    names = ("one", "moved", "whole", "parts")
-    one, moved, whole, parts = (tmp_path / name for name in names)
-    run = [f"--shards={shards}", *SMALL, "--steps=6", "--masking=dynamic"]
-    run += ["--accumulation=2", "--dropout=0.1"]
-    main([*run, f"--output={one}"])
-    main([*run, f"--output={moved}", "--stop_after=3"])
-    settings = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    found = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES, *map(str, (whole, parts, moved)), *run],
-        cwd=ROOT,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stderr
-    assert "2 x cpu, float32" in found.stderr and "resuming after step 3 of 6" in found.stderr
-    assert measured(parts) == measured(whole)  # the same number of devices: the same bits
-    reference = measured(one)
-    assert measured(moved)[:3] == reference[:3]
-    for output in (whole, moved):  # another: the same rows and masks, sums in another order
-        for ours, theirs in zip(measured(output), reference, strict=True):
-            assert ours[:3] == theirs[:3]
-            assert ours[3] == pytest.approx(theirs[3], rel=1e-5)
 
 
 def loss_by_torch(model, shards):

@@ -1,4 +1,4 @@
-"""The compiled steps: learning, accumulation, devices, evaluation sums."""
+"""The compiled steps: accumulation, devices, states, optimizers, evaluation sums."""
 
 import math
 import os
@@ -90,14 +90,6 @@ def program(compiled):
     return compiled[0]
 
 
-def test_learns():
-    """A segment repeats one token, so a masked one is known from any neighbour."""
-    program = program_of(change_flags(FLAGS, steps=200, warmup_steps=20, batch_size=32))
-    losses, _ = losses_of(program, 200, lambda step: host_batch(32, step=step, up=0))
-    assert losses[0] == pytest.approx(math.log(50), abs=0.2)
-    assert np.mean(losses[-10:]) < 0.3 * losses[0]
-
-
 def test_the_loss_is_the_mean_of_all_masked_tokens(program):
     """By hand from the evaluation's sums: rows with more masks weigh more."""
     sums = program.evaluate(program.put(host_batch()))()
@@ -157,9 +149,12 @@ OTHERS = [
 ]
 
 
+DROPPING = change_flags(FLAGS, dropout=0.1, steps=4, learning_rate=1e-3)
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", *OTHERS])
 def test_weights_and_state_go_on_in_another_program_to_the_bit(optimizer):
-    flags = change_flags(FLAGS, optimizer=optimizer, dropout=0.1, steps=4, learning_rate=1e-3)
+    flags = change_flags(DROPPING, optimizer=optimizer)
     program = program_of(flags)
     first, _ = losses_of(program, 2)
     weights, state = program.weights(), program.state()
@@ -175,9 +170,9 @@ def test_weights_and_state_go_on_in_another_program_to_the_bit(optimizer):
 
 def test_a_state_of_another_optimizer_is_refused_by_name(compiled, program):
     _, weights, state = compiled
-    lion = program_of(change_flags(FLAGS, optimizer="lion")).state()
+    of_lion = {name: value for name, value in state.items() if ".nu." not in name}
     with pytest.raises(DataError, match=r"--optimizer=adamw and this model: .*1.0.nu.* is missing"):
-        program.load(weights, lion)
+        program.load(weights, of_lion)
     name = next(name for name in state if name.endswith("mu.layers.0.qkv.kernel"))
     with pytest.raises(
         DataError, match=r"qkv.kernel is float64 \(3,\) instead of float32 \(32, 96\)"
@@ -198,11 +193,11 @@ def test_dynamic_masks_train_and_evaluate():
     schema = mlm_schema(max_length=32, static_masking=False)
     flags = change_flags(FLAGS, masking="dynamic")
     batch = host_batch(schema=schema)
-    losses, again = (
-        losses_of(program_of(flags, schema), 3, lambda step: batch)[0] for _ in range(2)
-    )
-    assert losses == again
     program = program_of(flags, schema)
+    begin = program.weights(), program.state()
+    losses, _ = losses_of(program, 3, lambda step: batch)
+    program.load(*begin)
+    assert losses_of(program, 3, lambda step: batch)[0] == losses
     here = program.evaluate(program.put(batch))()
     there = program.evaluate(program.put(dict(batch, epoch=batch["epoch"] + 1)))()
     assert here["counted"] == there["counted"] > 0
@@ -210,14 +205,14 @@ def test_dynamic_masks_train_and_evaluate():
 
 
 def test_dropout_is_a_function_of_the_step(program):
-    dropping = program_of(change_flags(FLAGS, dropout=0.3))
-    begin = dropping.weights(), dropping.state()
-    first, _ = losses_of(dropping, 3)
-    dropping.load(*begin)
-    assert losses_of(dropping, 3)[0] == first
-    dropping.load(*begin)
-    assert step_of(dropping, host_batch(), 1)["loss"] != first[0]  # another step
-    assert losses_of(program, 1)[0][0] != first[0]
+    dropping = program_of(DROPPING)
+    begin, losses = (dropping.weights(), dropping.state()), []
+    for step in (0, 0, 1):
+        dropping.load(*begin)
+        losses.append(step_of(dropping, host_batch(), step)["loss"])
+    first, again, another = losses
+    assert first == again != another
+    assert step_of(program, host_batch())["loss"] not in losses
 
 
 def test_no_dropout_key_is_a_key_of_anything_else():
@@ -228,37 +223,6 @@ def test_no_dropout_key_is_a_key_of_anything_else():
     others |= {raw(rngs.params()) for _ in range(200)}
     dropping = {raw(dropout_key(3, step)) for step in range(200)}
     assert len(dropping) == 200 and not dropping & others
-
-
-def test_decay_spares_vectors():
-    """A step with a gradient of 0 shrinks matrices and leaves biases and norms alone."""
-    program = program_of(change_flags(FLAGS, weight_decay=0.5, learning_rate=0.1, warmup_steps=0))
-    batch = host_batch()
-    batch["masked_weights"][:] = 0
-    before = program.weights()
-    metrics = step_of(program, batch)
-    assert metrics["loss"] == 0 == metrics["counted"]
-    for name, new in program.weights().items():
-        old = before[name]
-        expected = old * (1 - 0.5 * metrics["learning_rate"]) if old.ndim > 1 else old
-        np.testing.assert_allclose(new, expected, rtol=1e-5, atol=1e-8)
-
-
-def test_clipping_bounds_the_gradient():
-    """Adam's first moment after one step is (1 - beta1) times the clipped gradient."""
-    program = program_of(change_flags(FLAGS, clip_norm=0.01))
-    assert step_of(program, host_batch())["gradient_norm"] > 0.1
-    moments = [value for name, value in program.state().items() if ".mu." in name]
-    assert optax.tree.norm(moments) == pytest.approx(0.1 * 0.01, rel=1e-4)
-
-
-def test_schedule_by_hand():
-    rate = learning_rate(change_flags(FLAGS, learning_rate=0.4, warmup_steps=4).optimization, 8)
-    # Up in quarters over steps 1 to 4, then down in fifths: 4/5 at step 5, 1/5 at step 8.
-    expected = [0.1, 0.2, 0.3, 0.4, 0.32, 0.24, 0.16, 0.08]
-    assert [float(rate(step)) for step in range(8)] == pytest.approx(expected)
-    flat = learning_rate(change_flags(FLAGS, learning_rate=0.4, warmup_steps=0).optimization, 1)
-    assert float(flat(0)) == pytest.approx(0.4)
 
 
 # A matrix large enough to be factored, a small one, and a vector.

@@ -27,7 +27,7 @@ def run(tmp_path):
     return train
 
 
-def test_a_trace_of_two_steps(run, tmp_path, capfd):
+def test_a_trace_of_two_steps_and_none_of_an_evaluation(run, tmp_path, capfd):
     assert run("--steps=8", "--profile=2", "--stop_after=7")
     said = capfd.readouterr().out
     assert (
@@ -38,13 +38,9 @@ def test_a_trace_of_two_steps(run, tmp_path, capfd):
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     names = [event.get("name", "") for event in events]
     assert sum(name.endswith("Executable::ExecuteHelperOnSingleDevice") for name in names) == 2
-
-
-def test_a_profiled_run_is_evaluated(run, tmp_path, capfd):
-    run("--steps=5", "--profile=1")
     use_model.main([str(tmp_path / "run"), "--evaluate"])
     assert " on validation of " in capfd.readouterr().out
-    assert len(list((tmp_path / "run").rglob("perfetto_trace.json.gz"))) == 1
+    assert [*(tmp_path / "run").rglob("perfetto_trace.json.gz")] == [path]
 
 
 def test_a_run_that_ends_earlier_has_a_shorter_trace(run):

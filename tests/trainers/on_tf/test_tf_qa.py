@@ -17,16 +17,12 @@ from tests.tools.question_factory import schema_of, write_qa_set
 from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import tokenizer_json
 from trainers import use_model
-from trainers.data.adapters import one_segment_a_row
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags
-from trainers.metrics.attention import AHEAD, verify_attention
 from trainers.models.model_config import ModelConfig
 from trainers.models.plan_model import plan_model
-from trainers.models.weights import fresh
 from trainers.on_tf.backend import tf
 from trainers.on_tf.tf_decoder import Decoder, QaObjective
-from trainers.on_tf.tf_layers import fill
 from trainers.tasks.qa import QaTask
 from trainers.tf_qa import TfQaFlags, main
 
@@ -69,46 +65,6 @@ def questions(number, first, *, impossible=False):
 
 
 SCHEMA = schema_of(TASK, WORDS, LENGTH)
-
-
-@pytest.mark.parametrize("form", ["causal", "prefix"])
-def test_packed_rows_are_the_same_as_single_ones(form, tmp_path):
-    task = replace(TASK, qa_form=form)
-    asked = questions(12, 0, impossible=True)
-    packed = write_qa_set(tmp_path / "packed", {"train": asked}, task, WORDS, 48)["train"]
-    assert packed["segment_ids"].max() > 2
-    packed = {n: c for n, c in packed.items() if n not in ("example_id", "prompt_length")}
-    config = ModelConfig.new(
-        family="gpt2",
-        vocab_size=60,
-        max_positions=48,
-        layers=2,
-        hidden_size=16,
-        heads=2,
-        intermediate_size=64,
-        embedding_size=16,
-    )
-    objective = QaObjective(config, SCHEMA, answers=False)
-    model = objective.model
-    fill(model, {n: 9 * value for n, value in fresh(config, 0).items()})
-
-    def logits_of(rows):
-        return objective.logits({name: tf.constant(rows[name]) for name in packed})
-
-    report = verify_attention(logits_of, {n: c[:3] for n, c in packed.items()}, causal=True)
-    found = []
-    for batch in (packed, one_segment_a_row(packed)):
-        tensors = {name: tf.constant(column) for name, column in batch.items()}
-        with tf.GradientTape() as tape:
-            loss = objective.sums(tensors, None).loss
-        variables = [variable.value for variable in model.trainable_variables]
-        found.append([tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, variables)])
-    worst = max(
-        np.abs(ours - theirs).max() / np.abs(theirs).max()
-        for ours, theirs in zip(*found, strict=True)
-    )
-    print(f"{form}, packed and alone: gradients {worst:.1e} of the largest\n{report}")
-    assert report.ok and AHEAD in report.largest() and worst < 1e-5
 
 
 @pytest.fixture(scope="module")

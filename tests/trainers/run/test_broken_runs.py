@@ -5,7 +5,6 @@ import os
 import shlex
 import shutil
 import signal
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-import trainers.run.loop
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError
 from tests.tools.compile_cache import compiled_once
 from tests.tools.run_reading import untimed_lines
 from tests.tools.trainer_list import TRAINERS
 from trainers import use_model
 from trainers.flags.run_flags import OptimizationFlags
-from trainers.run.checkpoints import Progress, numbered, read_weights
+from trainers.run.checkpoints import numbered, read_weights
 from trainers.run.program import Schedule, Trainer
 
 # PyTorch finds no GPU in a process that TensorFlow came to first, and warns.
@@ -36,7 +34,6 @@ FLAGS = [
     "--best_by=loss",
 ]
 EVALUATED = [5, 10, 12]
-SAME = {"loss": 1.0}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,11 +45,10 @@ def quickly(no_picture, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
-    """Two sets of each trainer's task by its name."""
+    """A set of each trainer's task by its name."""
     folder = tmp_path_factory.mktemp("sets")
     for trainer in TRAINERS:
         trainer.write_set(folder / trainer.name)
-        trainer.write_set(folder / f"{trainer.name}-more", train=18)
     return folder
 
 
@@ -172,35 +168,6 @@ def test_a_run_begins_with_the_weights_that_another_exported(train, whole, tmp_p
     assert line["loss"] == pytest.approx(best, rel=1e-5)
 
 
-def test_a_mixture_goes_on_with_the_rows_that_are_due(trainer, train, sets, tmp_path):
-    mixture = f"--shards={sets / trainer.name}:0.7,{sets / trainer.name}-more:0.3"
-    train(tmp_path / "whole", mixture)
-    for stop in (4, 9, STEPS):
-        train(tmp_path / "broken", mixture, f"--stop_after={stop}", *["--resume"] * (stop > 4))
-    assert untimed_lines(tmp_path / "broken") == untimed_lines(tmp_path / "whole")
-    assert checkpoints_of(tmp_path / "broken") == checkpoints_of(tmp_path / "whole")
-
-
-def test_patience_ends_a_broken_run_where_it_ends_an_unbroken_one(
-    train, tmp_path, capsys, monkeypatch
-):
-    """No evaluation counts as better than the first."""
-    count, flags = Progress.count, ["--evaluate_every=2", "--patience=2"]
-    monkeypatch.setattr(
-        Progress, "count", lambda self, step, _, task: count(self, step, SAME, task)
-    )
-    train(tmp_path / "whole", *flags)
-    assert evaluated(tmp_path / "whole") == [2, 4, 6]
-    train(tmp_path / "broken", *flags, "--stop_after=3")
-    train(tmp_path / "broken", *flags, "--resume", "--stop_after=4")
-    train(tmp_path / "broken", *flags, "--resume")
-    assert "stopping after step 6; the best was after step 2" in capsys.readouterr().err
-    assert untimed_lines(tmp_path / "broken") == untimed_lines(tmp_path / "whole")
-    assert checkpoints_of(tmp_path / "broken") == checkpoints_of(tmp_path / "whole")
-    train(tmp_path / "broken", *flags, "--resume")
-    assert "nothing to do" in capsys.readouterr().err
-
-
 def test_another_schedule_begins_with_the_first_step_after_it_was_given(
     train, whole, stopped, tmp_path
 ):
@@ -221,39 +188,6 @@ def test_another_schedule_begins_with_the_first_step_after_it_was_given(
 
     ratio = share(40) / share(STEPS)
     assert length(run) / length(whole) == pytest.approx(ratio, rel=1e-3)
-
-
-def test_interrupted_in_evaluations(trainer, train, whole, tmp_path, monkeypatch, capsys):
-    """After a batch of those of steps 10 and 12: both are made up, and nothing is lost."""
-    evaluate, files, run = trainers.run.loop.evaluate, [], tmp_path / "run"
-    signals = {2: signal.SIGINT, 4: signal.SIGTERM}  # the third evaluation makes up for the second
-
-    def times():
-        return {name: os.stat(run / name).st_mtime_ns for name in trainer.evaluation_files}
-
-    def evaluate_then_interrupt(*arguments):
-        files.append(times() if files else {})
-        with closing(evaluate(*arguments)) as pairs:
-            for pair in pairs:
-                yield pair
-                if len(files) in signals:
-                    os.kill(os.getpid(), signals[len(files)])
-
-    monkeypatch.setattr(trainers.run.loop, "evaluate", evaluate_then_interrupt)
-    export, said = tmp_path / "exported", ""
-    for code, due, *resume in (("130", [5]), ("143", [5, 10], "--resume")):
-        with pytest.raises(SystemExit, match=code):
-            train(run, f"--export={export}", *resume)
-        assert evaluated(run) == due
-        assert files[-1] == times() and not export.exists()
-        said = capsys.readouterr().err
-    trainer.main(command_after(said, "Resume with:\n  "))
-    assert len(files) == 5
-    assert untimed_lines(run) == untimed_lines(whole)
-    assert states_of(run) == states_of(whole)
-    assert sorted(numbered(run / "best")) == sorted(numbered(whole / "best"))
-    exported = "exported/model.safetensors"
-    assert (tmp_path / exported).read_bytes() == (whole.parent / exported).read_bytes()
 
 
 def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(train, tmp_path):
@@ -295,20 +229,6 @@ def test_damaged_best_weights_are_measured_again(train, whole, stopped, tmp_path
     assert "resuming after step 4 of 12" in capfd.readouterr().err
     assert untimed_lines(run) == untimed_lines(whole)
     assert states_of(run) == states_of(whole)
-
-
-def test_a_run_is_refused_by_every_other_trainer(trainer, stopped, sets, tmp_path):
-    before = files_of(stopped)
-    for other in TRAINERS:
-        if other is trainer:
-            continue
-        shards = f"--shards={sets / other.name}"
-        with pytest.raises(UsageError, match=f"a run of trainers.{trainer.name}, not of"):
-            other.main([f"--output={stopped}", shards, "--resume", *other.small])
-        with pytest.raises(UsageError, match=f"a run of trainers.{trainer.name}, not of"):
-            use_model.main([str(stopped), "--evaluate", f"--trainer={other.name}"])
-    assert files_of(stopped) == before
-    assert not any(tmp_path.iterdir())
 
 
 def test_all_uses_take_the_weights_that_checkpoint_names(trainer, stopped, tmp_path):

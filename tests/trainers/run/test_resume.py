@@ -31,6 +31,7 @@ from trainers.run.checkpoints import Checkpoints
 from trainers.run.program import Schedule
 from trainers.run.run_directory import claim
 from trainers.run.start import train
+from trainers.tasks.language_models import ClmTask
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -62,15 +63,26 @@ def interrupted(flags: NumpyFlags, at: tuple[str, int], number: int) -> bool:
     "changes", [{}, {"evaluate_every": 2, "patience": 1, "steps": 16}], ids=str
 )
 def test_interrupted_after_every_step_and_in_every_evaluation(shards, whole, tmp_path, changes):
-    flags, step = numpy_flags(shards, tmp_path, **changes), 0
+    run, exported = tmp_path / "run", tmp_path / "exported"
+    flags, step = numpy_flags(shards, run, export=str(exported), **changes), 0
     while interrupted(change_flags(flags, resume=step > 0), ("train", step), signal.SIGTERM):
         step += 1
-        assert Checkpoints(tmp_path).latest == step
+        assert Checkpoints(run).latest == step
         if step % flags.length.evaluate_every == 0:
             assert interrupted(change_flags(flags, resume=True), ("evaluate", 1), signal.SIGINT)
-    assert step >= 10
+        assert not exported.exists()
+    assert step >= 10 and (exported / "model.safetensors").exists()
+    assert remains_of(run) == whole(**changes)
+
+
+def test_an_interrupted_evaluation_writes_no_files(shards, tmp_path, monkeypatch):
+    """Predictions and plots of a part of the split would replace those of all of it."""
+    writes = []
+    monkeypatch.setattr(ClmTask, "write_files", lambda task, folder: writes.append(folder))
+    flags = numpy_flags(shards, tmp_path)
+    assert interrupted(flags, ("evaluate", 1), signal.SIGTERM) and writes == []
     go_on(flags)
-    assert remains_of(tmp_path) == whole(**changes)
+    assert writes == [tmp_path] * 3
 
 
 def run_traced(flags: NumpyFlags, at: tuple[str, int] | None, act) -> list[tuple[str, int]]:
@@ -111,15 +123,15 @@ def lines(shards, tmp_path) -> list[tuple[str, int]]:
 
 
 WRITE = ("checkpoints.py", "journal.py", "run_directory.py")
-# Every fourth line each.
-PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))]
+# Every eighth line each.
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 8))]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of an open file
 @pytest.mark.parametrize("part", PARTS)
 def test_ctrl_c_at_any_line(shards, whole, tmp_path, lines, part):
     """Also before the first step, and as the run ends."""
-    for number, line in enumerate([line for line in lines if line[0] not in WRITE][part::4]):
+    for number, line in enumerate([line for line in lines if line[0] not in WRITE][part::8]):
         flags = numpy_flags(shards, tmp_path / str(number), **SHORT)
         run_traced(flags, line, lambda: os.kill(os.getpid(), signal.SIGINT))
         latest = Checkpoints(tmp_path / str(number)).latest
@@ -130,7 +142,7 @@ def test_ctrl_c_at_any_line(shards, whole, tmp_path, lines, part):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_killed_at_any_line_that_writes(shards, whole, tmp_path, lines, part):
-    for number, line in enumerate([line for line in lines if line[0] in WRITE][part::4]):
+    for number, line in enumerate([line for line in lines if line[0] in WRITE][part::8]):
         flags = numpy_flags(shards, tmp_path / str(number), **SHORT)
         child = os.fork()
         if not child:
@@ -249,7 +261,8 @@ def test_a_run_is_not_resumed_on_another_corpus(shards, tmp_path, mixed):
         run_numpy(other, tmp_path / "run", resume=True)
     assert remains_of(tmp_path / "run") == before
     run_numpy(copy, tmp_path / "run", resume=True)
-    assert len(untimed_lines(tmp_path / "run", "train")) == 12
+    run_numpy(first, tmp_path / "whole")
+    assert remains_of(tmp_path / "run") == remains_of(tmp_path / "whole")
 
 
 def test_gone_on_with_to_another_end(shards, whole, tmp_path, capfd):
