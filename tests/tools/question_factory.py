@@ -15,7 +15,7 @@ from pipelines.rows.evaluation import evaluation_file
 from pipelines.tasks.qa import Qa
 from schemas.metadata import Schema
 from tests.tools.shard_factory import replace_file, write_set
-from tests.tools.task_rows import make_shards, rows_of
+from tests.tools.task_rows import make_shards, rows_of, segments_of
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
 Columns = dict[str, np.ndarray]
@@ -84,21 +84,7 @@ def write_qa_set(
 
 def said(rows: Columns, tokenizer: LoadedTokenizer) -> Iterator[tuple[bytes, bytes]]:
     """The prompt of each segment, and the answer that is learned, without its eos."""
-    segment_ids = rows["segment_ids"].astype(int)
-    places = np.flatnonzero(segment_ids.ravel())
-    spelt = pa.array(tokenizer.token_bytes, pa.large_binary())
-    spelt = spelt.take(pa.array(rows["input_ids"].ravel()[places]))
-    data = spelt.buffers()[2].to_pybytes()
-    ends = np.frombuffer(spelt.buffers()[1], np.int64)[: len(places) + 1]
-    rest = np.append(np.cumsum(rows["loss_weights"].ravel()[places][::-1], dtype=int)[::-1], 0)
-    numbered = (segment_ids + np.arange(len(segment_ids))[:, None] * 70_000).ravel()[places]
-    bounds = np.append(np.flatnonzero(np.diff(numbered, prepend=0)), len(places))
-    learned = rest[bounds[:-1]] - rest[bounds[1:]]
-    answers = bounds[1:] - learned
-    for start, answer, stop in zip(
-        ends[bounds[:-1]].tolist(),
-        ends[answers].tolist(),
-        ends[bounds[1:] - 1].tolist(),
-        strict=True,
-    ):
-        yield data[start:answer], data[answer:stop]
+    for ids, weights in segments_of(rows, "input_ids", "loss_weights"):
+        spelt = [tokenizer.token_bytes[token] for token in ids]
+        answer = len(ids) - sum(weights)
+        yield b"".join(spelt[:answer]), b"".join(spelt[answer:-1])

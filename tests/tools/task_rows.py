@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -77,8 +78,9 @@ def rows_of(shard: Shard) -> dict[str, np.ndarray]:
 def segments_of(columns: Mapping[str, np.ndarray], *names: str) -> Iterator[tuple[list[int], ...]]:
     """The values of each segment in some columns, in the order of rows."""
     for row, numbers in enumerate(columns["segment_ids"]):
-        for number in range(1, numbers.max() + 1):
-            yield tuple(columns[name][row][numbers == number].tolist() for name in names)
+        bounds = np.flatnonzero(np.diff(numbers, prepend=0, append=0)).tolist()
+        for start, stop in pairwise(bounds):
+            yield tuple(columns[name][row, start:stop].tolist() for name in names)
 
 
 def restored(pair: Iterable[Sequence[int]], sentinels: Sequence[int], eos: int) -> list[int]:

@@ -8,7 +8,9 @@ import tyro
 import yaml
 
 from pipelines.build.options import BuildOptions, parse_options
+from pipelines.corpus.filters import Filters, papers
 from pipelines.corpus.options import CorpusOptions
+from pipelines.corpus.rules.rule import papers_numbers
 from pipelines.runners.launch import check_arguments
 from pipelines.tasks.task import task_class
 from pipelines.train.options import TextFlags, TokenizerOptions
@@ -75,17 +77,6 @@ TRAINERS = {
 }
 
 
-def test_the_five_classic_jobs_are_ready():
-    jobs = [name for name in READY if "build_shards:" in (CONFIGS / f"{name}.yaml").read_text()]
-    assert jobs == [
-        "bert_sentiment",
-        "imdb_electra",
-        "norwegian_roberta",
-        "squad_gpt2_prefix",
-        "wikitext_gpt2",
-    ]
-
-
 @pytest.mark.parametrize("name", READY)
 def test_every_part_of_a_ready_file_is_understood(name):
     parts = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
@@ -141,3 +132,20 @@ def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
         read(f"--config={path}")
     with pytest.raises(UsageError, match="squad_gpt2_prefix.yaml has no part flax_mlm"):
         read("--config=squad_gpt2_prefix")
+
+
+PAPERS = {
+    row: papers_numbers(type(family)) for row, family in Filters().families() if row in papers()
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "missing"),
+    [("fineweb", papers(), {"c4_line_ends"}), ("c4", ("c4",), set()), ("gopher", ("gopher",), {})],
+)
+def test_numbers_of_a_corpus_are_those_of_the_paper(name, whole, missing):
+    recipe = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["build_corpus"]
+    for row, numbers in PAPERS.items():
+        own = {flag: recipe[flag] for flag in numbers if flag in recipe}
+        due = {flag: value for flag, value in numbers.items() if flag not in missing}
+        assert own == (due if row in whole else {})

@@ -7,14 +7,11 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.rows.ragged import Ragged
 from pipelines.tasks.classification import (
-    FormPart,
     fill_form,
     ids_between,
     longest_first,
     pair_form,
-    single_form,
 )
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import strings, trained_tokenizer
@@ -56,22 +53,6 @@ def test_other_forms_of_a_pair_are_refused():
         )
         with pytest.raises(DataError, match="two texts|texts of a pair|uses a text twice"):
             pair_form(loaded(post_processor)[1])
-
-
-def test_parts_worked_by_hand():
-    form = single_form([0], [2, 3])
-    assert form == (FormPart(-1, 0, 0), FormPart(0, 0, 0), FormPart(-1, 2, 0), FormPart(-1, 3, 0))
-    stream = np.array([11, 12, 13, 14, 15, 21], np.uint16)
-    ids, types = fill_form(
-        form,
-        [Ragged(stream, np.array([0, 5, 6]))],
-        np.array([0, 1]),
-        head_ExT=np.array([[1], [1]]),
-        kept_ExT=np.array([[3], [1]]),
-    )
-    assert ids.values.tolist() == [0, 11, 14, 15, 2, 3, 0, 21, 2, 3]
-    assert types.values.tolist() == [0] * 10
-    assert ids.offsets.tolist() == types.offsets.tolist() == [0, 6, 10]
 
 
 PAIRED = [loaded(post_processor) for post_processor in (ROBERTA, BERT)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.encoding.splitting.patterns import byte_characters, first_tokens
+from pipelines.encoding.splitting.patterns import byte_characters
 from pipelines.host import compiled
 from pipelines.train import merge_loop
 from pipelines.train.merge_loop import Trained
@@ -54,21 +54,6 @@ def as_oracle(trained: Trained) -> tuple[dict[str, int], list[list[str]]]:
     """A result in the form of `oracle`."""
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     return vocabulary, [list(merge) for merge in trained.merges]
-
-
-def test_byte_characters_are_gpt2s():
-    assert sorted(byte_characters()) == sorted(pre_tokenizers.ByteLevel.alphabet())
-    [(text, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str("\0 é")[:1]
-    characters = byte_characters()
-    assert text == characters[0]
-    assert "".join(characters[b] for b in " é".encode()) == "ĠÃ©"
-
-
-def test_first_tokens_are_specials_then_bytes_by_code_point():
-    tokens = first_tokens(("<s>", "b", "<s>"))
-    assert tokens[:4] == ["<s>", "b", "!", '"']
-    assert len(tokens) == 257 and tokens.count("b") == 1
-    assert tokens[2:] == sorted(tokens[2:])
 
 
 def test_merges_worked_by_hand():

@@ -64,6 +64,7 @@ def test_characters_for_text_without_spaces():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason="no ../shared/data beside the checkout")
 def test_planted_copies_are_found_as_often_as_the_curve_says():
     """6,000 documents; `tests/benchmarks/planted_duplicates.py` does it with a million."""

