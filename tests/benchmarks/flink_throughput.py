@@ -59,14 +59,12 @@ def _cpu(process: psutil.Process, *, children: bool) -> float:
 
 def _of_cluster(cluster: Cluster) -> tuple[float, float]:
     """CPU seconds of Python and of Java until now."""
-    python = java = 0.0
-    for host in cluster.hosts:
-        pool = psutil.Process(host.pool.pid)
-        python += _cpu(pool, children=True)
-        python += sum(_cpu(psutil.Process(pid), children=True) for pid in cluster.workers(host))
-        java += _cpu(psutil.Process(host.task_manager.pid), children=False)
-    for process in (cluster.job_manager, cluster.job_server):
-        if process:
+    python = sum(_cpu(psutil.Process(pid), children=True) for pid in cluster.workers())
+    java = 0.0
+    for name, process in cluster.processes.items():
+        if name.startswith("pool"):
+            python += _cpu(psutil.Process(process.pid), children=True)
+        else:
             java += _cpu(psutil.Process(process.pid), children=False)
     return python, java
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import DataError
-from schemas.records import crc32c, frame, masked_crc32c, open_rows
+from schemas.records import crc32c, frame, open_rows
 
 
 def _rows(count: int, stride: int, seed: int = 0) -> np.ndarray:
@@ -55,12 +55,6 @@ def test_crc32c_of_published_vectors(data, expected):
 def test_crc32c_of_rows_equals_the_definition(rows):
     matrix = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), 11)
     assert crc32c(matrix).tolist() == [_slow_crc32c(row) for row in rows]
-
-
-def test_masking_worked_by_hand():
-    # crc 0xE3069283, rotated right by 15 is 0x2507C60D, plus 0xA282EAD8.
-    row = np.frombuffer(b"123456789", np.uint8)[None]
-    assert masked_crc32c(row).tolist() == [0x2507C60D + 0xA282EAD8]
 
 
 def test_tensorflow_reads_what_we_write_and_we_what_it_writes(tmp_path):

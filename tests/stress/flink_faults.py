@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import pydoc_data.topics
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,14 +28,18 @@ import tyro
 
 from schemas.manifest import MANIFEST
 from schemas.metadata import read_set
-from tests.tools.flink_cluster import ROOT, CannotRun, Cluster, flink_cluster
-from tests.tools.places import CHAT_TEMPLATE
+from tests.tools.flink_cluster import CannotRun, Cluster, flink_cluster
+from tests.tools.places import CHAT_TEMPLATE, ROOT
 
 PHASES = ("map", "write")
 COMMANDS = ("train_tokenizer", "build_shards")
-SETS = {  # of other tasks and flags; faults are those of build_shards
-    "chat": ["--task=chat", f"--chat_template={CHAT_TEMPLATE}", "--max_length=64"],
-    "tokens": ["--task=tokens", "--file_format=megatron,npy"],
+SETS = ("chat", "tokens")  # of other tasks and flags; faults are those of build_shards
+_ROWS = ["--max_length=64"]
+_OWN = {
+    "train_tokenizer": ["--vocab_size=3000"],
+    "build_shards": ["--num_shards=200", "--task=mlm", *_ROWS],
+    "chat": ["--num_shards=8", "--task=chat", f"--chat_template={CHAT_TEMPLATE}", *_ROWS],
+    "tokens": ["--num_shards=8", "--task=tokens", "--file_format=megatron,npy"],
 }
 _FILES = 6
 _REVIVED_AFTER = 3.0  # seconds
@@ -51,34 +54,21 @@ def slowly(document):
 """
 
 
-def _kill(*processes: subprocess.Popen | None) -> None:
-    for process in filter(None, processes):
-        process.kill()
-    for process in filter(None, processes):
-        process.wait()
-
-
-def _kill_worker(cluster: Cluster) -> None:
-    """One Python process; the first host may have none at the moment."""
-    workers = [pid for host in cluster.hosts for pid in cluster.workers(host)]
-    os.kill(workers[0], signal.SIGKILL)
-
-
 def _cut(cluster: Cluster) -> None:
-    threading.Thread(target=cluster.cut, args=(cluster.hosts[0], _CUT_SECONDS)).start()
+    threading.Thread(target=cluster.cut, args=(1, _CUT_SECONDS)).start()
 
 
 FAULTS: dict[str, Callable[[Cluster], object]] = {
-    "TaskManager": lambda cluster: _kill(cluster.hosts[0].task_manager),
+    "TaskManager": lambda cluster: cluster.kill("task_manager_1"),
     # With its workers, as when a container ends.
-    "pool": lambda cluster: os.killpg(cluster.hosts[0].pool.pid, signal.SIGKILL),
-    "worker": _kill_worker,
-    "job_server": lambda cluster: _kill(cluster.job_server),
+    "pool": lambda cluster: os.killpg(cluster.processes["pool_1"].pid, signal.SIGKILL),
+    "worker": lambda cluster: os.kill(cluster.workers()[0], signal.SIGKILL),
+    "job_server": lambda cluster: cluster.kill("job_server"),
     "network": _cut,
-    "both_TaskManagers": lambda cluster: _kill(*(host.task_manager for host in cluster.hosts)),
-    "JobManager": lambda cluster: _kill(cluster.job_manager),
+    "both_TaskManagers": lambda cluster: cluster.kill("task_manager_1", "task_manager_2"),
+    "JobManager": lambda cluster: cluster.kill("job_manager"),
     # Its workers live on.
-    "pool_alone": lambda cluster: _kill(cluster.hosts[0].pool),
+    "pool_alone": lambda cluster: cluster.kill("pool_1"),
 }
 _USUAL = ("TaskManager", "pool", "worker", "job_server", "network")
 
@@ -122,22 +112,14 @@ class Work:
 
     def command(self, name: str, output: Path, flags: Sequence[str]) -> list[str]:
         """A command line; of the name of a task the one that builds its set."""
-        line = [sys.executable, "-m", "pipelines.build_shards", f"--output={output}"]
-        inputs, tokenizer = self.folder / "text", self.folder / "local_train_tokenizer"
-        given = [f"--tokenizer={tokenizer}", "--num_shards=200", "--task=mlm", "--max_length=64"]
-        if name == "train_tokenizer":
-            line[2], given = "pipelines.train_tokenizer", ["--vocab_size=3000"]
-        elif name in SETS:
-            inputs = self.folder / ("chats" if name == "chat" else "text")
-            given = [f"--tokenizer={tokenizer}", "--num_shards=8", *SETS[name]]
-        return [
-            *line,
-            f"--input={inputs}",
-            "--document=line",
-            "--filter=slow_filter:slowly",
-            *given,
-            *flags,
-        ]
+        module = name if name in COMMANDS else "build_shards"
+        inputs = [f"--input={self.folder / 'text'}", "--document=line"]
+        if name == "chat":
+            inputs = [f"--input={self.folder / 'chats'}"]
+        if name != "train_tokenizer":
+            inputs.append(f"--tokenizer={self.folder / 'local_train_tokenizer'}")
+        flags = [f"--output={output}", *inputs, *_OWN[name], "--filter=slow_filter:slowly", *flags]
+        return [sys.executable, "-m", f"pipelines.{module}", *flags]
 
     def start(self, name: str, output: Path, flags: Sequence[str], log: Path) -> subprocess.Popen:
         """A run of its own, whose words go to a file."""
@@ -220,13 +202,9 @@ HEAD = (
 )
 
 
-def run_cell(
-    cluster: Cluster, work: Work, fault: str, phase: str, name: str, flags: tuple[str, ...] = ()
-) -> Cell:
+def run_cell(cluster: Cluster, work: Work, fault: str, phase: str, name: str) -> Cell:
     """Breaks something while a command runs, and lets it, or the same command again, complete."""
-    output = work.folder / f"{fault}_{phase}_{name}"
-    shutil.rmtree(output, ignore_errors=True)  # of an earlier call
-    flags = (*cluster.flags(), *flags)
+    output, flags = work.folder / f"{fault}_{phase}_{name}", cluster.flags()
     log = output.with_suffix(".log")
     work.switch.touch()
     began = time.monotonic()
@@ -314,16 +292,10 @@ def _short(lines: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """Which cells, and where the table goes."""
+    """Which faults, phases and commands."""
 
     cells: tuple[str, ...] = ()
     """FAULT, FAULT/PHASE or FAULT/PHASE/COMMAND; the usual 20 if none is named."""
-    output: str = ""
-    """Markdown file; printed, if none."""
-    flags: tuple[str, ...] = ()
-    """For Beam, with all commands."""
-    folder: str = ""
-    """Keeps text and outputs, and finds the text of an earlier call; else a folder that goes."""
 
 
 def chosen(cells: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
@@ -338,37 +310,30 @@ def chosen(cells: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the cells, writes the table after each of them; 1 if one is not as it should be."""
+    """Runs the cells and prints the table; 1 if one is not as it should be."""
     options = tyro.cli(Options, args=argv, use_underscores=True)
-    rows = [HEAD]
+    print(HEAD, flush=True)
     wrong = 0
-    with contextlib.ExitStack() as stack:
-        folder = options.folder
-        if not folder:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-faults-"))
-        work = Work(Path(folder))
-        if not (work.folder / "text").exists():
-            work.prepare()
-        clusters = stack.enter_context(contextlib.ExitStack())
-        cluster = None
-        for fault, phase, name in chosen(options.cells):
-            try:
-                if cluster is None:
-                    cluster = clusters.enter_context(flink_cluster(python_path=folder))
-                cell = run_cell(cluster, work, fault, phase, name, options.flags)
-                rows.append(cell.row())
-                wrong += not cell.right
-                cluster.cancel_all()
-                cluster.wait()
-            except (AssertionError, CannotRun, TimeoutError, OSError) as error:
-                if len(rows) == 1 or not rows[-1].startswith(f"| {fault} | {name} | {phase} "):
-                    rows.append(f"| {fault} | {name} | {phase} | NOT DONE: {error} | | | | |")
-                    wrong += 1
-                clusters.close()  # no cell may suffer from what another left
-                cluster = None
-            print(rows[-1], flush=True)
-            if options.output:
-                Path(options.output).write_text("\n".join(rows) + "\n")
+    with tempfile.TemporaryDirectory(prefix="textmill-faults-") as folder:
+        work = Work(Path(folder) / "work")
+        work.prepare()
+        with contextlib.ExitStack() as clusters:
+            cluster = None
+            for fault, phase, name in chosen(options.cells):
+                cell = None
+                try:
+                    cluster = cluster or clusters.enter_context(
+                        flink_cluster(python_path=str(work.folder))
+                    )
+                    cell = run_cell(cluster, work, fault, phase, name)
+                    cluster.cancel_all()
+                    cluster.wait()
+                except (AssertionError, CannotRun, TimeoutError, OSError) as error:
+                    clusters.close()  # no cell may suffer from what another left
+                    cluster = None
+                    not_done = f"| {fault} | {name} | {phase} | NOT DONE: {error} | | | | |"
+                wrong += not (cell and cell.right)
+                print(cell.row() if cell else not_done, flush=True)
     return int(wrong > 0)
 
 

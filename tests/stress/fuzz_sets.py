@@ -1,4 +1,4 @@
-"""Damages small datasets and runs their readers: `python -m tests.stress.fuzz_sets --findings=DIR`.
+"""Damages small datasets and runs their readers: `python -m tests.stress.fuzz_sets`.
 
     --damage=bytes    bytes, files, links, rows and documents, at random
     --damage=fields   every field of every metadata file: each kind of change of each field once,
@@ -11,8 +11,7 @@ process of its own with limits on time and memory. A finding is a traceback, a h
 dies, memory beyond the dataset's, control characters of a file on the terminal, content other than
 what was published where nothing excuses it (OTHER), and damage that `verify` accepts although an
 equation, a checksum or the codec shows it (MISSED). A table shows what was tried and how it ended.
-Exit code 1 if there was a finding; the first of each kind is kept in --findings, with the line that
-repeats it.
+Exit code 1 if there was a finding; the first of each kind is printed with the line that repeats it.
 """
 
 import hashlib
@@ -103,10 +102,8 @@ BY_VERIFY = {
 
 @dataclass(frozen=True)
 class Options:
-    """Kind of damage, duration, and folder of findings."""
+    """Kind of damage, and duration."""
 
-    findings: Path
-    """Folder of findings; made here."""
     damage: Literal["bytes", "fields"] = "bytes"
     """Bytes, files and rows at random, or every field of the metadata files in turn."""
     minutes: float = 60.0
@@ -415,7 +412,7 @@ class Fuzz:
             if self.options.trial is not None:
                 print(f"{chosen}: {reader}: {kind}: {outcome.said}")
             if is_finding(kind):
-                self.keep(number, pristine, chosen, f"{reader}: {kind}", outcome.said)
+                self.report(number, pristine, chosen, f"{reader}: {kind}", outcome.said)
 
     def judge(
         self, reader: str, outcomes: dict[str, Outcome], chosen: Damage, pristine: Pristine
@@ -432,30 +429,19 @@ class Fuzz:
         is_same = outcome.value == pristine.values.get(reader)
         return "same" if is_same else excuse(chosen, outcomes["verify"].kind)
 
-    def keep(
+    def report(
         self, number: int, pristine: Pristine, chosen: Damage, outcome: str, said: str
     ) -> None:
-        """Keeps the first of each finding in a folder, and prints it."""
+        """Prints the first of each finding, and the line that repeats it."""
         last = [line for line in said.splitlines() if line.startswith("  File ")][-1:]
         what = (outcome, *(last or (chosen.field if chosen.path else chosen.way, chosen.level)))
         self.findings[what] += 1
-        if self.findings[what] > 1:
-            return
-        name = f"{len(self.findings):03}-{outcome}".replace(": ", "-").replace(" ", "_")
-        folder = self.options.findings / name
-        folder.mkdir(parents=True, exist_ok=True)
-        copy = ["cp", "-a", "--sparse=always", self.work / "set", folder / "set"]
-        subprocess.run(copy, check=True)
-        options = self.options
-        line = (
-            f"python -m tests.stress.fuzz_sets --findings=again --damage={options.damage} "
-            f"--seed={options.seed} --trial={number} --only={options.only}"
-        )
-        if options.sets:
-            line += f" --sets {' '.join(map(str, options.sets))}"
-        words = f"{outcome}\n{pristine.name}: {chosen}\n{line}\n\n{said}\n"
-        (folder / "finding.txt").write_text(words, errors="backslashreplace")
-        print(f"finding {len(self.findings)}: {outcome}: {chosen}; {folder}", flush=True)
+        if self.findings[what] == 1:
+            again = f"--damage={self.options.damage} --seed={self.options.seed} --trial={number}"
+            again += f" --only={self.options.only}" * bool(self.options.only)
+            again += f" --sets {' '.join(map(str, self.options.sets))}" * bool(self.options.sets)
+            print(f"{outcome}: {pristine.name}: {chosen}\n{said}")
+            print(f"again: python -m tests.stress.fuzz_sets {again}", flush=True)
 
     def lines(self) -> Iterator[str]:
         """Markdown: a row for each damage of a kind of file at a level; then the sums."""
@@ -492,7 +478,7 @@ def main(argv: list[str]) -> None:
             fuzz.trial(number)
     print("\n".join(fuzz.lines()))
     if fuzz.findings:
-        raise DataError(f"{len(fuzz.findings)} kinds of findings: see {options.findings}")
+        raise DataError(f"{len(fuzz.findings)} kinds of findings")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import pytest
 
 from pipelines.build_shards import main
 from pipelines.verify import main as verify
-from schemas.errors import UsageError
 from schemas.metadata import read_set
 from tests.tools.segments import segments_of
 
@@ -53,8 +52,3 @@ def test_shards_go_by_the_size_of_each_input(documents, tokenizer_path, tmp_path
     assert made.schema.shards["train"] == 9
     assert 1 <= made.schema.shards["test"] <= made.schema.shards["validation"] < 5
     assert made.schema.splits == {"test": 0.0, "train": 0.0, "validation": 0.0}
-
-
-def test_given_and_cut_splits_do_not_mix(documents, tokenizer_path, tmp_path):
-    with pytest.raises(UsageError, match="--input is divided into splits by hash"):
-        build(documents, tokenizer_path, tmp_path, f"--input={tmp_path}/train.jsonl")

@@ -24,24 +24,13 @@ def results(monkeypatch):
     return found
 
 
-WAYS = {
-    "one thread": ["--direct_num_workers=1"],
-    "threads, through the runner": [
-        "--direct_running_mode=multi_threading",
-        "--direct_num_workers=2",
-        "--shuffle_by=runner",
-    ],
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_metrics_are_what_the_metadata_says(way, corpus, tokenizer_path, tmp_path, results):
+def test_metrics_are_what_the_metadata_says(corpus, tokenizer_path, tmp_path, results):
     documents = [{"text": text} for text in ("twice is once", "twice is once", "", "\ud800")]
     odd = tmp_path / "odd.jsonl"
     odd.write_text("".join(json.dumps(document) + "\n" for document in documents) + "no JSON\n")
     output = tmp_path / "set"
     flags = [f"--input={corpus}", f"--input={odd}", f"--tokenizer={tokenizer_path}"]
-    main([*flags, f"--output={output}", "--num_shards=3", "--max_length=64", *WAYS[way]])
+    main([*flags, f"--output={output}", "--num_shards=3", "--max_length=64"])
     info = read_set(str(output))
     total = info.stats.total()
     [result] = results

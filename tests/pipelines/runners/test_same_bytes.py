@@ -142,10 +142,10 @@ MATRIX = [
     *((task, "Prism") for task in OF_PRISM),
     ("mlm", "Prism, through the runner"),
     ("tokenizer", "bundles repeated"),
-    *((task, "two worker processes") for task in ("classification", "given splits", "tokenizer")),
+    ("tokenizer", "two worker processes"),
     *(
         pytest.param(task, "two worker processes", marks=pytest.mark.slow)
-        for task in ("chat", "clm", "qa", "span_corruption", "tokens")
+        for task in ("chat", "classification", "clm", "qa", "span_corruption", "tokens")
     ),
 ]
 

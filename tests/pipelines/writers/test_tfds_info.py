@@ -40,37 +40,6 @@ def _open(directory: Path) -> Any:  # TFDS's decorators hide its signatures from
     return tfds.builder_from_directory(str(directory))
 
 
-def _check(examples: list, columns: dict[str, np.ndarray], vocab_size: int) -> None:
-    assert len(examples) == len(columns["input_ids"])
-    ids = "uint16" if vocab_size <= 1 << 16 else "int32"
-    for index, example in enumerate(examples):
-        assert set(example) == set(columns)
-        assert example["input_ids"].dtype == ids
-        for name, values in columns.items():
-            np.testing.assert_array_equal(example[name], values[index])
-
-
-@pytest.mark.parametrize("vocab_size", [50, 70_000])
-@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
-def test_a_set_opens_as_a_data_source_and_as_a_dataset(tmp_path, encoding, vocab_size):
-    """ArrayRecord comes first in a set of both; test_dataset_info_worked_by_hand has TFRecord."""
-    import tensorflow_datasets as tfds
-
-    directory = tmp_path / "set"
-    changes = {"encoding": encoding, "vocab_size": vocab_size}
-    columns = _make(directory, file_formats=("array_record", "tfrecord"), **changes)
-    builder = _open(directory)
-    sources = {split: builder.as_data_source(split=split) for split in ("train", "validation")}
-    part = builder.as_data_source(split="train[3:5]")
-    np.testing.assert_array_equal(part[1]["input_ids"], columns["train"]["input_ids"][4])
-    builder.info.set_file_format("tfrecord", override=True, override_if_initialized=True)
-    in_order = tfds.ReadConfig(interleave_cycle_length=1)
-    for split, source in sources.items():
-        _check([source[i] for i in range(len(source))], columns[split], vocab_size)
-        dataset = builder.as_dataset(split=split, read_config=in_order)
-        _check(list(tfds.as_numpy(dataset)), columns[split], vocab_size)
-
-
 @pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
 def test_tfds_writes_the_same_files(tmp_path, encoding):
     """TFDS reads our files, and writes equal ones."""

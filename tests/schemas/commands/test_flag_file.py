@@ -156,6 +156,8 @@ WRONG = {
     "empty": ("", ["holds nothing"]),
     "a list": ("- a\n", ["holds list"]),
     "not YAML": ("a: [\n", ["cannot be read as YAML"]),
+    "a key of keys": ("? {a: 1}\n: 2", ["cannot be read as YAML"]),
+    "a date": ("max_length: 2020-01-01", ["max_length is "]),
     "an object": ("rate: !!python/object:os.system {}\n", ["cannot be read as YAML"]),
     "a word for a flag": ("resume: maybe\n", ["resume is 'maybe'", "true or false"]),
     "a bare no": ("normalize: no\n", ["normalize is False", "in quotes"]),

@@ -86,23 +86,6 @@ def test_exit_codes_are_those_of_the_commands(textmill, typed, code, error):
     assert found.stderr.startswith(f"error: {error}") and found.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("typed", "package", "extra"),
-    [("build-shards", "pyarrow", "pipelines"), ("train flax-clm", "trainers", "flax")],
-)
-def test_a_missing_package_is_one_line(textmill, typed, package, extra, tmp_path):
-    """As in test_entry.py, with the command by its own name; or the trainers are not installed."""
-    (tmp_path / f"{package}.py").write_text(
-        f"raise ModuleNotFoundError('No module named {package}', name='{package}')"
-    )
-    found = textmill(*typed.split(), cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}")
-    assert (found.returncode, found.stderr) == (
-        1,
-        f"error: textmill {typed} needs the package {package}, which is not installed here: pip "
-        f"install '/path/to/textmill[{extra}]'\n",
-    )
-
-
 def test_a_filter_beside_the_command_is_found(textmill, tmp_path):
     """As with python -m, but a folder `pipelines` of the user's hides nothing of ours."""
     (tmp_path / "mine.py").write_text("def drop(document):\n    return 'short'\n")
