@@ -31,12 +31,12 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Options:
-    """What is run."""
+    """Sizes and flags of the runs."""
 
     megabytes: float = 100
-    """Of text: reviews, each with a number of its own."""
+    """Size of the text: reviews, each with a number of its own."""
     num_shards: int = 8
-    """Of the set."""
+    """Shards of the dataset."""
     flags: tuple[str, ...] = ()
     """For Beam, on the cluster."""
 

@@ -1,4 +1,4 @@
-"""What a runner shows of a run is what stats.json says of its data."""
+"""Counters that a runner shows of a run equal the counts of stats.json."""
 
 import json
 
