@@ -3,7 +3,6 @@
 import json
 import re
 import string
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,8 @@ from pipelines.tasks.chat import Chat
 from pipelines.tasks.chat_template import ChatTemplate
 from schemas.errors import UsageError
 from schemas.metadata import read_set
-from schemas.records import open_rows
 from tests.tools.chat_styles import STYLES, oracle, styled_tokenizer
+from tests.tools.corpus_factory import write_lines
 from tests.tools.task_rows import make_rows, segments_of
 
 WEIGHTS = "loss_weights"
@@ -329,6 +328,25 @@ def chat_rows(tokenizers, topics):
     return lambda *flags: make_rows(tokenizer, {"messages": chats}, "--task=chat", *flags)
 
 
+def test_rows_as_transformers_has_them(tokenizers, topics):
+    style, tokenizer = STYLES["ChatML"], tokenizers("ChatML")
+    texts = [text for text in dict.fromkeys(topics[:200]) if 0 < len(text) < 300]
+    chats = [chat(text[:40], text, *["And?", text[::-1]] * (i % 2)) for i, text in enumerate(texts)]
+    tools = [TOOLS if i % 3 else None for i in range(len(texts))]
+    fields = {
+        "messages": [json.dumps(messages) for messages in [*chats, chats[7], []]],
+        "tools": [json.dumps(one) if one else "" for one in [*tools, tools[7], None]],
+    }
+    made = make_rows(load(style, tokenizer), fields, "--task=chat", "--max_length=1024")
+    due = [oracle(style, tokenizer, *both) for both in zip(chats, tools, strict=True)]
+    found = list(segments_of(made.columns["train"], "input_ids", WEIGHTS))
+    assert sorted(found) == sorted(due) and len(found) > 50
+    total = made.shards["train"].statistics
+    assert total.trained == sum(sum(weights) for _, weights in due)
+    assert total.tokens == total.tokens_in_rows and total.dropped["duplicates"] == 1
+    assert made.routed.dropped == {"not_messages": 1}
+
+
 def test_long_conversations_are_cut(chat_rows):
     whole = chat_rows("--max_length=1024").shards["train"].statistics
     for packing in ("best_fit", "concat", "none"):
@@ -355,101 +373,28 @@ def test_changed_weights_are_found(chat_rows, train_on, places):
     assert told == [f"loss_weights[{i}]" for i in places]
 
 
-@pytest.fixture(scope="module")
-def folder(tokenizers, topics, tmp_path_factory):
-    """A tokenizer with its template, and conversations in two formats."""
-    style, folder = STYLES["ChatML"], tmp_path_factory.mktemp("chat")
-    tokenizers("ChatML").save(str(folder / "tokenizer.json"))
+def test_a_table_of_conversations_gives_the_rows_of_its_lines(tokenizers, tmp_path):
+    """A table has nulls where only other rows have a field."""
+    style = STYLES["ChatML"]
+    tokenizers("ChatML").save(str(tmp_path / "tokenizer.json"))
     config = {"eos_token": style.eos, "pad_token": style.bos, "chat_template": style.plain}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    chats = [
-        {
-            "messages": chat(text[:40], text, *(("And?", text[::-1]) if i % 2 else ())),
-            # A table has nulls in the other rows of such fields.
-            "tools": [{"name": "look", "parameters": {f"p{i % 2}": "é"}}] if i % 3 else None,
-        }
-        for i, text in enumerate([text for text in topics[:900] if 0 < len(text) < 300])
-    ]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    chats: list[dict] = [{"messages": chat(f"What is {n}?", f"{n}")} for n in range(30)]
     chats[0]["messages"][1] = {"role": "assistant", "content": None, "tool_calls": CALLS[:1]}
-    lines = [json.dumps({k: v for k, v in one.items() if v}, ensure_ascii=False) for one in chats]
-    (folder / "in.jsonl").write_text("\n".join([*lines, lines[7], '{"messages": []}']))
-    table = pa.Table.from_pylist([*chats, chats[7], {"messages": []}])
-    pq.write_table(table, folder / "in.parquet")
-    return folder, [json.loads(line) for line in lines]
-
-
-def build(folder, output, *flags, kind="jsonl"):
-    main(
-        [
-            "--task=chat",
-            f"--input={folder / 'in'}.{kind}",
-            f"--tokenizer={folder}",
-            f"--output={output}",
-            "--max_length=1024",
-            "--num_shards=2",
-            "--splits=train:0.8,validation:0.2",
-            *flags,
-        ]
-    )
-    return read_set(str(output))
-
-
-@pytest.fixture(scope="module")
-def made(folder, tmp_path_factory):
-    return build(folder[0], tmp_path_factory.mktemp("made") / "set")
-
-
-def segments(made):
-    """(ids, loss weights) of every segment."""
-    codec = made.schema.codec()
-    for file in filter(lambda file: file.split, made.manifest.files):
-        rows = open_rows(f"{made.directory}/{file.path}", codec.stride)
-        columns = codec.decode(rows.read_range(0, len(rows)))
-        for segment in segments_of(columns, "input_ids", WEIGHTS):
-            yield tuple(map(tuple, segment))
-
-
-def test_a_set_as_transformers_has_it(made, folder):
-    auto = AutoTokenizer.from_pretrained(str(folder[0]))
-    template = STYLES["ChatML"].template
-    due = set()
-    for one in folder[1]:
-        marked = auto.apply_chat_template(
-            one["messages"],
-            tools=one.get("tools"),
-            chat_template=template,
-            return_dict=True,
-            return_assistant_tokens_mask=True,
-        )
-        due.add((tuple(marked["input_ids"]), tuple(marked["assistant_masks"])))
-    found = list(segments(made))
-    assert set(found) == due and len(found) == len(due) > 300
-    total = made.stats.total()
-    assert total.trained == sum(sum(weights) for _, weights in found)
-    assert total.tokens == total.tokens_in_rows and total.dropped["duplicates"] >= 1
-    assert made.stats.dropped == {"not_messages": 1}
-    [line] = Path(made.locate("rejects/rejects.jsonl")).read_text().splitlines()
-    reject = json.loads(line)
-    record = Path(reject["path"]).read_bytes()[reject["offset"] :].splitlines()[0]
-    assert json.dumps(json.loads(record)["messages"])[:20] in reject["detail"]
-    assert verify_set(made.directory).problems == []
-    assert made.schema.special_ids["eos"] == auto.eos_token_id
-    assert made.schema.parameters["chat_template"] == STYLES["ChatML"].plain
-
-
-def content(made):
-    own = {"inputs.json", "config.yaml", "report.html", "stats.json", "rejects/rejects.jsonl"}
-    return {file.path: file.sha256 for file in made.manifest.files if file.path not in own}
-
-
-def test_parquet_gives_the_same_rows(made, folder, tmp_path):
-    assert content(build(folder[0], tmp_path / "set", kind="parquet")) == content(made)
-
-
-@pytest.mark.slow  # worker processes: 20 s
-def test_workers_know_the_roles_that_another_file_names(made, folder, tmp_path):
-    flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-    assert content(build(folder[0], tmp_path / "set", *flags)) == content(made)
+    for n in (1, 2, 3):
+        chats[n]["tools"] = [{"name": "look", "parameters": {f"p{n % 2}": "é"}}]
+    write_lines(tmp_path / "in.jsonl", chats)
+    table = pa.Table.from_pylist([{"tools": None, **one} for one in chats])
+    pq.write_table(table, tmp_path / "in.parquet")
+    made = []
+    for kind in ("jsonl", "parquet"):
+        source, output = tmp_path / f"in.{kind}", tmp_path / kind
+        main([f"--input={source}", "--task=chat", f"--tokenizer={tmp_path}", f"--output={output}"])
+        assert verify_set(str(output)).problems == []
+        made.append(read_set(str(output)))
+        assert made[-1].schema.parameters["chat_template"] == style.plain
+    sums = [[file.sha256 for file in one.manifest.files if file.split] for one in made]
+    assert sums[0] == sums[1]
 
 
 @pytest.mark.parametrize(
