@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -75,7 +75,6 @@ def test_of_merges_that_are_there_twice_the_last_counts():
 
 
 @given(st.randoms(use_true_random=True))
-@settings(max_examples=60)
 def test_any_added_tokens_are_found_or_refused(draw):
     name = draw.choice(["GPT-2", "Qwen 2", "BERT uncased", "T5, XLM-R", "Llama 2", "Mistral"])
     config = config_of(small_tokenizer(name))

@@ -5,7 +5,7 @@ import unicodedata
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.encoding.normal_text import (
@@ -33,7 +33,6 @@ def assert_equal(documents: list[str], names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("names", SEQUENCES, ids=",".join)
-@settings(max_examples=100)
 @given(st.lists(st.one_of(st.lists(st.sampled_from(CHARACTERS)).map("".join), st.text())))
 def test_equals_tokenizers(names, documents):
     assert_equal(documents, names)

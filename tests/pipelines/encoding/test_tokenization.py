@@ -180,33 +180,32 @@ def test_tokenizers_that_cannot_be_used_are_refused():
         _of(twice)
 
 
-def test_a_difference_at_load_leaves_the_fast_backend_out(monkeypatch, caplog):
-    encode = FastBackend.encode_unguarded
+class PanicException(BaseException):
+    """As pyo3 raises it."""
 
-    def encode_wrongly(self, text) -> Ragged:
-        ragged = encode(self, text)
-        return Ragged(np.where(ragged.values == 17, 18, ragged.values), ragged.offsets)
 
-    monkeypatch.setattr(FastBackend, "encode_unguarded", encode_wrongly)
+def panic(backend, text):
+    raise PanicException("index out of bounds")
+
+
+def encode_wrongly(backend, text, encode=FastBackend.encode_unguarded):
+    ids, offsets = encode(backend, text)
+    return Ragged(np.where(ids == 17, 18, ids), offsets)
+
+
+@pytest.mark.parametrize(
+    ("encode", "why"),
+    [(encode_wrongly, "encodes"), (panic, "cannot be loaded: index out of bounds")],
+)
+def test_a_fast_backend_that_fails_at_load_is_not_used(monkeypatch, caplog, encode, why):
+    monkeypatch.setattr(FastBackend, "encode_unguarded", encode)
     monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)  # as while Beam runs
     tokenizer = _loaded()
     assert tokenizer.backend == "tokenizers"
-    assert "The fast backend is not used for tokenizer.json: it encodes" in caplog.text
+    assert f"The fast backend is not used for tokenizer.json: it {why}" in caplog.text
     text = "what 17 is: " + trained_tokenizer().decode([17])
     expected = trained_tokenizer().encode(text, add_special_tokens=False).ids
     assert tokenizer.encode(strings(text))[0].values.tolist() == expected
-
-
-def test_a_panic_of_the_fast_backend_at_load_leaves_it_out(monkeypatch, caplog):
-    class PanicException(BaseException):
-        """As pyo3 raises it."""
-
-    def panic(self, text):
-        raise PanicException("index out of bounds")
-
-    monkeypatch.setattr(FastBackend, "encode_unguarded", panic)
-    assert _loaded().backend == "tokenizers"
-    assert "it cannot be loaded: index out of bounds" in caplog.text
 
 
 def test_a_missing_fast_backend_is_no_failure(monkeypatch, caplog):

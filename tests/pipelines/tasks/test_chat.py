@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -113,7 +113,6 @@ _CONTENT = st.lists(_WORDS | st.text(string.printable, max_size=3), max_size=6).
 
 
 @pytest.mark.parametrize("name", STYLES)
-@settings(max_examples=60, deadline=None)
 @given(
     contents=st.lists(_CONTENT | st.text(max_size=5), min_size=2, max_size=6),
     system=st.none() | _CONTENT,
@@ -205,7 +204,6 @@ def _parts(*texts):
     return [{"type": "text", "text": text} for text in texts]
 
 
-@settings(max_examples=80, deadline=None)
 @given(contents=st.lists(_CONTENT | st.lists(_CONTENT, min_size=1, max_size=3), min_size=2))
 def test_parts_go_to_a_template_that_takes_them(tokenizers, contents):
     style, tokenizer = STYLES["ChatML"]._replace(template=_OF_PARTS), tokenizers("ChatML")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -210,7 +210,6 @@ def questions(draw):
     st.integers(1, 40),
     st.sampled_from(["train", "validation"]),
 )
-@settings(max_examples=80)
 def test_every_answer_comes_back(asked, max_length, stride, split):
     task = Qa(max_question_length=20, window_stride=stride, qa_form="prefix")
     named = [(*question, f"id {n}") for n, question in enumerate(asked)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
@@ -50,7 +50,6 @@ texts = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(
     texts,
     st.integers(8, 60),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import processors
 
@@ -58,7 +58,6 @@ def test_other_forms_of_a_pair_are_refused():
 PAIRED = [loaded(post_processor) for post_processor in (ROBERTA, BERT)]
 
 
-@settings(max_examples=60)
 @given(
     st.sampled_from(["left", "right"]),
     st.integers(3, 30),

@@ -24,6 +24,7 @@ from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
 
+WORDPIECE = "--model=wordpiece"
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 FILES = [
     "config.yaml",
@@ -357,6 +358,11 @@ def test_a_filter_chooses_what_is_counted_and_is_recorded(
         (["--model=unigram"], "--model=unigram: give one of bpe, wordpiece"),
         (["--model=bpe", "--limit_alphabet=9"], "--limit_alphabet has no effect on --model=bpe"),
         (["--model=bpe", "--no_lowercase"], "--lowercase has no effect on --model=bpe"),
+        ([WORDPIECE, "--vocab_size=4"], "--vocab_size=4: at least 5, because the special tokens"),
+        ([WORDPIECE, "--special_tokens=[CLS]"], "--model=wordpiece needs [UNK]"),
+        ([WORDPIECE, "--pattern=gpt2"], "--pattern has no effect on --model=wordpiece"),
+        ([WORDPIECE, "--add_prefix_space"], "--add_prefix_space has no effect on"),
+        ([WORDPIECE, "--limit_alphabet=0"], "--limit_alphabet=0: at least 1"),
         (["--normalize=nfc"], "--normalize is a flag of build_corpus: python -m pipelines.build_c"),
     ],
 )

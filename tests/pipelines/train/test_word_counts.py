@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
@@ -109,7 +109,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, "digits:1", "digits:2", *REFUSED])
-@settings(max_examples=60)
 @given(
     st.lists(st.one_of(st.lists(hard_characters, min_size=1).map("".join), st.text(min_size=1))),
     st.booleans(),

@@ -57,11 +57,6 @@ def test_any_way_to_run_gives_what_all_pairs_compared_give(tmp_path, flags):
     assert sum(clusters.values()) == len({whom for whom, _ in expected.values()})
 
 
-def test_all_pairs_of_5000_documents(tmp_path):
-    corpus = find(near_documents(5_000, seed=1), tmp_path, "--num_files=5")
-    assert corpus.stats.dropped["near_duplicates"] > 600
-
-
 @pytest.mark.parametrize("shuffle_by", ["files", "runner"])
 def test_rounds_decide_the_same_and_batches_may_be_sent_at_any_time(
     tmp_path, monkeypatch, shuffle_by
