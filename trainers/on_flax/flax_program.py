@@ -29,7 +29,6 @@ from trainers.on_flax.layers import (
     name_leaves,
     names_of_leaves,
     to_params,
-    to_weights,
 )
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
 from trainers.on_flax.profile import Profile
@@ -253,12 +252,11 @@ class FlaxProgram(Program):
 
     def weights(self) -> Weights:
         """The weights on the host."""
-        self._profile.stop(self._params)
-        return to_weights(self._whole(self._params), self._plan.model)
+        return _fetch(self.snapshot(weights_only=True)[0])
 
     def state(self) -> Arrays:
         """Optax's state on the host: {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}."""
-        return dict(name_leaves(self._whole(self._state)))
+        return _fetch(self.snapshot()[1])
 
     def snapshot(self, *, weights_only: bool = False) -> tuple[Tensors, Tensors]:
         """See `Program`; copies on the devices, which are freed as they are written."""
@@ -277,10 +275,6 @@ class FlaxProgram(Program):
             return lambda: np.asarray(whole).T if is_turned else np.asarray(whole)
 
         return Tensor(shape, leaf.dtype, fetch)
-
-    def _whole(self, tree: Any) -> Any:
-        """Copies on the host."""
-        return jax.tree.map(lambda leaf: np.array(self._tensor(leaf, ()).fetch()()), tree)
 
     # The functions below are compiled. They are pure: attributes that they read never change.
 
@@ -339,6 +333,10 @@ class FlaxProgram(Program):
         """
         micro = column.reshape(-1, self._accumulation, *column.shape[1:]).swapaxes(0, 1)
         return jax.lax.with_sharding_constraint(micro, self._micro_by_row)
+
+
+def _fetch(tensors: Tensors) -> Arrays:
+    return {name: tensor.fetch()() for name, tensor in tensors.items()}
 
 
 def _count(batch: DeviceBatch, stop: jax.Array) -> Sums:
