@@ -205,14 +205,7 @@ class Mixture(BatchReader):
         return {"row_index": row_index, "epoch": epoch, "set_index": set_index}
 
     def in_order(
-        self,
-        split: str,
-        *,
-        batch_size: int,
-        most: Optional[int] = None,
-        process_index: int = 0,
-        process_count: int = 1,
-        prefetch: int = 2,
+        self, split: str, *, prefetch: int = 2, **batches: Any
     ) -> Generator[Batch, None, None]:
         """As `BatchReader.in_order`, with `set_index`; `most` is of each dataset.
 
@@ -224,14 +217,7 @@ class Mixture(BatchReader):
             for index, part in enumerate(self.parts):
                 if not self._rows_of(part, split):
                     continue
-                for batch in part.in_order(
-                    split,
-                    batch_size=batch_size,
-                    most=most,
-                    process_index=process_index,
-                    process_count=process_count,
-                    prefetch=0,
-                ):
+                for batch in part.in_order(split, prefetch=0, **batches):
                     row_index = batch["row_index"] + (ends[index] - part.rows(split))
                     yield dict(batch, row_index=row_index, set_index=np.full_like(row_index, index))
 
