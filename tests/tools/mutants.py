@@ -86,7 +86,7 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
     ),
     "chat_turns": (
         "pipelines/tasks/chat_turns.py",
-        [f"{_TASKS}/test_chat_turns.py", f"{_TASKS}/test_chat.py"],
+        [f"{_TASKS}/test_chat_turns.py"],
     ),
     "merge_loop": ("pipelines/train/merge_loop.py", ["tests/pipelines/train/test_bpe.py"]),
     "resolve": ("pipelines/corpus/near_duplicates/resolve.py", [f"{_NEAR}/test_resolve.py"]),

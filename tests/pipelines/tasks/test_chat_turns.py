@@ -74,8 +74,11 @@ def test_long_conversations_are_rendered_a_few_times(expression, monkeypatch):
 
 def test_contents_that_repeat_one_another_and_the_template():
     assert turns(each("c"), "b", "b", "A:b<e>", "A:b<e>\nU:b<e>") == ["b<e>", "A:b<e>\nU:b<e><e>"]
-    private = "".join(map(chr, (0xE000, 0xF0000, 0xF0001, 0x10FFFD)))
+    # Probes come from a block of 2**14 private characters that the text has not.
+    private = "".join(map(chr, (0xE000, *range(0xF0000, 0x110000, 1 << 15), 0x10BFFD)))
     assert turns(each("c"), private, private) == [private + "<e>"]
+    all_blocks = "".join(map(chr, range(0xF0000, 0x110000, 1 << 14)))
+    assert refusal(each("c"), all_blocks, "b") == "unclear_turns"
 
 
 def test_contents_that_a_template_looks_at():
@@ -85,6 +88,9 @@ def test_contents_that_a_template_looks_at():
     assert refusal(each("'[' + c + ']' if c else ''"), "a", "", "a", " b") == "unclear_turns"
     # The text before a message is not the prompt, so its beginning is unknown.
     assert refusal(each(last_part, prompt="A:<think>"), "a", "x</think>b") == "unclear_turns"
+    assert refusal(each(last_part, prompt="A:b<e>"), "a", "x</think>b") == "unclear_turns"
+    # A content of white space has its place nevertheless.
+    assert turns(each("c | trim", prompt="A:<think>"), "a", " \n", "a", "b") == ["<e>", "b<e>"]
     # Messages before depend on those after.
     forgets = each("c if loop.last else c.split('</think>')[-1]")
     assert refusal(forgets, "a", "x</think>b", "a", "c") == "unclear_turns"
@@ -95,6 +101,28 @@ def test_fields_beside_the_content():
     assert turns(text, "a", {"content": "b", "thought": "hm "}) == ["hm b<e>"]
     assert turns(text, "a", {"content": " b", "id": "17", "date": None}) == [" b<e>"]
     assert turns(each("c or m.call"), "a", {"content": None, "call": "f()"}) == ["f()<e>"]
+
+
+def test_contents_in_parts():
+    whole = "(c if c is string else c | map(attribute='text') | join) | trim"
+    parts = [{"type": "text", "text": text} for text in (" ", "\n b", "c ", " ")]
+    text = each(whole, prompt="A:<think>")
+    assert turns(text, "a", {"content": parts}, "a", {"content": parts[1:3]}) == ["bc<e>"] * 2
+
+
+def test_turns_without_text_between_them():
+    text = "{% for m in messages %}{{ m.content }}<e>{% endfor %}"
+    assert turns(text, "a", "b", {"role": "assistant", "content": "c"}) == ["b<e>", "c<e>"]
+
+
+def test_what_a_template_marks_as_generated():
+    text = (
+        "{% for m in messages %}{{ m.role }}:{% if m.role == 'user' %}{{ m.content }}{% else %}"
+        "{% generation %}{{ m.content }}{{ '<e>' if m.content != 'd' }}{% endgeneration %}"
+        "{{ '<e>' if m.content == 'd' }}{% endif %}\n{% endfor %}"
+    )
+    assert turns(text, "a", "b", "a", "c") == ["b<e>", "c<e>"]
+    assert refusal(text, "a", "b", "c", "d") == "generation_differs"
 
 
 def test_other_orders_are_refused():
