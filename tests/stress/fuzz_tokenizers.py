@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import tyro
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError, TextmillError
 from tests.tools.limited_child import Limits, run_apart
-from tests.tools.tokenizer_mutants import Mutant, draw_mutant, shapes
+from tests.tools.tokenizer_mutants import draw_mutant, shapes
 
 LIMITS = Limits(cpu_seconds=20, more_bytes=1 << 30, data_bytes=2 << 30)  # for small texts
 GOOD = ("refused", "equal", "failed with an error", "verified", "not built")
@@ -43,69 +43,52 @@ _TEXTS = (
 
 @dataclass(frozen=True)
 class Options:
-    """How long, and of what."""
+    """How long, and which mutants."""
 
     minutes: float = 1.0
-    """Time to take, at most."""
-    mutants: int | None = None
-    """How many to try, at most."""
+    """No new mutant is tried after that."""
+    mutants: int = 1_000_000_000
+    """Number of mutants, at most."""
     seed: int = 1
-    """All changes follow from it."""
-    findings: str | None = None
-    """A directory: mutants that came to a bad end are kept here."""
+    """All choices follow from it."""
+    mutant: int | None = None
+    """This one only, to repeat it; its tokenizer.json is printed."""
     builds: int = 8
-    """One in so many of the accepted is built into a set, which must verify."""
-
-
-@dataclass
-class Tally:
-    """Trials and how they ended.
-
-    Attributes:
-      outcomes: outcome to mutants.
-      changes: (path, kind) of all changes.
-      kinds: (kind, outcome) to mutants.
-      worst: seconds of the slowest mutant.
-      findings: outcome, the error, and the mutant.
-    """
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    changes: set[tuple[str, str]] = field(default_factory=set)
-    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
-    worst: float = 0.0
-    findings: list[tuple[str, str, Mutant]] = field(default_factory=list)
+    """One in so many of the accepted is built into a dataset, which must verify."""
 
 
 def main(argv: list[str]) -> None:
-    """Runs mutants, prints tables, keeps findings."""
-    options = tyro.cli(
-        Options, prog="python -m tests.stress.fuzz_tokenizers", args=argv, use_underscores=True
-    )
-    tally = fuzz(options)
-    _print_table(tally)
-    if tally.findings:
-        raise DataError(f"{len(tally.findings)} mutants came to a bad end")
-
-
-def fuzz(options: Options) -> Tally:
-    """Draws and tries mutants until the time is up, or as many as requested."""
+    """Runs mutants, prints each finding with the line that repeats it, and then a table."""
+    program = "python -m tests.stress.fuzz_tokenizers"
+    options = tyro.cli(Options, prog=program, args=argv, use_underscores=True)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a forked child has none of its threads
     _import_all()
-    draw, of, tally = random.Random(options.seed), shapes(), Tally()
+    of, worst, outcomes = shapes(), 0.0, Counter[str]()
+    kinds = Counter[tuple[str, str]]()
     stop = time.monotonic() + 60 * options.minutes
-    while time.monotonic() < stop and tally.outcomes.total() != options.mutants:
+    for number in range(options.mutants) if options.mutant is None else (options.mutant,):
+        began = time.monotonic()
+        if began > stop:
+            break
+        draw = random.Random(f"{options.seed}/{number}")
         mutant = draw_mutant(draw, of)
         task = draw.choice(_TASKS) if draw.randrange(options.builds) == 0 else ""
-        began = time.monotonic()
         outcome, said = try_mutant(mutant.data, task=task)
-        tally.worst = max(tally.worst, time.monotonic() - began)
-        tally.outcomes[outcome] += 1
-        tally.changes.update(mutant.changes)
-        tally.kinds.update((kind, outcome) for _, kind in mutant.changes)
+        worst = max(worst, time.monotonic() - began)
+        outcomes[outcome] += 1
+        kinds.update((kind, outcome) for _, kind in mutant.changes)
         if outcome not in GOOD:
-            tally.findings.append((outcome, said, mutant))
-            _keep(options.findings, tally)
-    return tally
+            print(f"{outcome}: {mutant.shape}, {mutant.changes!a}: {said.strip()[-300:]!a}")
+            print(f"again: {program} --seed={options.seed} --mutant={number}", flush=True)
+        if options.mutant is not None:
+            print(mutant.data.decode(errors="backslashreplace"))
+    print(f"{outcomes.total():,} mutants; the slowest took {worst:.1f} s\n")
+    print(f"| change | {' | '.join(outcomes)} |\n|---|{'---:|' * len(outcomes)}")
+    for kind in sorted({kind for kind, _ in kinds}):
+        print(f"| {kind} | {' | '.join(f'{kinds[kind, outcome]:,}' for outcome in outcomes)} |")
+    bad = sum(count for outcome, count in outcomes.items() if outcome not in GOOD)
+    if bad:
+        raise DataError(f"{bad} mutants came to a bad end")
 
 
 def _import_all() -> None:
@@ -197,31 +180,6 @@ def _built(data: bytes, folder: str, task: str) -> tuple[str, str]:
 
 _TASKS = ("clm", "mlm")
 _FILES = {"input": "text.jsonl", "tokenizer": "tokenizer.json", "output": "set"}
-
-
-def _keep(folder: str | None, tally: Tally) -> None:
-    """The newest finding as two files: the mutant, and how it ended."""
-    outcome, said, mutant = tally.findings[-1]
-    changes = ", ".join(f"{kind} at {path}" for path, kind in mutant.changes)
-    print(f"{outcome}: {mutant.shape}, {changes!a}: {said.strip()[-300:]!a}", flush=True)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
-        name = Path(folder) / f"{len(tally.findings):04}-{outcome.replace(' ', '-')}"
-        name.with_suffix(".json").write_bytes(mutant.data)
-        name.with_suffix(".txt").write_text(f"{mutant.shape}: {changes!a}\n{said}")
-
-
-def _print_table(tally: Tally) -> None:
-    outcomes = [outcome for outcome, _ in tally.outcomes.most_common()]
-    paths = {path for path, _ in tally.changes}
-    print(
-        f"{tally.outcomes.total():,} mutants, {len(paths):,} paths, {len(tally.changes):,} paths x "
-        f"kinds; the slowest took {tally.worst:.1f} s\n"
-    )
-    print(f"| change | {' | '.join(outcomes)} |\n|---|{'---:|' * len(outcomes)}")
-    for kind in sorted({kind for kind, _ in tally.kinds}):
-        print(f"| {kind} | {' | '.join(f'{tally.kinds[kind, o]:,}' for o in outcomes)} |")
-    print(f"| all | {' | '.join(f'{tally.outcomes[o]:,}' for o in outcomes)} |")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 
-import datasets
 import pytest
 
 from pipelines.build_shards import main
@@ -36,14 +35,3 @@ def test_classes_of_folders_are_counted(topics, flags, tmp_path, capsys):
     replace_file(tmp_path / "set", "stats.json", json.dumps(stats).encode())
     problems = verify_set(str(tmp_path / "set")).problems
     assert any("documents with label 'neg'" in problem for problem in problems)
-
-
-def test_the_classes_of_a_dataset_keep_their_numbers(topics, flags, tmp_path):
-    features = datasets.Features(
-        text=datasets.Value("string"), label=datasets.ClassLabel(names=["pos", "neg"])
-    )
-    texts = [text for text in topics[:40] if text]
-    rows = {"text": texts, "label": [n % 2 for n in range(len(texts))]}
-    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "data"))
-    main([*flags, f"--input=hf:{tmp_path / 'data'}"])
-    assert read_set(str(tmp_path / "set")).schema.parameters["classes"] == ["pos", "neg"]

@@ -22,9 +22,6 @@ from pipelines.readers.sources import Source, plan_blocks
 from pipelines.runners.shuffle import count_elements
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
-from tests.tools.places import DATA
-
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 
 
 def estimated(*flags: str) -> Estimate:
@@ -129,20 +126,6 @@ def test_a_sample_of_which_nothing_is_kept_is_an_error(corpus, tokenizer_path):
         estimated(
             f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--filter={__name__}:every_one"
         )
-
-
-@needs_data
-def test_real_data_within_three_per_cent(tmp_path):
-    """NoReC, against the counts of a whole run: 12,000 documents, 76,621 rows in 50.4 MB."""
-    path = tmp_path / "norec.jsonl"
-    with open(DATA / "norec" / "train.jsonl.zst", "rb") as packed, open(path, "wb") as plain:
-        zstandard.ZstdDecompressor().copy_stream(packed, plain)
-    found = estimated(f"--input={path}", f"--tokenizer={DATA / 'tokenizers' / 'roberta-base'}")
-    assert not found.whole
-    assert found.documents == pytest.approx(12_000, rel=0.03)
-    assert found.tokens == pytest.approx(9_630_270, rel=0.01)
-    assert sum(found.rows.values()) == pytest.approx(76_621, rel=0.01)
-    assert found.shard_bytes == pytest.approx(50_397_184, rel=0.03)
 
 
 def test_a_small_file_that_holds_much_text_is_sampled(tmp_path, monkeypatch):

@@ -39,18 +39,16 @@ def test_what_a_filter_drops_is_counted_apart_from_what_is_refused(
     )
     monkeypatch.syspath_prepend(tmp_path)
     flags = ["--filter=set_chooser:choose", "--max_rejects=1"]
-    for name, more in {"files": [], "runner": ["--shuffle_by=runner"]}.items():
-        main(arguments(source, tokenizer_path, tmp_path / name, *flags, *more))
+    main(arguments(source, tokenizer_path, tmp_path / "set", *flags))
     assert "1 filter:spam" in capsys.readouterr().out
-    info = read_set(str(tmp_path / "files"))
+    info = read_set(str(tmp_path / "set"))
     assert info.stats.dropped == {"filter:spam": 1, "broken_json": 1}
     assert (info.stats.total().documents, info.stats.total().dropped["duplicates"]) == (2, 1)
     assert info.stats.broken_equations() == []
-    assert shards(tmp_path / "files") == shards(tmp_path / "runner")
     assert info.schema.parameters["filter"] == "set_chooser:choose"
     (tmp_path / "set_chooser.py").write_text("def choose(document):\n    return None\n")
     with pytest.raises(UsageError, match="filter_sha256"):
-        main(arguments(source, tokenizer_path, tmp_path / "files", *flags))
+        main(arguments(source, tokenizer_path, tmp_path / "set", *flags))
 
 
 def test_a_worker_process_finds_the_filter_where_the_command_is_run(tokenizer_path, tmp_path):

@@ -36,12 +36,6 @@ def test_labels_of_tiny_flows_do_not_overlap():
     assert all(node.height >= 1.5 for node in laid.right)
 
 
-def test_small_nodes_have_room_for_their_name_and_count():
-    laid = flow([("read", "train", 10**9)] + [("read", f"reason {n}", 1) for n in "ab"], {})
-    assert laid is not None
-    assert laid.right[2].middle - laid.right[1].middle == pytest.approx(40)
-
-
 def test_nothing_flows():
     assert flow([("read", "train", 0)], {}) is None
     assert flow([], {}) is None

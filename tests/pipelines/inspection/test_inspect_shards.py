@@ -1,8 +1,5 @@
 """The command prints the rows and the statistics of datasets worked by hand."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +13,6 @@ from schemas.errors import DataError, UsageError
 from schemas.features import unmask
 from schemas.metadata import InputFile, Inputs, read_set
 from schemas.typed_json import to_json
-from tests.tools.places import ROOT
 from tests.tools.shard_factory import (
     BOS,
     EOS,
@@ -148,28 +144,11 @@ def test_rows_and_searches_that_cannot_be_shown_are_refused(directory, flags, me
         main([str(directory), *flags])
 
 
-def _run(*argv: str, **environment: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pipelines.inspect_shards", *argv]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-
-
-def test_command_in_a_process_of_its_own(directory, tmp_path):
-    done = _run(str(directory), "--row=2", FORCE_COLOR="1")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\x1b[1;31m{w12→<mask>}\x1b[0m" in done.stdout  # red
-    assert "\x1b[1;35m{w13→w30}\x1b[0m" in done.stdout  # magenta
-    done = _run(str(directory), "--rows=2")
-    assert done.returncode == 2
-    done = _run(str(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {tmp_path} is not a finished dataset")
+def test_masks_have_colors_on_a_terminal(directory, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = "\n".join(_lines(capsys, str(directory), "--row=2"))
+    assert "\x1b[1;31m{w12→<mask>}\x1b[0m" in text  # red
+    assert "\x1b[1;35m{w13→w30}\x1b[0m" in text  # magenta
 
 
 # Searching

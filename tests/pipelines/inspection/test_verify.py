@@ -1,8 +1,6 @@
 """Messages of verify about damage made by hand; test_damaged_sets has all kinds of damage."""
 
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from schemas.errors import DataError
 from schemas.metadata import read_set
 from schemas.statistics import Statistics
 from schemas.typed_json import to_json
-from tests.tools.places import ROOT
 from tests.tools.shard_factory import (
     mlm_schema,
     packed_rows,
@@ -232,23 +229,18 @@ def test_masked_copies_of_a_row_are_counted(tmp_path):
 # The command
 
 
-def _run(*argv: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pipelines.verify", *argv]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_command_says_one_line_or_what_is_wrong(directory, whole_set):
-    done = _run(str(whole_set), str(directory))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("ok: 2 datasets, 100 rows, 1,500 tokens, ")
-    assert done.stdout.count("\n") == 1
-
+def test_command_says_one_line_or_what_is_wrong(directory, whole_set, capsys):
+    main([str(whole_set), str(directory)])
+    printed = capsys.readouterr().out
+    assert printed.startswith("ok: 2 datasets, 100 rows, 1,500 tokens, ")
+    assert printed.count("\n") == 1
     _flip(directory / "stats.json", 5)
-    done = _run(str(whole_set), str(directory))
-    assert (done.returncode, done.stdout) == (1, "")
-    first, second = done.stderr.splitlines()
-    assert first == f"error: {directory} differs from what was published, 1 problem:"
+    with pytest.raises(DataError) as failure:
+        main([str(whole_set), str(directory)])
+    first, second = str(failure.value).splitlines()
+    assert first == f"{directory} differs from what was published, 1 problem:"
     assert second.startswith("  stats.json has sha256 ")
+    assert capsys.readouterr().out == ""
 
 
 def test_command_shows_twenty_problems_and_counts_the_rest(tmp_path):

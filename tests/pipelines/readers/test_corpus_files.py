@@ -99,15 +99,7 @@ def flip(path, place=200):
 
 DAMAGE = {
     "a changed file": (lambda c: flip(c / "documents-00001-of-00003.parquet"), "was changed after"),
-    "a cut file": (
-        lambda c: (c / "documents-00002-of-00003.parquet").write_bytes(b"PAR1"),
-        "documents-00002-of-00003.parquet has 4 bytes, not",
-    ),
     "a lost file": (lambda c: (c / "documents-00000-of-00003.parquet").unlink(), "is missing"),
-    "another schema": (
-        lambda c: (c / "schema.json").write_text('{"kind": "corpus"}'),
-        "schema.json has 18 bytes, not",
-    ),
     "another manifest": (lambda c: flip(c / "MANIFEST.json"), "MANIFEST.json"),
 }
 

@@ -110,7 +110,7 @@ def outcomes(path, whole, damaged):
 
 def flips(whole):
     for at in range(len(whole)):
-        for bit in (0, 4, 7):
+        for bit in (at % 8, (at + 4) % 8):
             yield whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]
 
 

@@ -4,15 +4,13 @@ import bz2
 import json
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import Role
 from pipelines.readers.formats import squad
 from schemas.errors import DataError, UsageError
-from tests.tools.places import DATA
-from tests.tools.read_sources import read_all, rejects_of, rows_of, texts_of
+from tests.tools.read_sources import read_all, rejects_of, texts_of
 
 ROLES = (
     Role("question", "string", "question"),
@@ -20,7 +18,6 @@ ROLES = (
     Role("id", "id", "id"),
     Role("answers", "answers", "answers"),
 )
-REAL = DATA / "squad/dev-v1.1.json.zst"
 
 
 def article(*questions, context="Ada wrote it."):
@@ -152,24 +149,3 @@ def test_whatever_a_field_holds_each_question_is_kept_refused_or_empty(articles,
 def test_a_question_with_an_odd_field_is_kept_where_it_can_be(content, kept):
     data = json.dumps({"data": [content]}).encode()
     assert squad._documents(data, ROLES, "x.json").columns["id"].to_pylist() == kept
-
-
-@pytest.mark.skipif(not REAL.exists(), reason="../shared/data is not here")
-def test_every_answer_of_the_real_one_is_where_it_says():
-    with zstandard.open(REAL) as file:
-        data = file.read()
-    content = json.loads(data)
-    questions = [
-        (q["question"], p["context"], q["id"])
-        for a in content["data"]
-        for p in a["paragraphs"]
-        for q in p["qas"]
-    ]
-    pieces = read_all(REAL, roles=ROLES)
-    rows = rows_of(pieces)
-    assert [(row["question"], row["context"], row["id"]) for row in rows] == questions
-    assert len(rows) == 10_570 and not rejects_of(pieces)
-    for row in rows:
-        for answer in row["answers"]:
-            start = answer["start"]
-            assert row["context"][start : start + len(answer["text"])] == answer["text"]

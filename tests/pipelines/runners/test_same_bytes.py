@@ -3,7 +3,6 @@
 import gzip
 import json
 import random
-import threading
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,6 @@ DATASETS = {
 }
 TASKS = [*DATASETS, "tokenizer"]
 OF_PRISM = ["mlm", "clm", "chat", "classification", "qa", "span_corruption", "tokens", "tokenizer"]
-QUICK = ("mlm", "tokenizer")  # of the pool, in `make test`
 # These name the inputs or the machine.
 OWN = {".lock", "MANIFEST.json", "config.yaml", "inputs.json", "rejects.jsonl"}
 OWN |= {"report.html", "report.json"}
@@ -156,34 +154,6 @@ def test_the_same_bytes(task, way, made, many_files, sentinels, tmp_path, small_
         request.getfixturevalue("prism")
     expected = made(task)[1]
     assert make(task, many_files, sentinels, tmp_path / "made", WAYS[way]) == expected
-
-
-@pytest.mark.parametrize(
-    "task",
-    [pytest.param(task, marks=() if task in QUICK else pytest.mark.slow) for task in OF_PRISM],
-)
-def test_the_same_bytes_by_a_pool(
-    task, made, many_files, sentinels, tmp_path, small_blocks, prism, pool
-):
-    """Prism asks a pool for one worker, whatever --sdk_worker_parallelism says."""
-    of_pool, process = pool
-    workers, done = set(), threading.Event()
-
-    def count():
-        while not done.wait(0.05):
-            workers.update(child.pid for child in process.children())
-
-    counting = threading.Thread(target=count)
-    counting.start()
-    flags = f"{PRISM} --sdk_worker_parallelism=2 {' '.join(of_pool)} "
-    flags += THROUGH_RUNNER * (task in DATASETS)
-    try:
-        found = make(task, many_files, sentinels, tmp_path / "made", flags)
-    finally:
-        done.set()
-        counting.join()
-    assert found == made(task)[1]
-    assert len(workers) == 1
 
 
 def test_small_buffers_give_the_same_bytes(made, two_files, sentinels, tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from pipelines.writers import shard_files
 from pipelines.writers.document_formats.document_format import (
     document_format,
     document_rows,
-    open_documents,
 )
 from schemas.errors import DataError, UsageError
 from schemas.features import task_features
@@ -127,13 +126,6 @@ def test_flat_files_need_what_tells_documents_apart(name):
 
 
 @pytest.mark.parametrize("name", DOCUMENT_FORMATS)
-def test_a_shard_without_documents(tmp_path, name):
-    schema = schema_of(formats=[name])
-    paths = written(tmp_path, ragged([]), schema)
-    assert lists(document_format(name).decode(paths, schema)) == []
-
-
-@pytest.mark.parametrize("name", DOCUMENT_FORMATS)
 @pytest.mark.parametrize("damage", ["cut", "longer", "empty", "zeros"])
 def test_damage_is_told_or_changes_the_ids(tmp_path, name, damage):
     """`verify` compares what is left with the counts; nothing worse than a DataError may come."""
@@ -155,16 +147,6 @@ def test_damage_is_told_or_changes_the_ids(tmp_path, name, damage):
             assert lists(document_format(name).decode(paths, schema)) != documents
         except DataError as error:
             assert ending in str(error)
-
-
-def test_documents_are_opened_by_the_name_of_their_first_file(tmp_path):
-    schema = schema_of(formats=["megatron"])
-    documents = [[5, 6, END], [7, END]]
-    paths = written(tmp_path, ragged(documents), schema)
-    found = open_documents(
-        schema, f"{NAME}.megatron.bin", lambda path: paths[path.removeprefix(f"{NAME}.")]
-    )
-    assert lists(found) == documents
 
 
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(1, 6))

@@ -1,7 +1,5 @@
 """One directory, many tools: each reads, with its own public call, what was written."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -34,10 +32,6 @@ def made(corpus, tokenizer_path, tmp_path_factory):
             "--max_length=64",
         ]
     )
-    return _exported(directory)
-
-
-def _exported(directory: Path) -> dict[str, Path]:
     for to in ("parquet", "arrow", "jsonl"):
         export.main([str(directory / "set"), f"--to={to}", f"--output={directory / to}"])
     return {name: directory / name for name in ("set", "parquet", "arrow", "jsonl")}
@@ -49,13 +43,13 @@ def caches_of_the_test(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.read.__name__)
-def test_each_tool_reads_what_was_written(made, tool, split):
+def test_each_tool_reads_what_was_written(made, tool):
+    """Three shards, and a last batch that is not full."""
     shards = ShardSet(str(made["set"]))
-    written = shards.read(split, np.arange(shards.rows(split)))
-    assert shards.rows("train") > 1000 and shards.rows("validation") > 64
-    _assert_equal(tool.read(str(made[tool.of]), split), written)
+    assert shards.rows("train") > 1000 and shards.rows("train") % 64
+    written = shards.read("train", np.arange(shards.rows("train")))
+    _assert_equal(tool.read(str(made[tool.of]), "train"), written)
 
 
 def _assert_equal(read: dict[str, np.ndarray], written: dict[str, np.ndarray]) -> None:
@@ -77,14 +71,17 @@ def classic(tmp_path_factory):
     info = read_set(str(directory / "set"))
     for name, content in tfds_files(info.schema, info.manifest.files, info.stats).items():
         (directory / "set" / name).write_bytes(content)
-    return _exported(directory)
+    return directory / "set"
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.read.__name__)
-def test_each_tool_reads_the_classic_encoding(classic, tool):
-    shards = ShardSet(str(classic["set"]))
-    written = shards.read("train", np.arange(70))
-    read = tool.read(str(classic[tool.of]), "train")
+@pytest.mark.parametrize(
+    "tool",
+    [tool for tool in TOOLS if "numpy" in tool.package or "tensorflow" in tool.package],
+    ids=lambda tool: tool.read.__name__,
+)
+def test_each_tool_that_parses_rows_reads_the_classic_encoding(classic, tool):
+    written = ShardSet(str(classic)).read("train", np.arange(70))
+    read = tool.read(str(classic), "train")
     if tool.read.__name__ == "tf_data_schema_json":
         del written["positions"]  # stored too, but no feature of the schema
     _assert_equal(read, written)
