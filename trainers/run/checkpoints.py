@@ -45,7 +45,7 @@ from schemas.typed_json import parse_json, read_bounded
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import shapes
 from trainers.run.processes import ALONE, Processes
-from trainers.run.program import Arrays, Task, Tensor, Tensors, to_tensors
+from trainers.run.program import Arrays, Task, Tensor, Tensors
 from trainers.run.run_directory import CHECKPOINTS
 
 
@@ -136,7 +136,7 @@ class Checkpoints:
     """The checkpoints of one run."""
 
     def __init__(self, output: Path, keep: int = 1):
-        """Touches no file; `save` keeps the `keep` newest checkpoints."""
+        """Touches no file; `keep_newest` keeps `keep` checkpoints."""
         self.directory, self.best_directory = output / CHECKPOINTS, output / BEST
         self._keep = keep
         self._known_best: Optional[int] = None  # best step at the time of the newest checkpoint
@@ -162,15 +162,6 @@ class Checkpoints:
             for path in directory.glob("*" + PARTIAL):
                 shutil.rmtree(str(path))
         newest_whole(numbered(self.directory), say, numbered(self.best_directory))
-
-    def save(self, progress: Progress, weights: Arrays, state: Arrays) -> None:
-        """Writes the checkpoint after `progress.step` steps, unless it exists; raises as `finish`.
-
-        Earlier checkpoints stay if it cannot be written.
-        """
-        if progress.step not in self.steps:
-            self.begin(progress, to_tensors(weights), to_tensors(state)).finish()
-            self.keep_newest(progress, progress.best_step)
 
     def begin(
         self,
@@ -238,15 +229,6 @@ class Checkpoints:
             f"{self.best_directory} lacks the best weights, those of step {lost}: the best of the "
             "later evaluations replaces them"
         )
-
-    def save_best(self, progress: Progress, weights: Arrays) -> None:
-        """Writes the weights as the best so far; raises as `save`.
-
-        The best at the time of the newest checkpoint stay, since a killed run resumes there.
-        """
-        if not (self.best_directory / str(progress.best_step)).exists():
-            self.begin_best(progress, to_tensors(weights)).finish()
-        self.keep_best(progress)
 
     def read(self, step: int, model: Optional[ModelConfig] = None) -> Stored:
         """The checkpoint after `step`; raises as `read_checkpoint`."""
