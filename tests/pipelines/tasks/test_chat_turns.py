@@ -90,7 +90,7 @@ def test_contents_that_a_template_looks_at():
     assert refusal(each(last_part, prompt="A:<think>"), "a", "x</think>b") == "unclear_turns"
     assert refusal(each(last_part, prompt="A:b<e>"), "a", "x</think>b") == "unclear_turns"
     # A content of white space has its place nevertheless.
-    assert turns(each("c | trim", prompt="A:<think>"), "a", " \n", "a", "b") == ["<e>", "b<e>"]
+    assert turns(each("c | trim", prompt="A:<think>"), "a", " \n") == ["<e>"]
     # Messages before depend on those after.
     forgets = each("c if loop.last else c.split('</think>')[-1]")
     assert refusal(forgets, "a", "x</think>b", "a", "c") == "unclear_turns"
