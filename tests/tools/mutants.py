@@ -228,8 +228,10 @@ def _swap(node: ast.Compare, ops: list, place: int, operator: ast.cmpop) -> tupl
 
 
 def _code_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Nodes outside annotations, decorators, type-checking blocks and the texts of errors."""
+    """Nodes outside annotations, decorators, assertions and type-checking blocks."""
     if isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING":
+        return
+    if isinstance(tree, ast.keyword) and tree.arg == "strict":
         return
     yield tree
     for name, value in ast.iter_fields(tree):

@@ -118,7 +118,8 @@ def test_turns_without_text_between_them():
 def test_what_a_template_marks_as_generated():
     text = (
         "{% for m in messages %}{{ m.role }}:{% if m.role == 'user' %}{{ m.content }}{% else %}"
-        "{% generation %}{{ m.content }}{{ '<e>' if m.content != 'd' }}{% endgeneration %}"
+        "{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% generation %}{{ '<e>' if m.content != 'd' }}{% endgeneration %}"
         "{{ '<e>' if m.content == 'd' }}{% endif %}\n{% endfor %}"
     )
     assert turns(text, "a", "b", "a", "c") == ["b<e>", "c<e>"]
@@ -135,7 +136,9 @@ def test_other_orders_are_refused():
 def test_a_turn_without_its_end_is_refused():
     text = each("c").replace("<e>", "{{ '<e>' if loop.index != 6 }}")
     assert turns(text, "a", "b", "c", "d") == ["b<e>", "d<e>"]
-    assert refusal(text, "a", "b", "c", "d", "e", "f") == "no_end_of_turn"
+    with pytest.raises(BadConversation) as error:
+        turns(text, *"abcdefgh")
+    assert error.value.args == ("no_end_of_turn", "messages[5] is followed by '\\nU:g<e'")
 
 
 def test_ends_of_turn():
