@@ -55,7 +55,7 @@ def print_summary(
     console.print(facts_table(_facts(info, documents, seconds)))
     if info.stats.total().labels:
         console.print("", labels_table(info.stats), "")
-    for warning in set_warnings(info, tokenizer):
+    for warning in set_warnings(info, tokenizer, documents):
         console.print(f"warning: {warning}", style="yellow")
     directory = shlex.quote(info.directory)
     console.print(f"inspect it: python -m pipelines.inspect_shards {directory} --row=0")
@@ -104,8 +104,10 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
     return facts | {"output": info.directory}
 
 
-def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
+def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> Iterator[str]:
     """Warns of Windows line ends, paragraphs as long as books, empty splits and greedy filters.
+
+    `documents` is as for `print_summary`.
 
     Raises:
       DataError: a file of the dataset cannot be read.
@@ -130,22 +132,22 @@ def set_warnings(info: SetInfo, tokenizer: LoadedTokenizer) -> Iterator[str]:
             f"{'has' if books == 1 else 'have'} {tokens / total.tokens:.0%} of all tokens: text "
             "without blank lines is one paragraph. Read such files with --document=line or file"
         )
-    yield from _empty_splits(info)
+    yield from _empty_splits(info, documents)
     yield from _hungry_filter(info)
 
 
-def _empty_splits(info: SetInfo) -> Iterator[str]:
+def _empty_splits(info: SetInfo, documents: str) -> Iterator[str]:
     total = info.stats.total().documents
     if info.schema.parameters.get("corpus"):  # a corpus fixes what a document is
-        smaller = "build the corpus again with --document=paragraph"
+        smaller = "build the corpus again with --document=paragraph, or "
     else:
-        smaller = "use --document=paragraph"
+        smaller = "use --document=paragraph, or " * documents.endswith("(--document=file)")
     for split, share in info.schema.splits.items():
         if share and not info.stats.split(split).rows:
             yield (
                 f"the split {split} is empty: a hash of a document's text chooses its split, and "
                 f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; "
-                f"{smaller}, or name the files of each split (--train_input, ...)"
+                f"{smaller}name the files of each split (--train_input, ...)"
             )
 
 

@@ -52,8 +52,13 @@ def test_one_file_leaves_a_split_empty(capsys, tokenizer_path, tmp_path):
     flags = ("--document=file", "--splits=train:0.98,validation:0.02", "--num_shards=1")
     [warning] = warnings_of(capsys, tokenizer_path, tmp_path, "One.\nTwo.\nOne.\n", *flags)
     assert (
-        warning.startswith("the split validation is empty: ") and "1 document was kept" in warning
+        warning.startswith("the split validation is empty: ")
+        and "1 document was kept; use --document=paragraph, or name the files" in warning
     )
+    [warning] = warnings_of(
+        capsys, tokenizer_path, tmp_path, "One.\nTwo.\n", "--overwrite", *flags[1:]
+    )
+    assert "2 documents were kept; name the files" in warning
 
 
 def test_plan_and_summary_report_what_a_document_was(capsys, tokenizer_path, tmp_path):
