@@ -282,7 +282,7 @@ def describe_documents(blocks: Iterable[Block], source: Source) -> str:
         if source.document != "file":
             raise UsageError(
                 f"--document={source.document} divides text files, but no input is one, such as "
-                f"{parts[0].path} ({parts[0].format}): leave the flag out"
+                f"{parts[0].path} ({parts[0].format}): leave the flag out, or give --document=file"
             )
         return ""
     how = "its folder is the label" if source.has_labels else f"--document={source.document}"
