@@ -21,9 +21,15 @@ with warnings.catch_warnings():
 SIZES: dict[str, Any] = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 2}
 ATTENTION = ("eager", "sdpa")
 PAGE = (ROOT / "docs" / "verify_attention.md").read_text(encoding="utf-8")
-BEFORE_OF_DECODERS, BEFORE_OF_ENCODERS = {EARLIER, ALONE}, {EARLIER, LATER, ALONE}
-
-
+BEFORE_OF_DECODERS, OTHERS_OF_ENCODERS = {EARLIER, ALONE}, {EARLIER, LATER, ALONE}
+# The page's table: arguments beside the ids, and what a decoder and an encoder see then.
+TABLE: list[tuple[tuple[str, ...], set[str], set[str]]] = [
+    ((), BEFORE_OF_DECODERS, OTHERS_OF_ENCODERS | {PADDING}),
+    (("text",), BEFORE_OF_DECODERS, OTHERS_OF_ENCODERS),
+    (("positions",), BEFORE_OF_DECODERS, OTHERS_OF_ENCODERS | {PADDING}),
+    (("positions", "text"), BEFORE_OF_DECODERS, OTHERS_OF_ENCODERS),
+    (("positions", "segments"), set(), set()),
+]
 SMALL = {
     **{"hidden_size": 32, "intermediate_size": 48},
     **{"num_hidden_layers": 2, "num_attention_heads": 4},
@@ -63,40 +69,36 @@ def tensor(values):
     return torch.from_numpy(np.asarray(values).astype(np.int64))
 
 
-def find_leaks(model, batch, *, causal, **arguments):
-    """Causes of leaks where a model is called with ids and what these functions make of rows."""
+LOWEST = torch.finfo(torch.float32).min
+# Each argument of a model, from rows and a mask of what may attend to what.
+ARGUMENTS: dict[str, tuple[str, Any]] = {
+    "positions": ("position_ids", lambda rows, may: tensor(rows["position_ids"])),
+    "text": ("attention_mask", lambda rows, may: tensor(rows["segment_ids"] > 0)),
+    "segments": ("attention_mask", lambda rows, may: torch.where(may, 0.0, LOWEST)),
+    "booleans": ("attention_mask", lambda rows, may: may),
+}
+
+
+def find_leaks(model, batch, names):
+    """Causes of leaks where a model is called with ids and these ARGUMENTS."""
+    causal = not isinstance(model, transformers.BertForMaskedLM)
 
     def logits_of(rows):
-        given = {name: make(rows) for name, make in arguments.items()}
+        may = torch.from_numpy(attention_mask(rows["segment_ids"], causal=causal))
+        given = {name: make(rows, may) for name, make in map(ARGUMENTS.__getitem__, names)}
         return model(tensor(rows["input_ids"]), **given).logits
 
     report = verify_attention(logits_of, batch, causal=causal)
     return {leak.cause for leak in report.leaks}
 
 
-def positions(rows):
-    return tensor(rows["position_ids"])
-
-
-def is_text(rows):
-    return tensor(rows["segment_ids"] > 0)
-
-
-def mask(rows, causal, dtype=torch.float32):
-    """0 where a token may look and the lowest number elsewhere; or, of bool, True and False."""
-    may = torch.from_numpy(attention_mask(rows["segment_ids"], causal=causal))
-    lowest = torch.finfo(torch.float32).min
-    return may if dtype == torch.bool else torch.where(may, 0.0, lowest)
-
-
 @pytest.mark.parametrize("attention", ATTENTION)
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_decoder_needs_positions_and_a_mask_of_segments(batch, kind, attention):
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_model_sees_by_its_arguments(batch, kind, attention):
     model = model_of(kind, attention)
-    for arguments in ({}, {"attention_mask": is_text}, {"position_ids": positions}):
-        assert find_leaks(model, batch, causal=True, **arguments) == BEFORE_OF_DECODERS
-    arguments = {"position_ids": positions, "attention_mask": lambda rows: mask(rows, True)}
-    assert find_leaks(model, batch, causal=True, **arguments) == set()
+    for names, of_decoder, of_encoder in TABLE:
+        due = of_encoder if kind == "bert" else of_decoder
+        assert find_leaks(model, batch, names) == due, names
 
 
 @pytest.mark.parametrize("attention", ATTENTION)
@@ -105,9 +107,8 @@ def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, kind, 
     """transformers reads segments off the positions where there is neither mask nor cache."""
     model = model_of(kind, attention)
     model.config.use_cache = False
-    assert find_leaks(model, batch, causal=True, position_ids=positions) == set()
-    both = {"position_ids": positions, "attention_mask": is_text}
-    assert find_leaks(model, batch, causal=True, **both) == BEFORE_OF_DECODERS
+    assert find_leaks(model, batch, ["positions"]) == set()
+    assert find_leaks(model, batch, ["positions", "text"]) == BEFORE_OF_DECODERS
 
     def of_layout(rows):
         columns = {name: tensor(column) for name, column in huggingface(rows).items()}
@@ -125,28 +126,12 @@ def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, kind, 
     assert verify_attention(of_lengths, batch, causal=True).ok
 
 
-@pytest.mark.parametrize("attention", ATTENTION)
-def test_an_encoder_needs_positions_and_a_mask_of_segments(batch, attention):
-    model = model_of("bert", attention)
-    for arguments in ({}, {"position_ids": positions}):
-        found = find_leaks(model, batch, causal=False, **arguments)
-        assert found == BEFORE_OF_ENCODERS | {PADDING}
-    usual = {"attention_mask": is_text, "position_ids": positions}
-    assert find_leaks(model, batch, causal=False, **usual) == BEFORE_OF_ENCODERS
-    usual["attention_mask"] = lambda rows: mask(rows, False)
-    assert find_leaks(model, batch, causal=False, **usual) == set()
-
-
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_a_mask_of_booleans_is_for_sdpa_only(batch, kind):
     """`eager` adds it to the scores: 1 where a token may look, 0 where it may not."""
-    causal = kind == "gpt2"
-    arguments = {
-        "position_ids": positions,
-        "attention_mask": lambda rows: mask(rows, causal, torch.bool),
-    }
-    assert find_leaks(model_of(kind, "sdpa"), batch, causal=causal, **arguments) == set()
-    assert PADDING in find_leaks(model_of(kind, "eager"), batch, causal=causal, **arguments)
+    names = ["positions", "booleans"]
+    assert find_leaks(model_of(kind, "sdpa"), batch, names) == set()
+    assert PADDING in find_leaks(model_of(kind, "eager"), batch, names)
 
 
 def test_what_the_page_shows(tmp_path, monkeypatch, capsys):

@@ -123,42 +123,6 @@ def test_frequencies_and_factor_by_hand():
     assert Rope.from_json({}, where="", theta=5e5) == Rope(rope_theta=5e5)
 
 
-@pytest.mark.parametrize(
-    "name, old, new",
-    [
-        (
-            "Gemma3TextConfig",
-            dict(
-                rope_theta=5e5,
-                rope_local_base_freq=2e4,
-                rope_scaling=dict(rope_type="linear", factor=8),
-            ),
-            dict(rope_parameters=GEMMA),
-        ),
-        (
-            "ModernBertConfig",
-            dict(global_rope_theta=5e5, local_rope_theta=2e4),
-            dict(rope_parameters={layers: {**YARN, "rope_theta": 3e4} for layers in GEMMA}),
-        ),
-    ],
-)
-def test_parameters_of_each_type_of_layer(name, old, new):
-    keys = dict(
-        Gemma3TextConfig=("rope_theta", "rope_local_base_freq"),
-        ModernBertConfig=("global_rope_theta", "local_rope_theta"),
-    )[name]
-    for form in (old, new, {}):
-        config = getattr(transformers, name)(**json.loads(json.dumps(form)))
-        size = getattr(config, "head_dim", 0) or config.hidden_size // config.num_attention_heads
-        defaults = type(config).default_theta["global"], type(config).default_theta["local"]
-        for layers, key, theta in zip(GEMMA, keys, defaults, strict=True):
-            is_scaled = name != "Gemma3TextConfig" or layers == "full_attention"
-            how = dict(theta_key=key, theta=theta, is_scaled=is_scaled)
-            check(config, form, size, layers, **how)
-            written = json.loads(json.dumps(config.to_dict()))
-            check(config, written, size, layers, **how)
-
-
 def scaled(base, **changes):
     return {"rope_parameters": {**base, **changes}}
 

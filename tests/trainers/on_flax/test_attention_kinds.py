@@ -21,14 +21,13 @@ from tests.tools.torch_models import as_ours, make_model, torch
 from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.metrics.attention import verify_attention
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh
 from trainers.on_flax import flax_attention
 from trainers.on_flax.blockwise_attention import Rule, attend_by_blocks, key_blocks
 from trainers.on_flax.flax_attention import Machine, attend, by_cudnn, by_splash, packed_context
 from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
-from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MlmObjective
+from trainers.on_flax.flax_encoder import MlmObjective
 from trainers.on_flax.flax_program import sums_in_chunks
 from trainers.on_flax.layers import graph_of, head_logits, to_params
 from trainers.run.program import Plan
@@ -211,34 +210,6 @@ def test_logits_equal_transformers(kind, name):
         expected = model(torch.tensor(ids)).logits.numpy()
     found = logits_of(config, params, kind)(ids, jnp.ones((2, LENGTH), jnp.int32))
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
-
-
-@pytest.mark.parametrize("kind", HERE)
-def test_no_segment_sees_another(kind):
-    """Packed rows of a causal model with windows, and of an encoder."""
-    _, config, params = both_of("mistral")
-    run = logits_of(config, params, kind)
-    rows = clm_rows(clm_schema(max_length=LENGTH), 3, seed=4)
-    report = verify_attention(
-        lambda batch: run(batch["input_ids"], batch["segment_ids"]), rows, causal=True
-    )
-    assert report.ok, report
-    assert report.segments > len(rows["input_ids"])
-
-    config, weights = as_ours(make_model("bert, masked"), "MaskedLM")
-    graph = graph_of(EncoderForMaskedLM, config, jnp.dtype(jnp.float32))
-    model: Any = nnx.merge(graph, to_params(weights, config))
-
-    @jax.jit
-    def encode(ids, segments):
-        context = packed_context(segments, causal=False, kind=kind)
-        everywhere = jnp.tile(jnp.arange(ids.shape[1]), (len(ids), 1))
-        return model.logits(model.hidden(ids, context, everywhere))
-
-    report = verify_attention(
-        lambda batch: encode(batch["input_ids"], batch["segment_ids"]), rows, causal=False
-    )
-    assert report.ok, report
 
 
 CPU = Machine("cpu", jnp.dtype(jnp.float32), dropout=False, head_size=64, length=1024)

@@ -21,7 +21,7 @@ from tests.tools.model_cases import (
     read_config,
 )
 from trainers.flags.command_line import make_flags
-from trainers.metrics.attention import PADDING, verify_attention
+from trainers.metrics.attention import AHEAD, PADDING, verify_attention
 from trainers.models.hf_files import read_directory
 from trainers.models.weights import from_layout, from_published, to_published
 from trainers.on_tf.backend import keras, tf
@@ -69,7 +69,7 @@ def hand_made_mask(segments, prefix):
     return allowed
 
 
-def text_batch(name):
+def text_batch(name) -> dict[str, np.ndarray]:
     """Three rows of 18 tokens: one segment each, or several of which a prefix sees itself whole."""
     random = np.random.default_rng(0)
     ids = random.integers(5, 50, (3, 18))
@@ -192,6 +192,19 @@ def test_answers_are_theirs(name, due, folder):
         np.testing.assert_array_equal(found["answer_ids"], expected)
     ends = [[*row, EOS].index(EOS) for row in expected.tolist()]
     assert found["answer_lengths"].numpy().tolist() == ends
+
+
+@pytest.mark.parametrize("name", [PACKED, PREFIX])
+def test_no_segment_sees_another(name, due, folder):
+    objective, rows = ours_of(name, folder), text_batch(name)
+    if name == PACKED:
+        del rows["prefix_mask"]
+
+    def logits_of(batch):
+        return objective.logits({key: tf.constant(batch[key].astype(np.int32)) for key in rows})
+
+    report = verify_attention(logits_of, rows, causal=True)
+    assert report.ok and AHEAD in report.largest(), report
 
 
 @pytest.mark.parametrize("name", ["bert, classes", "roberta, classes", "electra narrow, classes"])

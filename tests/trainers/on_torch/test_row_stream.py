@@ -59,7 +59,10 @@ def rows_of(batches):
     return [batch["row_index"].tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("ranks, workers", [(1, 0), (1, 1), (1, 3), (2, 2), (3, 0), (4, 2)])
+MANY = [pytest.param(*numbers, marks=pytest.mark.slow) for numbers in ((1, 1), (1, 3), (4, 2))]
+
+
+@pytest.mark.parametrize("ranks, workers", [(1, 0), (3, 0), (2, 2), *MANY])
 def test_ranks_with_any_number_of_workers_share_the_batches(shards, expected, ranks, workers):
     streams = [stream_of(shards, rank=rank, ranks=ranks) for rank in range(ranks)]
     loaders = [DataLoader(stream, batch_size=None, num_workers=workers) for stream in streams]
@@ -73,8 +76,10 @@ def test_ranks_with_any_number_of_workers_share_the_batches(shards, expected, ra
         np.testing.assert_array_equal(found[4][name], column)
 
 
-@pytest.mark.parametrize("workers", range(4))
-@pytest.mark.parametrize("every", [1, 4])
+SLOW = [pytest.param(*numbers, marks=pytest.mark.slow) for numbers in ((1, 1), (3, 1), (3, 4))]
+
+
+@pytest.mark.parametrize("workers, every", [(0, 1), (0, 4), (2, 4), *SLOW])
 def test_a_loader_goes_on_where_it_stopped(stateful, shards, expected, workers, every):
     """Twice, at random steps; states are taken after every step, or rarely and counted on."""
 
@@ -97,8 +102,7 @@ def test_a_loader_goes_on_where_it_stopped(stateful, shards, expected, workers, 
         assert rows_of(loader) == expected[:STEPS], "the next pass is whole"
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (3, 2), (1, 3)])
-@pytest.mark.parametrize("stop", [0, 1, 5])
+@pytest.mark.parametrize(("before", "after", "stop"), [(0, 2, 1), (2, 0, 5), (3, 2, 0), (1, 3, 5)])
 def test_another_number_of_workers_goes_on_by_resume(
     stateful, shards, expected, before, after, stop
 ):

@@ -5,12 +5,10 @@ import os
 import shlex
 import shutil
 import signal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from schemas.errors import DataError
 from tests.tools.compile_cache import compiled_once
@@ -131,11 +129,6 @@ def command_after(said, words):
     return shlex.split(command)[3:]  # python -m trainers.flax_mlm
 
 
-def norms_of(weights):
-    """Arrays that are the same in every layout, and another after each step."""
-    return {value.tobytes() for name, value in weights.items() if name.endswith("norm.weight")}
-
-
 def test_it_goes_on_after_every_step_by_the_command_it_printed(
     trainer, train, whole, tmp_path, capsys
 ):
@@ -229,36 +222,6 @@ def test_damaged_best_weights_are_measured_again(train, whole, stopped, tmp_path
     assert "resuming after step 4 of 12" in capfd.readouterr().err
     assert untimed_lines(run) == untimed_lines(whole)
     assert states_of(run) == states_of(whole)
-
-
-def test_all_uses_take_the_weights_that_checkpoint_names(trainer, stopped, tmp_path):
-    """By default the best, since --best_by keeps one: without --stop_after and with it alike."""
-    (tmp_path / "text.txt").write_text("w7 w8 w9\nw20 w21\n")
-    losses, predictions = {}, {}
-    for step, *flag in (
-        (5,),
-        (5, "--checkpoint=best"),
-        (7, "--checkpoint=last"),
-        (6, "--checkpoint=6"),
-    ):
-        folder = tmp_path / "-".join(["used", *flag])
-        use = ["--evaluate", f"--report={folder}.json", f"--export={folder}", *flag]
-        if trainer.predicts:
-            use += [f"--predict={tmp_path / 'text.txt'}", f"--predictions={folder}.txt"]
-        run = shutil.copytree(stopped, tmp_path / "run", dirs_exist_ok=True)
-        use_model.main([str(run), "--batch_size=4", *use])
-        weights = norms_of(read_weights(run / ("best" if step == 5 else "checkpoints") / str(step)))
-        exported = load_file(folder / "model.safetensors").values()
-        assert weights <= {value.tobytes() for value in exported}
-        losses.setdefault(step, set()).add(json.loads(Path(f"{folder}.json").read_text())["loss"])
-        if trainer.predicts:
-            predictions.setdefault(step, set()).add(Path(f"{folder}.txt").read_text())
-    assert losses[5] == {
-        line["loss"] for line in untimed_lines(stopped) if line["kind"] == "evaluation"
-    }
-    assert all(len(found) == 1 for found in [*losses.values(), *predictions.values()])
-    assert len(set.union(*losses.values())) == 3
-    assert len(set.union(set(), *predictions.values())) == 3 * trainer.predicts
 
 
 def test_evaluate_measures_what_the_run_measured(trainer, whole):

@@ -1,9 +1,7 @@
-"""Checkpoints: atomic, bit for bit, kept and chosen as requested; real disks that fail."""
+"""Checkpoints: atomic, bit for bit, kept and chosen as requested."""
 
 import json
 import shutil
-import subprocess
-import sys
 import threading
 from dataclasses import asdict
 from functools import partial
@@ -16,7 +14,6 @@ import pytest
 from safetensors.numpy import load
 
 from schemas.errors import DataError, UsageError
-from tests.tools.places import ROOT
 from trainers.run.checkpoints import (
     Checkpoints,
     Progress,
@@ -275,58 +272,6 @@ def test_tensors_that_are_cut_are_refused_in_words(tmp_path, cut):
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(DataError, match="8 cannot be read: "):
         checkpoints.read(8)
-
-
-FULL = """
-import sys
-from pathlib import Path
-from schemas.errors import DataError
-from tests.trainers.run.test_checkpoints import save, save_best
-from trainers.run.checkpoints import Checkpoints
-if sys.argv[2]:
-    import resource
-    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
-output = Path(sys.argv[1])
-checkpoints = Checkpoints(output, keep=1)
-save(checkpoints, 2, best_step=2)
-save_best(checkpoints, 2)
-for write in save, save_best:
-    try:
-        write(checkpoints, 4, size=300_000)
-    except DataError as error:
-        print(error)
-assert checkpoints.read(2) and checkpoints.choose("best")
-save(checkpoints, 5, best_step=2)  # there is room again
-print(sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_dir()))
-"""
-# In a namespace of its own: the disk is gone with the command.
-ON_A_SMALL_DISK = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" && "$@"']
-
-
-def can_mount(place: Path) -> bool:
-    try:
-        return not subprocess.run([*ON_A_SMALL_DISK, place, "true"], capture_output=True).returncode
-    except OSError:
-        return False
-
-
-def test_a_full_disk_is_said_in_words(tmp_path):
-    """A small disk; if none may be mounted, files of a size that the system refuses."""
-    has_disk = can_mount(tmp_path)
-    command = [sys.executable, "-c", FULL, str(tmp_path), "" if has_disk else "limit"]
-    done = subprocess.run(
-        [*ON_A_SMALL_DISK, str(tmp_path), *command] if has_disk else command,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr
-    *refused, left = done.stdout.splitlines()
-    for said, folder in zip(refused, ("checkpoints", "best"), strict=True):
-        assert said.startswith(f"{tmp_path}/{folder}: the checkpoint after step 4 cannot be writte")
-        assert ("No space left" if has_disk else "File too large") in said
-        assert said.endswith("The newest is after step 2; free some space, then add --resume")
-    assert left == str(["best", "best/2", "checkpoints", "checkpoints/5"])
 
 
 def test_names_that_are_no_steps_are_left_alone(tmp_path):

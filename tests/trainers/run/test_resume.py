@@ -356,7 +356,7 @@ FILLED = [
 
 @pytest.mark.parametrize(("name", "count", "said"), FILLED)
 def test_where_nothing_more_can_be_written(shards, whole, tmp_path, name, count, said):
-    """A file that may not grow stands for a full disk, of which test_checkpoints has a real one."""
+    """A file that may not grow stands for a full disk; the run resumes once there is room."""
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(shards), str(tmp_path), name, str(count)],
         capture_output=True,
@@ -364,7 +364,7 @@ def test_where_nothing_more_can_be_written(shards, whole, tmp_path, name, count,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(said.format(tmp_path))
+    assert done.stdout.startswith(said.format(tmp_path)) and "--resume" in done.stdout
     run_numpy(shards, tmp_path, resume=True)
     assert remains_of(tmp_path) == whole()
 
