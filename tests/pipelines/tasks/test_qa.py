@@ -19,8 +19,9 @@ from pipelines.inspection.checks.set_check import verify_set
 from pipelines.readers.sources import Source, plan_blocks, read_block
 from pipelines.tasks.qa import Qa
 from schemas.errors import DataError, UsageError
+from tests.tools.corpus_factory import write_lines
 from tests.tools.places import DATA
-from tests.tools.question_factory import documents_of, said, schema_of, shard_of
+from tests.tools.question_factory import documents_of, said, schema_of, shard_of, write_qa_set
 from tests.tools.shard_factory import replace_file, tokenizer_json
 from tests.tools.task_rows import rows_of
 from tests.tools.tokenizer_factory import trained_tokenizer
@@ -235,50 +236,30 @@ ORACLE = Tokenizer.from_str(BPE.json.decode())
 ORACLE.post_processor = None  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def lines_of(questions):
-    for question, context, answers, name in questions:
-        found = [{"text": text, "answer_start": start} for text, start in answers]
-        yield (
-            json.dumps({"question": question, "context": context, "answers": found, "id": name})
-            + "\n"
-        )
-
-
-def squares(ids):
-    """A line about a number for each id."""
-    return "".join(
-        lines_of(
-            (f"What is number {n}?", f"Number {n} is {n * n}.", [(str(n * n), -1)], name)
-            for n, name in enumerate(ids)
-        )
-    )
-
-
 def test_two_evaluated_questions_of_one_id_are_an_error(tokenizer_path, tmp_path):
-    path = tmp_path / "asked.jsonl"
-    path.write_text(squares(["twice", "twice"]))
+    path, output = tmp_path / "asked.jsonl", tmp_path / "set"
+    record = {"question": "Who?", "context": "Ann", "answers": [], "id": "twice"}
+    write_lines(path, [record, record | {"question": "Who is it?"}])
     flags = ["--task=qa", f"--tokenizer={tokenizer_path}", f"--validation_input={path}"]
     with pytest.raises(DataError, match="two different evaluation documents have the id 'twice'"):
-        main([*flags, f"--output={tmp_path / 'set'}"])
-    path.write_text(squares(["once"]) * 2)
-    main([*flags, f"--test_input={path}", f"--output={tmp_path / 'set'}"])
-    assert verify_set(str(tmp_path / "set")).problems == []
-    assert len((tmp_path / "set" / "evaluation.jsonl").read_text().splitlines()) == 1
+        main([*flags, f"--output={output}"])
+    write_lines(path, [record, record])
+    main([*flags, f"--test_input={path}", f"--output={output}"])
+    assert verify_set(str(output)).problems == []
+    assert len((output / "evaluation.jsonl").read_text().splitlines()) == 1
 
 
-def test_verify_misses_a_line_and_a_row(tokenizer_path, tmp_path):
-    path, output = tmp_path / "asked.jsonl", tmp_path / "set"
-    path.write_text(squares(map(str, range(30))))
-    flags = [f"--input={path}", "--splits=train:0.8,validation:0.2", f"--output={output}"]
-    main(["--task=qa", f"--tokenizer={tokenizer_path}", *flags])
-    first, *rest = (output / "evaluation.jsonl").read_text().splitlines(keepends=True)
-    name, other = json.loads(first)["example_id"], "f" * 16
-    changed = first.replace(name, other) + "".join(rest)
-    replace_file(output, "evaluation.jsonl", changed.encode())
-    problems = verify_set(str(output)).problems
-    assert [p for p in problems if f"example_id {name} has no line in evaluation.jsonl" in p]
-    assert f"evaluation.jsonl: no row belongs to {other}" in problems
-    assert len(problems) == 2
+def test_verify_misses_a_line_and_a_row(tmp_path):
+    directory = tmp_path / "set"
+    asked = {"train": [LONG], "validation": [SHORT, IMPOSSIBLE]}
+    write_qa_set(directory, asked, BY_HAND, WORDS, 14)
+    content = (directory / "evaluation.jsonl").read_text()
+    name, other = json.loads(content.splitlines()[0])["example_id"], "f" * 16
+    assert not [p for p in verify_set(str(directory)).problems if "evaluation" in p]
+    replace_file(directory, "evaluation.jsonl", content.replace(name, other).encode())
+    problems = [p for p in verify_set(str(directory)).problems if "evaluation" in p]
+    assert f"example_id {name} has no line in evaluation.jsonl" in problems[0]
+    assert problems[1:] == [f"evaluation.jsonl: no row belongs to {other}"]
 
 
 @pytest.fixture(scope="module")

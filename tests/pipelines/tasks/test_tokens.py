@@ -1,6 +1,5 @@
 """Documents whole: every format holds the very tokens of `tokenizers`, and each document once."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -76,13 +75,6 @@ def test_counts_are_of_documents(made, due):
     assert total.documents == total.rows == total.specials_added == len(due)
     assert total.tokens_in_rows == sum(map(len, due)) == total.tokens + len(due)
     assert made.stats.documents_read == len(due) + made.stats.all_dropped()["duplicates"]
-
-
-def test_the_order_is_of_the_seed(corpus, tokenizer_path, tmp_path, made, due):
-    flags = ["--file_format=megatron", "--max_length=50"]
-    other = build(corpus, tokenizer_path, tmp_path / "set", *flags, "--seed=1")
-    shards = list(zip(documents(made, "megatron"), documents(other, "megatron"), strict=True))
-    assert all(sorted(one) == sorted(two) and one != two for one, two in shards)
 
 
 @pytest.mark.parametrize(
@@ -176,38 +168,18 @@ def _swap_first_two(content):
 
 
 @pytest.mark.parametrize(
-    ("ending", "change", "told"),
+    ("change", "told"),
     [
-        ("ids.bin", lambda content: content[:-2], "as npy has .* tokens, not the .* of stats.json"),
-        ("ids.bin", lambda content: b"\xff\xff" + content[2:], "has an id 65535, not below"),
-        ("ids.bin", _swap_first_two, "as npy: token 0 differs from .* as array_record"),
-        ("ids.bin", lambda content: content[:-2] + b"\x09\0", "ends with id 9, not 2"),
-        ("megatron.idx", lambda content: content[:-1], "is not an index of"),
-        ("megatron.idx", lambda content: content[:34] + b"\1" + content[35:], "as Textmill writes"),
-        ("megatron.bin", lambda content: content[:-2], "does not hold the .* ids of its index"),
-        ("llmc.bin", lambda content: b"\0" + content[1:], "header of an llm.c file"),
-        ("array_record", lambda content: content[:-1], "is not a complete ArrayRecord file"),
+        (lambda content: b"\xff\xff" + content[2:], "has an id 65535, not below"),
+        (_swap_first_two, "as npy: token 0 differs from .* as array_record"),
+        (lambda content: content[:-2] + b"\x09\0", "ends with id 9, not 2"),
     ],
 )
-def test_damage_under_a_right_manifest_is_found(made, tmp_path, ending, change, told):
+def test_damage_under_a_right_manifest_is_found(made, tmp_path, change, told):
     directory = tmp_path / "set"
     shutil.copytree(made.directory, directory)
-    name = f"train-00000-of-00002.{ending}"
+    name = "train-00000-of-00002.ids.bin"
     replace_file(directory, name, change((directory / name).read_bytes()))
     problems = verify_set(str(directory)).problems
     assert problems
     assert any(re.search(told, problem) for problem in problems), problems
-
-
-def test_another_number_of_documents_is_found(made, tmp_path):
-    """A shard whose documents are one fewer, but whose tokens are as many."""
-    directory = tmp_path / "set"
-    shutil.copytree(made.directory, directory)
-    stats = json.loads((directory / "stats.json").read_text())
-    name = "train-00000-of-00002"
-    for part in (stats["shards"][name], stats["splits"]["train"], stats["total"]):
-        part["rows"], part["segments"] = part["rows"] - 1, part["segments"] - 1
-    replace_file(directory, "stats.json", json.dumps(stats).encode())
-    assert any(
-        "has" in p and "rows, but stats.json" in p for p in verify_set(str(directory)).problems
-    )
