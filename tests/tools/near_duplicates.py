@@ -14,22 +14,15 @@ import xxhash
 from pipelines.corpus.near_duplicates.buckets import find_pairs
 from pipelines.corpus.near_duplicates.flags import Bands, Rule, Shingle
 from pipelines.corpus.near_duplicates.resolve import resolve
-from pipelines.corpus.near_duplicates.rows import (
-    ASK,
-    EDGE,
-    MEMBER,
-    distinct,
-    of_batch,
-    sets_of,
-)
+from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, distinct, of_batch, sets_of
 from pipelines.corpus.near_duplicates.steps import make_members, make_sets, verify_pairs
 from pipelines.rows.ragged import Ragged
 from pipelines.rows.routing import content_digests
 
 
-def near_documents(count: int, seed: int = 0, words: int = 60) -> list[str]:
+def near_documents(count: int) -> list[str]:
     """Random documents; every second one is an earlier one of which some words were changed."""
-    draw = random.Random(seed)
+    draw = random.Random(0)
     vocabulary = [f"w{number}" for number in range(2000)]
     documents: list[str] = []
     for _ in range(count):
@@ -39,7 +32,7 @@ def near_documents(count: int, seed: int = 0, words: int = 60) -> list[str]:
                 changed[draw.randrange(len(changed))] = draw.choice(vocabulary)
             documents.append(" ".join(changed))
         else:
-            documents.append(" ".join(draw.choices(vocabulary, k=draw.randint(1, 2 * words))))
+            documents.append(" ".join(draw.choices(vocabulary, k=draw.randint(1, 120))))
     return documents
 
 

@@ -1,14 +1,11 @@
 """tokenizer.json of published vocabularies, from packages of the index that carry them.
 
-    python -m tests.tools.published_tokenizers OUTPUT [NAME ...]
-
 The packages are in an environment of their own (tests/benchmarks/published.txt); none is imported.
 Ranks and SentencePiece models become a tokenizer.json with transformers' converters.
 """
 
 import base64
 import shutil
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,15 +94,3 @@ def _of_sentencepiece(source: Path) -> Tokenizer:
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     )
     return tokenizer
-
-
-def main(output: str, *names: str) -> None:
-    """Writes OUTPUT/NAME/tokenizer.json for each name, for all by default."""
-    for name in names or PUBLISHED:
-        path = Path(output, name, "tokenizer.json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        print(write_published(name, path), flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

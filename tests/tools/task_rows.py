@@ -29,10 +29,7 @@ class Made:
 
 
 def make_rows(
-    tokenizer: LoadedTokenizer,
-    fields: Mapping[str, Sequence],
-    *flags: str,
-    splits: str = "train:1",
+    tokenizer: LoadedTokenizer, fields: Mapping[str, Sequence], *flags: str, splits: str = "train:1"
 ) -> Made:
     """Rows of documents whose fields are given by role (others are ""), in a shard a split."""
     options, _ = parse_options(

@@ -204,11 +204,7 @@ def _llama2(texts: Sequence[str], size: int) -> Tokenizer:
     proto = _sentencepiece(texts, size, "bpe", byte_fallback=True, normalization="identity")
     vocabulary = {piece.piece: i for i, piece in enumerate(proto.pieces)}
     model = models.BPE(
-        vocabulary,
-        _merges(vocabulary),
-        unk_token="<unk>",
-        fuse_unk=True,
-        byte_fallback=True,
+        vocabulary, _merges(vocabulary), unk_token="<unk>", fuse_unk=True, byte_fallback=True
     )
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Sequence(

@@ -91,10 +91,7 @@ def test_every_part_of_a_ready_file_is_understood(name):
             others = []
         elif command == "build_shards":
             argv = with_config(
-                argv,
-                command,
-                lambda: (BuildOptions, *map(task_class, TASKS)),
-                check_unknown=refuse,
+                argv, command, lambda: (BuildOptions, *map(task_class, TASKS)), check_unknown=refuse
             )
             options, others = parse_options(argv)
         else:

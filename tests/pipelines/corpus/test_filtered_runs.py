@@ -116,8 +116,7 @@ def test_a_rule_that_takes_nearly_all_is_warned_of(tmp_path, capsys):
     assert "--c4_line_ends=no" in printed
     source.write_text("\n\n".join(paragraphs))
     with pytest.raises(
-        DataError,
-        match="no document is left.*39 documents that reach it: .*may be short.*C4 treat",
+        DataError, match="no document is left.*39 documents that reach it: .*may be short.*C4 treat"
     ):
         build(source, tmp_path / "none", *flags)
 

@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.encoding.normal_text import (
-    NORMALIZERS,
-    normalize_pieces,
-    normalized,
-    normalizer_of,
-)
+from pipelines.encoding.normal_text import NORMALIZERS, normalize_pieces, normalized, normalizer_of
 from pipelines.rows.text_bytes import utf8_bytes
 
 SEQUENCES = [*((name,) for name in NORMALIZERS), ("NFD", "StripAccents", "Lowercase")]

@@ -14,13 +14,7 @@ from pipelines.encoding.backends import FastBackend
 from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
-from tests.tools.tokenizer_factory import (
-    changed,
-    config_of,
-    data_of,
-    strings,
-    trained_tokenizer,
-)
+from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 
 _ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "mask": 4}
 

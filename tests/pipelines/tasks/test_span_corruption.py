@@ -109,11 +109,7 @@ def test_spans_follow_from_seed_and_content():
     documents = [" ".join(WORDS[n : n + 20]) for n in range(20)]
     make = [
         make_rows(TOKENIZER, {"text": texts}, TASK, *flags).columns["train"]
-        for texts, flags in (
-            (documents, []),
-            (documents[::-1], []),
-            (documents, ["--seed=1"]),
-        )
+        for texts, flags in ((documents, []), (documents[::-1], []), (documents, ["--seed=1"]))
     ]
     assert all((make[0][name] == make[1][name]).all() for name in make[0])
     assert sorted(pairs_of(make[0])) != sorted(pairs_of(make[2]))

@@ -7,20 +7,13 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.tasks.classification import (
-    fill_form,
-    ids_between,
-    longest_first,
-    pair_form,
-)
+from pipelines.tasks.classification import fill_form, ids_between, longest_first, pair_form
 from schemas.errors import DataError
 from tests.tools.tokenizer_factory import strings, trained_tokenizer
 
 ROBERTA = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
 BERT = processors.TemplateProcessing(
-    single="<s> $A </s>",
-    pair="<s> $A </s> $B:1 </s>:1",
-    special_tokens=[("<s>", 0), ("</s>", 2)],
+    single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", 0), ("</s>", 2)]
 )
 TEXTS = ["The quick brown fox", "jumps", "over the lazy dogs' beds", "Blåbærsyltetøy på Ærø!"] * 2
 

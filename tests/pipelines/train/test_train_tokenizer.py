@@ -349,10 +349,7 @@ def test_a_filter_chooses_what_is_counted_and_is_recorded(
             ["--pattern=(a+a+)+b(?<=b)"],
             "--pattern '(a+a+)+b(?<=b)': '(a+a+)+b(?<=b)' fails: Onig: Regex sea",
         ),
-        (
-            [f"--pattern={'a|' * 5000}"],
-            "it has 10,000 characters; a tokenizer.json may have 8192",
-        ),
+        ([f"--pattern={'a|' * 5000}"], "it has 10,000 characters; a tokenizer.json may have 8192"),
         (["--normalizer=nfx"], "'nfx' is none of none, nfc, nfd"),
         (["--normalizer=none,nfc"], "'none' is none of"),
         (["--model=unigram"], "--model=unigram: give one of bpe, wordpiece"),

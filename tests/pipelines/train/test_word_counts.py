@@ -61,12 +61,7 @@ def oracle(
 def test_counts_worked_by_hand():
     documents = ["it's a dog", "a dog", " a"]
     assert counted(documents) == {b"it": 1, b"'s": 1, b" a": 2, b" dog": 2, b"a": 1}
-    assert counted(documents, add_prefix_space=True) == {
-        b" it": 1,
-        b"'s": 1,
-        b" a": 3,
-        b" dog": 2,
-    }
+    assert counted(documents, add_prefix_space=True) == {b" it": 1, b"'s": 1, b" a": 3, b" dog": 2}
 
 
 def test_none_and_slices():

@@ -42,11 +42,7 @@ def finder_of(texts, ngram, least, share=0.0):
 def plain_words(text):
     """(word in small letters, first byte, byte after the last) of each."""
     return [
-        (
-            found[0].lower(),
-            len(text[: found.start()].encode()),
-            len(text[: found.end()].encode()),
-        )
+        (found[0].lower(), len(text[: found.start()].encode()), len(text[: found.end()].encode()))
         for found in re.finditer(r"[你好な]|[^\W_你好な]+", text)
     ]
 
