@@ -68,7 +68,7 @@ def measure(options: Bench) -> Iterator[Record]:
             (folder / kind).mkdir()
             server = servers.enter_context(start(folder / kind))
             for variable, value in server.environment.items():  # past the proxy
-                direct = value.replace(f":{server.proxy.port}", f":{server.program.port}")
+                direct = value.replace(f":{server.proxy.port}", f":{server.port}")
                 os.environ[variable] = direct
             store = Store(server)
             url = store.upload(many, "set")

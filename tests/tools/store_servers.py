@@ -45,25 +45,87 @@ SIGNED = {
     "SignedHeaders=host, Signature=x"
 }
 _JSON = {"Content-Type": "application/json"}
-_NO_PROXIES = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Server:
-    """A server program that runs, and the proxy in front of it."""
+    """A server program that keeps its data in memory, and the proxy in front of it.
 
-    def __init__(
-        self, kind: str, program: "Program", proxy: FaultProxy, environment: dict[str, str]
-    ):
-        self.kind, self.program, self.proxy, self.environment = kind, program, proxy, environment
+    Attributes:
+      kind: "gs" or "s3".
+      port: the program's, also after it was started again.
+      process: that runs the program now.
+      environment: variables by which clients find the proxy.
+    """
+
+    process: subprocess.Popen
+
+    def __init__(self, kind: str, words: list[str], port_flag: str, alive: str, directory: Path):
+        """Starts it, and waits until it answers at the path `alive`."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.kind, self._log = kind, directory / "server.log"
+        self._command = [sys.executable, *words, port_flag.format(self.port)]
+        self._alive = f"http://127.0.0.1:{self.port}{alive}"
+        self._start()
+        self.proxy = FaultProxy(self.port)
+        self.environment = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.proxy.close()
+        self._stop()
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
         """Asks the server itself, past the proxy."""
         headers = {"Content-Type": "application/octet-stream", **SIGNED, **headers}
-        url = f"http://127.0.0.1:{self.program.port}{path}"
+        url = f"http://127.0.0.1:{self.port}{path}"
         request = urllib.request.Request(url, body, headers, method=method)
         with _DIRECT.open(request, timeout=60) as answer:
             return answer.read()
+
+    def revive(self) -> None:
+        """Starts it again where it died or answers no more, and prints the end of its log."""
+        if self.process.poll() is None and self._answers():
+            return
+        self._stop()
+        print(f"{self._alive} had died (exit {self.process.returncode}):\n{self._end_of_log()}")
+        self._start()
+
+    def _stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _start(self) -> None:
+        with open(self._log, "ab") as out:
+            self.process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self._stop()
+                raise RuntimeError(f"{self._alive} did not start:\n{self._end_of_log()}")
+            time.sleep(0.05)
+
+    def _end_of_log(self) -> str:
+        return self._log.read_text(errors="replace")[-2000:]
+
+    def _answers(self) -> bool:
+        try:
+            with _DIRECT.open(self._alive, timeout=5):
+                return True
+        except urllib.error.HTTPError as error:
+            error.close()
+            return True
+        except OSError:
+            return False
 
 
 class Store:
@@ -129,11 +191,8 @@ class Store:
         if self._google:
             found = [item["name"] for item in json.loads(listing).get("items", [])]
         else:
-            found = [
-                key.text or ""
-                for key in ElementTree.fromstring(listing).iter()
-                if key.tag.endswith("Key")
-            ]
+            keys = ElementTree.fromstring(listing).iterfind("{*}Contents/{*}Key")
+            found = [key.text or "" for key in keys]
         return sorted(name for name in found if name.startswith(prefix))
 
     def upload(self, directory: Path | str, name: str) -> str:
@@ -156,14 +215,13 @@ class Store:
 
 @contextlib.contextmanager
 def gs_server(directory: Path) -> Iterator[Server]:
-    """gcp-storage-emulator, in memory; `directory` gets its log and the fake credentials."""
+    """gcp-storage-emulator; `directory` gets its log and the fake credentials."""
     credentials = directory / "credentials.json"
     credentials.write_text(json.dumps(_CREDENTIALS))
-    start = ["start", "--host=127.0.0.1", "--in-memory", "--quiet"]
-    words = ["-m", "gcp_storage_emulator", *start]
-    with Program(words, "--port={}", "/", directory) as program, FaultProxy(program.port) as proxy:
-        endpoint = f"http://127.0.0.1:{proxy.port}"
-        environment = {
+    words = ["-m", "gcp_storage_emulator", "start", "--host=127.0.0.1", "--in-memory", "--quiet"]
+    with Server("gs", words, "--port={}", "/", directory) as server:
+        endpoint = f"http://127.0.0.1:{server.proxy.port}"
+        server.environment |= {
             "STORAGE_EMULATOR_HOST": endpoint,
             "CLOUD_STORAGE_EMULATOR_ENDPOINT": endpoint,  # of array_record's own reader
             "GOOGLE_APPLICATION_CREDENTIALS": str(credentials),
@@ -172,92 +230,22 @@ def gs_server(directory: Path) -> Iterator[Server]:
             "GCE_METADATA_HOST": "127.0.0.1:1",
             "GCE_METADATA_IP": "127.0.0.1:1",
         }
-        yield Server("gs", program, proxy, {**environment, **_NO_PROXIES})
+        yield server
 
 
 @contextlib.contextmanager
 def s3_server(directory: Path) -> Iterator[Server]:
-    """moto's server, in memory; `directory` gets its log."""
+    """moto's server; `directory` gets its log."""
     words = ["-c", "from moto.server import main; main()", "-H", "127.0.0.1"]
-    with (
-        Program(words, "-p{}", "/moto-api/", directory) as program,
-        FaultProxy(program.port) as proxy,
-    ):
-        environment = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
+    with Server("s3", words, "-p{}", "/moto-api/", directory) as server:
+        server.environment |= {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.proxy.port}",
             "AWS_ACCESS_KEY_ID": "x",
             "AWS_SECRET_ACCESS_KEY": "x",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        yield Server("s3", program, proxy, {**environment, **_NO_PROXIES})
-
-
-class Program:
-    """A server program of this Python's on a port of its own, which keeps its data in memory.
-
-    Attributes:
-      port: that it listens on, after it was started again too.
-      process: that runs it now.
-    """
-
-    process: subprocess.Popen
-
-    def __init__(self, words: list[str], port_flag: str, alive: str, directory: Path):
-        """Starts it, and waits until it answers at the path `alive`."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self._command = [sys.executable, *words, port_flag.format(self.port)]
-        self._alive, self._log = f"http://127.0.0.1:{self.port}{alive}", directory / "server.log"
-        self._start()
-
-    def __enter__(self) -> "Program":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    def revive(self) -> None:
-        """Starts it again where it died or answers no more, and prints the end of its log."""
-        if self.process.poll() is None and self._answers():
-            return
-        self.stop()
-        print(f"{self._alive} had died (exit {self.process.returncode}):\n{self._said()}")
-        self._start()
-
-    def stop(self) -> None:
-        """Ends it."""
-        self.process.kill()
-        self.process.wait()
-
-    def _start(self) -> None:
-        with open(self._log, "ab") as out:
-            self.process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONWARNINGS": "ignore"},
-            )
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(f"{self._alive} did not start:\n{self._said()}")
-            time.sleep(0.05)
-
-    def _said(self) -> str:
-        return self._log.read_text(errors="replace")[-2000:]
-
-    def _answers(self) -> bool:
-        try:
-            with _DIRECT.open(self._alive, timeout=5):
-                return True
-        except urllib.error.HTTPError as error:
-            error.close()
-            return True
-        except OSError:
-            return False
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -295,7 +283,7 @@ def store(request):
 def _fresh(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    server.program.revive()
+    server.revive()
     store = Store(server)
     yield store
     server.proxy.clear(store.bucket)

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tests.golden.outputs import KEPT
 from tests.tools.command_cases import GOOD, Case, Content, check, json_lines, lines
 from tests.tools.shard_factory import replace_file, write_mlm_set
+from tests.tools.tokenizer_factory import changed, config_of, data_of, trained_tokenizer
 
 TEXT: dict[str, Content] = {"in.txt": lines(*GOOD)}
 
@@ -115,22 +116,6 @@ FILTERS = {
 }
 
 
-def of_letters(change: Callable[[dict], object]) -> Callable[[Path], object]:
-    """A byte-level tokenizer of single bytes, whose JSON is changed."""
-
-    def make(path: Path) -> None:
-        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-        specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-        tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate([*specials, *letters])}, []))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.add_special_tokens(specials)
-        config = json.loads(tokenizer.to_str())
-        change(config)
-        path.write_text(json.dumps(config))
-
-    return make
-
-
 def of_words(model: Any) -> Callable[[Path], object]:
     def make(path: Path) -> None:
         tokenizer = Tokenizer(model)
@@ -146,6 +131,9 @@ def with_tokenizer(content: Content, *said: str, code: int = 1, **rest: Any) -> 
     return Case(files, flags, code, said, kept=(), **rest)
 
 
+CONFIG = config_of(trained_tokenizer())
+SMALL = CONFIG["model"]["vocab"]
+LARGE = SMALL | {f"w{number}": len(SMALL) + number for number in range(66_000)}
 REGEX = {"type": "Split", "pattern": {"Regex": "(a|aa)+$"}, "behavior": "Isolated", "invert": False}
 TOKENIZERS = {
     "an empty tokenizer.json": with_tokenizer(b"", "tokenizer.json", "train_tokenizer"),
@@ -155,7 +143,7 @@ TOKENIZERS = {
         said=["tokenizer.json"],
     ),
     "a pattern that backtracks on the text": with_tokenizer(
-        of_letters(lambda c: c.update(pre_tokenizer=REGEX)),
+        data_of(changed(CONFIG, "pre_tokenizer", value=REGEX)),
         "pattern",
         before=lambda d: (d / "in.txt").write_bytes(lines(*GOOD, "a" * 5000 + "b")),
     ),
@@ -167,8 +155,7 @@ TOKENIZERS = {
         code=0,
     ),
     "a vocabulary above 65,536": with_tokenizer(
-        of_letters(lambda c: c["model"]["vocab"].update({f"w{i}": 300 + i for i in range(70_000)})),
-        code=0,
+        data_of(changed(CONFIG, "model", "vocab", value=LARGE)), code=0
     ),
 }
 

@@ -339,6 +339,7 @@ def peak_of(build: Callable[[], object]) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc of Linux")
 def test_a_gigabyte_takes_at_most_512_mb_more_than_the_usual(tmp_path, tokenizer_path):
     def build(name: str) -> None:

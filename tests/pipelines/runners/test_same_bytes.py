@@ -134,8 +134,10 @@ def many_files(documents, tmp_path) -> Path:
     return folder
 
 
+SLOW = {"one worker process", "bundles repeated, by the runner", "two processes, by the runner"}
 MATRIX = [
-    *(("mlm", way) for way in WAYS if "Prism" not in way),
+    *(("mlm", way) for way in WAYS if "Prism" not in way and way not in SLOW),
+    *(pytest.param("mlm", way, marks=pytest.mark.slow) for way in sorted(SLOW)),
     *((task, "in this process") for task in TASKS if task != "mlm"),
     *((task, "Prism") for task in OF_PRISM),
     ("mlm", "Prism, through the runner"),

@@ -32,7 +32,6 @@ from pipelines.train.word_counter import BUCKETS
 from schemas.errors import DataError
 from tests.tools.places import ROOT
 
-MODES = ["multi_threading", "multi_processing"]
 PLAN = [Block(n, (Part("a.txt", 90, 30 * n, 30 * n + 30),)) for n in range(3)]
 
 
@@ -221,7 +220,9 @@ def test_a_flush_that_dawdles_loses_nothing(tmp_path, monkeypatch):
     assert [sorted(json.loads((tmp_path / name).read_text())) for name in "12"] == [ALL, ALL]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", ["multi_threading", pytest.param("multi_processing", marks=pytest.mark.slow)]
+)
 def test_no_stream_of_a_local_run_is_flushed_by_a_timer(mode, tmp_path, monkeypatch):
     made = []
     create = data_plane.ClosableOutputStream.create
