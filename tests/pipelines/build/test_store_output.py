@@ -1,8 +1,6 @@
 """Tokenizers and datasets read from and written into object stores equal those of a disk."""
 
 import functools
-import json
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -40,12 +38,6 @@ def in_store(store, prefix):
     return {name.removeprefix(prefix): store.get(name) for name in store.names(prefix)}
 
 
-def without_paths(files):
-    """All but what tells where the inputs lay."""
-    odd = {"config.yaml", "inputs.json", "report.html", "MANIFEST.json", "report.json"}
-    return {name: content for name, content in files.items() if name not in odd}
-
-
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """A run without a heartbeat counts as dead soon."""
@@ -63,45 +55,31 @@ def local(corpus, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def flags(store, local, corpus):
-    """Flags of a run that writes the dataset of `local` into an object store."""
-    return shard_flags(corpus, local / "bpe", store.url("set"))
-
-
-@pytest.mark.slow
-def test_all_of_it_from_a_store_into_the_store(store, local, corpus, capsys):
-    store.put("text/corpus.jsonl", Path(corpus).read_bytes())
-    given, bpe, made = (store.url(name) for name in ("text/*.jsonl", "bpe", "set"))
-    train_tokenizer(tokenizer_flags(given, bpe))
-    build_shards(shard_flags(given, bpe, made))
-    assert without_paths(in_store(store, "bpe/")) == without_paths(on_disk(local / "bpe"))
-    assert without_paths(in_store(store, "set/")) == without_paths(on_disk(local / "set"))
-    manifest = json.loads(store.get("set/MANIFEST.json"))
-    for file in manifest["files"]:
-        content = store.get(f"set/{file['path']}")
-        assert (file["bytes"], file["sha256"]) == (len(content), sha256(content).hexdigest())
-    capsys.readouterr()
-    train_tokenizer(tokenizer_flags(given, bpe))
-    build_shards(shard_flags(given, bpe, made))
-    said = capsys.readouterr().out
-    assert "already contains this tokenizer" in said and "already contains this dataset" in said
+def test_what_a_bucket_already_holds(gs_store, local, corpus, capsys):
+    """test_store_whole builds from a bucket into it."""
+    text = gs_store.upload(Path(corpus).parent, "text")
+    bpe, made = (gs_store.upload(local / name, name) for name in ("bpe", "set"))
+    train_tokenizer(tokenizer_flags(corpus, bpe))
+    build_shards(shard_flags(corpus, bpe, made))
+    printed = capsys.readouterr().out
+    assert "already contains this tokenizer" in printed
+    assert "already contains this dataset" in printed
     with pytest.raises(UsageError, match="contains a different dataset .*seed"):
-        build_shards(shard_flags(given, bpe, made, "--seed=1"))
+        build_shards(shard_flags(corpus, bpe, made, "--seed=1"))
     with pytest.raises(UsageError, match="contains the input .*corpus.jsonl"):
-        build_shards(shard_flags(given, bpe, store.url("text")))
+        build_shards(shard_flags(f"{text}/*.jsonl", bpe, text))
     train_tokenizer(
         [f"--from_histogram={bpe}/histogram.parquet", "--vocab_size=500", f"--output={bpe}2"]
     )
-    assert "bpe2/tokenizer.json" in store.names()
+    assert "bpe2/tokenizer.json" in gs_store.names()
     capsys.readouterr()
     for output, said in (
         (made, "a dataset of these settings"),
         (f"{made}2", "no dataset: the run"),
     ):
-        build_shards(shard_flags(given, bpe, output, "--dry_run"))
+        build_shards(shard_flags(corpus, bpe, output, "--dry_run"))
         assert said in capsys.readouterr().out
-    assert not store.names("set2")
+    assert not gs_store.names("set2")
 
 
 def faults_of_a_bad_day(store, shard):
@@ -118,7 +96,8 @@ def faults_of_a_bad_day(store, shard):
     ]
 
 
-def test_a_bad_day_changes_nothing(store, local, flags, monkeypatch):
+def test_a_bad_day_changes_nothing(store, local, corpus, monkeypatch):
+    flags = shard_flags(corpus, local / "bpe", store.url("set"))
     rules = faults_of_a_bad_day(store, "train-00001-of-00003.array_record")
     with monkeypatch.context() as patch:
         patch.setattr(schemas.stores.store, "_list", lambda *_: {})  # a listing that lags
@@ -149,19 +128,20 @@ def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, monke
 
 
 @pytest.mark.slow
-def test_what_was_finished_before_a_cut_is_not_made_again(store, local, flags, written):
-    rule = store.proxy.answer(403, "PUT|POST", "set/train-00000-of-00003", times=None)
+def test_what_was_finished_before_a_cut_is_not_made_again(gs_store, local, corpus, written):
+    flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
+    rule = gs_store.proxy.answer(403, "PUT|POST", "set/train-00000-of-00003", times=None)
     with pytest.raises(DataError, match="the object store rejected"):
         build_shards([*flags, "--resume"])
     assert rule.hits and len(written) == 4
-    store.proxy.clear()
-    assert "set/MANIFEST.json" not in store.names()
-    [damaged] = [n for n in store.names("set/.staging/") if "-train-00001-of-00003.arr" in n]
-    store.put(damaged, store.get(damaged)[:-1] + b"?")
+    gs_store.proxy.clear()
+    assert "set/MANIFEST.json" not in gs_store.names()
+    [damaged] = [n for n in gs_store.names("set/.staging/") if "-train-00001-of-00003.arr" in n]
+    gs_store.put(damaged, gs_store.get(damaged)[:-1] + b"?")
     written.clear()
     build_shards([*flags, "--resume"])
     assert written == ["train-00001-of-00003"]
-    assert in_store(store, "set/") == on_disk(local / "set")
+    assert in_store(gs_store, "set/") == on_disk(local / "set")
 
 
 def test_one_run_at_a_time_writes_into_a_bucket(gs_store, local, corpus, monkeypatch, wait_for):

@@ -3,7 +3,6 @@
 import pytest
 from tokenizers import Tokenizer, models
 
-from pipelines.build_shards import main as build_shards
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from schemas.errors import DataError
 from schemas.untrusted import tokenizer_bounds
@@ -28,7 +27,6 @@ _CONFIG = config_of(trained_tokenizer())
 _PIECES = config_of(Tokenizer(models.Unigram([("<unk>", 0.0), ("ing", -1.0)], unk_id=0)))
 _WORDS = config_of(Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")))
 _SIZE = len(_CONFIG["model"]["vocab"])
-_DECOMPOSING = [replace({"String": " "}, "\ufdfa"), {"type": "NFKD"}]
 _DOUBLING = replace({"String": "a"}, "aa")
 _BYTES = dict(_CONFIG["pre_tokenizer"])
 
@@ -181,15 +179,6 @@ def test_a_decoder_that_fails():
     loaded = LoadedTokenizer(data_of(changed(_CONFIG, "decoder", value=strip)))
     with pytest.raises(DataError, match="its decoder failed: index out of bounds"):
         loaded.decode([_CONFIG["model"]["vocab"]["a"]])
-
-
-def test_nothing_is_built_that_would_not_verify(corpus, tmp_path):
-    config, said = REFUSED["an id for two, renumbered"]
-    (tmp_path / "tokenizer.json").write_bytes(data_of(config))
-    flags = [f"--input={corpus}", f"--tokenizer={tmp_path}", f"--output={tmp_path / 'set'}"]
-    with pytest.raises(DataError, match=said):
-        build_shards([*flags, "--num_shards=1"])
-    assert not (tmp_path / "set").exists()
 
 
 def test_sizes_of_files_come_first(tmp_path):
