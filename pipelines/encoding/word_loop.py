@@ -51,7 +51,6 @@ _IDS = types.Array(types.uint32, 1, "C", readonly=True)
 _ROWS = types.int64[:, ::1]
 _SLOTS = types.Tuple((_ROWS, types.uint32[:, ::1]))
 _FOUND = types.Tuple((types.int64[::1], _ROWS))
-_ANSWERS = types.Tuple((_ROWS, types.uint32[:, ::1]))
 _LONG_WORDS = types.Tuple((types.int64[::1], types.uint8[::1], _EIGHTS))
 
 

@@ -18,7 +18,7 @@ from tests.tools.clm_factory import write_clm_set
 from tests.tools.run_processes import TINY, Group
 from tests.tools.run_reading import read_metrics
 from trainers.run.checkpoints import damage_of, numbered
-from trainers.run.journal import MetricsFile
+from trainers.run.journal import cut_metrics
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def start(work: Path, round_: int) -> Group:
     """Resumes the run with or without --fsdp, and waits for a step."""
     output, newest = work / "run", newest_of(work / "run")
     output.mkdir(exist_ok=True)
-    MetricsFile(str(output / "metrics.jsonl"), start_step=newest).close()  # lines after a kill
+    cut_metrics(str(output / "metrics.jsonl"), newest)  # lines after a kill
     flags = [f"--shards={work / 'set'}", f"--output={output}", *TINY, "--steps=1000000", "--resume"]
     flags += ["--evaluate_every=40", "--checkpoint_every=25", "--best_by=loss"]
     group = Group(work / str(round_), 2, *flags, *(["--fsdp"] if round_ % 2 else []))

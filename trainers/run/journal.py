@@ -53,23 +53,11 @@ class MetricSink(NamedTuple):
 class MetricsFile:
     """Metrics as JSON Lines: `{"kind": "train", "step": 1, "loss": 10.8, ...}`.
 
-    The file belongs to one run: step 0 replaces it, a resumed run truncates it at its checkpoint.
+    The sinks in `also` get every line, too, and are closed with the file.
     """
 
-    def __init__(self, path: str, *, start_step: int, also: Sequence[MetricSink] = ()):
-        """Opens the file and removes lines after `start_step`, whose steps the run repeats.
-
-        The sinks in `also` get every line, too, and are closed with the file.
-        """
+    def __init__(self, path: str, *, also: Sequence[MetricSink] = ()):
         self.path, self._also = path, also
-        if path == os.devnull:
-            self._file = open(path, "a", encoding="utf-8")
-            return
-        lines = (line for line in each_metrics(path) if start_step and line["step"] <= start_step)
-        partial = path + ".partial"
-        with open(partial, "w", encoding="utf-8") as file:
-            file.writelines(map(json_text, lines))
-        os.replace(partial, path)
         self._file = open(path, "a", encoding="utf-8")
 
     def write(self, metrics: Dict[str, Any]) -> None:
@@ -86,37 +74,40 @@ class MetricsFile:
             sink.close()
 
 
-def repair_metrics(path: str) -> Optional[str]:
-    """Truncates a metrics file at its first broken line, such as a power cut leaves.
+def cut_metrics(path: str, start_step: int) -> Optional[str]:
+    """Truncates a metrics file at the first line after `start_step`, since a run repeats its steps.
 
-    Returns a note; None if the file is sound or does not exist.
+    Also at the first broken line, such as a power cut leaves, about which it returns a note.
     """
     if not os.path.exists(path):
         return None
     whole = 0
     with open(path, "rb+") as file:
         for number, line in enumerate(file, 1):
-            if not (line.endswith(b"\n") and _is_measurement(line)):
+            step = _step_of(line) if line.endswith(b"\n") else None
+            if step is None or step > start_step:
                 file.truncate(whole)
-                return f"{path}: line {number:,} is broken; removed it and all later lines"
+                note = f"{path}: line {number:,} is broken; removed it and all later lines"
+                return note if step is None else None
             whole += len(line)
     return None
 
 
-def _is_measurement(line: bytes) -> bool:
-    """Whether it is an object with a `kind`, a step, a loss and other numbers."""
+def _step_of(line: bytes) -> Optional[int]:
+    """The step of an object with a `kind`, a step, a loss and other numbers; None for others."""
     try:
         values = json.loads(line)
         kind, step = values.pop("kind"), values["step"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return False
-    return (
+        return None
+    is_whole = (
         isinstance(kind, str)
         and type(step) is int
         and 0 <= step < 1 << 53
         and "loss" in values
         and all(type(value) in (int, float, type(None)) for value in values.values())
     )
+    return step if is_whole else None
 
 
 def json_text(metrics: Mapping[str, Any], indent: Optional[int] = None) -> str:

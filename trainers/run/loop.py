@@ -225,7 +225,7 @@ class Loop:
 
     def _open_metrics(self) -> MetricsFile:
         if not self.processes.is_first:
-            return MetricsFile(os.devnull, start_step=0)
+            return MetricsFile(os.devnull)
         sinks = open_sinks(
             self.flags.files.log_to,
             str(self.plan.output),
@@ -233,7 +233,7 @@ class Loop:
             name=self.plan.output.name,
             settings={**flag_values(self.flags), "model": asdict(self.plan.model)},
         )
-        return MetricsFile(self.metrics_path, start_step=self.start, also=sinks)
+        return MetricsFile(self.metrics_path, also=sinks)
 
     def _train_calls(self) -> Generator[_Placed, None, None]:
         # The rows of D steps are one call: steps s * D to s * D + D - 1 in the same order.

@@ -31,7 +31,7 @@ from trainers.models.set_tokenizer import (
 )
 from trainers.models.weights import to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.journal import METRICS, ProgressLine, duration, each_metrics, repair_metrics
+from trainers.run.journal import METRICS, ProgressLine, cut_metrics, duration, each_metrics
 from trainers.run.loop import Loop
 from trainers.run.processes import Processes
 from trainers.run.program import Interruption, Metrics, Plan, Program, Task, Trainer
@@ -122,10 +122,12 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> None:
     notes = start_or_resume(plan.output, settings, resume=flags.files.resume, same=same)
     (plan.output / CONFIG).write_bytes(config_bytes(f"trainers.{flags.entry}", flags))
     keep_set_files(shards, plan.output)
-    damage = repair_metrics(str(plan.output / METRICS))
-    for note in [*notes, *([damage] if damage else [])]:
+    for note in notes:
         line.say(f"note: {note}")
-    Checkpoints(plan.output).prepare(line.say)
+    checkpoints = Checkpoints(plan.output)
+    checkpoints.prepare(line.say)
+    if damage := cut_metrics(str(plan.output / METRICS), checkpoints.latest):
+        line.say(f"note: {damage}")
 
 
 def _export_run(

@@ -13,28 +13,29 @@ from trainers.run.journal import (
     MetricsFile,
     ProgressLine,
     Rates,
+    cut_metrics,
     duration,
     each_metrics,
-    repair_metrics,
 )
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
     path = str(tmp_path / "metrics.jsonl")
-    file = MetricsFile(path, start_step=0)
+    file = MetricsFile(path)
     for step in range(1, 6):
         file.write({"kind": "train", "step": step, "loss": 1 / step})
     file.close()
     with open(path, "a") as broken:
         broken.write('{"kind": "train", "st')  # killed while writing
     assert [line["step"] for line in read_metrics(path)] == [1, 2, 3, 4, 5]
-    file = MetricsFile(path, start_step=3)
+    cut_metrics(path, 3)
+    file = MetricsFile(path)
     file.write({"kind": "train", "step": 4, "loss": 0.1})
     file.close()
     lines = read_metrics(path)
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert lines[2]["loss"] == 1 / 3  # every bit of it
-    MetricsFile(path, start_step=0).close()
+    cut_metrics(path, 0)
     assert read_metrics(path) == []
     assert read_metrics(str(tmp_path / "none")) == []
 
@@ -63,28 +64,27 @@ CUT_OFF = [b'{"kind": "train", "st', b'{"kind": "tr' + bytes(900), bytes(4096)] 
 def test_a_file_is_cut_at_its_first_damaged_line(tmp_path, rest):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b"\n".join([*GOOD, rest]))
-    assert repair_metrics(str(path)) == f"{path}: line 3 is broken; removed it and all later lines"
+    assert cut_metrics(str(path), 2) == f"{path}: line 3 is broken; removed it and all later lines"
     assert path.read_bytes() == b"\n".join([*GOOD, b""])
-    assert repair_metrics(str(path)) is None
+    assert cut_metrics(str(path), 2) is None
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_a_sound_file_and_none_are_left_alone(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    assert repair_metrics(str(path)) is None and not path.exists()
+    assert cut_metrics(str(path), 2) is None and not path.exists()
     path.write_bytes(b"\n".join([*GOOD, b""]))
     before = path.stat().st_mtime_ns
-    assert repair_metrics(str(path)) is None and path.stat().st_mtime_ns == before
+    assert cut_metrics(str(path), 2) is None and path.stat().st_mtime_ns == before
 
 
 def test_what_is_no_number_is_null_as_json_has_it(tmp_path):
     path = str(tmp_path / "metrics.jsonl")
-    file = MetricsFile(path, start_step=0)
+    file = MetricsFile(path)
     file.write({"kind": "evaluation", "step": 1, "loss": 2.0, "auc": float("nan")})
     file.close()
     assert Path(path).read_text() == '{"kind": "evaluation", "step": 1, "loss": 2.0, "auc": null}\n'
-    assert repair_metrics(path) is None
-    MetricsFile(path, start_step=1).close()
+    assert cut_metrics(path, 1) is None
     [line] = read_metrics(path)
     assert math.isnan(line["auc"]) and line["loss"] == 2.0
 
@@ -93,8 +93,7 @@ def test_a_long_file_is_read_a_line_at_a_time(tmp_path):
     path, lines = tmp_path / "metrics.jsonl", 20_000
     path.write_bytes((GOOD[0] + b"\n") * lines)
     tracemalloc.start()
-    assert repair_metrics(str(path)) is None
-    MetricsFile(str(path), start_step=1).close()
+    assert cut_metrics(str(path), 2) is None
     assert sum(1 for _ in each_metrics(str(path))) == lines
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

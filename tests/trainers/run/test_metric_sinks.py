@@ -43,7 +43,7 @@ def test_numbers_get_tags():
 def test_the_metrics_file_passes_lines_on(tmp_path):
     lines, closed = [], []
     sink = MetricSink(lines.append, lambda: closed.append(True))
-    file = MetricsFile(str(tmp_path / "m.jsonl"), start_step=0, also=[sink])
+    file = MetricsFile(str(tmp_path / "m.jsonl"), also=[sink])
     file.write(LINE)
     file.close()
     assert lines == [LINE] == read_metrics(file.path) and closed
