@@ -50,12 +50,12 @@ print(json.dumps([*first, time.perf_counter() - began[0], time.process_time() - 
 
 @dataclass(frozen=True)
 class Bench(Options):
-    """How much."""
+    """Sizes."""
 
     rows: int = 1_000_000
-    """Of the set."""
+    """Rows of the dataset."""
     megabytes: float = 10
-    """Of text that its one real shard is made of."""
+    """Size of the text of its one real shard."""
 
 
 def measure(options: Bench) -> Iterator[Record]:

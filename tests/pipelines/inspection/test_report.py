@@ -1,4 +1,4 @@
-"""report.html: the same bytes any way a set is made, right for odd sets, as a browser has it."""
+"""report.html: the same bytes any way a dataset is made, right for odd datasets, harmless."""
 
 import io
 import json
@@ -89,14 +89,9 @@ def _text(page: bytes) -> str:
 def test_it_is_a_file_of_the_set_and_the_same_however_the_set_is_made(folder, made):
     listed = {file.path for file in read_set(str(made)).manifest.files}
     assert {"report.html", "token_counts.npy"} <= listed
-    ways = {
-        "runner": ["--shuffle_by=runner"],
-        "repeats": ["--direct_runner_bundle_repeat=2", "--num_shards=train:3,validation:1"],
-    }
-    for name, flags in ways.items():
-        other = _build(folder, name, *flags)
-        for file in ("report.html", "token_counts.npy"):
-            assert (other / file).read_bytes() == (made / file).read_bytes(), name
+    other = _build(folder, "other", "--shuffle_by=runner", "--direct_runner_bundle_repeat=2")
+    for file in ("report.html", "token_counts.npy"):
+        assert (other / file).read_bytes() == (made / file).read_bytes()
 
 
 def test_whole_documents_have_three_examples_a_split(folder):

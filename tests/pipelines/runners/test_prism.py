@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -15,9 +16,53 @@ from pipelines.runners import job_servers
 from pipelines.runners.launch import IN_PROCESS, find_program
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
+from tests.tools.places import ROOT
 
 PRISM = "--runner=PrismRunner"
 pytestmark = pytest.mark.usefixtures("prism")
+
+
+@pytest.fixture(scope="module")
+def wait_for_port(wait_for) -> Callable[[int], None]:
+    """Waits until something on this machine listens there."""
+
+    def answers(port):
+        with socket.socket() as tried:
+            return tried.connect_ex(("localhost", port)) == 0
+
+    return lambda port: wait_for(lambda: answers(port))
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory, wait_for_port):
+    """A worker pool: Beam's flags for it, and its process."""
+    with socket.create_server(("localhost", 0)) as found:
+        port = found.getsockname()[1]
+    # It starts `python`, whichever comes first.
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
+    with open(tmp_path_factory.mktemp("pool") / "log", "w") as log:
+        process = subprocess.Popen(
+            [*command, f"--service_port={port}"],
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+        )
+    wait_for_port(port)
+    flags = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{port}"]
+    yield flags, psutil.Process(process.pid)
+    for child in psutil.Process(process.pid).children(recursive=True):
+        child.kill()
+    process.kill()
+    process.wait()
 
 
 def build(corpus, tokenizer, output, *flags):
