@@ -1,21 +1,17 @@
 import sys
 import unicodedata
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus import normalization
 from pipelines.corpus.normalization import (
-    _LEADS,
-    _suspect_characters,
     apply_form,
     normalize,
     normalize_line_ends,
     normalize_text,
 )
-from pipelines.host.arrow import pc
 from tests.tools.filter_factory import column
 
 FORMS = ("NFC", "NFKC")
@@ -82,12 +78,3 @@ def test_flags_name_forms():
     text = column(["e\u0301\r\nﬁn"])
     shown = {flag: apply_form(text, flag)[0].as_py() for flag in ("none", "nfc", "nfkc")}
     assert shown == {"none": "e\u0301\r\nﬁn", "nfc": "é\nﬁn", "nfkc": "é\nfin"}
-
-
-@pytest.mark.parametrize("form", ["NFC", "NFKC"])
-def test_no_suspect_begins_with_a_lower_byte(form):
-    """All characters that joins or forms change begin with a byte that is looked for."""
-    column = pa.array([character for character in POINTS if ord(character) > 127])
-    suspects = column.filter(pc.match_substring_regex(column, _suspect_characters(form)))
-    lowest = min(character.encode()[0] for character in suspects.to_pylist())
-    assert lowest == _LEADS[form]

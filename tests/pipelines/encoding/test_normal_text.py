@@ -3,21 +3,16 @@
 import sys
 import unicodedata
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.encoding.normal_text import NORMALIZERS, normalize_pieces, normalized, normalizer_of
 from pipelines.rows.text_bytes import utf8_bytes
+from tests.tools.filter_factory import column
 
 SEQUENCES = [*((name,) for name in NORMALIZERS), ("NFD", "StripAccents", "Lowercase")]
 CHARACTERS = [*"aeAEoσΣİıſßﬁ①Å각가각ก\u0e33कऩ\u093c\u09bc\u0301\u0327\u0345\u1ab0 \n\0\u200d🙂"]
-
-
-def column(documents: list[str]) -> pa.LargeStringArray:
-    """Documents as a column."""
-    return pa.array(documents, pa.large_string())
 
 
 def assert_equal(documents: list[str], names: tuple[str, ...]) -> None:

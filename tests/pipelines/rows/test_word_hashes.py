@@ -2,7 +2,6 @@ import json
 import unicodedata
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from pipelines.rows.word_hashes import (
     hash_words,
     weigh_words,
 )
+from tests.tools.filter_factory import column
 from tests.tools.places import DATA
 
 # Letters whose other case has more characters or bytes, marks, digits of several kinds, astral
@@ -69,10 +69,6 @@ def joined_words(words):
     for word, start, stop in words:
         yield " " * (0 < last < start) + word
         last = stop
-
-
-def column(texts):
-    return pa.array(texts, pa.large_string())
 
 
 def check(texts):
