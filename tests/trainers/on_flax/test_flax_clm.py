@@ -4,7 +4,6 @@ tests/trainers/run, flags and test_use_model.py test the code that all five trai
 """
 
 import json
-import math
 import warnings
 from typing import Any
 
@@ -91,23 +90,12 @@ def assert_same_bits(one, other):
         assert value.tobytes() == other[name].tobytes(), name
 
 
-def test_a_whole_run_learns_and_says_what_it_measured(shards, whole):
+def test_a_whole_run_learns(shards, whole):
     output, _, _ = whole
     assert losses(output)[-1] < losses(output)[0]
-    lines = read_metrics(str(output / "metrics.jsonl"))
-    evaluations = [line for line in lines if line["kind"] == "evaluation"]
-    assert [line["step"] for line in evaluations] == [5, 10, 12]
-    batches = list(ShardSet(shards).in_order("validation", batch_size=5))
-    text_bytes = ShardSet(shards).stats.split("validation").text_bytes
-    for line in evaluations:
-        assert line["predicted"] == sum(batch["loss_weights"].sum() for batch in batches)
-        assert line["perplexity"] == pytest.approx(math.exp(line["loss"]))
-        nats = line["loss"] * line["predicted"]
-        assert line["bits_per_byte"] == pytest.approx(nats / math.log(2) / text_bytes)
     for name in ("schema.json", "tokenizer.json"):
         assert (output / name).read_bytes() == (shards / name).read_bytes()
     assert (output / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in (output / "checkpoints").iterdir()) == ["12", "8"]
 
 
 def test_nothing_compiles_after_the_first_step(whole):

@@ -46,24 +46,14 @@ def lines_of(output, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_a_run_measures_every_row_of_validation(shards, tmp_path, capsys):
-    output = tmp_path / "run"
-    main(flags(shards, output, STEPS, "--evaluate_every=4", "--checkpoint_every=6"))
-    train, evaluations = lines_of(output, "train"), lines_of(output, "evaluation")
-    assert [line["step"] for line in train] == list(range(1, 16))
-    assert train[0]["epoch"] == 0.1 and train[-1]["epoch"] == 1.5
-    wanted = {"loss", "learning_rate", "gradient_norm", "tokens", "tokens_per_second", "waiting"}
-    assert wanted <= set(train[0])
-    assert [line["step"] for line in evaluations] == [4, 8, 12, 15]
+def test_a_run_measures_every_row_of_validation(shards, tmp_path):
+    main(flags(shards, tmp_path / "run", STEPS, "--evaluate_every=4"))
     batches = ShardSet(shards).in_order("validation", batch_size=4)
     stored = sum(batch["masked_weights"].sum() for batch in batches)
-    for line in evaluations:
-        assert line["masked"] == stored  # every row of the split once
-        assert line["perplexity"] == pytest.approx(np.exp(line["loss"]))
-        assert 0 <= line["accuracy"] <= 1
-    assert sorted(path.name for path in (output / "checkpoints").iterdir()) == ["12", "15"]
-    assert (output / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert "step 8: validation loss" in capsys.readouterr().err
+    evaluations = lines_of(tmp_path / "run", "evaluation")
+    assert [(line["step"], line["masked"]) for line in evaluations] == [
+        (step, stored) for step in (4, 8, 12, 15)
+    ]
 
 
 def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):

@@ -9,10 +9,10 @@ import numpy as np
 import optax
 import pytest
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError
 from tests.tools.clm_factory import clm_rows, clm_schema
 from tests.tools.shard_factory import mlm_schema
-from trainers.flags.command_line import make_flags, parse_flags
+from trainers.flags.command_line import make_flags
 from trainers.flags.run_flags import PretrainingFlags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
@@ -23,9 +23,7 @@ from trainers.on_flax.flax_decoder import ClmObjective
 from trainers.on_flax.flax_program import FlaxProgram
 from trainers.on_flax.layers import name_leaves, to_params, to_weights
 from trainers.on_flax.optimizers import optimizer_for
-from trainers.poptorch_classifier import PoptorchClassifierFlags
 from trainers.run.program import Plan, check_state
-from trainers.tf_classifier import TfClassifierFlags
 
 RATE, DECAY = 0.02, 0.1
 SIZES = {"hidden_size": 16, "heads": 2, "intermediate_size": 24}
@@ -167,9 +165,3 @@ def test_names_of_the_state(plan):
         *(f"{adamw}0.{moment}.{name}" for moment in ("mu", "nu") for name in others),
         *(f"{adamw}0.count", f"{adamw}2.count"),
     }
-
-
-@pytest.mark.parametrize("flags", [TfClassifierFlags, PoptorchClassifierFlags])
-def test_other_frameworks_refuse_it_in_words(flags):
-    with pytest.raises(UsageError, match="--optimizer=muon: choose one of adamw, sgd_momentum"):
-        parse_flags(["--shards=set", "--optimizer=muon"], flags)
