@@ -4,8 +4,10 @@ import json
 import sys
 
 import pytest
+import zstandard
 
 from pipelines import train_tokenizer
+from tests.tools.places import DATA
 
 TEXT = (
     "low lower lowest\nnew newer newest, it's wide wider widest\n\n"
@@ -41,6 +43,20 @@ def train(tmp_path, text):
         return json.loads((tmp_path / name / "report.json").read_text())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def real_texts():
+    """Reads the lines of a file of real data; of JSON their text."""
+    if not DATA.is_dir():
+        pytest.skip("../shared/data is not there")
+
+    def read(name):
+        with zstandard.open(DATA / f"{name}.zst", "rt", encoding="utf-8") as file:
+            lines = filter(None, file.read().split("\n"))
+            return [json.loads(line)["text"] if "jsonl" in name else line for line in lines]
+
+    return read
 
 
 @pytest.fixture

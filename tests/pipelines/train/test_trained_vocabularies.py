@@ -1,10 +1,8 @@
 """Vocabularies of the whole command beside those that `tokenizers` trains on the documents."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
-import zstandard
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
@@ -142,30 +140,19 @@ def test_a_normalizer_gives_three_spellings_one_word(train, tmp_path, text):
 # ---- real texts ----
 
 
-def unpacked(name: str) -> Iterator[str]:
-    """The lines of a corpus; of JSON their text."""
-    with zstandard.open(DATA / f"{name}.zst", "rt", encoding="utf-8") as file:
-        for line in filter(None, file.read().split("\n")):
-            yield json.loads(line)["text"] if name.endswith("jsonl") else line
-
-
 @pytest.fixture(scope="module")
-def documents() -> list[str]:
+def documents(real_texts) -> list[str]:
     """36 MB of Norwegian reviews and WikiText, hard strings, and every code point of the BMP."""
     hard = DATA / "hard"
     return [
-        *(
-            text
-            for name in ("norec/train.jsonl", "wikitext-2/wiki.train.tokens")
-            for text in unpacked(name)
-        ),
+        *real_texts("norec/train.jsonl"),
+        *real_texts("wikitext-2/wiki.train.tokens"),
         *filter(None, json.loads((hard / "blns.json").read_text(encoding="utf-8"))),
         *((hard / f"{name}.txt").read_text("utf-8") for name in ("bmp-separated", "utf8tests")),
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 @pytest.mark.parametrize(
     "settings",
     [

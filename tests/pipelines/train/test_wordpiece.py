@@ -12,7 +12,6 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -22,7 +21,6 @@ from pipelines.train.histogram import Cutting
 from pipelines.train.merge_loop import Trained
 from pipelines.train.models.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
 from pipelines.train.word_counter import WordCounter
-from tests.tools.places import DATA
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -234,22 +232,11 @@ def test_an_order_that_is_not_theirs_gives_other_tokens():
 # ---- texts ----
 
 
-def documents_of(corpus: str) -> list[str]:
-    path = {"wikitext-2": "wiki.valid.tokens", "imdb": "test.jsonl", "norec": "valid.jsonl"}[corpus]
-    with zstandard.open(DATA / corpus / f"{path}.zst", "rt", encoding="utf-8") as file:
-        text = file.read(1_000_000)
-    lines = text.split("\n")[:-1]
-    if path.endswith("jsonl"):
-        lines = [json.loads(line)["text"] for line in lines]
-    return [line for line in lines if line]
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
 @pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.parametrize("corpus", ["wikitext-2", "imdb", "norec"])
-def test_real_texts_give_the_vocabulary_of_tokenizers(corpus, lowercase):
-    documents = documents_of(corpus)
+def test_real_texts_give_the_vocabulary_of_tokenizers(real_texts, lowercase):
+    names = ("wikitext-2/wiki.valid.tokens", "imdb/test.jsonl", "norec/valid.jsonl")
+    documents = [text for name in names for text in real_texts(name)[:2000]]
     histogram = normalized(documents, lowercase)
     assert histogram == normalized_by_tokenizers(documents, lowercase)
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
