@@ -122,27 +122,23 @@ def test_published_weights_are_measured(place, tmp_path, capfd):
         measure(place / "hf")
 
 
-def test_another_split_and_another_set(place, tmp_path):
-    measure(place / "run", validation_split="train")
+def test_another_split_and_other_sets(place, tmp_path):
+    """Each into a folder of its own, also where names are the same."""
+    for split in ("train", "validation"):
+        measure(place / "run", validation_split=split)
     assert measures_in(place, 8, "set-train")["predicted"] > measures_in(place, 8)["predicted"]
-    write_clm_set(tmp_path / "web", validation=3, step=0, seed=9)
-    measure(place / "run", shards=f"{tmp_path}/web")
-    assert measures_in(place, 8, "web-validation")["predicted"] > 0
-    measure(place / "run", shards=f"{place}/set:1,{tmp_path}/web:1")
-    both = measures_in(place, 8, "set+web-validation")
-    alone = [measures_in(place, 8, f"{name}-validation")["predicted"] for name in ("set", "web")]
-    assert both["predicted"] == sum(alone)
-
-
-def test_sets_of_one_name_are_measured_into_folders_of_their_own(place, tmp_path):
-    predicted = {}
+    predicted = []
     for folder, rows in (("one", 3), ("two", 5)):
-        write_clm_set(tmp_path / folder / "test", validation=rows, step=0)
-        measure(place / "run", shards=f"{tmp_path}/{folder}/test")
-        name = f"test-validation-{ShardSet(tmp_path / folder / 'test').fingerprint[:8]}"
-        measured = place / "run" / "evaluation" / name / "8" / "metrics.json"
-        predicted[folder] = json.loads(measured.read_text())["predicted"]
-    assert 0 < predicted["one"] < predicted["two"]
+        directory = tmp_path / folder / "test"
+        write_clm_set(directory, validation=rows, step=0, seed=9)
+        measure(place / "run", shards=str(directory))
+        name = f"test-validation-{ShardSet(directory).fingerprint[:8]}"
+        path = place / "run" / "evaluation" / name / "8" / "metrics.json"
+        predicted.append(json.loads(path.read_text())["predicted"])
+    assert 0 < predicted[0] < predicted[1]
+    measure(place / "run", shards=f"{place}/set:1,{tmp_path}/two/test:1")
+    both = measures_in(place, 8, "set+test-validation")
+    assert both["predicted"] == measures_in(place, 8)["predicted"] + predicted[1]
 
 
 def test_the_set_of_a_run_is_found_from_another_working_directory(tmp_path, monkeypatch, capfd):

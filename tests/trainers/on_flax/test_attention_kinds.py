@@ -4,7 +4,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from schemas.errors import UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import mlm_schema, packed_rows
-from tests.tools.torch_models import as_ours, make_model, torch
+from tests.tools.torch_models import torch
 from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
@@ -26,15 +26,14 @@ from trainers.models.weights import fresh
 from trainers.on_flax import flax_attention
 from trainers.on_flax.blockwise_attention import Rule, attend_by_blocks, key_blocks
 from trainers.on_flax.flax_attention import Machine, attend, by_cudnn, by_splash, packed_context
-from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
+from trainers.on_flax.flax_decoder import ClmObjective
 from trainers.on_flax.flax_encoder import MlmObjective
 from trainers.on_flax.flax_program import sums_in_chunks
-from trainers.on_flax.layers import graph_of, head_logits, to_params
+from trainers.on_flax.layers import head_logits, to_params
 from trainers.run.program import Plan
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
-    from flax import nnx
     from transformers.masking_utils import (
         sliding_window_bidirectional_mask_function,
         sliding_window_causal_mask_function,
@@ -174,42 +173,6 @@ def test_memory_of_blockwise_is_linear(monkeypatch):
 
     assert temporaries("blockwise", 2048) < 2.2 * temporaries("blockwise", 1024)
     assert temporaries("dense", 2048) > 10 * temporaries("blockwise", 2048)
-
-
-# Heads that share keys, windows in some layers; cuDNN has no soft caps.
-THEIRS = {"blockwise": "gemma2", "splash": "gemma2", "cudnn": "gemma3"}
-LENGTH = 20  # tokens of a row: three blocks, and longer than a window
-
-
-@cache
-def both_of(name):
-    """PyTorch's model, our configuration and parameters."""
-    model = make_model(name)
-    config, weights = as_ours(model, "CausalLM")
-    return model, config, to_params(weights, config)
-
-
-def logits_of(config, params, kind):
-    """A jitted function from ids and segments to logits."""
-    graph = graph_of(DecoderForCausalLM, config, jnp.dtype(jnp.float32))
-
-    @jax.jit
-    def run(ids, segments):
-        model: Any = nnx.merge(graph, params)
-        context = packed_context(segments, causal=True, kind=kind)
-        return model.logits(model.hidden(ids, context)[0])
-
-    return run
-
-
-@pytest.mark.parametrize(("kind", "name"), THEIRS.items())
-def test_logits_equal_transformers(kind, name):
-    model, config, params = both_of(name)
-    ids = np.random.default_rng(2).integers(0, 50, (2, LENGTH))
-    with torch.no_grad():
-        expected = model(torch.tensor(ids)).logits.numpy()
-    found = logits_of(config, params, kind)(ids, jnp.ones((2, LENGTH), jnp.int32))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
 
 
 CPU = Machine("cpu", jnp.dtype(jnp.float32), dropout=False, head_size=64, length=1024)
