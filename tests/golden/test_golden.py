@@ -61,8 +61,9 @@ def test_a_run_of_before_resumes_and_leads_to_the_same_weights(tmp_path):
         assert (weights / name).read_bytes() == (KEPT / "weights" / name).read_bytes()
 
 
-def test_the_checkpoint_of_before_has_its_loss(capsys):
-    use_model.main([str(KEPT / "run"), "--evaluate", f"--shards={KEPT / 'clm'}"])
+def test_the_checkpoint_of_before_has_its_loss(tmp_path, capsys):
+    shutil.copytree(KEPT / "run", tmp_path / "run")  # an evaluation is written into its run
+    use_model.main([str(tmp_path / "run"), "--evaluate", f"--shards={KEPT / 'clm'}"])
     loss = _evaluation(KEPT / "run")["loss"]
     assert f"loss {loss:.3f}" in capsys.readouterr().out
 

@@ -89,7 +89,10 @@ def test_contents_that_a_template_looks_at():
     # The text before a message is not the prompt, so its beginning is unknown.
     assert refusal(each(last_part, prompt="A:<think>"), "a", "x</think>b") == "unclear_turns"
     assert refusal(each(last_part, prompt="A:b<e>"), "a", "x</think>b") == "unclear_turns"
-    assert refusal(each("c.strip()[1:]", prompt="A:<think>"), "a", " xb") == "unclear_turns"
+    assert (
+        refusal(each("c.strip()[1:] if 'x' in c else c", prompt="A:<think>"), "a", " xb")
+        == "unclear_turns"
+    )
     # A content of white space has its place nevertheless.
     assert turns(each("c | trim", prompt="A:<think>"), "a", " \n") == ["<e>"]
     # Messages before depend on those after.
