@@ -17,7 +17,7 @@ from pipelines.inspection.row_text import (
 )
 from schemas.features import Feature
 from schemas.metadata import Schema
-from tests.tools.shard_factory import BOS, EOS, MASK, PAD, mlm_schema, tokenizer_json
+from tests.tools.shard_factory import PAD, mlm_schema, tokenizer_json
 
 SCHEMA = mlm_schema(max_length=12, max_masked=3)
 
@@ -33,26 +33,6 @@ def _row(ids: list[int], segments: list[int], masks: Sequence[tuple[int, int]] =
         "masked_ids": was,
         "masked_weights": (np.arange(3) < len(masks)).astype(np.uint8),
     }
-
-
-def test_pieces_of_a_row_with_every_kind():
-    row = _row(
-        [BOS, 10, 11, MASK, 30, 14, EOS, BOS, 20, EOS, PAD, PAD],
-        [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 0],
-        [(3, 12), (4, 13), (8, 20)],
-    )
-    assert row_pieces(row, SCHEMA, TokenTexts.from_json(tokenizer_json(50))) == [
-        Piece(1, 0, 1, "special", "<s>", "<s>"),
-        Piece(1, 1, 2, "text", " w10 w11", " w10 w11"),
-        Piece(1, 3, 1, "mask", " w12", "<mask>"),
-        Piece(1, 4, 1, "random", " w13", " w30"),
-        Piece(1, 5, 1, "text", " w14", " w14"),
-        Piece(1, 6, 1, "special", "</s>", "</s>"),
-        Piece(2, 7, 1, "special", "<s>", "<s>"),
-        Piece(2, 8, 1, "kept", " w20", " w20"),
-        Piece(2, 9, 1, "special", "</s>", "</s>"),
-        Piece(0, 10, 2, "padding", "", ""),
-    ]
 
 
 def test_text_of_one_segment_does_not_run_into_the_next():
