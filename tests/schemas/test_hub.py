@@ -1,21 +1,18 @@
 """A name on the Hub as a flag's value: found in huggingface_hub's cache, or nowhere."""
 
-import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 
+from pipelines.build_shards import main as build_shards
 from schemas import hub
 from schemas.errors import UsageError
 from schemas.hub import find_on_hub
 from schemas.metadata import read_set
 from tests.tools.hub_cache import COMMIT, cached
-from tests.tools.places import ROOT
 
 
 @pytest.fixture
@@ -80,21 +77,13 @@ def test_without_a_hub_the_command_that_fetches_is_named(home, api, monkeypatch)
         find_on_hub("gpt2", flag="tokenizer")
 
 
-def test_a_set_records_the_commit_of_its_tokenizer(tmp_path, tokenizer_path):
-    cached(tmp_path / "hf", "gpt2", {"tokenizer.json": Path(tokenizer_path).read_bytes()})
+def test_a_set_records_the_commit_of_its_tokenizer(home, api, tmp_path, tokenizer_path):
+    cached(home, "gpt2", {"tokenizer.json": Path(tokenizer_path).read_bytes()})
     (tmp_path / "a.txt").write_text("Some words.\n")
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
-    environment.pop("HF_HUB_CACHE", None)
-
-    def build(*flags):
-        command = [sys.executable, "-m", "pipelines.build_shards", f"--input={tmp_path}/a.txt"]
-        command += [f"--output={tmp_path / 'set'}", "--splits=train:1", *flags]
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-
-    done = build("--tokenizer=gpt2")
-    assert done.returncode == 0, done.stderr
+    flags = ["--input=a.txt", "--output=set", "--splits=train:1", "--tokenizer=gpt2"]
+    build_shards(flags)
     assert f"tokenizer: gpt2@{COMMIT}\n" in (tmp_path / "set" / "config.yaml").read_text()
-    assert read_set(str(tmp_path / "set")).schema.vocab_size == 2000
-    shutil.rmtree(tmp_path / "hf")
-    failed = build("--tokenizer=gpt2", "--overwrite")
-    assert failed.returncode == 2 and "run `hf download gpt2 --local-dir gpt2`" in failed.stderr
+    assert read_set("set").schema.vocab_size == 2000
+    shutil.rmtree(home)
+    with pytest.raises(UsageError, match="run `hf download gpt2 --local-dir gpt2`"):
+        build_shards([*flags, "--overwrite"])

@@ -121,35 +121,37 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
 
 
 @pytest.mark.slow
-def test_preflight_of_train_tokenizer_without_an_index(remote, gs_store, no_index, capsys):
-    train_tokenizer(["--preflight", *remote, "--vocab_size=400"])
+@pytest.mark.parametrize(
+    ("main", "flags"),
+    [
+        (train_tokenizer, ["--vocab_size=400"]),
+        (build_corpus, ["--near_duplicates=jaccard:0.8", "--duplicate_paragraphs=line:9"]),
+    ],
+)
+def test_preflight_of_other_commands_without_an_index(
+    main, flags, remote, gs_store, no_index, capsys
+):
+    main(["--preflight", *remote, *flags])
     lines = printed(capsys, gs_store, None)
-    assert lines[5:] == [
-        row("ok", "job", "19 steps, # kB, independent of the number of files"),
+    command = main.__module__.removeprefix("pipelines.")
+    assert lines[0] == f"preflight of {command}: nothing is written, no job is started"
+    steps = r"\d+ steps, # kB, independent of the number of files"
+    assert re.fullmatch(row("ok", "job", steps), lines[5])
+    loaded = "all # functions and coders load in a new interpreter of this environment"
+    assert lines[6:] == [
         NO_INDEX,
-        row(
-            "ok",
-            "unpickling",
-            "all # functions and coders load in a new interpreter of this environment",
-        ),
+        row("ok", "unpickling", loaded),
         "0 of 7 checks failed; 1 not checked",
     ]
+    assert gs_store.names() == ["in/0.txt", "in/1.txt", "in/2.txt"]
+
+
+def test_a_histogram_or_a_pattern_that_leaves_nothing_to_check():
     with pytest.raises(UsageError, match="nothing to check"):
         train_tokenizer(["--preflight", "--from_histogram=x", "--output=y", "--vocab_size=400"])
     with pytest.raises(UsageError, match=r"--pattern '\(': "):
         flags = ["--input=x", "--output=y", "--vocab_size=400", "--pattern=("]
         train_tokenizer(["--preflight", *flags])
-
-
-@pytest.mark.slow
-def test_preflight_of_build_corpus(remote, gs_store, no_index, capsys):
-    more = ["--near_duplicates=jaccard:0.8", "--duplicate_paragraphs=line:9"]
-    build_corpus(["--preflight", *remote, *more])
-    lines = printed(capsys, gs_store, None)
-    assert lines[0] == "preflight of build_corpus: nothing is written, no job is started"
-    assert lines[-1] == "0 of 7 checks failed; 1 not checked"
-    assert any("functions and coders load in a new interpreter" in line for line in lines)
-    assert gs_store.names() == ["in/0.txt", "in/1.txt", "in/2.txt"]
 
 
 def test_files_of_this_machine(remote, corpus, tokenizer_path, all_loads, capsys, tmp_path):
