@@ -168,10 +168,14 @@ ODD_LINES = {
 
 
 def odd_files(*broken: bytes) -> Case:
-    """A file for each line: Arrow parses it alone, Python's parser beside a broken line."""
-    files = {f"in{n}.jsonl": json_lines(line, *broken) for n, line in enumerate(ODD_LINES)}
+    """A file for each line, after a plain one: a broken line makes Python's parser read them."""
+    plain = [f"plain {n}" for n in range(len(ODD_LINES))]
+    files = {
+        f"in{n}.jsonl": json_lines({"text": plain[n]}, line, *broken)
+        for n, line in enumerate(ODD_LINES)
+    }
     dropped = {"broken_json": len(files)} if broken else {}
-    return Case(files, dropped=dropped, kept=[*ODD_LINES.values()])
+    return Case(files, dropped=dropped, kept=[*plain, *ODD_LINES.values()])
 
 
 JSON = {"odd lines": odd_files(), "odd lines beside broken ones": odd_files(b"{")}
