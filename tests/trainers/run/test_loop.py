@@ -30,6 +30,7 @@ from trainers.models.weights import fresh
 from trainers.reader import ShardSet
 from trainers.run import journal, start
 from trainers.run.checkpoints import Checkpoints
+from trainers.run.loop import check_finite
 from trainers.run.program import Schedule, check_state
 from trainers.run.start import train
 from trainers.run.trained import find_trained
@@ -211,6 +212,24 @@ def test_a_loss_that_is_no_number_names_its_rows(shards, tmp_path, steps_a_call)
     assert [line["step"] for line in untimed_lines(tmp_path)] == list(range(1, step))
     train(change_flags(flags, resume=True, learning_rate=8.0), numpy_trainer())
     assert Checkpoints(tmp_path).latest == 12
+
+
+@pytest.mark.parametrize("loss, norm", [(math.nan, 1.0), (1.0, math.inf), (-math.inf, math.nan)])
+def test_a_loss_or_a_norm_that_is_no_number_stops_the_run(tmp_path, loss, norm):
+    batch = {"row_index": np.array([7, 1 << 40])}
+    with pytest.raises(DataError) as stopped:
+        values = {"loss": loss, "gradient norm": norm}
+        check_finite(values, batch, step=12, output=str(tmp_path), checkpoint=10)
+    said = str(stopped.value)
+    assert said.startswith(f"step 12: the loss is {loss} and the gradient norm is {norm}, on rows ")
+    assert "on rows 7, 1099511627776 of the split" in said
+    assert "checkpoints up to step 10 are kept" in said
+
+
+def test_of_many_rows_in_a_broken_batch_the_first_are_named(tmp_path):
+    batch = {"row_index": np.arange(100)}
+    with pytest.raises(DataError, match="62, 63 and 36 more of the split"):
+        check_finite({"loss": math.nan}, batch, step=1, output=str(tmp_path), checkpoint=0)
 
 
 def test_an_evaluation_that_is_no_number_is_never_the_best(shards, tmp_path):
