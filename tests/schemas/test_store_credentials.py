@@ -170,7 +170,10 @@ def test_threads_do_not_wait_for_a_renewal_one_after_another(
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize("fault", ["refused", "silent", "process"])
+@pytest.mark.parametrize(
+    "fault",
+    ["refused", *(pytest.param(f, marks=pytest.mark.slow) for f in ("silent", "process"))],
+)
 def test_credentials_of_aws(fault, s3_store, tokens, tmp_path, monkeypatch, capsys):
     s3_store.put("x/x", b"content")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

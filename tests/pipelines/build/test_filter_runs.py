@@ -51,6 +51,7 @@ def test_what_a_filter_drops_is_counted_apart_from_what_is_refused(
         main(arguments(source, tokenizer_path, tmp_path / "set", *flags))
 
 
+@pytest.mark.slow
 def test_a_worker_process_finds_the_filter_where_the_command_is_run(tokenizer_path, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "short"}\n{"text": "much longer than that"}\n')
     (tmp_path / "chooser.py").write_text(

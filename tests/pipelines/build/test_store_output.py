@@ -113,6 +113,7 @@ def test_a_bad_day_changes_nothing(store, local, corpus, monkeypatch):
     assert in_store(store, "set/") == on_disk(local / "set") | {"my-notes.txt": b"mine"}
 
 
+@pytest.mark.slow
 def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, monkeypatch):
     store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
     monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.5)
@@ -144,6 +145,7 @@ def test_what_was_finished_before_a_cut_is_not_made_again(gs_store, local, corpu
     assert in_store(gs_store, "set/") == on_disk(local / "set")
 
 
+@pytest.mark.slow
 def test_one_run_at_a_time_writes_into_a_bucket(gs_store, local, corpus, monkeypatch, wait_for):
     rejected = []
 

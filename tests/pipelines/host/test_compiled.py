@@ -44,6 +44,7 @@ def run(a):
 RUN = "from loops.entries import run; print(run(3))"
 
 
+@pytest.mark.slow
 def test_a_change_in_another_file_is_seen(tmp_path):
     package = tmp_path / "loops"
     package.mkdir()

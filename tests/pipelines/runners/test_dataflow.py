@@ -167,6 +167,7 @@ def test_nothing_hangs_on_the_command_that_was_typed(gs_store, corpus, tokenizer
         assert b"__main__" not in bz2.decompress(base64.b64decode(pickled)), step.unique_name
 
 
+@pytest.mark.slow
 def test_an_image_of_the_users_is_taken_as_it_is(gs_store, corpus, tokenizer_path):
     image = "europe-docker.pkg.dev/my-project/textmill/worker:1"
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--sdk_container_image={image}"]

@@ -80,6 +80,7 @@ def failures(capsys, main, *flags):
     return found
 
 
+@pytest.mark.slow
 def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
     """The package is installed in an empty environment, where the job is unpickled."""
     build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}", "--num_shards=2"])

@@ -117,6 +117,7 @@ def test_prism_killed_in_the_middle(killed_at_work, long_corpus, tokenizer_path,
     assert os.listdir(output) == [".lock"]
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle(
     killed_at_work, long_corpus, corpus, tokenizer_path, tmp_path, pool
 ):

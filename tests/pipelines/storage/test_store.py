@@ -30,6 +30,7 @@ def put(store, name, content, folder):
     stores.put(str(local), store.url(name))
 
 
+@pytest.mark.slow
 def test_a_big_file_travels_in_parts_on_a_bad_day(store, tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "_PART_BYTES", 5 * MB)
     monkeypatch.setattr(stores, "_BUFFER_BYTES", 4 * MB)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from pipelines import build_shards, inspect_shards, train_tokenizer, verify
 from schemas.metadata import read_set
 from schemas.stores.set_files import Cache
@@ -18,6 +20,7 @@ def _build(text, place):
     )
 
 
+@pytest.mark.slow
 def test_from_text_to_a_step(gs_store, corpus, tmp_path, capsys):
     """The rows are those of the same text on this disk."""
     text = b"".join(Path(corpus).read_bytes().splitlines(keepends=True)[:300])

@@ -135,6 +135,7 @@ def test_another_tokenizer_is_refused(whole, tmp_path):
         use_model.main([str(exported), "--evaluate", other])
 
 
+@pytest.mark.slow
 def test_opt_trains_and_goes_out_and_in(shards, tmp_path, capsys):
     """OPT-350m's form: post-norm and projections."""
     exported = tmp_path / "exported"

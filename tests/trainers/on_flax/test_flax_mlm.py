@@ -56,6 +56,7 @@ def test_a_run_measures_every_row_of_validation(shards, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
     """Masks of an evaluation come of the set: its largest seed, and its rate or BERT's."""
     write_mlm_set(tmp_path / "set", static_masking=False, mask_rate=0.0, seed=(1 << 64) - 1)

@@ -268,7 +268,7 @@ def test_compiling_changes_nothing(shards, jit):
     assert before["head.out.weight"].std() > 0, "what was read before did not change since"
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd_momentum"])
+@pytest.mark.parametrize("name", ["adamw", pytest.param("sgd_momentum", marks=pytest.mark.slow)])
 def test_a_program_goes_on_from_its_state(name, shards):
     """Each variable of an optimizer has a name."""
     program, batches = program_of(shards, optimizer=name, dropout=0.1)

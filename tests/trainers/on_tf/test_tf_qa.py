@@ -148,6 +148,7 @@ def test_questions_of_another_set(trained, shards, tmp_path, capsys):
         use_model.main([*use, f"--shards={shards}", "--validation_split=train"])
 
 
+@pytest.mark.slow
 def test_both_exports_give_the_answers_of_the_run(trained, shards, tmp_path):
     """A SavedModel, and weights that PyTorch opens."""
     rows = ShardSet(str(shards)).read("validation", np.arange(9))
