@@ -63,8 +63,16 @@ class _XzMembers(io.RawIOBase):
 
 
 def _open_by_arrow(codec: str) -> Callable[[BinaryIO], Any]:
-    """A stream that reads all members, and fails on a truncated one, as few readers do."""
-    return lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
+    """A stream that reads all members, and fails on a truncated one, as few readers do.
+
+    Its own `read` never frees its result if it fails, hence the buffered reader.
+    """
+
+    def unpack(raw: BinaryIO) -> io.BufferedReader:
+        stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
+        return io.BufferedReader(stream)
+
+    return unpack
 
 
 @dataclass(frozen=True)

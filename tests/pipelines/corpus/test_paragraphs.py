@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.corpus.options import ParagraphRule
@@ -46,7 +46,7 @@ def test_spans_of_paragraphs_and_lines():
 
 
 def remove(texts, flag, partitions=4):
-    """The texts that the stages leave, sorted, and the bytes that they remove."""
+    """The texts that the stages leave, sorted, and the bytes of what they remove or join."""
     rule = ParagraphRule.parse(flag)
     parts = dict(cut_batch(batch_of(texts), partitions))
     sent, asked = defaultdict(list), defaultdict(list)
@@ -63,6 +63,8 @@ def remove(texts, flag, partitions=4):
         left += edited.changed["text"].to_pylist() if edited.changed else []
         lost += edited.bytes_lost + sum(len(t.encode()) for t in edited.emptied["text"].to_pylist())
         if edited.changed:
+            for text, copies in zip(*map(edited.changed.column, ("text", "copies")), strict=True):
+                lost += len(text.as_py().encode()) * (copies.as_py() - 1)  # edits made them equal
             again = join_equal(edited.changed)
             assert again["digest"].to_pylist() == [
                 d.tobytes() for d in content_digests(again["text"])
@@ -101,6 +103,7 @@ def plain(texts, unit, most):
 piece = st.sampled_from(["a", "b b", "ø", "a ", " ", "", "\t"])
 
 
+@example([["a"], ["a", "a", "b b"], ["b b", " ", "a"]], "paragraph", 2)
 @given(
     st.lists(st.lists(piece, max_size=6), min_size=1, max_size=8),
     st.sampled_from(["line", "paragraph"]),

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import lzma
+import resource
 from collections import Counter
 
 import pyarrow as pa
@@ -125,6 +126,19 @@ def test_a_compressed_file_gives_its_documents_or_an_error(tmp_path, form, pack)
     assert outcomes(path, whole, cuts).keys() == {"error"}
     garbage = [b"x", b"garbage after the end", whole[:5], parts[0][:-1], b"\n"]
     assert outcomes(path, whole, [whole + more for more in garbage]).keys() == {"error"}
+
+
+@pytest.mark.parametrize("pack", [".bz2", ".zst"])
+def test_a_damaged_file_keeps_no_memory(tmp_path, pack):
+    path, whole = tmp_path / f"x.txt{pack}", bytearray(members("txt", pack)[0])
+    whole[len(whole) // 2] ^= 16
+    path.write_bytes(whole)
+    requested = []
+    for _ in range(40):
+        assert read(path) is None
+        with open("/proc/self/statm") as file:
+            requested.append(int(file.read().split()[5]) * resource.getpagesize())
+    assert requested[-1] - requested[9] < 20 * 16e6  # a read requests 16 MB
 
 
 @pytest.mark.parametrize("pack", [".bz2", ".xz"])
