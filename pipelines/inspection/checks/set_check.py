@@ -117,7 +117,7 @@ class _SetCheck:
     Attributes:
       damaged: by path, the problem of each file that differs from the manifest.
       problems: all other problems.
-      places: by local path of a file, which may be a copy, its place in the dataset, for messages.
+      places: by local path of a copy, the file's place in the dataset, for messages.
     """
 
     def __init__(self, files: SetFiles, on_bytes: Callable[[int], None]):
@@ -184,7 +184,9 @@ class _SetCheck:
         path, found = None, None
         try:
             path = take(file.path)
-            self.places[path] = os.path.join(self._files.directory, file.path)
+            place = os.path.join(self._files.directory, file.path)
+            if path != place:
+                self.places[path] = place
             if os.path.isfile(path):
                 found = os.path.getsize(path), file_sha256(path)
         except MissingFile:
