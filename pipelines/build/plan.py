@@ -40,7 +40,7 @@ from pipelines.readers.stored import is_compressed
 from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
-from pipelines.runners.cpu_hours import cpu_hours, duration
+from pipelines.runners.console import cpu_hours, duration
 from pipelines.runners.shuffle import ELEMENT_BYTES, ELEMENT_SECONDS, count_elements
 from pipelines.storage import store
 from pipelines.user_filter import choose_documents

@@ -19,10 +19,17 @@ from pipelines.build.route_examples import route_examples
 from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import Kept, join, keep
 from pipelines.runners.block_run import ALL
-from pipelines.runners.block_steps import BlockStep, count, count_read, count_shard, spread_blocks
-from pipelines.runners.progress import Journal
+from pipelines.runners.console import Journal
 from pipelines.runners.shuffle import Deliveries, keyed_type, receive
-from pipelines.runners.shuffle_steps import SendingStep, Wiring
+from pipelines.runners.steps import (
+    BlockStep,
+    SendingStep,
+    Wiring,
+    count,
+    count_read,
+    count_shard,
+    spread_blocks,
+)
 from pipelines.storage.store import Pointer
 from pipelines.user_filter import choose_documents
 from pipelines.writers.finished import examples_hash, find_finished, note_finished

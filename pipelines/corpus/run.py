@@ -33,8 +33,7 @@ from pipelines.readers.sources import (
 )
 from pipelines.readers.stored import is_compressed
 from pipelines.runners.block_run import BlockRun
-from pipelines.runners.console import Console
-from pipelines.runners.cpu_hours import cpu_hours
+from pipelines.runners.console import Console, cpu_hours
 from pipelines.runners.launch import choose_runner
 from pipelines.writers.output_directory import (
     CORPUS,

@@ -55,10 +55,17 @@ from pipelines.corpus.publish import publish_corpus
 from pipelines.readers.documents import no_documents
 from pipelines.readers.sources import Block
 from pipelines.runners.block_run import ALL
-from pipelines.runners.block_steps import BlockStep, count, spread_blocks
-from pipelines.runners.progress import Journal
+from pipelines.runners.console import Journal
 from pipelines.runners.shuffle import Deliveries, keyed_type
-from pipelines.runners.shuffle_steps import KeyedStep, SendingStep, Wiring, tag_of
+from pipelines.runners.steps import (
+    BlockStep,
+    KeyedStep,
+    SendingStep,
+    Wiring,
+    count,
+    spread_blocks,
+    tag_of,
+)
 from pipelines.writers.rejects import stash
 from schemas.manifest import Manifest
 

@@ -1,6 +1,5 @@
 """Exports a dataset to another format: one file per shard, and export.json last."""
 
-import importlib
 import json
 import os
 import re
@@ -8,17 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
 from rich.filesize import decimal
 from tokenizers import Tokenizer
 
+from pipelines.inspection.export_formats import INDEX, INDICES, WRITERS
 from pipelines.inspection.options import ExportOptions
 from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
-from pipelines.runners.console import Console
-from pipelines.runners.progress import Display, Journal
+from pipelines.runners.console import Console, Display, Journal
 from pipelines.storage.store import disk_errors, write_file
 from pipelines.writers.output_directory import refuse_another, refuse_others
 from pipelines.writers.staging import Staging, find_or_make, publish_files
@@ -69,8 +67,7 @@ def export_set(options: ExportOptions) -> None:
     """
     began = time.monotonic()
     info = read_set(options.directory, follow_links=options.follow_links)
-    form = importlib.import_module(f"{__package__}.export_formats.{options.to}")
-    files, indices = _name_files(info, options, getattr(form, "INDEX", ""))
+    files, indices = _name_files(info, options)
     asked = ExportRecord(
         fingerprint=info.schema.fingerprint,
         manifest=tuple(shard.sha256 for shard in files.values()),
@@ -88,10 +85,10 @@ def export_set(options: ExportOptions) -> None:
 
     def make(staging: Staging) -> None:
         folder = staging.folder
-        _write(table, files, form, folder)
+        _write(table, files, options.to, folder)
         for name, listed in indices.items():
             sizes = [(each, asked.files[each], _size(folder, each)) for each in listed]
-            write_file(os.path.join(folder, name), form.index(table.schema, sizes))
+            write_file(os.path.join(folder, name), INDICES[options.to](table.schema, sizes))
         size = _publish(asked, options.output, staging)
         rows, count = sum(asked.files.values()), number_of(len(files), f"{options.to} file")
         seconds = time.monotonic() - began
@@ -102,7 +99,7 @@ def export_set(options: ExportOptions) -> None:
 
 
 def _name_files(
-    info: SetInfo, options: ExportOptions, index: str
+    info: SetInfo, options: ExportOptions
 ) -> tuple[dict[str, ManifestFile], dict[str, list[str]]]:
     """Returns the shard of each file, and the files of each index.
 
@@ -114,12 +111,12 @@ def _name_files(
         splits = [find_split(info, options.split)]
     files, indices = {}, {}
     for split in splits:
-        folder = f"{split}/" if index else ""
+        folder = f"{split}/" if options.to in INDICES else ""
         shards = info.manifest.shards(split, info.schema.read_ending)
         named = {f"{folder}{s.path.rsplit('.', 1)[0]}.{options.to}": s for s in shards}
         files |= named
-        if index and named:
-            indices[folder + index] = list(named)
+        if folder and named:
+            indices[folder + INDEX] = list(named)
     return files, indices
 
 
@@ -234,7 +231,7 @@ def _check_files(there: ExportRecord, output: str) -> None:
             raise DataError(f"{path} has changed since the export: {remedy}")
 
 
-def _write(table: RowTable, files: dict[str, ManifestFile], form: ModuleType, staging: str) -> None:
+def _write(table: RowTable, files: dict[str, ManifestFile], to: str, staging: str) -> None:
     """Writes every shard into the staging folder."""
     total = sum(shard.rows or 0 for shard in files.values()) * table.info.schema.codec().stride
     display = Display(staging, total, "export", Console(file=sys.stderr, soft_wrap=True))
@@ -245,7 +242,7 @@ def _write(table: RowTable, files: dict[str, ManifestFile], form: ModuleType, st
             with disk_errors(path):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "xb") as file:
-                    form.write(file, table.schema, shard.rows or 0, chunks)
+                    WRITERS[to](file, table.schema, shard.rows or 0, chunks)
                     file.flush()
                     os.fsync(file.fileno())
     finally:

@@ -10,7 +10,7 @@ from schemas.errors import UsageError
 from schemas.stores.set_files import CACHE_GIGABYTES
 from schemas.stores.store import is_url
 
-# Name of an export's format, which is a module of `pipelines.inspection.export_formats` -> help.
+# Name of an export's format, which is in `pipelines.inspection.export_formats.WRITERS` -> help.
 EXPORT_FORMATS = {
     "parquet": "for tools that read tables",
     "jsonl": "a line of lists for each row",

@@ -29,11 +29,9 @@ from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
-from pipelines.runners.beam_flags import RunnerFlags, runner_flags
-from pipelines.runners.console import Console
+from pipelines.runners.console import Console, Display
 from pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
-from pipelines.runners.launch import LAUNCHER
-from pipelines.runners.progress import Display
+from pipelines.runners.launch import LAUNCHER, RunnerFlags, runner_flags
 from pipelines.runners.worker_package import package_code
 from schemas.commands.entry import shortage_of, want_addresses
 from schemas.commands.flag_file import kinds_of

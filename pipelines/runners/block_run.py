@@ -16,8 +16,7 @@ from pipelines.readers.sources import (
     uneven,
     write_blocks,
 )
-from pipelines.runners.beam_flags import RunnerFlags, runner_flags
-from pipelines.runners.launch import with_beam
+from pipelines.runners.launch import RunnerFlags, runner_flags, with_beam
 from pipelines.runners.shuffle import AGAIN, Deliveries
 from pipelines.storage.store import is_url
 from pipelines.writers.rejects import Rejects

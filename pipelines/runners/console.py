@@ -1,19 +1,37 @@
-"""The console of all commands: rich's, with control characters of texts made visible."""
+"""Shows texts without control characters, the progress of a run, and durations.
 
+Workers report their progress as short lines that they append to a journal in the staging directory.
+That works for threads and for processes. Workers that cannot see the directory (a cluster without a
+shared disk) report nothing; the runner's own pages show their progress.
+"""
+
+import contextlib
+import os
+import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.text import Text
 
 from schemas.commands.terminal import visible
+from schemas.errors import DataError
 
 _LINE_SECONDS = 10.0
+_RATE_SECONDS = 10.0  # of which the rate is
+_PLAIN_SECONDS, _WAIT_SECONDS, _ASK_SECONDS = 5.0, 10.0, 30.0
+# A cluster whose workers cannot start may wait forever, and report it only in its own log.
+_PATIENT_SECONDS = 120.0
+_WRITES = {"build_corpus": "documents"}  # by command; others write rows
+_WORKERS = (16, 64, 256, 1024)  # of an estimate
 
 
 class Console(rich.console.Console):
@@ -76,3 +94,176 @@ class Console(rich.console.Console):
 
 def _make_visible(text: str) -> str:
     return visible(text, keep="\n")
+
+
+class Journal:
+    """Appends lines to the journal; O_APPEND separates the lines of many processes."""
+
+    def __init__(self, staging: str):
+        self._path = os.path.join(staging, "progress")
+
+    def add(self, *, bytes_read: int = 0, rows: int = 0) -> None:
+        """Adds bytes read from the inputs, or rows or documents written."""
+        with contextlib.suppress(OSError):  # those who write the data report a full disk
+            with open(self._path, "ab", buffering=0) as journal:
+                journal.write(f"{bytes_read} {rows}\n".encode())
+
+
+class Display:
+    """Shows a journal: a bar on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(
+        self,
+        staging: str,
+        total_bytes: int,
+        label: str,
+        console: Console | None = None,
+        count_finished: Callable[[], int] | None = None,
+    ):
+        """Shows nothing before the first `update`.
+
+        Args:
+          staging: the directory with the journal.
+          total_bytes: stored bytes of the inputs.
+          label: the name of the command.
+          console: the console to write to; stderr if None.
+          count_finished: counts finished shards; called from time to time without a journal.
+        """
+        self._path = os.path.join(staging, "progress")
+        self._total, self._label, self._count_finished = total_bytes, label, count_finished
+        self._read_to = self._bytes = self._rows = self._finished = 0
+        self._warned = False
+        self._began = self._printed = self._counted = time.monotonic()
+        self._reports = deque([(self._began, 0)])  # when workers reported, and bytes read by then
+        self._console = console or Console(file=sys.stderr)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task(label, total=total_bytes, state="starting")
+        if self._console.is_terminal:
+            self._bar.start()
+
+    def update(self) -> None:
+        """Reads new lines of the journal and shows the progress."""
+        try:
+            self._read_journal()
+        except FileNotFoundError:
+            if not self._read_to:  # else the output is published, and the journal removed
+                self._count()
+                self._warn_if_silent()
+            return
+        self._show(self.state(), _PLAIN_SECONDS)
+
+    def _show(self, state: str, seconds: float) -> None:
+        """Updates the bar; without a terminal, prints a line if the last one is old enough."""
+        self._bar.update(self._task, completed=self._done, state=state)
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._printed >= seconds:
+            self._printed = now
+            self.say(f"{self._label}: {state}")
+
+    def say(self, line: str) -> None:
+        """Prints a line above the display."""
+        self._console.print(line, soft_wrap=True)
+
+    def close(self) -> None:
+        """Ends the display and restores the terminal."""
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    @property
+    def _done(self) -> int:
+        return min(self._bytes, self._total)  # a retried block reports again
+
+    def _read_journal(self) -> None:
+        with open(self._path, "rb") as journal:
+            journal.seek(self._read_to)
+            for line in journal:
+                if not line.endswith(b"\n"):
+                    break
+                self._read_to += len(line)
+                # Lines may be torn by a full disk, or by several machines that append to one file.
+                with contextlib.suppress(ValueError):
+                    bytes_read, rows = map(int, line.split())
+                    self._bytes += bytes_read
+                    self._rows += rows
+        if self._done > self._reports[-1][1]:
+            self._reports.append((time.monotonic(), self._done))
+
+    def _rate(self) -> float:
+        """Bytes a second of the last 10 s; the mean when all is read.
+
+        Without a report in these, since the last but one: the rate of silent workers falls.
+        """
+        if self._done == self._total:
+            return self._done / max(self._reports[-1][0] - self._began, 1e-9)
+        now = time.monotonic()
+        while self._reports[1][0] <= now - _RATE_SECONDS and self._reports[1][1] < self._done:
+            self._reports.popleft()
+        then, before = self._reports[0]
+        return (self._done - before) / max(now - then, 1e-9)
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        if self._count_finished is not None and now - self._counted >= _ASK_SECONDS:
+            self._counted = now
+            # The object store may not answer, or the directory may be removed after publishing.
+            with contextlib.suppress(DataError, OSError):
+                self._finished = self._count_finished()
+        finished = f"{self._finished:,} shards finished"
+        state = finished if self._finished else "workers are starting, no report yet"
+        self._show(f"{state}, {now - self._began:.0f} s", _WAIT_SECONDS)
+
+    def _warn_if_silent(self) -> None:
+        seconds = time.monotonic() - self._began
+        if not self._warned and not self._finished and seconds >= _PATIENT_SECONDS:
+            self._warned = True
+            self.say(
+                f"{self._label}: no worker has reported for {seconds:.0f} s (none does if --output "
+                "is in an object store): see the runner's pages for its state, and its workers' "
+                "logs if they do not start"
+            )
+
+    def state(self) -> str:
+        """`12 MB of 34 MB read, 5.6 MB/s, 1,234 rows written, 4 s of reading left`.
+
+        The rate is of the last 10 s, and when all is read `5.6 MB/s on average`.
+        """
+        done, elapsed = self._done, max(time.monotonic() - self._began, 1e-9)
+        if not done:
+            return (
+                f"0 of {decimal(self._total)} read in {elapsed:.0f} s: workers load libraries, and "
+                "compile loops that are not cached"
+            )
+        rate, left = self._rate(), self._total - done
+        mean = " on average" * (not left)
+        parts = [f"{decimal(done)} of {decimal(self._total)} read", f"{rate / 1e6:.1f} MB/s{mean}"]
+        parts += [f"{self._rows:,} {_WRITES.get(self._label, 'rows')} written"] * bool(self._rows)
+        parts += [f"{left / rate:.0f} s of reading left"] * bool(left)
+        return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """8.4 -> `8 s`, 100 -> `1.7 min`."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
+    return f"{max(1, round(seconds))} s"
+
+
+def cpu_hours(seconds: float, most: int) -> str:
+    """7200 -> `about 2.0 CPU hours: 7.5 min on 16, ... workers of one core like this machine's`.
+
+    `most` is how many workers can have something to do at once.
+    """
+    numbers = [number for number in _WORKERS if number <= most] or [1]
+    each = ", ".join(f"{duration(seconds / number)} on {number:,}" for number in numbers)
+    return (
+        f"about {seconds / 3600:,.1f} CPU hours: {each} workers of one core like this machine's, "
+        "without their start"
+    )

@@ -22,7 +22,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from pipelines.runners.beam_flags import PACKAGE, runner_flags
+from pipelines.runners.launch import PACKAGE, runner_flags
 from schemas.errors import UsageError
 from schemas.version import VERSION
 

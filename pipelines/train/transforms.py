@@ -19,8 +19,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import ALL, BlockJob
-from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
+from pipelines.runners.steps import BlockStep, spread_blocks
 from pipelines.storage.store import write_file
 from pipelines.train import histogram
 from pipelines.train.fertility import FileGroups, GroupSample, add_samples

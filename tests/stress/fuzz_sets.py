@@ -39,7 +39,6 @@ import tyro
 from pipelines import export, inspect_shards, verify
 from pipelines.inspection import export_set, row_text, set_tables
 from pipelines.inspection.checks import set_check
-from pipelines.inspection.export_formats import jsonl
 from pipelines.writers.document_formats.document_format import document_format
 from pipelines.writers.highway_hash import highway_hash
 from schemas.commands.entry import run_entry
@@ -64,7 +63,7 @@ from trainers.flags.command_line import make_flags
 from trainers.models.plan_model import plan_model
 from trainers.reader import ShardSet
 
-IMPORTED_BEFORE_FORKS = (export_set, jsonl, row_text, set_check, set_tables)
+IMPORTED_BEFORE_FORKS = (export_set, row_text, set_check, set_tables)
 MORE_BYTES = 100_000_000  # of memory, beyond the dataset
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 TASKS = {

@@ -52,7 +52,7 @@ from pipelines.corpus.partition import digests_of, read_partition
 from pipelines.rows.example_batch import from_stream
 from pipelines.rows.ragged import Ragged
 from pipelines.runners.shuffle import Deliveries, receive
-from pipelines.runners.shuffle_steps import KeyedStep, SendingStep, Wiring, tag_of
+from pipelines.runners.steps import KeyedStep, SendingStep, Wiring, tag_of
 from pipelines.storage.store import load
 from pipelines.writers.staging import check_turn
 

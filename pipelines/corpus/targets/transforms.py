@@ -25,7 +25,6 @@ from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import Filters
 from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import ALL, BlockJob
-from pipelines.runners.block_steps import BlockStep, spread_blocks
 from pipelines.runners.shuffle import (
     NO_VALUES,
     Deliveries,
@@ -33,6 +32,7 @@ from pipelines.runners.shuffle import (
     check_deliveries,
     tally,
 )
+from pipelines.runners.steps import BlockStep, spread_blocks
 from pipelines.storage.store import write_file
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams

@@ -17,7 +17,6 @@ import jinja2
 from pipelines.inspection.report import content as set_content
 from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import SetContent, compact
-from pipelines.inspection.report.examples import examples
 from schemas.commands.terminal import visible
 
 REPORT = "report.html"
@@ -26,7 +25,7 @@ Sections = tuple[tuple[str, str, Callable[[Any], Any]], ...]
 _SECTIONS: Sections = (
     ("", "overview", sections.overview),
     ("Documents and tokens", "went", sections.trace_flows),
-    ("First rows", "examples", examples),
+    ("First rows", "examples", sections.examples),
     ("Lengths", "lengths", sections.lengths),
     ("Packing", "packing", sections.packing),
     ("Masks, as measured", "masks", sections.masks),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
+from pipelines.inspection.read_rows import sequences
 from pipelines.inspection.report.content import (
     Bar,
     SetContent,
@@ -24,6 +25,16 @@ from pipelines.inspection.report.content import (
     tile,
 )
 from pipelines.inspection.report.flow_and_zipf import flow, zipf
+from pipelines.inspection.row_text import (
+    KEPT,
+    LOSS,
+    PREFIX,
+    RANDOM,
+    REPLACED,
+    Piece,
+    row_facts,
+    row_pieces,
+)
 from pipelines.inspection.set_tables import length_bins
 from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
@@ -35,6 +46,9 @@ from schemas.metadata import Schema
 _LISTED = 20  # inputs, reasons, classes, parameters; the rest is one line
 _TOKENS = 24  # most and least frequent ones that are listed
 _SHARD_BARS = 64
+_EXAMPLES = 3  # rows of each split
+_EXAMPLE_TOKENS = 512  # shown of a row
+_LOOKS = {LOSS: "loss", PREFIX: "prefix"}
 
 
 def overview(content: SetContent) -> dict[str, Any]:
@@ -137,6 +151,58 @@ def trace_flows(content: SetContent) -> dict[str, Any]:
 
 def _color(split: str, content: SetContent) -> str:
     return "blue" if split == next(iter(content.splits)) else "teal"
+
+
+def examples(content: SetContent) -> dict[str, Any] | None:
+    """The first rows of each split."""
+    rows, looks = [], set()
+    for split in filter(content.samples.__contains__, content.splits):
+        sample = content.samples[split]
+        for number in range(min(_EXAMPLES, len(next(iter(sample.values()))))):
+            row = {name: column[number] for name, column in sample.items()}
+            streams = [_stream(content, row, name) for name in sequences(content.schema)]
+            rows.append((split, number, row_facts(row, content.schema), streams))
+            for stream in streams:
+                spans = (span for _, spans in stream["segments"] for span in spans)
+                looks.update(look for span in spans for look in span["look"].split())
+    return {"rows": rows, "looks": looks} if rows else None
+
+
+def _stream(content: SetContent, row: Mapping[str, np.ndarray], name: str) -> dict[str, Any]:
+    """The first tokens of one sequence of a row: its segments, each a list of spans."""
+    segments = sequences(content.schema)[name]
+    segment_ids = row[segments]
+    cut = np.where(np.arange(len(segment_ids)) < _EXAMPLE_TOKENS, segment_ids, 0)
+    pieces = row_pieces({**row, segments: cut}, content.schema, content.texts, name)
+    pieces = [piece for piece in pieces if piece.segment]
+    tokens = int(np.count_nonzero(segment_ids))
+    return {
+        "name": name,
+        "tokens": tokens,
+        "padding": len(segment_ids) - tokens,
+        "left_out": tokens - sum(piece.tokens for piece in pieces),
+        "segments": [
+            (segment, [_span(piece) for piece in group])
+            for segment, group in groupby(pieces, key=lambda piece: piece.segment)
+        ],
+    }
+
+
+def _span(piece: Piece) -> dict[str, str]:
+    """A stretch of text of one look; the space before a masked word is no part of it."""
+    titles = {
+        REPLACED: f"“{piece.text}” became the mask token",
+        RANDOM: f"“{piece.text}” became the random token “{piece.now}”",
+        KEPT: f"“{piece.text}” is to be predicted, and was kept",
+    }
+    text = piece.text.lstrip(" ") if piece.kind in titles else piece.text
+    return {
+        "lead": piece.text[: len(piece.text) - len(text)],
+        "text": text or "␣",
+        "now": piece.now.strip(" ") if piece.kind == RANDOM else "",
+        "look": " ".join([piece.kind, *(_LOOKS.get(mark, "marked") for mark in piece.marks)]),
+        "title": titles.get(piece.kind, ""),
+    }
 
 
 def lengths(content: SetContent) -> dict[str, Any] | None:

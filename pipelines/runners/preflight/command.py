@@ -20,10 +20,10 @@ from pipelines.corpus.options import CorpusOptions
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
-from pipelines.runners.beam_flags import RunnerFlags, runner_flags
 from pipelines.runners.beam_run import refuse_bad_runner
 from pipelines.runners.console import Console
 from pipelines.runners.job_servers import reach_job_server
+from pipelines.runners.launch import RunnerFlags, runner_flags
 from pipelines.runners.preflight.job import Check, check_flags, check_job
 from pipelines.storage import store
 from pipelines.train.options import TokenizerOptions

@@ -31,8 +31,8 @@ from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
 from pipelines.readers.files import is_url
-from pipelines.runners.beam_flags import Workers, runner_flags
 from pipelines.runners.console import Console
+from pipelines.runners.launch import Workers, runner_flags
 from pipelines.runners.worker_package import package_code
 from pipelines.user_filter import load_filter
 from schemas.errors import TextmillError, one_line

@@ -15,9 +15,9 @@ from pipelines.build_shards import main
 from pipelines.host.tables import facts_table
 from pipelines.readers.sources import Block, Source
 from pipelines.readers.stored import Part
-from pipelines.runners.beam_flags import runner_flags
 from pipelines.runners.block_run import BlockRun
-from pipelines.runners.cpu_hours import duration
+from pipelines.runners.console import duration
+from pipelines.runners.launch import runner_flags
 from tests.tools.shard_factory import mlm_schema
 
 PROCESSES = "--direct_running_mode=multi_processing"

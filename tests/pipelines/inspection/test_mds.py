@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.export import main
-from pipelines.inspection.export_formats import mds
+from pipelines.inspection import export_formats
+from pipelines.inspection.export_formats import index_mds, write_mds
 from schemas.errors import UsageError
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.mds_rows import read_mds
@@ -28,7 +29,7 @@ def test_a_file_worked_by_hand():
         {"text": columns["text"], "label": columns["label"], "ids": ids}
     )
     file = io.BytesIO()
-    mds.write(file, chunk.schema, 2, [chunk])
+    write_mds(file, chunk.schema, 2, [chunk])
     configuration = (
         b'{"column_encodings": ["ndarray:uint16:2", "uint8", "json"], '
         b'"column_names": ["ids", "label", "text"], "column_sizes": [4, 1, null], '
@@ -41,7 +42,7 @@ def test_a_file_worked_by_hand():
     begin = 4 + 12 + len(configuration)
     offsets = np.array([begin, begin + 19, begin + 30], "<u4").tobytes()
     assert file.getvalue() == b"\x02\0\0\0" + offsets + configuration + b"".join(rows)
-    index = json.loads(mds.index(chunk.schema, [("train/a", 2, 9), ("train/b", 0, 4)]))
+    index = json.loads(index_mds(chunk.schema, [("train/a", 2, 9), ("train/b", 0, 4)]))
     assert index == {
         "version": 2,
         "shards": [
@@ -86,9 +87,9 @@ def test_any_columns_are_read_back(tmp_path_factory, data):
     cut = data.draw(st.integers(0, rows - 1))
     with open(folder / "one.mds", "xb") as file:
         parts = (chunk.slice(0, cut), chunk.slice(cut)) if cut else (chunk,)
-        mds.write(file, chunk.schema, rows, parts)
+        write_mds(file, chunk.schema, rows, parts)
     size = (folder / "one.mds").stat().st_size
-    index = mds.index(chunk.schema, [("one.mds", rows, size)])
+    index = index_mds(chunk.schema, [("one.mds", rows, size)])
     (folder / "index.json").write_bytes(index)
     plain = {
         name: [
@@ -102,7 +103,7 @@ def test_any_columns_are_read_back(tmp_path_factory, data):
 
 def test_a_file_too_large_for_its_offsets(tmp_path, monkeypatch):
     write_clm_set(tmp_path / "set")
-    monkeypatch.setattr(mds, "_MOST_BYTES", 1600)
+    monkeypatch.setattr(export_formats, "_MDS_BYTES", 1600)
     with pytest.raises(UsageError, match="exceeds 1,600 bytes.* larger --num_shards"):
         export(tmp_path / "set", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}

@@ -17,15 +17,16 @@ from apache_beam.runners.worker.sdk_worker import SdkHarness
 
 from pipelines.build.options import BuildOptions
 from pipelines.runners import beam_run
-from pipelines.runners.beam_flags import RUNNERS, runner_flags
 from pipelines.runners.beam_run import explain_failure, refuse_bad_runner
 from pipelines.runners.job_servers import LostWorker
 from pipelines.runners.launch import (
     IN_PROCESS,
     PROCESSES_PAY_BYTES,
+    RUNNERS,
     THREADS_PAY_BYTES,
     check_arguments,
     choose_runner,
+    runner_flags,
 )
 from pipelines.tasks.mlm import Mlm
 from schemas.errors import DataError, UsageError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.runners.beam_flags import runner_flags
+from pipelines.runners.launch import runner_flags
 from pipelines.runners.worker_package import package_code, requirements, write_package
 from schemas.errors import UsageError
 from tests.tools.places import ROOT

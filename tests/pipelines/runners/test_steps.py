@@ -7,7 +7,7 @@ import pytest
 from apache_beam.metrics.metric import MetricsFilter
 
 from pipelines.build_shards import main
-from pipelines.runners.block_steps import NAMESPACE
+from pipelines.runners.steps import NAMESPACE
 from schemas.metadata import read_set
 
 

@@ -3,9 +3,8 @@
 import io
 import time
 
-from pipelines.runners import console, progress
-from pipelines.runners.console import Console
-from pipelines.runners.progress import Display, Journal
+from pipelines.runners import console
+from pipelines.runners.console import Console, Display, Journal
 from schemas.errors import DataError
 
 
@@ -37,7 +36,7 @@ def test_torn_lines_are_passed_over(tmp_path):
 
 def test_the_rate_is_of_the_last_seconds(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     journal = Journal(str(tmp_path))
     display = Display(str(tmp_path), 200_000_000, "x", Console(file=io.StringIO()))
     read = {60: 6, 61: 10, 66: 10, 71: 10, 76: 10, 100: 0, 110: 154}  # seconds: megabytes
@@ -51,7 +50,7 @@ def test_the_rate_is_of_the_last_seconds(tmp_path, monkeypatch):
 
 def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     said = io.StringIO()
     display = Display(str(tmp_path), 10, "build_shards", Console(file=said, width=500))
     for now[0] in (5.0, 10.0, 19.0, 21.0, 120.0, 125.0):
@@ -64,7 +63,7 @@ def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
 
 def test_finished_shards_are_counted_where_no_journal_is(tmp_path, monkeypatch):
     now, answers = [0.0], [3, DataError("the store does not answer"), 5]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
 
     def count():
         answer = answers.pop(0)
@@ -82,7 +81,7 @@ def test_finished_shards_are_counted_where_no_journal_is(tmp_path, monkeypatch):
 
 def test_a_journal_that_was_published_away_is_no_silence(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     journal, said = Journal(str(tmp_path)), io.StringIO()
     journal.add(bytes_read=10)
 
