@@ -252,6 +252,8 @@ def _parse(data: bytes, names: list[str], source: Source, part: Part, first: int
     is_text = is_utf8(data)
     if not is_text:  # Arrow fails when it shows a row that is not UTF-8
         data = data.decode(_BYTES).encode()
+    if data.startswith(BOM):  # text after the header, but Arrow removes one
+        data = BOM + data
     wanted = sorted({role.field for role in roles} & set(names))
     numbers = [str(i) for i in range(len(names))]  # names may not be unique
     columns = [numbers[names.index(name)] for name in wanted]

@@ -5,7 +5,7 @@ import gzip
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import Role
@@ -27,10 +27,13 @@ def found_in(pieces):
 
 
 pieces_of_csv = st.lists(
-    st.sampled_from(["a", "é", '"', '""', ",", ",", "\n", "\r\n", "\r", " ", '"x\ny"', "\0"])
+    st.sampled_from(
+        ["a", "é", '"', '""', ",", ",", "\n", "\r\n", "\r", " ", '"x\ny"', "\0", "\ufeff"]
+    )
 )
 
 
+@example(["\ufeffa,1\n", "\ufeffb,2\n"], 1)
 @given(pieces_of_csv, st.integers(1, 12))
 def test_records_are_those_of_pythons_reader_however_a_file_is_cut(
     tmp_path_factory, parts, block_bytes
