@@ -13,7 +13,7 @@ from pipelines.corpus.partition import SOURCE, partition_of
 from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents, Role
-from pipelines.readers.sources import Source, plan_blocks, read_block
+from pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from pipelines.rows.routing import content_digests
 from pipelines.storage import store
 from schemas.errors import DataError, TextmillError
@@ -123,7 +123,9 @@ def _check_removed(corpus: Corpus, file: ManifestFile) -> Iterator[str]:
     except TextmillError as error:
         yield f"{file.path}: {error}"
         return
-    if pc.any(pc.is_in(removed, value_set=kept)).as_py():
+    # Without repeated paragraphs, a kept document may have the text of a removed one.
+    is_edited = "duplicate_paragraphs" in corpus.schema.parameters
+    if not is_edited and pc.any(pc.is_in(removed, value_set=kept)).as_py():
         yield f"{file.path}: a removed document is in {documents.path}"
     if len(removed) != file.rows or len(pc.unique(removed)) != len(removed):
         yield f"{file.path}: it does not list {file.rows:,} different documents"
@@ -152,6 +154,7 @@ def read_rows(path: str, rows: int, columns: tuple[str, ...]) -> Iterator[Docume
     if not rows:
         return
     kept = tuple(Role(name, "field", name) for name in columns[1:])
-    source = Source((path,), roles=(Role(columns[0], "string", columns[0]), *kept))
+    roles = (Role(columns[0], "string", columns[0]), *kept)
+    source = Source((path,), roles=roles, max_document_bytes=MOST_DOCUMENT_BYTES)
     for block in plan_blocks(source):
         yield from read_block(block, source)

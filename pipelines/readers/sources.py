@@ -59,7 +59,7 @@ DOCUMENTS = {
     "line": "each line of a text file is one document",
 }
 AUTO = "auto"
-_MOST_DOCUMENT_BYTES = (1 << 31) - (1 << 25)  # Arrow's parsers count in 32 bits
+MOST_DOCUMENT_BYTES = (1 << 31) - (1 << 25)  # Arrow's parsers count in 32 bits
 _AT_ONCE = 32  # files opened at once for planning
 _LONG_BYTES = 256 << 20  # a block of this size takes one worker half a minute or more
 _UNEVEN = 1.5  # a block this many times a worker's share is worth a warning
@@ -114,9 +114,9 @@ class Source:
                 raise UsageError(
                     f"--{role.name}_field is empty: name the field with the {role.name}"
                 )
-        if not 1 <= self.max_document_bytes <= _MOST_DOCUMENT_BYTES:
+        if not 1 <= self.max_document_bytes <= MOST_DOCUMENT_BYTES:
             raise UsageError(
-                f"--max_document_bytes={self.max_document_bytes}: give 1 to {_MOST_DOCUMENT_BYTES}"
+                f"--max_document_bytes={self.max_document_bytes}: give 1 to {MOST_DOCUMENT_BYTES}"
             )
         if self.html not in ("", *HTML):
             raise UsageError(f"--html={self.html}: give one of {', '.join(HTML)}")

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.corpus.check import read_rows
 from pipelines.corpus.metadata import CorpusSchema
+from pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from pipelines.verify import main as verify
 from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile
 from schemas.typed_json import to_json
-from tests.tools.corpus_factory import build, write_lines
+from tests.tools.corpus_factory import build, rows_of, write_lines
 
 
 @pytest.fixture
@@ -48,6 +50,27 @@ def change_table(corpus, change):
 def test_a_whole_corpus_is_ok(corpus, capsys):
     verify([str(corpus)])
     assert capsys.readouterr().out.startswith("ok: 1 corpus, 40 documents, ")
+
+
+def test_an_edit_may_give_a_document_the_text_of_a_removed_one(tmp_path, capsys):
+    words = [f"word{i}" for i in range(200)]
+    texts = [" ".join(words), *(f"{n} {words[n]}" for n in range(4))]
+    texts = [texts[0], *(f"{text}\n\nthe same footer" for text in texts)]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    flags = ["--near_duplicates=jaccard:0.8", "--duplicate_paragraphs=paragraph:2"]
+    corpus = build(source, tmp_path / "corpus", *flags)
+    removed = pq.read_table(tmp_path / "corpus" / corpus.schema.removed_names()[0])["id"]
+    assert removed.to_pylist() == [row["id"] for row in rows_of(corpus) if row["text"] == texts[0]]
+    capsys.readouterr()
+    verify([corpus.directory])
+    assert capsys.readouterr().out.startswith("ok: 1 corpus, 5 documents, ")
+
+
+def test_a_document_of_any_length_is_read(tmp_path):
+    path = tmp_path / "documents-00000-of-00001.parquet"
+    text = "a" * (MAX_DOCUMENT_BYTES + 1)  # of a run with more --max_document_bytes
+    pq.write_table(pa.table({"id": ["0" * 32], "text": [text]}), path)
+    assert sum(len(piece.columns) for piece in read_rows(str(path), 1, ("id", "text"))) == 1
 
 
 def test_every_changed_byte_is_found(corpus):
