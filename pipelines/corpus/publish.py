@@ -10,9 +10,8 @@ from pipelines.corpus.decontamination.hits import hits_file
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
 from pipelines.corpus.metadata import CARD
-from pipelines.corpus.report import SAMPLED, CorpusContent, dataset_card, render_report
+from pipelines.corpus.report import SAMPLED, WRITER, CorpusContent, dataset_card, render_report
 from pipelines.inspection.report.page import report_file
-from pipelines.readers.corpus_files import is_corpus
 from pipelines.readers.sources import file_digests, read_blocks
 from pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
 from pipelines.storage import store
@@ -52,7 +51,8 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
 
 def _card(report: CorpusReport, job: CorpusJob) -> dict[str, bytes]:
     """README.md, unless the directory has one that Textmill did not write."""
-    is_own = is_corpus(job.output) or not store.exists(os.path.join(job.output, CARD))
+    path = os.path.join(job.output, CARD)
+    is_own = not store.exists(path) or WRITER.encode() in store.read(path)
     return {CARD: dataset_card(job.schema, report.statistics)} if is_own else {}
 
 

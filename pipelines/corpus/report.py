@@ -31,6 +31,7 @@ from schemas.manifest import ManifestFile
 from schemas.metadata import Inputs
 
 SAMPLED = 10_000  # rows in which hosts are counted
+WRITER = "Written by Textmill"  # in README.md, unless it is a user's own
 _SHOWN, _LISTED = 12, 20  # documents shown, and entries of a list
 _RULES = 60  # rows of the funnel; further rules share the last one
 _BARS = 60  # bars of a histogram
@@ -74,7 +75,7 @@ def dataset_card(schema: CorpusSchema, statistics: CorpusStatistics) -> bytes:
         "---",
         "",
         f"{total.documents:,} documents, {total.words:,} words, {total.text_bytes:,} bytes.",
-        f"Written by Textmill {schema.code_version} (fingerprint {schema.fingerprint[:12]}).",
+        f"{WRITER} {schema.code_version} (fingerprint {schema.fingerprint[:12]}).",
         "report.html shows how the corpus was built; stats.json has all counts.",
     )
     return ("\n".join(lines) + "\n").encode()

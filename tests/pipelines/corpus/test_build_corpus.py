@@ -185,8 +185,9 @@ def test_a_readme_of_somebody_else_stays(tmp_path, source):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus/README.md").write_text("mine")
     corpus = build(source, tmp_path / "corpus")
-    assert (tmp_path / "corpus/README.md").read_text() == "mine"
     assert "README.md" not in {file.path for file in corpus.manifest.files}
+    build(source, tmp_path / "corpus", "--min_chars=7", "--overwrite")
+    assert (tmp_path / "corpus/README.md").read_text() == "mine"
 
 
 def test_a_plan_for_a_sample_of_two_terabytes(tmp_path, capsys):
