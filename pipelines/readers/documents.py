@@ -68,6 +68,7 @@ class Kind:
 
 
 _NAME = "a string, an integer or a boolean"
+_FIELD = "text, a number, a boolean, a time, or lists and objects of these without times"
 KINDS = {
     "string": Kind("text", "not_a_string", is_text=True),
     "label": Kind(f"a label: {_NAME}", "not_a_label", is_name=True, is_folder=True),
@@ -76,7 +77,7 @@ KINDS = {
         "answers: strings, or {text, answer_start} as in SQuAD", "not_answers", ANSWERS
     ),
     "json": Kind("JSON: text, numbers, booleans, lists and objects", "not_json", is_json=True),
-    "field": Kind("any value", "not_json", is_content=False, is_plain=True),
+    "field": Kind(_FIELD, "not_json", is_content=False, is_plain=True),
 }
 
 

@@ -5,6 +5,7 @@ rejected become Python objects.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,9 @@ def check_fields(schema: pa.Schema, roles: tuple[Role, ...], path: str, classes:
             if not role.optional:
                 raise UsageError(missing_field(role, path, schema.names))
         elif not (role.field in classes and pt.is_integer(kind)) and not _suits(kind, role):
+            flag = "keep_fields" if role.values.is_plain else f"{role.name}_field"
             raise UsageError(
-                f"{path}: --{role.name}_field={role.field} has type {kind}, but must be "
-                f"{role.values.wanted}"
+                f"{path}: --{flag}={role.field} has type {kind}, but must be {role.values.wanted}"
             )
 
 
@@ -315,7 +316,8 @@ def _suits(kind: pa.DataType, role: Role) -> bool:
         return len(inner) == 1 and _suits(inner[0].type, role)
     is_any = role.values.is_json or role.values.is_plain
     if is_any and (pt.is_struct(kind) or isinstance(kind, _LISTS)):
-        return all(_suits(field.type, role) for field in inner)
+        inside = replace(role, kind="json")  # which has no times
+        return all(_suits(field.type, inside) for field in inner)
     is_number = pt.is_integer(kind) or pt.is_boolean(kind)
     return (is_number and (role.values.is_name or is_any)) or (pt.is_floating(kind) and is_any)
 

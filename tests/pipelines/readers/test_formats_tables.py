@@ -253,6 +253,18 @@ def test_values_of_any_shape_are_kept_as_json(tmp_path):
         read_all(tmp_path / "y.parquet", roles=roles)
 
 
+@pytest.mark.parametrize("value", [{"when": datetime(2026, 1, 1)}, [datetime(2026, 1, 1)]])
+def test_kept_fields_are_times_but_hold_none(tmp_path, value):
+    roles = (*TEXT_ROLES, Role("url", "field", "meta"))
+    table = pa.table({"text": ["a"], "meta": [datetime(2026, 1, 1)]})
+    write_table(tmp_path / "x.parquet", table)
+    [row] = rows_of(read_all(tmp_path / "x.parquet", roles=roles))
+    assert row["url"] == "2026-01-01 00:00:00.000000"
+    write_table(tmp_path / "x.parquet", pa.table({"text": ["a"], "meta": [value]}))
+    with pytest.raises(UsageError, match="--keep_fields=meta has type .*without times"):
+        read_all(tmp_path / "x.parquet", roles=roles)
+
+
 @pytest.mark.parametrize("kind", ["text", "answers"])
 def test_a_dictionary_that_expands_is_read_a_few_rows_at_once(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_MOST_BYTES", 1 << 20)
