@@ -113,6 +113,8 @@ def check_read(read: Read, max_rejects: int) -> None:
       DataError: no document is left, or more than `max_rejects` were rejected.
     """
     read.rejects.refuse_too_many(max_rejects)
+    if read.documents and not read.normalized_bytes:
+        raise DataError("--normalizer leaves no text of any document: train on other text")
     if not read.documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in read.dropped.items())
         raise DataError(

@@ -328,6 +328,9 @@ def test_a_filter_chooses_what_is_counted_and_is_recorded(
     text.write_text("short\n" * 6)
     with pytest.raises(DataError, match="no document is left to train on: 6 filter:a word"):
         train("none", *flags)
+    text.write_text("\u0301\n\u0302\n", encoding="utf-8")
+    with pytest.raises(DataError, match="--normalizer leaves no text of any document"):
+        train("none", "--vocab_size=270", "--normalizer=nfd,strip_accents")
 
 
 @pytest.mark.parametrize(
