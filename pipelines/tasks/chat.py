@@ -250,8 +250,14 @@ def _compiled(
 def _parse(text: str, name: str) -> Any:
     """The value of a field, which may be a string of JSON."""
     value = json.loads(text) if text else None
+    if not isinstance(value, str) or not value:
+        return value
     try:
-        return json.loads(value) if isinstance(value, str) and value else value
+        value = json.loads(value)
+        json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError as error:
+        raise BadConversation("lone_surrogate", f"{name}: {error.reason}") from error
     except (ValueError, RecursionError) as error:
         raise BadConversation("not_messages", f"{name} is a text but not JSON: {error}") from error
 

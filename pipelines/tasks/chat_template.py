@@ -178,8 +178,10 @@ def answer(request: bytes) -> bytes:
     """
     text, variables = marshal.loads(request)
     try:
-        template, marks_generation = _compile(text)
-        value = marks_generation if variables is None else template.render(variables)
+        template, value = _compile(text)
+        if variables is not None:
+            value = template.render(variables)
+            value.encode()  # a lone surrogate of the template or its arguments is a failure
         return marshal.dumps((_DONE, value, None))
     except MemoryError:
         return marshal.dumps((_COSTLY, f"takes more than {_MOST_BYTES >> 20:,} MiB", None))

@@ -293,6 +293,7 @@ def test_templates_that_transformers_saved(tokenizers, tmp_path):
         ([], "not_messages", "or is empty"),
         ({}, "not_messages", "messages is not a list"),
         ("[{", "not_messages", "a text but not JSON"),
+        (json.dumps(chat("a", "\ud800")), "lone_surrogate", "^'.*': messages: surrogates not"),
         (["hi"], "not_messages", r"messages\[0\] is not an object with a role"),
         ([{"content": "hi"}], "not_messages", "not an object with a role"),
         (

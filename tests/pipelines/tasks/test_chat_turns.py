@@ -227,3 +227,5 @@ def test_what_a_template_sees():
     for drawn in ("{{ [1] | random }}", "{{ lipsum() }}"):
         with pytest.raises((UsageError, TemplateFailed)):
             ChatTemplate(drawn, "t", {}).render([])
+    with pytest.raises(TemplateFailed, match="surrogates not allowed"):
+        ChatTemplate("{{ x }}", "t", {"x": "\ud800"}).render([])
