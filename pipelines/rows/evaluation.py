@@ -48,7 +48,7 @@ def evaluation_lines(objects: pa.StructArray, is_evaluated_E: np.ndarray) -> Rag
 def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dict[str, bytes]:
     """{"evaluation.jsonl": content}, sorted by example_id; {} without lines.
 
-    A document in two splits has one line.
+    A document in two splits has one line, the smallest if its ids differ.
 
     Args:
       lines: the lines of all evaluation documents.
@@ -59,7 +59,7 @@ def evaluation_file(lines: Iterable[EvaluationLine], *, ids_differ: bool) -> dic
     """
     content = []
     name_of: dict[str, str] = {}
-    for name, line in sorted(set(lines)):
+    for name, line in sorted(dict(sorted(lines, reverse=True)).items()):
         own = json.loads(line).get("id") if ids_differ else None
         if own and name_of.setdefault(own, name) != name:
             raise DataError(

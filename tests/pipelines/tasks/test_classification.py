@@ -239,3 +239,10 @@ def test_ids_may_repeat_where_nothing_is_scored_by_them():
     assert len(evaluation_file(lines, ids_differ=False)["evaluation.jsonl"].splitlines()) == 2
     with pytest.raises(DataError, match="the id '1'"):
         evaluation_file(lines, ids_differ=True)
+
+
+def test_a_text_in_two_splits_has_one_line():
+    lines = [("0" * 16, b'{"id": "test-1"}'), ("0" * 16, b'{"id": "dev-7"}')]
+    assert evaluation_file(lines, ids_differ=False) == {
+        "evaluation.jsonl": b'{"example_id": "0000000000000000", "id": "dev-7"}\n'
+    }
