@@ -46,7 +46,7 @@ from pipelines.tasks.task import (
 )
 from schemas.commands.template import Slot, parse_template
 from schemas.errors import UsageError
-from schemas.features import is_training, token_dtype
+from schemas.features import MAX_TOKENS, is_training, token_dtype
 from schemas.metadata import Schema
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Qa(Task):
         """Rejects invalid values."""
         parse_template(self.qa_template, FIELDS, "--qa_template")
         for name in ("max_question_length", "max_answer_length", "window_stride"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"--{name}={getattr(self, name)}: must be at least 1")
+            if not 1 <= getattr(self, name) < MAX_TOKENS:
+                raise UsageError(f"--{name}={getattr(self, name)}: from 1 to {MAX_TOKENS - 1}")
 
     @property
     def slots(self) -> tuple[Slot, ...]:

@@ -71,16 +71,14 @@ class Noise:
         noise_P, spans_P = self.counts(length_P)
         return length_P - noise_P + spans_P + 1, noise_P + spans_P + 1
 
-    def longest_piece(self, inputs: int, targets: int | None = None) -> int:
+    def longest_piece(self, inputs: int, targets: int = MAX_TOKENS - 1) -> int:
         """Tokens of the longest piece whose inputs and targets fit; 0 if none does.
 
         Lengths of inputs and targets never decrease with the length of the piece.
         """
-        most = int(inputs / (1 - self.share)) + 2
+        most = int(min(inputs / (1 - self.share), targets / self.share)) + 2
         inputs_P, targets_P = self.row_lengths(np.arange(1, most + 1))
-        fits_P = inputs_P <= inputs
-        if targets is not None:
-            fits_P &= targets_P <= targets
+        fits_P = (inputs_P <= inputs) & (targets_P <= targets)
         return int(np.argmin(fits_P)) if not fits_P.all() else most
 
     def spans(self, offsets: np.ndarray, key_P: np.ndarray) -> "Spans":
@@ -202,8 +200,10 @@ class SpanCorruption(TextTask):
         """Rejects invalid values."""
         if not 0 < self.noise_density < 1:
             raise UsageError(f"--noise_density={self.noise_density}: must be between 0 and 1")
-        if not self.mean_span_length >= 1:
-            raise UsageError(f"--mean_span_length={self.mean_span_length}: must be at least 1")
+        if not 1 <= self.mean_span_length < MAX_TOKENS:
+            raise UsageError(
+                f"--mean_span_length={self.mean_span_length}: must be from 1 to {MAX_TOKENS - 1}"
+            )
         if not 0 <= self.max_target_length < MAX_TOKENS:
             raise UsageError(
                 f"--max_target_length={self.max_target_length}: must be from 0 to {MAX_TOKENS - 1}"

@@ -162,7 +162,8 @@ def test_questions_of_another_id_are_others_and_equal_ones_are_not():
 
 def test_tasks_of_questions_that_cannot_work_are_refused():
     cases = {
-        "--max_answer_length=0: must be at least 1": lambda: Qa(max_answer_length=0),
+        "--max_answer_length=0: from 1 to 65535": lambda: Qa(max_answer_length=0),
+        f"--window_stride={1 << 64}: from 1 to": lambda: Qa(window_stride=1 << 64),
         "it must end with {answer}": lambda: Qa(qa_template="{answer} {question} {context}"),
         "no eos token, which ends an answer": lambda: schema_of(BY_HAND, NO_SPECIALS, 20),
         "the tokenizer has no bos token: drop": lambda: schema_of(
