@@ -186,6 +186,7 @@ def _read_object(path: str) -> dict[str, Any]:
     """Reads a file that must hold a JSON object."""
     try:
         value = json.loads(_read(path))
+        json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON: {error}; correct or remove it") from error
     if not isinstance(value, dict):

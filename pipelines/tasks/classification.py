@@ -96,6 +96,7 @@ class Classification(Task):
         if self.classes.startswith("["):
             try:
                 names = json.loads(self.classes)
+                json.dumps(names, ensure_ascii=False).encode()  # no lone surrogates
             except ValueError as error:
                 raise UsageError(f"--classes={self.classes}: not a JSON list ({error})") from error
         if not all(isinstance(name, str) and name for name in names):

@@ -139,6 +139,10 @@ def test_missing_and_unreadable_paths(tmp_path):
     (tmp_path / "special_tokens_map.json").write_text("{")
     with pytest.raises(DataError, match="special_tokens_map.json is not JSON"):
         read_tokenizer_files(str(tmp_path))
+    (tmp_path / "special_tokens_map.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text(r'{"chat_template": "\ud800"}')
+    with pytest.raises(DataError, match="tokenizer_config.json is not JSON: .*surrogates not allo"):
+        read_tokenizer_files(str(tmp_path))
 
 
 def test_merged_tokens():

@@ -186,6 +186,7 @@ def test_rows_that_are_evaluated_name_their_line():
         (["--classes=pos,,neg"], "none of them empty"),
         (["--classes=[1, 2]"], "none of them empty"),
         (["--classes=[pos"], "not a JSON list"),
+        ([r'--classes=["\ud800", "b"]'], "not a JSON list .*surrogates not allowed"),
         (["--classes=a,b", "--max_length=2"], "no room for text.*use at least 3"),
         (["--classes=a,b", "--max_length=5", "--text_pair_field=b"], "use at least 6"),
         (["--truncation=middle", "--classes=a,b"], "--truncation=middle: choose one of "),
