@@ -44,7 +44,7 @@ LOOSE = {"input_options", "user_filter"}  # of the files beside the rooms, those
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
 WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms"}
-WIRING |= {"corpus/targets/transforms"}
+WIRING |= {"corpus/decontamination/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"store", "set_files"}
 STORE_PACKAGES = {"fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}

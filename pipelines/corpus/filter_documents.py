@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.decontamination.hits import Hit
+from pipelines.corpus.decontamination.matches import Hit
 from pipelines.corpus.filters import Filters, rules_of
 from pipelines.corpus.normalization import apply_form
 from pipelines.corpus.rules.apply_rules import apply_rules

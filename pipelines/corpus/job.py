@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.corpus.decontamination.hits import Hit, add_hits
+from pipelines.corpus.decontamination.matches import Hit, add_hits
 from pipelines.corpus.filter_documents import Filtered
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.metadata import (

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipelines.corpus.check import read_rows
-from pipelines.corpus.decontamination.hits import hits_file
+from pipelines.corpus.decontamination.matches import hits_file
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
 from pipelines.corpus.metadata import CARD

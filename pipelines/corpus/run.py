@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from pipelines.corpus.decontamination.targets import prepare_filters
 from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.metadata import FILLED, Corpus, CorpusSchema, read_corpus
@@ -18,7 +19,6 @@ from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.report import funnel_table
 from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.corpus.targets.prepare import prepare_filters
 from pipelines.host.arrow import pc
 from pipelines.host.tables import facts_table
 from pipelines.input_options import assumed_bytes

@@ -26,8 +26,8 @@ import tyro
 
 from pipelines.corpus.decontamination.gram_index import index_targets
 from pipelines.corpus.decontamination.matches import Finder
+from pipelines.corpus.decontamination.targets import read_targets
 from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.corpus.targets.read_targets import read_targets
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from tests.tools.places import DATA, ROOT

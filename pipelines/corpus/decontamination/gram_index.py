@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.decontamination.match_loop import BASE, SPREAD
 from pipelines.rows.text_bytes import utf8_bytes
 from pipelines.rows.word_hashes import WORD, Words, hash_words, weigh_words
 
+BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that every word of a run counts modulo 2**64
+SPREAD = np.uint64(0xD6E8FEB86659FD93)
 _LETTERS = 5  # average letters of an English word
 _SPARSE = 64  # bits of the bitmap for each prefix
 _BITMAP_BITS = range(16, 28)  # log2 of the bitmap's bits: 8 KB to 16 MB

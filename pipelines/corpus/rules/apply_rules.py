@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.decontamination.hits import Hit
+from pipelines.corpus.decontamination.matches import Hit
 from pipelines.corpus.rules.rule import Rule
 from pipelines.host.arrow import pc
 from schemas.drops import Observed, add_observed

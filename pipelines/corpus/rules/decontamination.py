@@ -1,14 +1,19 @@
 """--decontaminate: drops documents that contain text of evaluation sets, or cuts that text."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, get_args
+from hashlib import sha256
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import tyro
 
-from pipelines.corpus.decontamination.target_files import target_files
 from pipelines.corpus.rules.rule import Family, Rule
-from schemas.errors import UsageError
+from pipelines.readers.files import HUGGING_FACE, expand_lists, find_files
+from pipelines.readers.formats import huggingface
+from pipelines.storage import store
+from schemas.errors import DataError, UsageError
+from schemas.manifest import MANIFEST
 
 Unit = Literal["document", "paragraph", "line"]
 _UNITS = get_args(Unit)
@@ -101,9 +106,54 @@ class Decontamination(Family):
           DataError: this machine cannot read the n-grams.
         """
         if self.decontaminate:
-            # Imports compiled loops, which --help does not need.
+            # Imports Arrow's compute functions, which --help does not need.
             from pipelines.corpus.decontamination.finders import judge_texts, load_finder
 
             finder, unit = load_finder(self.index), self.decontaminate_unit
             edits = "" if unit == "document" else "contaminated"
             yield Rule(self.REASONS, lambda text: judge_texts(text, finder, unit), edits)
+
+
+class TargetFile(NamedTuple):
+    """A file of records, or a dataset, with evaluation text.
+
+    Attributes:
+      sha256: sha256 of the file, of a Textmill dataset's manifest, or of the concatenated sha256 of
+        a Hugging Face dataset's files.
+      path: path or URL.
+      is_set: whether it is a dataset that Textmill wrote.
+    """
+
+    sha256: str
+    path: str
+    is_set: bool
+
+
+def target_files(patterns: tuple[str, ...]) -> tuple[TargetFile, ...]:
+    """Finds all files, sorted by content; of equal files the first.
+
+    Args:
+      patterns: values of --decontaminate.
+
+    Raises:
+      DataError: a pattern matches no file.
+    """
+    files: dict[str, TargetFile] = {}
+    for file in sorted(file for pattern in expand_lists(patterns) for file in _find(pattern)):
+        files.setdefault(file.sha256, file)
+    return tuple(files.values())
+
+
+def _find(pattern: str) -> list[TargetFile]:
+    manifest = os.path.join(pattern, MANIFEST)
+    if store.exists(manifest):
+        return [TargetFile(store.sha256(manifest), pattern, is_set=True)]
+    try:
+        if pattern.startswith(HUGGING_FACE):
+            stored = huggingface.find_split(pattern.removeprefix(HUGGING_FACE)).paths
+            digests = "".join(map(store.sha256, stored))
+            return [TargetFile(sha256(digests.encode()).hexdigest(), pattern, is_set=False)]
+        paths = [path for path, _ in find_files(pattern, label_folders=False)]
+    except (DataError, UsageError) as error:
+        raise type(error)(str(error).replace("--input=", "--decontaminate=")) from error
+    return [TargetFile(store.sha256(path), path, is_set=False) for path in paths]

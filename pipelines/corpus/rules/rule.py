@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.decontamination.hits import Hit
+from pipelines.corpus.decontamination.matches import Hit
 from schemas.drops import Observed
 from schemas.errors import UsageError
 

@@ -14,13 +14,13 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.corpus.decontamination.common_grams import (
+from pipelines.corpus.decontamination.finders import (
     NO_HOLDERS,
     add_holders,
     find_common,
     find_holders,
+    load_finder,
 )
-from pipelines.corpus.decontamination.finders import load_finder
 from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import Filters
 from pipelines.readers.sources import Block, read_blocks

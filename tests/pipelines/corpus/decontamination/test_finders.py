@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.decontamination.cutting import cut_out
+from pipelines.corpus.decontamination.finders import cut_out
 
 ENDS = {"line": r"\n", "paragraph": r"\n[ \t\r\v\f]*\n"}
 TEXTS = st.text(st.sampled_from("ab\n\n \té"), min_size=1, max_size=30)

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.corpus.decontamination.targets import read_targets
 from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.corpus.targets.read_targets import read_targets
 from schemas.errors import DataError
 from tests.tools.corpus_factory import write_lines
 

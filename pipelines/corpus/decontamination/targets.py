@@ -1,0 +1,254 @@
+"""Prepares decontamination before a run: reads evaluation texts and indexes their n-grams.
+
+A separate job finds the n-grams that are common language; it reads the input once more.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from tokenizers import Tokenizer
+
+from pipelines.corpus.decontamination.finders import put_index
+from pipelines.corpus.decontamination.gram_index import GramIndex, Targets, index_targets
+from pipelines.corpus.filters import Filters
+from pipelines.corpus.normalization import apply_form
+from pipelines.corpus.rules.decontamination import Decontamination, TargetFile, target_files
+from pipelines.inspection.read_rows import read_rows, segment_texts, sequences
+from pipelines.readers.documents import Role
+from pipelines.readers.sources import Block, Source, plan_blocks, read_block
+from pipelines.runners.block_run import BlockRun
+from pipelines.runners.launch import with_beam
+from pipelines.storage import store
+from pipelines.writers.staging import Staging
+from schemas.commands.terminal import number_of
+from schemas.errors import DataError, UsageError
+from schemas.features import is_training
+from schemas.manifest import DECONTAMINATION, EVALUATION, ManifestFile
+from schemas.metadata import SetInfo, read_set
+from schemas.typed_json import to_json
+
+Texts = Iterator[tuple[str, int, str]]  # field, number of the record, text
+_ROWS = 1024  # rows decoded at a time
+_TEXT, _QUESTION = ("text",), ("question",)
+_FLAT = ("text", "csv", "tsv")  # formats whose fields are strings, never lists or objects
+_SHOWN = 100  # common n-grams shown in decontamination.json
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """Counts of a target (decontamination.json).
+
+    Attributes:
+      path: path of the file or dataset.
+      sha256: sha256 of the file, or of the dataset's manifest.
+      texts: number of texts in the chosen fields that are not in an earlier target.
+      too_short: number of texts with too few words to search for.
+      common: number of texts whose n-grams are all common language.
+    """
+
+    path: str
+    sha256: str
+    texts: int
+    too_short: int
+    common: int
+
+
+def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
+    """Reads the targets in the normal form of documents, and prints how many n-grams they have.
+
+    Raises:
+      UsageError: all texts are too short to search for; or see `read_targets`.
+      DataError: see `read_targets`.
+    """
+    flags, targets = filters.decontamination, read_targets(filters.decontamination)
+    index = index_targets(
+        replace(targets, text=apply_form(targets.text, filters.normalize)),
+        ngram=flags.decontaminate_ngram,
+        least=flags.decontaminate_min_words,
+        share=flags.decontaminate_share,
+    )
+    texts, short = len(index.short_T), int(index.short_T.sum())
+    if texts == short:
+        raise UsageError(
+            f"--decontaminate={flags.decontaminate[0]}: none of {number_of(texts, 'text')} has "
+            f"{flags.decontaminate_min_words} words, so there is nothing to search for: name other "
+            "--decontaminate_fields, or lower --decontaminate_min_words"
+        )
+    say(
+        f"decontamination: searching for {number_of(len(index.hash_G), 'n-gram')} of "
+        f"{number_of(texts - short, 'text')}"
+        + f"; skipping {number_of(short, 'text')} with fewer than "
+        f"{flags.decontaminate_min_words} words" * (short > 0)
+    )
+    return index
+
+
+def prepare_filters(
+    filters: Filters, run: BlockRun, staging: Staging, say: Callable[[str], None]
+) -> Filters:
+    """Returns the filters of a run with the path of the n-gram index, if --decontaminate is set.
+
+    Writes the index and decontamination.json into the staging folder, where the run's blocks are.
+
+    Raises:
+      UsageError, DataError: see `find_targets`; or the job that counts n-grams failed.
+    """
+    flags, folder = filters.decontamination, staging.folder
+    if not flags.decontaminate:
+        return filters
+    index = find_targets(filters, say)
+    common = np.zeros(0, np.int64)
+    if limit := flags.decontaminate_max_documents:
+        common = _count(filters, run, put_index(index, folder), staging)
+        say(
+            f"decontamination: ignoring {number_of(len(common), 'n-gram')} found in more than "
+            f"{limit:,} documents"
+        )
+    kept = index.without(common)
+    store.write_file(os.path.join(folder, DECONTAMINATION), _report(index, kept, common))
+    return replace(filters, decontamination=replace(flags, index=put_index(kept, folder)))
+
+
+def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.ndarray:
+    """Runs the pipeline that finds common n-grams: int64, their numbers."""
+    staging = replace(staging, local=os.path.join(staging.local, "counting"))  # its own progress
+    os.makedirs(staging.local, exist_ok=True)
+    with_beam()
+    # Imports Beam, which takes a second.
+    from pipelines.corpus.decontamination.transforms import COMMON, CountGrams, GramJob
+
+    limit = filters.decontamination.decontaminate_max_documents
+    filters = replace(filters, decontamination=Decontamination(), filter="")
+    run = replace(run, command="counting n-grams", filter="")
+    job = run.job(GramJob, staging, filters=filters, index=index, limit=limit)
+    path = os.path.join(staging.folder, COMMON)
+    run.execute(
+        lambda pipeline: pipeline | CountGrams(job), staging, is_done=lambda: store.exists(path)
+    )
+    return np.frombuffer(store.read(path), np.int64)
+
+
+def _report(index: GramIndex, kept: GramIndex, common: np.ndarray) -> bytes:
+    targets = index.targets
+    is_common = ~index.short_T & (kept.total_T == 0)
+    files = []
+    for number, (path, sha256) in enumerate(targets.files):
+        own = targets.file_T == number
+        short, gone = (int(np.count_nonzero(which & own)) for which in (index.short_T, is_common))
+        files.append(TargetReport(path, sha256, int(own.sum()), short, gone))
+    shown = sorted({index.text_of(gram) for gram in common[:_SHOWN].tolist()})
+    return to_json(
+        {
+            "targets": [asdict(file) for file in files],
+            "ngrams": len(index.hash_G),
+            "common_ngrams": len(common),
+            "common_examples": shown,
+        }
+    )
+
+
+def read_targets(flags: Decontamination) -> Targets:
+    """Reads all texts; of equal texts the first.
+
+    Raises:
+      UsageError: a file has no text in the fields, or a dataset no split but train.
+      DataError: a file is damaged, or has a bad record.
+    """
+    files = target_files(flags.decontaminate)
+    places: dict[str, tuple[int, str, int]] = {}
+    for number, file in enumerate(files):
+        before = len(places)
+        for field, record, text in _texts_of(file, flags.fields()):
+            places.setdefault(text, (number, field, record))
+        if len(places) == before and not any(True for _ in _texts_of(file, flags.fields())):
+            raise UsageError(
+                f"--decontaminate={file.path}: no record has text in "
+                f"{' or '.join(flags.fields()) or 'text (of SQuAD JSON: question)'}: name the "
+                "fields with text, --decontaminate_fields=question,answer"
+            )
+    fields = sorted({field for _, field, _ in places.values()})
+    return Targets(
+        tuple((file.path, file.sha256) for file in files),
+        tuple(fields),
+        pa.array(places, pa.large_string()),
+        np.array([file for file, _, _ in places.values()]),
+        np.array([fields.index(field) for _, field, _ in places.values()]),
+        np.array([record for _, _, record in places.values()]),
+    )
+
+
+def _texts_of(file: TargetFile, fields: tuple[str, ...]) -> Texts:
+    texts = _set_texts if file.is_set else _file_texts
+    try:
+        yield from texts(file.path, fields)
+    except (DataError, UsageError) as error:
+        raise type(error)(str(error).replace("--input=", "--decontaminate=")) from error
+
+
+def _file_texts(path: str, fields: tuple[str, ...]) -> Texts:
+    """Strings in fields of a file's records, at any depth of lists and objects."""
+    name = _plan(path, "text", "json")[0][0].parts[0].format
+    kind = "string" if name in _FLAT else "json"
+    for field in _TEXT if name == "text" else fields or (_QUESTION if name == "squad" else _TEXT):
+        blocks, source = _plan(path, field, kind)
+        record = 0
+        for documents in (piece for block in blocks for piece in read_block(block, source)):
+            for reject in documents.rejects:
+                raise DataError(
+                    f"{reject.place}: {reject.reason}, {reject.detail}; correct the record, so "
+                    "that its evaluation text is searched for"
+                )
+            for value in documents.text.to_pylist():
+                texts = (value,) if kind == "string" else _strings(json.loads(value))
+                yield from ((field, record, text) for text in texts)
+                record += 1
+
+
+def _plan(path: str, field: str, kind: str) -> tuple[list[Block], Source]:
+    source = Source((path,), "line", roles=(Role("decontaminate", kind, field, optional=True),))
+    return plan_blocks(source), source
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All strings inside a JSON value that are not blank."""
+    if isinstance(value, str):
+        if value.strip():
+            yield value
+    elif isinstance(value, (list, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
+
+
+def _set_texts(path: str, fields: tuple[str, ...]) -> Texts:
+    """Texts of a dataset: fields of its evaluation.jsonl, or its decoded evaluation splits."""
+    info = read_set(path)
+    if fields or info.schema.task == "qa":
+        if not any(file.path == EVALUATION for file in info.manifest.files):
+            raise UsageError(
+                f"--decontaminate={path} has no {EVALUATION}, in which --decontaminate_fields are "
+                "looked up: remove that flag"
+            )
+        with info.borrow(EVALUATION) as local:
+            yield from _file_texts(local, fields or _QUESTION)
+        return
+    splits = [split for split in sorted(info.schema.splits) if not is_training(split)]
+    if not splits:
+        raise UsageError(f"--decontaminate={path}: the dataset has no evaluation split, only train")
+    tokenizer = Tokenizer.from_str(store.read(info.locate("tokenizer.json")).decode())
+    for split in splits:
+        shards = info.manifest.shards(split, info.schema.read_ending)
+        texts = (text for shard in shards for text in _row_texts(info, shard, tokenizer))
+        yield from ((split, number, text) for number, text in enumerate(texts))
+
+
+def _row_texts(info: SetInfo, shard: ManifestFile, tokenizer: Tokenizer) -> Iterator[str]:
+    """Texts of a shard's segments, unmasked and without special tokens."""
+    for _, columns in read_rows(info, shard, range(0, shard.rows or 0, _ROWS)):
+        for name in sequences(info.schema):
+            for texts in segment_texts(columns, info.schema, tokenizer, name):
+                yield from texts
