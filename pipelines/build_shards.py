@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
 def _refuse_unknown(arguments: list[str], *own: type, runner: bool = False) -> None:
     if arguments:
         # Loads the flags of all rules, which most commands do not need.
-        from pipelines.corpus.cleaning_flags import refuse_cleaning
+        from pipelines.corpus.options import refuse_cleaning
 
         refuse_cleaning(arguments, "build_shards")
         check_arguments(arguments, *(own or _all_flags()), runner=runner)

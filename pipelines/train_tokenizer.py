@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
 def _refuse_unknown(arguments: list[str], *, runner: bool = False) -> None:
     if arguments:
         # Loads the flags of all rules, which most commands do not need.
-        from pipelines.corpus.cleaning_flags import refuse_cleaning
+        from pipelines.corpus.options import refuse_cleaning
 
         refuse_cleaning(arguments, "train_tokenizer")
         check_arguments(arguments, TokenizerOptions, runner=runner)

@@ -22,9 +22,8 @@ from pipelines.corpus.metadata import (
     FileStatistics,
     bins_of,
 )
-from pipelines.corpus.near_duplicates.job import FindJob, name_tally
 from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
-from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters
+from pipelines.corpus.near_duplicates.steps import Cluster, FindJob, add_clusters, name_tally
 from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.paragraphs import remove_paragraphs
 from pipelines.corpus.partition import digests_of

@@ -1,6 +1,8 @@
 """The command line of build_corpus -> frozen configuration that refuses bad values."""
 
 import re
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -12,6 +14,7 @@ from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
 from pipelines.input_options import InputFlags, Reading, assumed_bytes
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source
+from schemas.commands.flag_file import kinds_of
 from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from schemas.errors import UsageError
 
@@ -205,3 +208,23 @@ class CorpusOptions:
             files=self.files(total_bytes),
             file_format=self.file_format,
         )
+
+
+def refuse_cleaning(arguments: Iterable[str], command: str) -> None:
+    """Rejects flags that only build_corpus has.
+
+    Args:
+      arguments: arguments that the command's own parser did not recognize.
+      command: name of the command, such as build_shards.
+
+    Raises:
+      UsageError: an argument is a flag of build_corpus; shows how to use it.
+    """
+    known = kinds_of(CorpusOptions)
+    for argument in arguments:
+        name = argument.partition("=")[0].removeprefix("--").removeprefix("no_").replace("-", "_")
+        if argument.startswith("--") and name in known:
+            raise UsageError(
+                f"--{name} is a flag of build_corpus: python -m pipelines.build_corpus "
+                f"{shlex.quote(argument)} ... builds a corpus, which {command} reads as --input"
+            )

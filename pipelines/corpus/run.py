@@ -14,7 +14,7 @@ from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.metadata import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.job import FindJob
+from pipelines.corpus.near_duplicates.steps import FindJob
 from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.report import funnel_table

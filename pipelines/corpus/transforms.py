@@ -40,7 +40,7 @@ from pipelines.corpus.job import (
     write_documents,
 )
 from pipelines.corpus.metadata import CorpusStatistics
-from pipelines.corpus.near_duplicates.job import REMOVALS, FindReport
+from pipelines.corpus.near_duplicates.steps import REMOVALS, FindReport
 from pipelines.corpus.near_duplicates.transforms import FindNear
 from pipelines.corpus.options import ParagraphRule
 from pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.build.options import SplitFlags
-from pipelines.corpus.near_duplicates.job import ROUNDS_BEFORE
 from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, PAIR, PLACE
+from pipelines.corpus.near_duplicates.steps import ROUNDS_BEFORE
 from pipelines.corpus.options import CorpusOptions
 from pipelines.input_options import InputFlags
 from pipelines.readers.sources import BLOCK_BYTES

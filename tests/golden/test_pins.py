@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipelines.corpus.near_duplicates.buckets import band_keys, signatures, sketches
 from pipelines.corpus.near_duplicates.flags import Bands, Shingle
-from pipelines.corpus.near_duplicates.minhash import band_keys, signatures, sketches
 from pipelines.corpus.near_duplicates.shingles import shingle_sets
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.masking import Masking

@@ -18,16 +18,6 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from pipelines.corpus.near_duplicates.job import (
-    ASKS,
-    MEMBERS,
-    NAMES,
-    PAIRS,
-    REMOVALS,
-    ROUNDS,
-    FindJob,
-    FindReport,
-)
 from pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
 from pipelines.corpus.near_duplicates.rows import (
     ASK,
@@ -41,6 +31,14 @@ from pipelines.corpus.near_duplicates.rows import (
     take_rows,
 )
 from pipelines.corpus.near_duplicates.steps import (
+    ASKS,
+    MEMBERS,
+    NAMES,
+    PAIRS,
+    REMOVALS,
+    ROUNDS,
+    FindJob,
+    FindReport,
     largest_clusters,
     make_members,
     make_sets,

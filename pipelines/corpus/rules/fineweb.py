@@ -6,12 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from pipelines.corpus.english.characters import character_table
 from pipelines.corpus.english.cutting import Words
-from pipelines.corpus.english.measure_loop import measure_lines
-from pipelines.corpus.english.repeat_loop import repeated_spans
-from pipelines.corpus.rules.limits import Limits, rule_of
-from pipelines.corpus.rules.rule import Family, Rule, check_numbers, paper
+from pipelines.corpus.english.measures import measure_lines, repeated_spans
+from pipelines.corpus.english.tables import character_table
+from pipelines.corpus.rules.rule import Family, Limits, Rule, check_numbers, paper, rule_of
 
 _SHORT_LINE = 30
 

@@ -9,13 +9,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.corpus.english.characters import character_table
 from pipelines.corpus.english.cutting import Words
-from pipelines.corpus.english.measure_loop import find_runs, measure_text, measure_words
-from pipelines.corpus.english.repeat_loop import measure_ngrams, repeated_spans
-from pipelines.corpus.english.spellings import hash_spelling
-from pipelines.corpus.rules.limits import Limits, ngram_limits, rule_of
-from pipelines.corpus.rules.rule import Family, Rule, check_numbers, paper
+from pipelines.corpus.english.measures import (
+    find_runs,
+    measure_ngrams,
+    measure_text,
+    measure_words,
+    repeated_spans,
+)
+from pipelines.corpus.english.tables import character_table, hash_spelling
+from pipelines.corpus.rules.rule import (
+    Family,
+    Limits,
+    Rule,
+    check_numbers,
+    ngram_limits,
+    paper,
+    rule_of,
+)
 
 _NGRAMS = ("gopher_max_top_ngrams", "gopher_max_repeated_ngrams")
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.json as pj
 
+from pipelines.corpus.near_duplicates.buckets import signatures
 from pipelines.corpus.near_duplicates.flags import Bands, Shingle
-from pipelines.corpus.near_duplicates.minhash import signatures
 from tests.tools.near_duplicates import find_near
 
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.near_duplicates import buckets
-from pipelines.corpus.near_duplicates.buckets import ROOM, find_pairs
+from pipelines.corpus.near_duplicates.buckets import ROOM, find_pairs, sketches
 from pipelines.corpus.near_duplicates.flags import Bands
-from pipelines.corpus.near_duplicates.minhash import sketches
 from pipelines.corpus.near_duplicates.rows import MEMBER
 
 BANDS = Bands(14, 8)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.corpus import publish
-from pipelines.corpus.near_duplicates import job
+from pipelines.corpus.near_duplicates import steps
 from pipelines.runners import shuffle
 from pipelines.runners.shuffle import check_deliveries
 from schemas.errors import DataError
@@ -61,7 +61,7 @@ def test_any_way_to_run_gives_what_all_pairs_compared_give(tmp_path, flags):
 def test_rounds_decide_the_same_and_batches_may_be_sent_at_any_time(
     tmp_path, monkeypatch, shuffle_by
 ):
-    monkeypatch.setattr(job, "_PARTITIONS_OF_ONE_PLACE", 4)  # of more, some decide in rounds
+    monkeypatch.setattr(steps, "_PARTITIONS_OF_ONE_PLACE", 4)  # of more, some decide in rounds
     monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
     monkeypatch.setattr("pipelines.corpus.near_duplicates.steps._DOCUMENTS_AT_ONCE", 10)
     monkeypatch.setattr("pipelines.corpus.near_duplicates.steps._BYTES_AT_ONCE", 1000)
@@ -72,11 +72,11 @@ def test_rounds_decide_the_same_and_batches_may_be_sent_at_any_time(
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (job.MEMBERS, "the buckets of partition"),
-        (job.PAIRS, "the pairs and sets of partition"),
-        (job.NAMES, "the clusters of partition"),
-        (job.REMOVALS, "the near-duplicates of partition"),
-        (job.ROUNDS, "the edges of round 1"),
+        (steps.MEMBERS, "the buckets of partition"),
+        (steps.PAIRS, "the pairs and sets of partition"),
+        (steps.NAMES, "the clusters of partition"),
+        (steps.REMOVALS, "the near-duplicates of partition"),
+        (steps.ROUNDS, "the edges of round 1"),
     ],
 )
 def test_what_is_lost_is_named(tmp_path, monkeypatch, number, words):

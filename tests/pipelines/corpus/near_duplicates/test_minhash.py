@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.near_duplicates import minhash
+from pipelines.corpus.near_duplicates import buckets
+from pipelines.corpus.near_duplicates.buckets import band_keys, has_shingles, signatures, sketches
 from pipelines.corpus.near_duplicates.flags import Bands, NearFlags, Rule, Shingle, s_curve
-from pipelines.corpus.near_duplicates.minhash import band_keys, has_shingles, signatures, sketches
 from pipelines.corpus.near_duplicates.shingles import shingle_hashes
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import UsageError
@@ -20,7 +20,7 @@ SMALL = Bands(3, 5)
 
 def plain_signatures(texts, shingle, hashes):
     """All values of all hash functions, one document at a time."""
-    factors, addends = minhash._functions(hashes)
+    factors, addends = buckets._functions(hashes)
     found = np.full((len(texts), hashes), 2**32 - 1, np.uint32)
     for number, text in enumerate(texts):
         runs = shingle_hashes(*utf8_bytes(column([text])), shingle).values >> np.uint64(32)
@@ -39,7 +39,7 @@ def test_signatures_are_the_minima(texts, shingle):
 def test_slices_do_not_show(monkeypatch):
     texts = column([f"a b {number} c d e f g" for number in range(50)] + ["", "a"])
     whole = signatures(texts, Shingle("word", 3), SMALL)
-    monkeypatch.setattr(minhash, "AT_ONCE", 40)
+    monkeypatch.setattr(buckets, "AT_ONCE", 40)
     np.testing.assert_array_equal(signatures(texts, Shingle("word", 3), SMALL), whole)
 
 
@@ -50,10 +50,10 @@ def test_documents_without_a_word_have_no_shingles():
 
 
 def test_hash_functions_of_fewer_are_the_first_of_more():
-    for few, more in zip(minhash._functions(112), minhash._functions(286), strict=True):
+    for few, more in zip(buckets._functions(112), buckets._functions(286), strict=True):
         np.testing.assert_array_equal(few, more[:112])
         assert len(set(more.tolist())) == 286
-    assert (minhash._functions(286)[0] % 2 == 1).all()
+    assert (buckets._functions(286)[0] % 2 == 1).all()
 
 
 def test_minima_are_equal_as_often_as_shingles():

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.rules.apply_rules import apply_rules
+from pipelines.corpus.filter_documents import apply_rules
 from pipelines.corpus.rules.rule import Judged, Rule
 from tests.tools.filter_factory import column
 
