@@ -276,7 +276,8 @@ def read_texts(path: str, schema: Schema) -> Iterator[Texts]:
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                     line_value = json.loads(text) if is_json and text.strip() else text
-                except ValueError as error:
+                    json.dumps(line_value, ensure_ascii=False).encode()  # no lone surrogates
+                except (ValueError, RecursionError) as error:
                     kind = "JSON" if is_json else "UTF-8"
                     raise DataError(f"{where} is not {kind} ({error}): repair the file") from error
                 if not is_json:
@@ -288,9 +289,12 @@ def read_texts(path: str, schema: Schema) -> Iterator[Texts]:
 
 
 def _field(line_value: Any, name: str, where: str) -> str:
-    value = line_value
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+    """The field `a.b`, else the field b of the object a, as build_shards reads it."""
+    value = line_value.get(name) if isinstance(line_value, dict) else None
+    if value is None:
+        value = line_value
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
     if not isinstance(value, str):
         names = ", ".join(line_value) or "nothing" if isinstance(line_value, dict) else "no object"
         raise DataError(f"{where} has no text in the field {name!r}; it holds {names}")

@@ -130,14 +130,16 @@ def test_files_are_read_line_by_line(tmp_path):
         ("1", "2"),
         ("", "x"),
     ]
-    nested = written(tmp_path, "d.jsonl", b'{"review": {"body": "fine"}}')
-    assert list(read_texts(nested, single)) == [("fine",)]
+    both = b'{"review": {"body": "fine"}}\n{"review.body": "flat", "review": 1}'
+    assert list(read_texts(written(tmp_path, "d.jsonl", both), single)) == [("fine",), ("flat",)]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("x.jsonl", b"{]\n", "line 1 is not JSON"),
+        ("x.jsonl", rb'{"text": "\ud800", "other": "b"}', "line 1 is not JSON .*surrogates not"),
+        ("x.jsonl", b'{"text": ' + b"[" * 99_999, "line 1 is not JSON .*recursion"),
         ("x.jsonl", b'{"text": "a", "other": "b"}\n\xff\n', "line 2 is not JSON"),
         ("x.jsonl", b"[1]\n", "no text in the field 'text'.*holds no object"),
         ("x.jsonl", b'{"text": "a", "c": 1}\n', "no text in the field 'other'.*holds text, c"),
