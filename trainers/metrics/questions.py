@@ -13,7 +13,6 @@ al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016 (arXiv:
   else 0. Questions with and without answers also have scores of their own.
 """
 
-import json
 import re
 import string
 from collections import Counter
@@ -24,6 +23,7 @@ import numpy as np
 
 from schemas.errors import DataError
 from schemas.manifest import EVALUATION
+from schemas.typed_json import parse_json
 from trainers.data.shard_set import ShardSet
 
 
@@ -59,10 +59,10 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
         if EVALUATION not in {file.path for file in shards.manifest.files}:
             continue  # the dataset has no evaluation split
         path = shards.locate(EVALUATION)
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    values = json.loads(line)
+                    values = parse_json(line, "the line")
                     example_id = values["example_id"]
                     example = int(example_id, 16)
                     name = str(values["id"] or example_id)
@@ -70,7 +70,7 @@ def read_questions(sets: Sequence[ShardSet]) -> Dict[int, Question]:
                         name = example_id
                     answers = tuple(map(str, values["answers"]))
                     questions[example] = Question(name, values["question"], answers)
-                except (ValueError, KeyError, TypeError) as error:
+                except (DataError, ValueError, KeyError, TypeError) as error:
                     raise DataError(
                         f"{path}: line {number:,} is not in the format of build_shards "
                         f"({error!r}): copy or build the dataset again"

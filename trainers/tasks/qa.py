@@ -8,7 +8,7 @@ from typing import ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, T
 
 import numpy as np
 
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.features import is_training
 from schemas.metadata import Schema
 from trainers.data.batches import Batch, BatchReader
@@ -91,6 +91,11 @@ class QaTask(Task):
                 numbers = questions.example_numbers(batch["example_id"][is_real])
                 ids, lengths = outputs[ANSWER_IDS][is_real], outputs[ANSWER_LENGTHS][is_real]
                 for number, answer_ids, length in zip(numbers, ids, lengths):
+                    if number not in self._questions:
+                        raise DataError(
+                            f"evaluation.jsonl has no line with the example_id {number:016x} of a "
+                            "row: copy or build the dataset again"
+                        )
                     question = self._questions[number]
                     to_score.append(question)
                     answer = self._tokenizer.decode(answer_ids[:length].tolist())

@@ -64,10 +64,13 @@ def test_two_sets_with_one_id(tmp_path):
     assert first.name == "odd" and int(second.name, 16) in questions
 
 
-def test_a_broken_line_is_named(tmp_path):
+@pytest.mark.parametrize(
+    "line", [b'{"id": "x"}', b"\xff", b'{"id": ' + b"[" * 99_999, rb'{"id": "\ud800"}']
+)
+def test_a_broken_line_is_named(tmp_path, line):
     shards = written(tmp_path / "set", TASK)
-    with open(tmp_path / "set" / "evaluation.jsonl", "a") as file:
-        file.write('{"id": "x"}\n')
+    with open(tmp_path / "set" / "evaluation.jsonl", "ab") as file:
+        file.write(line + b"\n")
     with pytest.raises(
         DataError, match="evaluation.jsonl: line 5 is not in the format of build_shards"
     ):

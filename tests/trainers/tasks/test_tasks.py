@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.tasks.qa import Qa
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.statistics import ShardStatistics
 from tests.tools.class_factory import class_schema, write_class_set
 from tests.tools.clm_factory import chat_schema, clm_schema, write_clm_set
@@ -333,6 +333,14 @@ def test_question_answering(questions, tmp_path):
     assert said[1].split() == ["5", "1.5000", "33.33", "33.33"]
     assert (tmp_path / "scores.png").exists()
     assert (task.best_by, task.best_is_highest) == ("f1", True)
+
+
+def test_a_row_without_a_line_is_named(questions):
+    task = QaTask(make_flags(TfQaFlags, shards="set"), questions.schema, questions)
+    [(batch, outputs), _] = answered(questions)
+    batch["example_id"][0] = 3, 4
+    with pytest.raises(DataError, match="no line with the example_id 0000000300000004 of a row"):
+        task.measure(iter([(batch, outputs)]))
 
 
 def test_without_scores_the_loss_is_all(questions, tmp_path):
