@@ -177,6 +177,8 @@ class OptimizationFlags:
         """Refuses negative and infinite rates."""
         above_0(self, "learning_rate", "epsilon")
         at_least(self, 0, "warmup_steps", "decay_steps", "weight_decay", "clip_norm")
+        if (self.warmup_steps or 0) >= 1 << 31:
+            raise UsageError(f"--warmup_steps={self.warmup_steps}: must be below 2**31")
         if not 0 <= self.final_rate <= 1:
             raise UsageError(f"--final_rate={self.final_rate}: must be a share, from 0 to 1")
         if self.decay_steps is not None and self.schedule != "wsd":
@@ -489,14 +491,25 @@ class RunFlags:
         return (*always, "best_by", *self.task.same_settings)
 
     def plan_steps(self, shards: BatchReader) -> int:
-        """Optimizer steps of the whole schedule; a DataError if the training split is empty."""
+        """Optimizer steps of the whole schedule.
+
+        Raises:
+          DataError: the training split is empty.
+          UsageError: there are 2**31 steps or more, which frameworks cannot count.
+        """
         rows = shards.rows(self.data.train_split)
         if not rows:
             raise shards.no_rows(self.data.train_split, flag="train_split")
         rows *= self.length.epochs
         if self.length.tokens is not None:
             rows = self.length.tokens / (shards.tokens_a_row(self.data.train_split) or 1.0)
-        return self.length.steps or math.ceil(rows / self.compute.batch_size)
+        steps = self.length.steps or rows / self.compute.batch_size
+        if steps > (1 << 31) - 1:
+            raise UsageError(
+                f"the run has {min(steps, 1e300):.3g} steps: must be below 2**31; lower --steps, "
+                "--epochs or --tokens"
+            )
+        return math.ceil(steps)
 
     @property
     def output(self) -> Path:

@@ -213,6 +213,7 @@ REFUSED = [
     ({"weight_decay": float("nan")}, "--weight_decay=nan: must be at least 0"),
     ({"clip_norm": -1.0}, "--clip_norm=-1.0: must be at least 0"),
     ({"warmup_steps": -1}, "--warmup_steps=-1: must be at least 0"),
+    ({"warmup_steps": 1 << 31}, "--warmup_steps=2147483648: must be below 2**31"),
     ({"seed": -1}, "--seed=-1: must be at least 0"),
     ({"seed": 1 << 31}, "--seed=2147483648: must be below 2**31"),
     ({"beta1": 1.0}, "--beta1=1.0: must be at least 0 and below 1"),

@@ -384,6 +384,14 @@ def test_as_many_tokens_as_requested(shards, tmp_path):
     assert sum(line["tokens"] for line in lines) == pytest.approx(1000, rel=0.1)
 
 
+@pytest.mark.parametrize("length", [{"epochs": 1e308}, {"tokens": 1e308}, {"steps": 1 << 1025}])
+def test_more_steps_than_a_framework_counts(shards, tmp_path, length):
+    with pytest.raises(
+        UsageError, match=r"the run has .* steps: must be below 2\*\*31; lower --st"
+    ):
+        run_numpy(shards, tmp_path, **{"steps": None, **length})
+
+
 def test_an_evaluation_of_the_first_rows(shards, tmp_path):
     """Six of ten: a batch of 4, and 2 with 2 padding rows; in every evaluation and in use_model."""
     run_numpy(shards, tmp_path, evaluation_rows=6)
