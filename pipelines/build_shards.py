@@ -5,9 +5,14 @@ from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.tasks.task import task_class
-from schemas.commands.entry import run_entry, want_addresses
+from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
 from schemas.features import TASKS
+
+# Slow imports, which --help does not need.
+build_or_find = import_later("pipelines.build.run:build_or_find")
+preflight_shards = import_later("pipelines.runners.preflight.command:preflight_shards")
+refuse_cleaning = import_later("pipelines.corpus.options:refuse_cleaning")
 
 
 def main(argv: list[str]) -> None:
@@ -19,20 +24,15 @@ def main(argv: list[str]) -> None:
     _refuse_unknown(beam_arguments, *own, runner=not options.run.preflight)
     s3_flags.take(beam_arguments)
     leave_out_pandas()
-    # Slow imports, which --help and a wrong flag do not need.
     if options.run.preflight:
         with_beam()
-        from pipelines.runners.preflight.command import preflight_shards as command
+        preflight_shards(options, beam_arguments)
     else:
-        from pipelines.build.run import build_or_find as command
-    command(options, beam_arguments)
+        build_or_find(options, beam_arguments)
 
 
 def _refuse_unknown(arguments: list[str], *own: type, runner: bool = False) -> None:
     if arguments:
-        # Loads the flags of all rules, which most commands do not need.
-        from pipelines.corpus.options import refuse_cleaning
-
         refuse_cleaning(arguments, "build_shards")
         check_arguments(arguments, *(own or _all_flags()), runner=runner)
 

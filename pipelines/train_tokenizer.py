@@ -6,9 +6,14 @@ from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage import s3_flags
 from pipelines.train.options import HELP, TokenizerOptions
-from schemas.commands.entry import run_entry, want_addresses
+from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
 from schemas.commands.help import command_name, report_parse_errors, show_help
+
+# Slow imports, which --help does not need.
+train_or_find = import_later("pipelines.train.run:train_or_find")
+preflight_tokenizer = import_later("pipelines.runners.preflight.command:preflight_tokenizer")
+refuse_cleaning = import_later("pipelines.corpus.options:refuse_cleaning")
 
 
 def main(argv: list[str]) -> None:
@@ -29,20 +34,15 @@ def main(argv: list[str]) -> None:
     _refuse_unknown(beam_arguments, runner=not options.preflight)
     s3_flags.take(beam_arguments)
     leave_out_pandas()
-    # Slow imports, which --help and a wrong flag do not need.
     if options.preflight:
         with_beam()
-        from pipelines.runners.preflight.command import preflight_tokenizer as command
+        preflight_tokenizer(options, beam_arguments)
     else:
-        from pipelines.train.run import train_or_find as command
-    command(options, beam_arguments)
+        train_or_find(options, beam_arguments)
 
 
 def _refuse_unknown(arguments: list[str], *, runner: bool = False) -> None:
     if arguments:
-        # Loads the flags of all rules, which most commands do not need.
-        from pipelines.corpus.options import refuse_cleaning
-
         refuse_cleaning(arguments, "train_tokenizer")
         check_arguments(arguments, TokenizerOptions, runner=runner)
 

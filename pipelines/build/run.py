@@ -1,23 +1,34 @@
-"""Runs build_shards: finds a finished dataset, or builds it; or prints the plan."""
+"""Runs build_shards: finds a finished dataset, or builds it; or prints the plan.
 
+The summary warns of defects of the dataset that harm training, each with a remedy.
+"""
+
+import io
 import os
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from rich.filesize import decimal
+
 from pipelines.build.job import Job, share_tokenizer
 from pipelines.build.options import BuildOptions
-from pipelines.build.plan import Plan, Run, estimate
-from pipelines.build.summary import print_plan, print_summary
-from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.build.plan import Plan, Run, estimate, plan_facts, warnings
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.encoding.tokenizer_files import DEFAULT
+from pipelines.host.tables import facts_table
 from pipelines.input_options import assumed_bytes
+from pipelines.inspection.set_tables import labels_table
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, describe_documents, has_blocks
 from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
+from pipelines.storage import store
 from pipelines.storage.store import is_url, write_file
+from pipelines.tasks.task import task_class
 from pipelines.writers.finished import count_finished, keep_finished
 from pipelines.writers.output_directory import (
     find_finished_set,
@@ -26,8 +37,11 @@ from pipelines.writers.output_directory import (
     set_of,
 )
 from pipelines.writers.staging import Staging, find_or_make
+from pipelines.writers.token_counts import TOKEN_COUNTS
+from schemas.commands.entry import import_later
 from schemas.commands.flag_file import config_bytes
 from schemas.commands.terminal import number_of
+from schemas.drops import FILTERED, REJECTED, describe_dropped, drop_of
 from schemas.manifest import MANIFEST
 from schemas.metadata import SetInfo
 from schemas.tokenizer_config import tokenizer_settings
@@ -36,7 +50,12 @@ from schemas.typed_json import to_json
 if TYPE_CHECKING:
     import apache_beam as beam
 
+# Imports Beam, which takes a second.
+_build_shards = import_later("pipelines.build.transforms:BuildShards")
 _console = Console(soft_wrap=True)
+_RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of tokens or documents that warn
+_MUCH_TEXT = 1_000_000  # bytes; with less, most of the time goes into starting
+_LONG_BIN = 16  # in the histogram of lengths, the first of documents of 32,768 tokens and more
 
 
 def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
@@ -59,7 +78,10 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     beam_arguments, how = choose_runner(beam_arguments, assumed)
     run = Run.of(options, tokenizer, blocks, beam_arguments, how, times=assumed / total)
     if options.run.dry_run:
-        print_plan(Plan(run, estimate(run)), _console)
+        plan = Plan(run, estimate(run))
+        _console.print(facts_table(plan_facts(plan), title="plan (nothing was written)"))
+        for warning in warnings(plan):
+            _console.print(f"warning: {warning}", style="yellow")
         return
     try:
         found = find_or_make(
@@ -79,7 +101,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
         )
     seconds = None if found else time.monotonic() - began
     info = found or set_of(options.output)
-    print_summary(info, tokenizer, _console, documents=documents, seconds=seconds)
+    _print_summary(info, tokenizer, documents, seconds)
 
 
 def _find_finished(run: Run) -> SetInfo | None:
@@ -128,9 +150,6 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
     """Returns a function that adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
-        # Imports Beam, which takes a second.
-        from pipelines.build.transforms import BuildShards
-
         options = run.options
         share_tokenizer(run.tokenizer)
         job = run.on.job(
@@ -145,7 +164,7 @@ def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
             tokenizer_config=to_json(_tokenizer_config(run)),
             resume=options.run.resume,
         )
-        _ = pipeline | BuildShards(job)
+        _ = pipeline | _build_shards(job)
 
     return build
 
@@ -165,3 +184,121 @@ def _tokenizer_config(run: Run) -> dict[str, Any]:
         named = ({"name": name, "template": text} for name, text in sorted(templates.items()))
         others["chat_template"] = list(named)
     return tokenizer_settings(tokenizer.json, schema.special_ids, **others)
+
+
+def _print_summary(
+    info: SetInfo, tokenizer: LoadedTokenizer, documents: str, seconds: float | None
+) -> None:
+    """Prints a finished dataset's counts and warnings, and the next commands.
+
+    Args:
+      info: the dataset.
+      tokenizer: its tokenizer.
+      documents: how the input was split into documents, from `describe_documents`.
+      seconds: the run's time; None if the dataset existed before.
+    """
+    _console.print(facts_table(_facts(info, documents, seconds)))
+    if info.stats.total().labels:
+        _console.print("", labels_table(info.stats), "")
+    for warning in _warnings(info, tokenizer, documents):
+        _console.print(f"warning: {warning}", style="yellow")
+    directory = shlex.quote(info.directory)
+    _console.print(f"inspect it: python -m pipelines.inspect_shards {directory} --row=0")
+    if trainer := task_class(info.schema.task).trainer:
+        _console.print(f"train on it: python -m trainers.{trainer} --shards={directory}")
+
+
+def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, str]:
+    """The lines of the summary, by their titles."""
+    statistics, total = info.stats, info.stats.total()
+    moved = "".join(
+        f"{sign} {number:,} {what} "
+        for sign, number, what in (
+            ("+", total.specials_added, "special"),
+            ("+", total.tokens_repeated, "repeated"),
+            ("-", total.tokens_truncated, "truncated"),
+        )
+        if number
+    )
+    length, splits = info.schema.row_tokens, sorted(info.schema.splits)
+    holder = "documents" if info.schema.holds_documents else "rows"
+    counts = f"{statistics.documents_read:,} read, {total.documents:,} kept"
+    facts = {
+        "documents": "; ".join(filter(None, (counts, documents))),
+        **describe_dropped(info.stats.all_dropped(), ("duplicates", REJECTED)),
+        "tokens": f"{total.tokens:,} {moved}= all in {holder}"
+        + f", {total.trained:,} trained on" * (total.trained > 0),
+        "splits" if info.schema.holds_documents else "rows": ", ".join(
+            f"{split} {statistics.split(split).rows:,}" for split in splits
+        ),
+    }
+    if length:
+        facts["packing efficiency"] = (
+            f"{total.packing_efficiency(length):.2%} of positions in rows of {length}"
+        )
+    shards = [file.bytes for file in info.manifest.files if file.split]
+    others = sum(file.bytes for file in info.manifest.files if not file.split)
+    facts["size"] = (
+        f"{decimal(sum(shards))} in {number_of(len(shards), 'shard file')}, {decimal(others)} of "
+        "metadata files"
+    )
+    if seconds is not None:
+        text = statistics.source_bytes
+        rate = f", {text / seconds / 1e6:.1f} MB of text per second" * (text >= _MUCH_TEXT)
+        facts["time"] = f"{seconds:.1f} s{rate}"
+    return facts | {"output": info.directory}
+
+
+def _warnings(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> Iterator[str]:
+    """Warns of Windows line ends, paragraphs as long as books, empty splits and greedy filters.
+
+    Raises:
+      DataError: a file of the dataset cannot be read.
+    """
+    total = info.stats.total()
+    content = store.read(os.path.join(info.directory, TOKEN_COUNTS))
+    counts = np.load(io.BytesIO(content), allow_pickle=False)
+    used = np.flatnonzero(counts).tolist()
+    returns = [token for token in used if b"\r" in tokenizer.token_bytes[token]]
+    share = counts[returns].sum() / max(counts.sum(), 1)
+    if share > _RETURNS:
+        yield (
+            f"{share:.1%} of all tokens contain a carriage return, from Windows line ends: remove "
+            "them (sed -i 's/\\r$//' FILE) and build the dataset again"
+        )
+    books, tokens = (
+        sum(bins[_LONG_BIN:]) for bins in (total.length_histogram, total.length_tokens)
+    )
+    if info.schema.parameters.get("document") == "paragraph" and tokens > _LONG * total.tokens:
+        yield (
+            f"{number_of(books, 'document')} of 32,768 tokens and more "
+            f"{'has' if books == 1 else 'have'} {tokens / total.tokens:.0%} of all tokens: text "
+            "without blank lines is one paragraph. Read such files with --document=line or file"
+        )
+    yield from _empty_splits(info, documents)
+    yield from _hungry_filter(info)
+
+
+def _empty_splits(info: SetInfo, documents: str) -> Iterator[str]:
+    total = info.stats.total().documents
+    if info.schema.parameters.get("corpus"):  # a corpus fixes what a document is
+        smaller = "build the corpus again with --document=paragraph, or "
+    else:
+        smaller = "use --document=paragraph, or " * documents.endswith("(--document=file)")
+    for split, share in info.schema.splits.items():
+        if share and not info.stats.split(split).rows:
+            yield (
+                f"the split {split} is empty: a hash of a document's text chooses its split, and "
+                f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; "
+                f"{smaller}name the files of each split (--train_input, ...)"
+            )
+
+
+def _hungry_filter(info: SetInfo) -> Iterator[str]:
+    read = info.stats.documents_read
+    for reason, number in sorted(info.stats.all_dropped().items()):
+        if drop_of(reason).title == FILTERED and number > _RULE * read:
+            yield (
+                f"--filter drops {number / read:.0%} of all documents as {reason}: check what it "
+                "drops, and change the function if it drops too much"
+            )

@@ -12,9 +12,8 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
-from pipelines.build.job import Job, SetReport
+from pipelines.build.job import Job, SetReport, publish_set
 from pipelines.build.make_shard import RowMaker, evaluation_of, stage_shard
-from pipelines.build.publish import publish_set
 from pipelines.build.route_examples import route_examples
 from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import Kept, join, keep

@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from pipelines.corpus.decontamination.targets import prepare_filters
 from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import warn_of
+from pipelines.corpus.job import CorpusJob
 from pipelines.corpus.metadata import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.steps import FindJob
@@ -44,6 +45,7 @@ from pipelines.writers.output_directory import (
     refuse_own_inputs,
 )
 from pipelines.writers.staging import Staging, find_or_make
+from schemas.commands.entry import import_later
 from schemas.commands.flag_file import config_bytes
 from schemas.commands.terminal import number_of
 from schemas.drops import REJECTED, describe_dropped
@@ -51,8 +53,8 @@ from schemas.drops import REJECTED, describe_dropped
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from pipelines.corpus.job import CorpusJob
-
+# Imports Beam, which takes a second.
+_build_corpus = import_later("pipelines.corpus.transforms:BuildCorpus")
 _console = Console(soft_wrap=True)
 _PIECE_BYTES, _SAMPLE_BYTES = 1 << 20, 8 << 20  # of the sample that --assume_bytes times
 _PACKED, _PARQUET = 3, (".parquet", ".pq")  # ratio of text to bytes of compressed files
@@ -157,10 +159,6 @@ def wire(
     """Returns the function that adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
-        # Imports Beam, which takes a second.
-        from pipelines.corpus.job import CorpusJob
-        from pipelines.corpus.transforms import BuildCorpus
-
         job = run.job(
             CorpusJob,
             staging,
@@ -174,12 +172,12 @@ def wire(
         )
         if rule := options.near.rule():
             job = replace(job, near=_find_job(job, rule))
-        _ = pipeline | BuildCorpus(job)
+        _ = pipeline | _build_corpus(job)
 
     return build
 
 
-def _find_job(job: "CorpusJob", rule: Rule) -> FindJob:
+def _find_job(job: CorpusJob, rule: Rule) -> FindJob:
     """Settings of the search for near-duplicates in the partitions of a run."""
     return FindJob(
         rule=rule,

@@ -1,22 +1,86 @@
-"""The command line of train_tokenizer -> frozen configuration that refuses bad values."""
+"""The command line of train_tokenizer -> frozen configuration that refuses bad values.
+
+`MODELS` is the table of tokenizer types (--model).
+"""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 import tyro
 
-from pipelines.encoding.splitting.patterns import NAMES, pattern_of
+from pipelines.encoding.splitting.patterns import (
+    GPT2,
+    NAMES,
+    PATTERNS,
+    bert_words,
+    first_tokens,
+    pattern_of,
+)
 from pipelines.input_options import InputFlags
 from pipelines.readers.corpus_files import corpus_parameters
 from pipelines.readers.documents import Role
 from pipelines.readers.files import expand_lists
 from pipelines.readers.sources import Source
 from pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
-from pipelines.train.models.table import BPE, MODELS, WORDPIECE, ModelKind
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from schemas.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """Facts about a tokenizer type that are needed before its module is loaded.
+
+    Attributes:
+      special_tokens: default of --special_tokens.
+      needed: special tokens that it requires.
+      pattern: default splitting pattern, a regular expression.
+      first_tokens: takes special tokens; returns the tokens before any merge, for any text.
+      first_are: description of these tokens in messages.
+    """
+
+    special_tokens: str
+    needed: tuple[str, ...]
+    pattern: str
+    first_tokens: Callable[[Sequence[str]], list[str]]
+    first_are: str
+
+
+BPE, WORDPIECE = "bpe", "wordpiece"
+MODELS = {
+    BPE: ModelKind(
+        special_tokens="<s>,<pad>,</s>,<unk>,<mask>",
+        needed=(),
+        pattern=PATTERNS[GPT2],
+        first_tokens=first_tokens,
+        first_are="the 256 bytes and the special tokens",
+    ),
+    WORDPIECE: ModelKind(
+        special_tokens="[PAD],[UNK],[CLS],[SEP],[MASK]",
+        needed=("[UNK]",),
+        pattern=bert_words(),
+        first_tokens=list,
+        first_are="the special tokens",
+    ),
+}
+_MODULES = {BPE: "byte_level_bpe", WORDPIECE: "bert_wordpiece"}
+
+
+def load_model(name: str) -> ModuleType:
+    """Imports the module of a tokenizer type; its loop takes half a second to load.
+
+    A module has four functions:
+      - `words_of(histogram, options)` returns the words to merge, with their counts;
+      - `train(words, options, progress)` returns the vocabulary and merges;
+      - `tokenizer_json(trained, words, options)` returns the content of tokenizer.json;
+      - `tokenizer_config(options)` returns the settings for tokenizer_config.json.
+    """
+    return import_module(f"{__package__}.{_MODULES[name]}")
+
 
 MAX_VOCABULARY = 1 << 24
 _NAME = re.compile(r"[\w:-]*")  # the name of a pattern, perhaps misspelt

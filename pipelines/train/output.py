@@ -1,4 +1,4 @@
-"""The output directory of train_tokenizer: its report, the check for a finished one, publishing."""
+"""The settings and reports of train_tokenizer's workers, report.json, and the output directory."""
 
 import hashlib
 import json
@@ -10,10 +10,10 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from pipelines.readers.sources import file_digests
-from pipelines.runners.block_run import BlockReport
+from pipelines.runners.block_run import BlockJob, BlockReport
 from pipelines.storage import store
-from pipelines.train.fertility import Fertility
-from pipelines.train.histogram import Histogram
+from pipelines.train.fertility import Fertility, FileGroups
+from pipelines.train.histogram import Cutting, Histogram
 from pipelines.train.merge_loop import Trained
 from pipelines.writers.output_directory import TOKENIZER_REPORT, refuse_another
 from pipelines.writers.rejects import REJECTS
@@ -29,6 +29,23 @@ RUN = "config.yaml"  # the flags, to repeat the run
 READ, SAMPLE = "read.json", "sample.json"  # only in the staging directory
 _FILES = (HISTOGRAM, REJECTS, REPORT, CONFIG, RUN)  # published before tokenizer.json
 FORMAT_VERSION = 1  # of report.json
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountJob(BlockJob):
+    """The settings of workers that count words.
+
+    Attributes:
+      cutting: how documents become words.
+      filter: the user's function that filters documents; "" for none.
+      max_rejects: a run with more rejected documents fails; below 0 for no limit.
+      groups: how files form groups without --group_field.
+    """
+
+    cutting: Cutting
+    filter: str
+    max_rejects: int
+    groups: FileGroups = FileGroups()
 
 
 # ---- report.json ----

@@ -36,8 +36,7 @@ from pipelines.train.fertility import (
 )
 from pipelines.train.histogram import Histogram, read_histogram
 from pipelines.train.merge_loop import Trained
-from pipelines.train.models.table import BPE, load_model
-from pipelines.train.options import TokenizerOptions
+from pipelines.train.options import BPE, TokenizerOptions, load_model
 from pipelines.train.output import (
     CONFIG,
     HISTOGRAM,
@@ -46,6 +45,7 @@ from pipelines.train.output import (
     RUN,
     SAMPLE,
     TOKENIZER,
+    CountJob,
     Report,
     Text,
     config_json,
@@ -57,6 +57,7 @@ from pipelines.train.output import (
 from pipelines.train.word_counter import fault_of
 from pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from pipelines.writers.staging import Staging, find_or_make
+from schemas.commands.entry import import_later
 from schemas.commands.flag_file import config_bytes
 from schemas.commands.terminal import number_of
 from schemas.drops import REJECTED, describe_dropped
@@ -66,6 +67,8 @@ from schemas.typed_json import from_json, to_json
 if TYPE_CHECKING:
     import apache_beam as beam
 
+# Importing Beam takes a second; training from a histogram does not need it.
+_count_words = import_later("pipelines.train.transforms:CountWords")
 _console = Console()
 _print = partial(_console.print, soft_wrap=True)  # paths stay on one line, to be copied
 _MANY_RETURNS = 0.005  # share of all words
@@ -259,9 +262,6 @@ def wire_counting(
     """Returns a function that adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
-        # Importing Beam takes a second; training from a histogram does not need it.
-        from pipelines.train.transforms import CountJob, CountWords
-
         job = run.job(
             CountJob,
             staging,
@@ -270,7 +270,7 @@ def wire_counting(
             max_rejects=options.reading.max_rejects,
             groups=file_groups(run.blocks),
         )
-        _ = pipeline | CountWords(job)
+        _ = pipeline | _count_words(job)
 
     return build
 

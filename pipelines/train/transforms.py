@@ -6,7 +6,6 @@ is done by functions of `word_counter` and `histogram`.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -18,14 +17,13 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.readers.sources import Block, read_blocks
-from pipelines.runners.block_run import ALL, BlockJob
+from pipelines.runners.block_run import ALL
 from pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
 from pipelines.runners.steps import BlockStep, spread_blocks
 from pipelines.storage.store import write_file
 from pipelines.train import histogram
-from pipelines.train.fertility import FileGroups, GroupSample, add_samples
-from pipelines.train.histogram import Cutting
-from pipelines.train.output import HISTOGRAM, READ, SAMPLE, Read, check_read, text_of
+from pipelines.train.fertility import GroupSample, add_samples
+from pipelines.train.output import HISTOGRAM, READ, SAMPLE, CountJob, Read, check_read, text_of
 from pipelines.train.word_counter import BUCKETS, WordCounter, add_counts
 from pipelines.user_filter import choose_documents
 from pipelines.writers.rejects import rejects_file
@@ -34,23 +32,6 @@ from schemas.typed_json import to_json
 
 _READ = -1  # the key of reports; keys from 0 to BUCKETS - 1 are buckets of words
 _SAMPLE = BUCKETS  # the key of samples
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountJob(BlockJob):
-    """The options that workers need.
-
-    Attributes:
-      cutting: how documents become words.
-      filter: the user's function that filters documents; "" for none.
-      max_rejects: a run with more rejected documents fails; below 0 for no limit.
-      groups: how files form groups without --group_field.
-    """
-
-    cutting: Cutting
-    filter: str
-    max_rejects: int
-    groups: FileGroups = FileGroups()
 
 
 class CountBlocks(BlockStep[CountJob]):

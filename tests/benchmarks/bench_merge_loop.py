@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.splitting.patterns import byte_characters, first_tokens
+from pipelines.train.byte_level_bpe import train_bpe
 from pipelines.train.histogram import read_histogram
-from pipelines.train.models.byte_level_bpe import train_bpe
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.commands import train
 from tests.benchmarks.corpora import write_corpus

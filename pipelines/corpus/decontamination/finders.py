@@ -9,6 +9,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,16 @@ import xxhash
 
 from pipelines.corpus.decontamination.gram_index import GramIndex
 from pipelines.corpus.decontamination.matches import Finder, Hit, Overlap
+from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules.rule import Judged
 from pipelines.host.arrow import pc
 from pipelines.readers.documents import BOUNDARIES
 from pipelines.rows.routing import content_digests
+from pipelines.runners.block_run import BlockJob
 from pipelines.storage import store
 from schemas.errors import DataError
 
+COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 # uint64 [n, 2], ascending: an n-gram, and the hash of a document that contains it.
 NO_HOLDERS = np.zeros((0, 2), np.uint64)
 _finders: dict[str, Finder] = {}  # by path of the index, whose name has a hash of the content
@@ -61,6 +65,21 @@ def load_finder(path: str | None) -> Finder:
                 "workers share"
             ) from error
     return _finders[path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramJob(BlockJob):
+    """The settings of the job that counts n-grams, for every worker.
+
+    Attributes:
+      filters: rules that filter documents before n-grams are counted.
+      index: path of the n-gram index.
+      limit: number of documents above which an n-gram is common.
+    """
+
+    filters: Filters
+    index: str
+    limit: int
 
 
 def find_holders(finder: Finder, text: pa.LargeStringArray) -> np.ndarray:

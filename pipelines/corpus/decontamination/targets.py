@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.corpus.decontamination.finders import put_index
+from pipelines.corpus.decontamination.finders import COMMON, GramJob, put_index
 from pipelines.corpus.decontamination.gram_index import GramIndex, Targets, index_targets
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.normalization import apply_form
@@ -25,6 +25,7 @@ from pipelines.runners.block_run import BlockRun
 from pipelines.runners.launch import with_beam
 from pipelines.storage import store
 from pipelines.writers.staging import Staging
+from schemas.commands.entry import import_later
 from schemas.commands.terminal import number_of
 from schemas.errors import DataError, UsageError
 from schemas.features import is_training
@@ -32,6 +33,8 @@ from schemas.manifest import DECONTAMINATION, EVALUATION, ManifestFile
 from schemas.metadata import SetInfo, read_set
 from schemas.typed_json import to_json
 
+# Imports Beam, which takes a second.
+_count_grams = import_later("pipelines.corpus.decontamination.transforms:CountGrams")
 Texts = Iterator[tuple[str, int, str]]  # field, number of the record, text
 _ROWS = 1024  # rows decoded at a time
 _TEXT, _QUESTION = ("text",), ("question",)
@@ -119,16 +122,13 @@ def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.
     staging = replace(staging, local=os.path.join(staging.local, "counting"))  # its own progress
     os.makedirs(staging.local, exist_ok=True)
     with_beam()
-    # Imports Beam, which takes a second.
-    from pipelines.corpus.decontamination.transforms import COMMON, CountGrams, GramJob
-
     limit = filters.decontamination.decontaminate_max_documents
     filters = replace(filters, decontamination=Decontamination(), filter="")
     run = replace(run, command="counting n-grams", filter="")
     job = run.job(GramJob, staging, filters=filters, index=index, limit=limit)
     path = os.path.join(staging.folder, COMMON)
     run.execute(
-        lambda pipeline: pipeline | CountGrams(job), staging, is_done=lambda: store.exists(path)
+        lambda pipeline: pipeline | _count_grams(job), staging, is_done=lambda: store.exists(path)
     )
     return np.frombuffer(store.read(path), np.int64)
 

@@ -15,16 +15,17 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.corpus.decontamination.finders import (
+    COMMON,
     NO_HOLDERS,
+    GramJob,
     add_holders,
     find_common,
     find_holders,
     load_finder,
 )
 from pipelines.corpus.filter_documents import filter_documents, load_filters
-from pipelines.corpus.filters import Filters
 from pipelines.readers.sources import Block, read_blocks
-from pipelines.runners.block_run import ALL, BlockJob
+from pipelines.runners.block_run import ALL
 from pipelines.runners.shuffle import (
     NO_VALUES,
     Deliveries,
@@ -35,24 +36,8 @@ from pipelines.runners.shuffle import (
 from pipelines.runners.steps import BlockStep, spread_blocks
 from pipelines.storage.store import write_file
 
-COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 _BUCKETS = 64
 _DELIVERED = _BUCKETS  # the key of deliveries
-
-
-@dataclass(frozen=True, kw_only=True)
-class GramJob(BlockJob):
-    """The settings that every worker needs.
-
-    Attributes:
-      filters: rules that filter documents before n-grams are counted.
-      index: path of the n-gram index.
-      limit: number of documents above which an n-gram is common.
-    """
-
-    filters: Filters
-    index: str
-    limit: int
 
 
 @dataclass(frozen=True)

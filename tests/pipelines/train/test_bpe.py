@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from pipelines.encoding.splitting.patterns import byte_characters
 from pipelines.host import compiled
 from pipelines.train import merge_loop
+from pipelines.train.byte_level_bpe import train_bpe
 from pipelines.train.merge_loop import Trained
-from pipelines.train.models.byte_level_bpe import train_bpe
 
 
 def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> Trained:

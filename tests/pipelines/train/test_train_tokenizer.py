@@ -14,11 +14,11 @@ from tokenizers import Tokenizer
 from pipelines import train_tokenizer
 from pipelines.readers.sources import Source, plan_blocks
 from pipelines.runners.block_run import BlockRun
-from pipelines.train import histogram
+from pipelines.train import byte_level_bpe, histogram
 from pipelines.train.fertility import GROUP_BYTES
 from pipelines.train.histogram import Cutting, read_histogram
-from pipelines.train.models import byte_level_bpe
-from pipelines.train.transforms import CountBlocks, CountJob
+from pipelines.train.output import CountJob
+from pipelines.train.transforms import CountBlocks
 from pipelines.train.word_counter import BUCKETS
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError

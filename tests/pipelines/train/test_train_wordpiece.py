@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, pre_tokenizers
 
+from pipelines.train.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
 from pipelines.train.histogram import read_histogram
-from pipelines.train.models.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
 from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
 

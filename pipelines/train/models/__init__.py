@@ -1,1 +1,0 @@
-"""The tokenizer types that can be trained, one file each."""
