@@ -8,6 +8,7 @@ other types are ignored. Offsets are numbers of records of any type, from 0.
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -28,7 +29,10 @@ _BREAK = b"\r\n"
 _CHUNK_BYTES = 1 << 20  # a few records
 _LONGEST_HEAD = 1 << 16  # maximum bytes of the headers of a record, and of a response
 _STATUS = 64  # first bytes of a response, with its status
-_ZLIB = {"gzip": 31, "x-gzip": 31, "deflate": 47}  # content encoding -> wbits
+_RAW = -15  # wbits of deflate without zlib's header, as some servers send it
+_ZLIB = {"gzip": (31,), "x-gzip": (31,), "deflate": (47, _RAW)}  # content encoding -> wbits
+_GZIP = b"\x1f\x8b"
+_MEMBERS = 100  # of a body in gzip; each copies the rest
 _ARROW = {"br": "brotli", "zstd": "zstd"}  # content encoding -> codec of Arrow
 
 Headers = dict[str, str]  # name in lower case -> value
@@ -270,12 +274,27 @@ def _unpack(data: bytes, coding: str, longest: int) -> bytes:
 
     A body that cannot be unpacked is kept as it is: crawlers often unpack it and keep the header.
     """
-    try:
-        if coding in _ZLIB:
-            return zlib.decompressobj(_ZLIB[coding]).decompress(data, longest + 1)
-        if coding in _ARROW:
-            with pa.CompressedInputStream(pa.BufferReader(data), _ARROW[coding]) as stream:
-                return stream.read(longest + 1)
-    except (zlib.error, OSError):
-        pass
+    for wbits in _ZLIB.get(coding, ()):
+        with suppress(zlib.error):
+            return _inflate(data, wbits, longest)
+    if coding in _ARROW:
+        with (
+            suppress(OSError),
+            pa.CompressedInputStream(pa.BufferReader(data), _ARROW[coding]) as stream,
+        ):
+            return stream.read(longest + 1)
     return data
+
+
+def _inflate(data: bytes, wbits: int, longest: int) -> bytes:
+    """At most `longest + 1` bytes of a stream, or of all members in gzip."""
+    content = b""
+    for _ in range(_MEMBERS):
+        member = zlib.decompressobj(wbits)
+        content += member.decompress(data, longest + 1 - len(content))
+        data = member.unused_data
+        if wbits == _RAW and len(content) <= longest and (data or not member.eof):
+            raise zlib.error("other bytes, which have no checksum to tell")
+        if len(content) > longest or not data.startswith(_GZIP):
+            break
+    return content

@@ -199,15 +199,21 @@ def test_a_response_that_is_no_http_is_counted(tmp_path):
     assert read_warc(path)[0].unusable == {"not_http": 1}
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "x-unknown", "gzip, chunked"])
+CODINGS = ["gzip", "gzip, members", "deflate", "deflate, raw", "br", "zstd", "x-unknown"]
+
+
+@pytest.mark.parametrize("coding", [*CODINGS, "gzip, chunked"])
 def test_bodies_are_unpacked(tmp_path, coding):
     body = PAGE.format(7).encode()
     packed = {
         "gzip": gzip.compress,
+        "gzip, chunked": gzip.compress,
+        "gzip, members": lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:]),
         "deflate": zlib.compress,
+        "deflate, raw": lambda data: zlib.compress(data)[2:-4],
         "zstd": zstandard.ZstdCompressor().compress,
         "br": lambda data: pa.compress(data, "brotli", asbytes=True),
-    }.get(coding.partition(",")[0], bytes)(body)
+    }.get(coding, bytes)(body)
     headers = [HTML, ("Content-Encoding", coding.partition(",")[0])]
     if "chunked" in coding:
         headers.append(("Transfer-Encoding", "chunked"))
