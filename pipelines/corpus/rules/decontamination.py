@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import tyro
 
 from pipelines.corpus.rules.rule import Family, Rule
+from pipelines.readers.corpus_files import find_corpus
 from pipelines.readers.files import HUGGING_FACE, expand_lists, find_files
 from pipelines.readers.formats import huggingface
 from pipelines.storage import store
@@ -136,7 +137,7 @@ def target_files(patterns: tuple[str, ...]) -> tuple[TargetFile, ...]:
       patterns: values of --decontaminate.
 
     Raises:
-      DataError: a pattern matches no file.
+      DataError: a pattern matches no file, or a corpus is damaged.
     """
     files: dict[str, TargetFile] = {}
     for file in sorted(file for pattern in expand_lists(patterns) for file in _find(pattern)):
@@ -145,6 +146,9 @@ def target_files(patterns: tuple[str, ...]) -> tuple[TargetFile, ...]:
 
 
 def _find(pattern: str) -> list[TargetFile]:
+    if corpus := find_corpus(pattern):
+        paths = [corpus.path(file) for file in corpus.files if file.rows]
+        return [TargetFile(store.sha256(path), path, is_set=False) for path in paths]
     manifest = os.path.join(pattern, MANIFEST)
     if store.exists(manifest):
         return [TargetFile(store.sha256(manifest), pattern, is_set=True)]

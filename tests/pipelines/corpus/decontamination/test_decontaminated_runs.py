@@ -10,7 +10,7 @@ from pipelines.inspection.read_rows import read_rows
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
-from tests.tools.corpus_factory import QUESTIONS, build, hits_of, write_lines
+from tests.tools.corpus_factory import QUESTIONS, build, hits_of, texts_of, write_lines
 
 PLAIN = "nothing to be found in here but {} and words"
 
@@ -148,6 +148,14 @@ def test_a_dataset_is_a_target(tokenizer_path, tmp_path, flags):
         [shard, *_] = made.manifest.shards("test", "array_record")
         masked = [rows["masked_weights"] for _, rows in read_rows(made, shard, range(0, 1, 99))]
         assert any(weights.any() for weights in masked)
+
+
+def test_a_corpus_is_a_target(tmp_path):
+    texts = [f"{number} {PLAIN.format('set')} {number}" for number in range(9)]
+    source = write_lines(tmp_path / "source.jsonl", texts)
+    first = build(write_lines(tmp_path / "a.jsonl", texts[:3]), tmp_path / "a", "--num_files=9")
+    corpus = build(source, tmp_path / "b", f"--decontaminate={first.directory}")
+    assert texts_of(corpus) == texts[3:]
 
 
 Q = "--decontaminate={questions}"
