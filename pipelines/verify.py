@@ -16,7 +16,7 @@ from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError
 
 # Import pyarrow.
-check_corpus = import_later("pipelines.corpus.check:check_corpus")
+check_corpus = import_later("pipelines.corpus.publish:check_corpus")
 is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
 
 

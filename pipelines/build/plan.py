@@ -21,9 +21,8 @@ from typing import Any
 import psutil
 from rich.filesize import decimal
 
-from pipelines.build.make_shard import RowMaker, stage_shard
 from pipelines.build.options import BuildOptions
-from pipelines.build.route_examples import route_examples
+from pipelines.build.steps import RowMaker, route_examples, stage_shard
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, join_documents
 from pipelines.readers.formats.table import FORMATS

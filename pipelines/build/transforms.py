@@ -13,8 +13,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
 from pipelines.build.job import Job, SetReport, publish_set
-from pipelines.build.make_shard import RowMaker, evaluation_of, stage_shard
-from pipelines.build.route_examples import route_examples
+from pipelines.build.steps import RowMaker, evaluation_of, route_examples, stage_shard
 from pipelines.readers.sources import Block
 from pipelines.rows.example_batch import Kept, join, keep
 from pipelines.runners.block_run import ALL

@@ -18,9 +18,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.build.make_shard import RowMaker
 from pipelines.build.options import BuildOptions, SplitFlags
-from pipelines.build.route_examples import route_examples
+from pipelines.build.steps import RowMaker, route_examples
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.input_options import InputFlags
 from pipelines.readers.sources import plan_blocks, read_block

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.build.make_shard import Shard, evaluation_of
 from pipelines.build.options import BuildOptions, SplitFlags
+from pipelines.build.steps import Shard, evaluation_of
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, Reject, batch_of
 from pipelines.rows.evaluation import evaluation_file

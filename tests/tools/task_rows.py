@@ -7,9 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from pipelines.build.make_shard import RowMaker, Shard
 from pipelines.build.options import parse_options
-from pipelines.build.route_examples import RoutedExamples, route_examples
+from pipelines.build.steps import RoutedExamples, RowMaker, Shard, route_examples
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.readers.documents import Documents, batch_of
 from pipelines.rows.example_batch import ExampleBatch, keep

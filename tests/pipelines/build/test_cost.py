@@ -15,9 +15,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import execution
 
 from pipelines import build_shards
-from pipelines.build.make_shard import RowMaker
 from pipelines.build.options import parse_options
-from pipelines.build.route_examples import route_examples
+from pipelines.build.steps import RowMaker, route_examples
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.readers.sources import read_block
 from pipelines.rows.example_batch import join, keep

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.build.make_shard import RowMaker
+from pipelines.build.steps import RowMaker
 from pipelines.rows.example_batch import MARK, ExampleBatch, join, keep
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.runners.shuffle import Outbox

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
 
-from pipelines.build.make_shard import evaluation_of
+from pipelines.build.steps import evaluation_of
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.rows.evaluation import evaluation_file

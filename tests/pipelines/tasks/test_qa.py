@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipelines.build.make_shard import evaluation_of
+from pipelines.build.steps import evaluation_of
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.inspection.checks.row_checks import row_problems
