@@ -35,7 +35,7 @@ from pipelines.tasks.task import (
     problems_where,
 )
 from pipelines.tasks.token_spans import token_ends, token_span
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.features import token_dtype
 from schemas.metadata import Schema
 
@@ -113,6 +113,8 @@ class Chat(Task):
                 reason, detail = error.args
                 rejects[number] = reason, f"{messages[:_BEGINNING]!r}: {detail}"
                 continue
+            except DataError as error:  # a template without bounds
+                raise DataError(f"{documents.reject(number, '', '').place}: {error}") from error
             texts.append(text)
             spans.append(spans_of_text)
             document_E.append(number)

@@ -161,7 +161,7 @@ def _ask(text: str, variables: dict[str, Any] | None) -> tuple[str, Any, int | N
     if result[0] == _COSTLY:
         raise DataError(
             f"--chat_template: rendering one conversation {result[1]}; use a template without "
-            "such loops and widths"
+            "such loops and widths, or reject long conversations by a lower --max_document_bytes"
         )
     return result
 

@@ -23,7 +23,7 @@ from pipelines.inspection.checks.set_check import verify_set
 from pipelines.readers.documents import Documents
 from pipelines.tasks.chat import Chat
 from pipelines.tasks.chat_template import ChatTemplate
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from tests.tools.chat_styles import STYLES, oracle, styled_tokenizer
 from tests.tools.corpus_factory import write_lines
@@ -70,7 +70,10 @@ def weigh(style, tokenizer, conversations, *, template=None, tools="", **flags):
             "tools": pa.array([tools] * len(texts), pa.large_string()),
         }
     )
-    made = task.examples(Documents(columns, 0, (), 0), loaded, schema, np.ones(len(texts), bool))
+    documents = Documents(
+        columns, 0, (), 0, offsets=np.arange(len(texts)), files=(("in.jsonl", "byte", len(texts)),)
+    )
+    made = task.examples(documents, loaded, schema, np.ones(len(texts), bool))
     ids, offsets = made.ragged["ids"]
     weights = made.ragged["weights"].values
     spans = [slice(a, b) for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
@@ -317,6 +320,13 @@ def test_refused_conversations(tokenizers, messages, reason, says):
     found, refused = weigh(style, tokenizer, [good, messages, good])
     assert len(found) == 2 and set(refused) == {1} and refused[1][0] == reason
     assert re.search(says, refused[1][1])
+
+
+def test_a_conversation_that_takes_too_much_memory_is_named(tokenizers):
+    style, tokenizer = STYLES["ChatML"], tokenizers("ChatML")
+    huge = "{% if messages[0].content == 'boom' %}{{ messages[0].content * 10 ** 12 }}{% endif %}"
+    with pytest.raises(DataError, match="^in.jsonl at byte 1: --chat_template: .* 1,024 MiB; use"):
+        weigh(style, tokenizer, [chat("a", "b"), chat("boom", "b")], template=huge + style.plain)
 
 
 @pytest.fixture
