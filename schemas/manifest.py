@@ -25,7 +25,7 @@ from schemas.typed_json import (
     parse_json,
 )
 
-FORMAT_VERSION = 2  # of rows and metadata files
+FORMAT_VERSION = 3  # of rows and metadata files
 MANIFEST = "MANIFEST.json"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # Files that may be as large as the documents; others are read at once, and have a limit.

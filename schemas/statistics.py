@@ -166,21 +166,18 @@ class Statistics:
       dropped: reason to number, for reasons that are counted when documents are read; the key in
         stats.json is documents_rejected. Rejected documents are in rejects/.
       source_bytes: bytes read from the inputs, after decompression.
-      documents_guarded: documents that the reference backend encoded because the fast one might
-        differ.
       shards: name ("train-00000-of-00004") to its counts.
     """
 
     documents_read: int = 0
     dropped: Dict[str, int] = field(default_factory=dict)
     source_bytes: int = 0
-    documents_guarded: int = 0
     shards: Dict[str, ShardStatistics] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Rejects negative counts."""
         check_counts(self.dropped)
-        for name in ("documents_read", "source_bytes", "documents_guarded"):
+        for name in ("documents_read", "source_bytes"):
             check_counts({name: getattr(self, name)})
 
     @staticmethod
@@ -198,7 +195,6 @@ class Statistics:
             documents_read=sum(part.documents_read for part in parts),
             dropped=total_counts(*(part.dropped for part in parts)),
             source_bytes=sum(part.source_bytes for part in parts),
-            documents_guarded=sum(part.documents_guarded for part in parts),
             shards=shards,
         )
 

@@ -103,6 +103,10 @@ class Run:
         )
         return Run(options, options.schema(tokenizer, bytes_of), tokenizer, on, times)
 
+    def load_encoder(self) -> str:
+        """Loads what encodes inputs of this size, and names it."""
+        return self.tokenizer.load_backend(int(self.on.total_bytes * self.times))
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -148,6 +152,7 @@ def estimate(run: Run) -> Estimate:
     Raises:
       DataError: the sample cannot be read, or none of its documents is kept.
     """
+    run.load_encoder()
     by_split: dict[str, list[Block]] = {}
     for block in run.on.blocks:
         by_split.setdefault(block.split, []).append(block)
@@ -435,7 +440,7 @@ def plan_facts(plan: Plan) -> dict[str, str]:
         "task": f"{schema.task}, packing {schema.packing}",
         "features": ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in schema.features),
         "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256[:12]}; "
-        f"ids by {plan.run.tokenizer.encoded_by}",
+        f"ids by {plan.run.load_encoder()}",
         "fingerprint": schema.fingerprint,
         "output holds": plan.output_state(),
     }

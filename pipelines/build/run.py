@@ -128,7 +128,7 @@ def complete(
 def _build(run: Run, staging: Staging) -> None:
     """Runs the pipeline, whose last step publishes the dataset."""
     on, folder = run.on, staging.folder
-    _console.print(f"{on.facts}; shuffle by {on.shuffle_by}; ids by {run.tokenizer.encoded_by}")
+    _console.print(f"{on.facts}; shuffle by {on.shuffle_by}; ids by {run.load_encoder()}")
     if finished := count_finished(folder):
         _console.print(
             f"an earlier run finished {number_of(finished, 'shard')}, which this one reuses"
@@ -183,7 +183,7 @@ def _tokenizer_config(run: Run) -> dict[str, Any]:
     elif templates:
         named = ({"name": name, "template": text} for name, text in sorted(templates.items()))
         others["chat_template"] = list(named)
-    return tokenizer_settings(tokenizer.json, schema.special_ids, **others)
+    return tokenizer_settings(tokenizer.ids, schema.special_ids, **others)
 
 
 def _print_summary(

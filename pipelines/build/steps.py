@@ -40,7 +40,6 @@ class RoutedExamples:
     batches: list[tuple[int, ExampleBatch]]  # (route, batch); a route may occur more than once
     rejects: tuple[Reject, ...] = ()  # documents that the task rejected
     dropped: Mapping[str, int] = field(default_factory=dict)  # documents without an example
-    guarded: int = 0  # documents that the reference tokenizer encoded
 
 
 def route_examples(
@@ -79,7 +78,7 @@ def route_examples(
         for number, (reason, detail) in sorted(made.rejects.items())
     )
     dropped = total_counts({"no_tokens": int(gone.sum())}, count_reasons(rejects))
-    return RoutedExamples(batches, rejects, dropped, made.guarded)
+    return RoutedExamples(batches, rejects, dropped)
 
 
 def _is_trained(routes: Routes) -> np.ndarray:

@@ -75,7 +75,6 @@ class RouteBlock(BlockStep[Job], SendingStep[Job]):
                 documents_read=chosen.read,
                 dropped=total_counts(chosen.dropped, routed.dropped),
                 source_bytes=documents.source_bytes,
-                documents_guarded=routed.guarded,
             )
             count_read(statistics)
             self.add(SetReport.of(documents, refused=routed.rejects, statistics=statistics))

@@ -109,8 +109,8 @@ class Backend(Protocol):
 
     name: str
 
-    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
-        """The ids, and the number of documents that were left to the reference backend."""
+    def encode(self, text: pa.LargeStringArray) -> Ragged:
+        """The ids of each document."""
         ...
 
 
@@ -126,7 +126,7 @@ class ReferenceBackend:
         """Encodes with `tokenizer` as it is."""
         self._tokenizer = tokenizer
 
-    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
+    def encode(self, text: pa.LargeStringArray) -> Ragged:
         """See `Backend`.
 
         Raises:
@@ -138,7 +138,7 @@ class ReferenceBackend:
             lengths = [len(document) for document in ids]
             flat = np.fromiter((i for document in ids for i in document), np.uint32, sum(lengths))
             parts.append(Ragged.of(flat, lengths))
-        return Ragged.joined(parts), 0
+        return Ragged.joined(parts)
 
 
 class FastBackend:
@@ -166,13 +166,12 @@ class FastBackend:
         self._reference = reference
         self._renew()
 
-    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
+    def encode(self, text: pa.LargeStringArray) -> Ragged:
         """Encodes documents, as every `Backend` does."""
-        parts, guarded = [], 0
+        parts = []
         for batch in slices(text, _FAST_BATCH_BYTES):
             disputed = np.empty(len(batch), bool)
             _find_characters(*utf8_bytes(batch), disputed_characters(), disputed)
-            guarded += int(disputed.sum())
             parts.append(
                 self._encode_both(batch, disputed)
                 if disputed.any()
@@ -180,7 +179,7 @@ class FastBackend:
             )
             if _resident_bytes() - self._resident_at_start > _FAST_CACHE_BYTES:
                 self._renew()
-        return Ragged.joined(parts), guarded
+        return Ragged.joined(parts)
 
     def encode_unguarded(self, text: pa.LargeStringArray) -> Ragged:
         """Encodes with gigatoken alone, right or wrong, without copying Arrow's memory."""
@@ -197,7 +196,7 @@ class FastBackend:
 
     def _encode_both(self, text: pa.LargeStringArray, disputed: np.ndarray) -> Ragged:
         plain = self.encode_unguarded(text.filter(pa.array(~disputed)))
-        exact, _ = self._reference.encode(text.filter(pa.array(disputed)))
+        exact = self._reference.encode(text.filter(pa.array(disputed)))
         order = np.empty(len(text), np.int64)
         order[~disputed] = np.arange(len(plain.lengths))
         order[disputed] = len(plain.lengths) + np.arange(len(exact.lengths))
@@ -305,7 +304,7 @@ def _make_fast(
 def _find_difference(fast: Backend, tokenizer: tokenizers.Tokenizer) -> str | None:
     """The first hard string for which the backends differ; some contain the added tokens."""
     texts = [*GOLDEN_TEXTS, *_HARD_TEXTS, *_texts_with_added_tokens(tokenizer)]
-    actual, _ = fast.encode(pa.array(texts, pa.large_string()))
+    actual = fast.encode(pa.array(texts, pa.large_string()))
     for text, ids, expected in zip(
         texts,
         np.split(actual.values, actual.offsets[1:-1]),

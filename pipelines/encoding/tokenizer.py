@@ -1,7 +1,7 @@
 """`LoadedTokenizer`: text to ragged ids and back, and the meaning of its ids.
 
-numpy and pyarrow, no Beam. Creating one from `json` is cheap, also in a worker: the backend loads
-at the first `encode`.
+numpy and pyarrow, no Beam. Creating one from `json` is cheap, also in a worker: a fast backend
+loads when there is enough to encode.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ import pyarrow as pa
 from pipelines.encoding.backends import (
     GOLDEN_TEXTS,
     Backend,
+    ReferenceBackend,
     choose_backend,
     encode_each,
     failures_as_data_errors,
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     import tokenizers
 
 _ANOTHER = "use another tokenizer"
+# Loading a fast backend takes 0.2 s of processor time for GPT-2's vocabulary, in which `tokenizers`
+# encodes 0.8 MB, and more for larger ones.
+FAST_PAYS_BYTES = 1 << 18
 _NOT_SPACES = "\x1c\x1d\x1e\x1f"  # white space for Python's isspace(), not for Unicode
 
 
@@ -50,6 +54,7 @@ class LoadedTokenizer:
       json: canonical bytes of tokenizer.json, without truncation (which would silently cut
         documents) and padding.
       sha256: SHA-256 of `json`, in hexadecimal digits.
+      ids: token to id, added tokens included.
       vocab_size: largest id + 1, added tokens included.
       special_ids: role (bos, eos, pad, mask, unk) to id; roles without a token are absent.
       all_special_ids: every id that stands for no text, ascending.
@@ -91,14 +96,15 @@ class LoadedTokenizer:
         if isinstance(tokenizer, bytes):
             tokenizer, config = parse_tokenizer(tokenizer, place)
         self._tokenizer = tokenizer
+        self._unloaded_bytes = FAST_PAYS_BYTES  # to encode before a fast backend is loaded
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         with failures_as_data_errors(f"{place} cannot be written out", _ANOTHER):
             self.json = self._tokenizer.to_str().encode()
         self._config = canonical_config(self.json, config, place)
-        self._ids = resolve_ids(self._config, place)
+        self.ids = resolve_ids(self._config, place)
         self.sha256 = hashlib.sha256(self.json).hexdigest()
-        self.vocab_size = max(self._ids.values()) + 1
+        self.vocab_size = max(self.ids.values()) + 1
         if self._config["model"].get("dropout"):
             raise DataError(
                 f"{place}: its BPE model sets dropout, so the same text gets different ids each "
@@ -128,33 +134,36 @@ class LoadedTokenizer:
         """Pickles bytes and roles; each process creates its own backend."""
         return partial(LoadedTokenizer, place=self._place), (self.json, self._named_roles)
 
-    @property
-    def backend(self) -> str:
-        """The name of the backend that encodes: gigatoken, word table, or tokenizers."""
-        return self._backend.name
+    def load_backend(self, text_bytes: int = FAST_PAYS_BYTES) -> str:
+        """Loads the backend for a run over `text_bytes`: gigatoken, word table or tokenizers.
 
-    @property
-    def encoded_by(self) -> str:
-        """The name of the backend; for `tokenizers` also why no faster one is used."""
+        Returns:
+          Its name; for `tokenizers` also why no faster one is used.
+        """
+        if text_bytes < FAST_PAYS_BYTES:
+            return "tokenizers, the fastest for input of this size"
         backend, reason = self._choice
         return f"{backend.name}, since {reason}" if reason else backend.name
 
-    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
+    def encode(self, text: pa.LargeStringArray) -> Ragged:
         """Encodes documents exactly as `tokenizers` does with add_special_tokens=False.
 
-        Special tokens written out in the text (`<unk>` in WikiText) become their ids.
+        Special tokens written out in the text (`<unk>` in WikiText) become their ids. All backends
+        give the same ids; until a fast one pays, `tokenizers` encodes.
 
         Args:
           text: UTF-8 without nulls; may be a slice.
 
         Returns:
-          The ids; and the number of documents that gigatoken left to `tokenizers`, because they
-          hold characters that the two classify differently (0 with the other backends).
+          The ids of each document.
 
         Raises:
           DataError: the tokenizer fails on a document.
         """
-        return self._backend.encode(text)
+        if "_choice" not in vars(self) and text.nbytes <= self._unloaded_bytes:
+            self._unloaded_bytes -= text.nbytes
+            return ReferenceBackend(self._tokenizer).encode(text)
+        return self._choice[0].encode(text)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Decodes ids, special tokens written out; bytes that are not UTF-8 become U+FFFD."""
@@ -163,7 +172,7 @@ class LoadedTokenizer:
 
     def special_id(self, token: str) -> int | None:
         """The id of a special token; None if `token` is not one."""
-        number = self._ids.get(token)
+        number = self.ids.get(token)
         return number if number in self.all_special_ids else None
 
     def character_ends(self, texts: list[str]) -> list[list[int]]:
@@ -195,11 +204,11 @@ class LoadedTokenizer:
         Ids without a token have empty bytes.
         """
         spelt = [b""] * self.vocab_size
-        for token, i in self._ids.items():
+        for token, i in self.ids.items():
             spelt[i] = token.encode()
         if self.is_byte_level:
             added = self._tokenizer.get_added_tokens_decoder().keys()
-            plain = {token: i for token, i in self._ids.items() if i not in added}
+            plain = {token: i for token, i in self.ids.items() if i not in added}
             for i, data in zip(plain.values(), spelt_bytes(plain), strict=True):
                 spelt[i] = data
         return tuple(spelt)
@@ -219,8 +228,8 @@ class LoadedTokenizer:
             starts = np.array([_begins_with_space(spelt) for spelt in self.token_bytes], bool)
         else:
             starts = np.zeros(self.vocab_size, bool)
-            marked = any(token.startswith("▁") for token in self._ids)
-            for token, i in self._ids.items():
+            marked = any(token.startswith("▁") for token in self.ids)
+            for token, i in self.ids.items():
                 if prefix:
                     starts[i] = not token.startswith(prefix)
                 else:
@@ -244,18 +253,18 @@ class LoadedTokenizer:
         roles = {}
         for role, names in COMMON_SPECIALS.items():
             named = self._named_roles.get(role)
-            if named is not None and named not in self._ids:
+            if named is not None and named not in self.ids:
                 raise DataError(
                     f"{self._place}: the {role} token {named!r} is not in the vocabulary: correct "
                     "special_tokens_map.json or tokenizer_config.json, or save the tokenizer again "
                     "with transformers"
                 )
-            present = [named] if named else [name for name in names if name in self._ids]
+            present = [named] if named else [name for name in names if name in self.ids]
             if present and not added.issuperset(present):
                 merged = merged_tokens(self._config, set(present) - added)
                 present = [name for name in present if name not in merged]
             if present:
-                roles[role] = self._ids[present[0]]
+                roles[role] = self.ids[present[0]]
         return roles
 
     def _surroundings(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -273,10 +282,6 @@ class LoadedTokenizer:
             f"a text ({GOLDEN_TEXTS[0]!r} becomes {full[1]}, {bare[1]} without it), so rows cannot "
             "be packed: replace it with a template of the form `<s> $A </s>`"
         )
-
-    @property
-    def _backend(self) -> Backend:
-        return self._choice[0]
 
     @cached_property
     @pause_collector()

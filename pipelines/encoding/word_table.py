@@ -160,15 +160,15 @@ class WordTableBackend:
         self._plan = plan
         self._tables: list[WordTable] = []
 
-    def encode(self, text: pa.LargeStringArray) -> tuple[Ragged, int]:
-        """Encodes documents; it leaves none to the reference backend, see `Backend`."""
+    def encode(self, text: pa.LargeStringArray) -> Ragged:
+        """Encodes documents, as every `Backend` does."""
         try:
             table = self._tables.pop()
         except IndexError:
             table = WordTable(self._plan)
         parts = [self._encode_batch(table, batch) for batch in slices(text, _BATCH_BYTES)]
         self._tables.append(table)  # not after an error, which may leave words without ids
-        return Ragged.joined(parts), 0
+        return Ragged.joined(parts)
 
     def _encode_batch(self, table: "WordTable", text: pa.LargeStringArray) -> Ragged:
         plan = self._plan

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 # Packages that Beam imports and no run on one machine uses.
-NOT_LOCAL = ("apitools", "boto3", "google.auth", "google.cloud", "pandas", "pymongo", "requests")
+NOT_LOCAL = ("apache_beam.io.gcp.bigquery", "apitools", "boto3", "bson", "google.auth")
+NOT_LOCAL += ("google.cloud", "pandas", "pymongo", "requests")
 
 
 @contextmanager

@@ -89,7 +89,6 @@ def _documents(stats: Statistics) -> Table:
         "read": f"{stats.documents_read:,} of {decimal(stats.source_bytes)}",
         "kept": f"{total.documents:,} of {decimal(total.text_bytes)}",
         **describe_dropped(stats.all_dropped(), ("duplicates", REJECTED)),
-        "guarded": f"{stats.documents_guarded:,} encoded by the reference tokenizer",
     }
     return facts_table(facts, boxed=False)
 

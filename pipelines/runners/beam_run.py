@@ -29,6 +29,7 @@ from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
+from pipelines.host.unused import leave_out
 from pipelines.runners.console import Console, Display
 from pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
 from pipelines.runners.launch import LAUNCHER, RunnerFlags, runner_flags
@@ -213,7 +214,8 @@ def run_pipeline(
                         Environment.from_options(options.view_as(PortableOptions))
                 except ValueError as error:
                     raise UsageError(f"the runner cannot be used: {one_line(error)}") from error
-                build(pipeline)
+                with leave_out("IPython"):  # Beam imports it to look whether it runs in a notebook
+                    build(pipeline)
                 jobs.append(pipeline.run())
                 if name := _job_name(jobs[0]):
                     display.say(f"{label}: the runner's name of this job is {name}")

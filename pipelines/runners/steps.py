@@ -211,7 +211,6 @@ def count_read(statistics: Statistics) -> None:
     """Counts the documents of a block."""
     count("documents_read", statistics.documents_read)
     count("source_bytes", statistics.source_bytes)
-    count("documents_guarded", statistics.documents_guarded)
     for reason, number in statistics.dropped.items():
         count(f"documents_dropped_{reason}", number)
 

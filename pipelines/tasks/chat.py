@@ -119,12 +119,12 @@ class Chat(Task):
             spans.append(spans_of_text)
             document_E.append(number)
         rendered = pa.array(texts, pa.large_string())
-        ids, guarded = tokenizer.encode(rendered)
+        ids = tokenizer.encode(rendered)
         ragged = {
             "ids": ids.astype(token_dtype(schema.vocab_size)),
             "weights": Ragged(_weigh(rendered, ids, spans, tokenizer), ids.offsets),
         }
-        return Examples(np.array(document_E, np.int64), ragged, {}, rejects, guarded)
+        return Examples(np.array(document_E, np.int64), ragged, {}, rejects)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Cuts conversations that are longer than a row into pieces."""

@@ -166,7 +166,7 @@ class Classification(Task):
     ) -> Examples:
         """Encodes and truncates: `<s> text </s>` or `<s> text </s> </s> text_pair </s>`."""
         encoded = [tokenizer.encode(documents.columns[name]) for name in self.routed_by()]
-        length_DxT = np.stack([ids.lengths for ids, _ in encoded], axis=1)
+        length_DxT = np.stack([ids.lengths for ids in encoded], axis=1)
         label_D, rejects = self._labels(documents)
         is_good_D = length_DxT[:, 0] > 0
         is_good_D[list(rejects)] = False
@@ -178,7 +178,7 @@ class Classification(Task):
         dtype = token_dtype(schema.vocab_size)
         ids, types = fill_form(
             form,
-            [ids.astype(dtype) for ids, _ in encoded],
+            [ids.astype(dtype) for ids in encoded],
             document_E,
             head_ExT=self._head(length_ExT, kept_ExT),
             kept_ExT=kept_ExT,
@@ -194,8 +194,7 @@ class Classification(Task):
             "truncated": (length_ExT - kept_ExT).sum(axis=1),
             "label": label_D[document_E],
         }
-        guarded = max(number for _, number in encoded)
-        return Examples(document_E, ragged, scalars, rejects, guarded)
+        return Examples(document_E, ragged, scalars, rejects)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Makes a segment of each example."""

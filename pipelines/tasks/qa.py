@@ -122,7 +122,7 @@ class Qa(Task):
         if self.bos:
             need_special(tokenizer, "bos", instead="drop --bos")
         literals = pa.array([slot.literal for slot in self.slots], pa.large_string())
-        around = len(tokenizer.encode(literals)[0].values) + self.bos + 1
+        around = len(tokenizer.encode(literals).values) + self.bos + 1
         least = around + self.max_question_length + self.max_answer_length + 1
         if max_length < least:
             raise UsageError(
@@ -175,7 +175,7 @@ class Qa(Task):
         }
         evaluation = _evaluation(documents, document_E, is_trained_D)
         ragged = {"ids": (ids, offsets), "evaluation": evaluation}
-        return Examples(document_E, ragged, scalars, rejects, questions.guarded)
+        return Examples(document_E, ragged, scalars, rejects)
 
     def segments(self, examples: ExampleBatch, schema: Schema) -> Segments:
         """Makes a segment of each window; the answer and eos have loss weights."""

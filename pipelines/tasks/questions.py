@@ -193,7 +193,6 @@ class Questions:
       begin_D: int64, the token of the context in which the answer begins.
       end_D: int64, the token after its last; equal to begin_D if there is no answer.
       rejects: question with a wrong answer to (reason, detail).
-      guarded: the number of texts that the reference backend encoded, at most D.
     """
 
     pool: np.ndarray
@@ -203,7 +202,6 @@ class Questions:
     begin_D: np.ndarray
     end_D: np.ndarray
     rejects: dict[int, tuple[str, str]]
-    guarded: int
 
 
 def tokenize_questions(
@@ -233,7 +231,7 @@ def tokenize_questions(
         "context": _after(space["context"], contexts),
         "answer": _answers(space["answer"], places),
     }
-    encoded, guarded = tokenizer.encode(pa.concat_arrays(list(texts.values())))
+    encoded = tokenizer.encode(pa.concat_arrays(list(texts.values())))
     firsts = np.cumsum([0, *map(len, texts.values())])
     of = {name: slice(a, b) for name, a, b in zip(texts, firsts, firsts[1:], strict=False)}
     starts, lengths = encoded.offsets[:-1], encoded.lengths
@@ -253,7 +251,6 @@ def tokenize_questions(
         begin_D,
         np.where(places.stop_D > places.start_D, end_D, begin_D),
         places.rejects,
-        min(guarded, count),
     )
 
 

@@ -50,14 +50,12 @@ class Examples:
         added), `truncated` (tokens of the document that are in no example), `repeated` (tokens that
         an earlier example of the document has too).
       rejects: rejected document to (reason, detail).
-      guarded: documents that the reference backend encoded because the fast one might differ.
     """
 
     document_E: np.ndarray
     ragged: Mapping[str, Ragged]
     scalars: Mapping[str, np.ndarray] = field(default_factory=dict)
     rejects: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    guarded: int = 0
 
 
 @dataclass(frozen=True)
@@ -236,9 +234,8 @@ class TextTask(Task):
         is_trained_D: np.ndarray,
     ) -> Examples:
         """Encodes each document as one example."""
-        encoded, guarded = tokenizer.encode(documents.text)
-        ids = encoded.astype(token_dtype(schema.vocab_size))
-        return Examples(np.arange(len(documents.text)), {"ids": ids}, guarded=guarded)
+        ids = tokenizer.encode(documents.text).astype(token_dtype(schema.vocab_size))
+        return Examples(np.arange(len(documents.text)), {"ids": ids})
 
 
 def need_special(

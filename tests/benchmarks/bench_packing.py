@@ -70,7 +70,7 @@ def _laws() -> dict[str, np.ndarray]:
         "NoReC": [review["text"] for review in reviews("norec/train")[:REVIEWS]],
     }
     laws = {
-        name: tokenizer.encode(pa.array(some, pa.large_string()))[0].lengths
+        name: tokenizer.encode(pa.array(some, pa.large_string())).lengths
         for name, some in texts.items()
     }
     drawn = np.random.default_rng(1).lognormal(np.log(18), 0.65, 100_000)

@@ -38,15 +38,15 @@ def main(options: Options) -> int:
     """Prints a table; 1 if ids differed."""
     path = options.tokenizer or options.data / "tokenizers" / "roberta-base"
     tokenizer = load_tokenizer(path)
-    print(f"{path}: {tokenizer.vocab_size:,} ids, backend {tokenizer.backend}")
+    print(f"{path}: {tokenizer.vocab_size:,} ids, backend {tokenizer.load_backend()}")
     return check(tokenizer, options.data)
 
 
 def check(tokenizer: LoadedTokenizer, data: Path) -> int:
     """Compares ids document by document."""
     reference = Tokenizer.from_buffer(tokenizer.json)
-    table = Table("text", "documents", "MB", "tokens", "different", "guarded")
-    sums = np.zeros(5)
+    table = Table("text", "documents", "MB", "tokens", "different")
+    sums = np.zeros(4)
     for name, documents in corpora(data).items():
         row = np.sum([compare(tokenizer, reference, part) for part in batches(documents)], axis=0)
         sums += row
@@ -58,10 +58,10 @@ def check(tokenizer: LoadedTokenizer, data: Path) -> int:
 
 def compare(
     tokenizer: LoadedTokenizer, reference: Tokenizer, documents: list[str]
-) -> tuple[int, float, int, int, int]:
-    """(documents, MB, tokens, different, guarded)."""
+) -> tuple[int, float, int, int]:
+    """(documents, MB, tokens, different)."""
     text = pa.array(documents, pa.large_string())
-    found, guarded = tokenizer.encode(text)
+    found = tokenizer.encode(text)
     encodings = reference.encode_batch(documents, add_special_tokens=False)
     different = 0
     for i, encoding in enumerate(encodings):
@@ -70,7 +70,7 @@ def compare(
         if not np.array_equal(ids, expected):
             different += 1
             print(f"different: {documents[i][:200]!r}", file=sys.stderr)
-    return len(documents), text.nbytes / 1e6, len(found.values), different, guarded
+    return len(documents), text.nbytes / 1e6, len(found.values), different
 
 
 def corpora(data: Path) -> dict[str, list[str]]:
@@ -127,11 +127,11 @@ def batches(documents: list[str]) -> Iterator[list[str]]:
 
 
 def _numbers(row: np.ndarray) -> list[str]:
-    documents, megabytes, tokens, different, guarded = row.tolist()
+    documents, megabytes, tokens, different = row.tolist()
     return [
         f"{documents:,.0f}",
         f"{megabytes:.1f}",
-        *(f"{n:,.0f}" for n in (tokens, different, guarded)),
+        *(f"{n:,.0f}" for n in (tokens, different)),
     ]
 
 

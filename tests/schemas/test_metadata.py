@@ -62,7 +62,7 @@ def real_set(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("field", "value", "remedy"),
     [
-        ("format_version", 1, "this Textmill reads version 2"),
+        ("format_version", 1, "this Textmill reads version 3"),
         ("task", "translation", "one of c.*, mlm"),
         ("max_length", 0, "1 to 65535"),
         ("max_length", 65_536, "1 to 65535"),
@@ -197,8 +197,8 @@ def test_a_manifest_lists_each_file_once_in_order():
     other = ManifestFile("b.json", 3, SHA)
     for files in ((_GOOD_FILE, _GOOD_FILE), (other, _GOOD_FILE)):
         with pytest.raises(DataError, match="files is .*: must be sorted by path, each once"):
-            Manifest(2, SHA, files)
-    with pytest.raises(DataError, match="format_version is 9: this Textmill reads version 2"):
+            Manifest(FORMAT_VERSION, SHA, files)
+    with pytest.raises(DataError, match="format_version is 9: this Textmill reads version 3"):
         Manifest(9, SHA, ())
 
 
@@ -258,11 +258,11 @@ def _shard(**counts) -> ShardStatistics:
 
 
 def test_statistics_add_up():
-    one = Statistics(5, {"not UTF-8": 1}, 100, 1, {"a_b-00000-of-00002": _shard(rows=3)})
-    two = Statistics(7, {"not UTF-8": 2}, 50, 0, {"a_b-00001-of-00002": _shard(rows=4)})
+    one = Statistics(5, {"not UTF-8": 1}, 100, {"a_b-00000-of-00002": _shard(rows=3)})
+    two = Statistics(7, {"not UTF-8": 2}, 50, {"a_b-00001-of-00002": _shard(rows=4)})
     three = Statistics(shards={"a-00000-of-00001": _shard(rows=9)})
     total = Statistics.sum([one, two, three])
-    assert (total.documents_read, total.source_bytes, total.documents_guarded) == (12, 150, 1)
+    assert (total.documents_read, total.source_bytes) == (12, 150)
     assert total.dropped == {"not UTF-8": 3}
     assert {name: split.rows for name, split in total.splits().items()} == {"a": 9, "a_b": 7}
     assert (total.split("a_b").rows, total.split("c").rows, total.total().rows) == (7, 0, 16)
@@ -385,7 +385,7 @@ def _break(values: dict, path: str, value) -> dict:
 @pytest.mark.parametrize(
     ("name", "path", "value"),
     [
-        ("schema.json", "format_version", 3),
+        ("schema.json", "format_version", 4),
         ("schema.json", "max_length", 0),
         ("schema.json", "max_length", "16"),
         ("schema.json", "special_ids", {"cls": 0}),

@@ -84,7 +84,6 @@ STATED_ONCE = {
     "schema.json: packing": "rows hold the segments; packing=none is checked",
     "schema.json: parameters": "rows hold what they made; those that readers use have kinds",
     "schema.json: seed": "of choices that rows hold",
-    "stats.json: documents_guarded": "how many documents took the slow way; both give equal ids",
     "stats.json: source_bytes": "of the inputs, which are not there to be measured",
     "stats.json: shards.*.text_bytes": "of the documents; rows hold their tokens",
     "stats.json: shards.*.words": "of the documents; rows hold their tokens",

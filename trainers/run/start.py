@@ -14,6 +14,7 @@ from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from schemas.hub import find_on_hub
 from schemas.tokenizer_config import tokenizer_settings
+from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, token_ids
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import absolute_shards
 from trainers.flags.command_line import command, flag_values, parse_flags
@@ -164,6 +165,7 @@ def export_weights(
     """
     schema, model = plan.schema, plan.model
     if directory is not None:
+        tokens = token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
         ids, settings = schema.special_ids, {"model_max_length": model.max_positions}
         if "chat_template" in schema.parameters:
             settings["chat_template"] = schema.parameters["chat_template"]
@@ -172,7 +174,7 @@ def export_weights(
             model.to_json(ids, schema.parameters.get("prefix_ids", ())),
             to_published(read(), model),
             tokenizer_json,
-            tokenizer_settings(tokenizer_json, ids, **settings),
+            tokenizer_settings(tokens, ids, **settings),
         )
         line.say(f"weights for transformers: {directory}")
         for note in task.export_notes():

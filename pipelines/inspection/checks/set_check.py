@@ -306,7 +306,7 @@ class _SetCheck:
         if not isinstance(settings, dict):
             self.problems.append(f"{path} holds a {type(settings).__name__}, not an object")
             return
-        for name in odd_settings(settings, tokenizer.json, schema.special_ids):
+        for name in odd_settings(settings, tokenizer.ids, schema.special_ids):
             given = quote(settings.get(name))
             self.problems.append(f"{path}: {name} is {given}, schema.json has another")
 

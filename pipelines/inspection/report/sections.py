@@ -85,7 +85,6 @@ def describe_making(content: SetContent) -> dict[str, Any]:
         "written by": f"Textmill {schema.code_version}, format {schema.format_version}",
         "fingerprint": schema.fingerprint,
         "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256}",
-        "encoded by": content.tokenizer.encoded_by,
         "special ids": ", ".join(f"{role} {i}" for role, i in roles),
         "files": schema.describe_files(),
         "seed": str(schema.seed),

@@ -48,7 +48,7 @@ def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, shuffle_by="
         shuffle_by,
     )
     options: Any = SimpleNamespace(output=str(tmp_path / "set"), overwrite=False)
-    tokenizer: Any = SimpleNamespace(encoded_by="gigatoken")
+    tokenizer: Any = SimpleNamespace(load_backend=lambda size: "gigatoken")
     return Plan(Run(options, schema or mlm_schema(), tokenizer, on), estimate)
 
 

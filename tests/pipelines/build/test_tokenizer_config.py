@@ -42,7 +42,7 @@ def test_every_type_of_tokenizer(name, tmp_path):
     )
     run: Any = SimpleNamespace(tokenizer=tokenizer, schema=schema)
     settings = _tokenizer_config(run)
-    assert list(odd_settings(settings, tokenizer.json, tokenizer.special_ids)) == []
+    assert list(odd_settings(settings, tokenizer.ids, tokenizer.special_ids)) == []
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     theirs = opened(tmp_path)
     roles = ("bos", "eos", "pad", "mask", "unk")

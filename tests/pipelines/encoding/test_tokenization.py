@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from pipelines.encoding import tokenizer as tokenizer_module
 from pipelines.encoding.backends import FastBackend
 from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
 from pipelines.rows.ragged import Ragged
@@ -52,7 +53,7 @@ def _unigram() -> Tokenizer:
 
 def test_byte_level():
     tokenizer = _loaded()
-    assert tokenizer.backend == "gigatoken"
+    assert tokenizer.load_backend() == "gigatoken"
     assert tokenizer.special_ids == _ROLES
     assert tokenizer.all_special_ids == (0, 1, 2, 3, 4)
     assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((0,), (2,))
@@ -65,7 +66,7 @@ def test_byte_level():
 
 def test_word_starts_of_byte_level_tokens():
     tokenizer = _loaded()
-    ids = tokenizer.encode(strings("the fox, who's\n\tin<mask> a"))[0].values
+    ids = tokenizer.encode(strings("the fox, who's\n\tin<mask> a")).values
     starts = {tokenizer.token_bytes[i]: bool(tokenizer.is_word_start[i]) for i in ids}
     assert {token: start for token, start in starts.items() if start} == {
         token: True for token in starts if token[:1].isspace()
@@ -77,11 +78,11 @@ def test_word_starts_of_byte_level_tokens():
 
 def test_word_piece():
     tokenizer = _of(_word_piece())
-    assert tokenizer.backend == "word table"
+    assert tokenizer.load_backend() == "word table"
     assert tokenizer.special_ids == {"bos": 2, "eos": 3, "pad": 0, "mask": 4, "unk": 1}
     assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((2,), (3,))
-    ragged, guarded = tokenizer.encode(strings("Unable, able", "", "[MASK] un"))
-    assert ragged.values.tolist() == [5, 6, 8, 7, 4, 5] and guarded == 0
+    ragged = tokenizer.encode(strings("Unable, able", "", "[MASK] un"))
+    assert ragged.values.tolist() == [5, 6, 8, 7, 4, 5]
     assert ragged.offsets.tolist() == [0, 4, 4, 6]
     assert tokenizer.is_word_start.tolist() == [False] * 5 + [True, False, True, True]
     assert tokenizer.token_bytes[6] == b"##able"
@@ -92,7 +93,7 @@ def test_unigram():
     tokenizer = _of(_unigram())
     assert tokenizer.special_ids == {"eos": 4, "unk": 0}
     assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((), ())
-    assert tokenizer.encode(strings("the aa"))[0].values.tolist() == [1, 2, 3, 3]
+    assert tokenizer.encode(strings("the aa")).values.tolist() == [1, 2, 3, 3]
     assert tokenizer.is_word_start.tolist() == [False, True, True, False, False]
 
 
@@ -104,7 +105,7 @@ def test_word_level_tokens_are_words():
     assert loaded.special_ids == {"unk": 0} and loaded.all_special_ids == (0,)
     assert loaded.is_word_start.tolist() == [False, True, False, True]
     assert loaded.token_bytes == (b"[UNK]", b"a", b"", b"b")
-    assert loaded.encode(strings("a b c"))[0].values.tolist() == [1, 3, 0]
+    assert loaded.encode(strings("a b c")).values.tolist() == [1, 3, 0]
 
 
 def test_a_token_that_merges_spell_has_no_role():
@@ -127,7 +128,7 @@ def test_truncation_and_padding_are_taken_out():
     tokenizer.enable_padding(length=8)
     cut = _of(tokenizer)
     assert cut.sha256 == whole.sha256 and cut.golden == whole.golden
-    assert len(cut.encode(strings("one two three four five"))[0].values) > 4
+    assert len(cut.encode(strings("one two three four five")).values) > 4
 
 
 def test_json_is_canonical():
@@ -145,7 +146,7 @@ def test_pickling_keeps_roles_and_ids():
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert copy.sha256 == tokenizer.sha256 and copy.special_ids["bos"] == 3
     after = copy.encode(text)
-    assert np.array_equal(before[0].values, after[0].values) and before[1] == after[1] == 1
+    assert np.array_equal(before.values, after.values)
 
 
 def test_named_roles_go_before_common_names(tmp_path):
@@ -195,17 +196,33 @@ def test_a_fast_backend_that_fails_at_load_is_not_used(monkeypatch, caplog, enco
     monkeypatch.setattr(FastBackend, "encode_unguarded", encode)
     monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)  # as while Beam runs
     tokenizer = _loaded()
-    assert tokenizer.backend == "tokenizers"
+    assert tokenizer.load_backend().startswith("tokenizers, since it ")
     assert f"The fast backend is not used for tokenizer.json: it {why}" in caplog.text
     text = "what 17 is: " + trained_tokenizer().decode([17])
     expected = trained_tokenizer().encode(text, add_special_tokens=False).ids
-    assert tokenizer.encode(strings(text))[0].values.tolist() == expected
+    assert tokenizer.encode(strings(text)).values.tolist() == expected
+
+
+def test_a_fast_backend_loads_when_it_pays(monkeypatch):
+    loaded = []
+    choose = tokenizer_module.choose_backend
+    monkeypatch.setattr(tokenizer_module, "FAST_PAYS_BYTES", 100)
+    monkeypatch.setattr(
+        tokenizer_module, "choose_backend", lambda *a: (loaded.append(1), choose(*a))[1]
+    )
+    tokenizer = _loaded()
+    assert tokenizer.load_backend(99) == "tokenizers, the fastest for input of this size"
+    expected = trained_tokenizer().encode("what is small", add_special_tokens=False).ids
+    for due in ([], [], [], [], [1], [1]):  # 13 bytes, and 8 for where they begin, are 21
+        assert tokenizer.encode(strings("what is small")).values.tolist() == expected
+        assert loaded == due
+    assert _loaded().load_backend(100) == "gigatoken" and loaded == [1, 1]
 
 
 def test_a_missing_fast_backend_is_no_failure(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "gigatoken", None)
     tokenizer = _loaded()
-    assert tokenizer.backend == "tokenizers"
+    assert tokenizer.load_backend().startswith("tokenizers, since it ")
     assert "it cannot be loaded: import of gigatoken halted" in caplog.text
 
 

@@ -40,7 +40,6 @@ def test_metrics_are_what_the_metadata_says(corpus, tokenizer_path, tmp_path, re
     expected = {
         "documents_read": info.stats.documents_read,
         "source_bytes": info.stats.source_bytes,
-        "documents_guarded": info.stats.documents_guarded,
         **{f"documents_dropped_{r}": number for r, number in info.stats.all_dropped().items()},
         "documents_kept": total.documents,
         "tokens": total.tokens,

@@ -63,7 +63,7 @@ def test_pairs_are_cut_and_put_together_as_tokenizers_does(side, room, paired, p
     length = room + sum(part.side < 0 for part in form)
     reference.enable_truncation(length, strategy="longest_first", direction=side)
     columns = [strings(*(pair[text] for pair in pairs)) for text in (0, 1)]
-    encoded = [tokenizer.encode(column)[0] for column in columns]
+    encoded = [tokenizer.encode(column) for column in columns]
     lengths = np.stack([ragged.lengths for ragged in encoded], axis=1)
     kept = longest_first(lengths, room)
     ids, types = fill_form(

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from schemas.errors import DataError, UsageError
 from schemas.tokenizer_config import tokenizer_settings
+from schemas.untrusted.tokenizer_bounds import token_ids
 from tests.tools.shard_factory import SPECIAL_IDS, tokenizer_json
 from trainers.models.hf_files import (
     read_directory,
@@ -156,9 +157,10 @@ def test_a_failed_export_leaves_nothing(tmp_path):
 
 def test_transformers_opens_the_tokenizer(tmp_path):
     content = tokenizer_json(50)
-    settings = tokenizer_settings(content, SPECIAL_IDS, model_max_length=16)
+    ids = token_ids(json.loads(content))
+    settings = tokenizer_settings(ids, SPECIAL_IDS, model_max_length=16)
     assert settings["mask_token"] == "<mask>" and settings["cls_token"] == "<s>"
-    assert "cls_token" not in tokenizer_settings(content, {"eos": 2})
+    assert "cls_token" not in tokenizer_settings(ids, {"eos": 2})
     write_directory(str(tmp_path / "out"), {"model_type": "roberta"}, TENSORS, content, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
