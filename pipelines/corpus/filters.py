@@ -10,9 +10,8 @@ import tyro
 
 from pipelines.corpus.rules.c4 import C4
 from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.corpus.rules.fineweb import FineWeb
-from pipelines.corpus.rules.gopher import Gopher
 from pipelines.corpus.rules.language import Language
+from pipelines.corpus.rules.limits import FineWeb, Gopher
 from pipelines.corpus.rules.pii import Pii
 from pipelines.corpus.rules.rule import Family, Rule, papers_numbers
 from pipelines.corpus.rules.sizes import Sizes

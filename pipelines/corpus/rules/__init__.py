@@ -1,1 +1,1 @@
-"""Rules that filter, edit or describe documents: one file for each rule group."""
+"""Rules that filter, edit or describe documents, by rule group."""

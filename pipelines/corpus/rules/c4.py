@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.english.cutting import cut
-from pipelines.corpus.english.tables import BREAK, MARK, SPACE, TERMINAL, character_table
+from pipelines.corpus.english_cutting import cut
+from pipelines.corpus.english_tables import BREAK, MARK, SPACE, TERMINAL, character_table
 from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.text_bytes import code_point, slices, utf8_bytes

@@ -11,7 +11,7 @@ from tests.tools.places import ROOT
 
 TESTS = [
     "corpus/decontamination/test_matches.py",
-    "corpus/english",
+    "corpus/test_english_cutting.py",
     "corpus/near_duplicates/test_buckets.py",
     "corpus/near_duplicates/test_exactness.py",
     "corpus/near_duplicates/test_resolve.py",

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.english.cutting import cut, english_words
+from pipelines.corpus.english_cutting import cut, english_words
 from pipelines.corpus.filters import Filters
-from pipelines.corpus.rules import c4, fineweb, gopher
+from pipelines.corpus.rules import c4
 from pipelines.corpus.rules.c4 import C4
-from pipelines.corpus.rules.fineweb import FineWeb
-from pipelines.corpus.rules.gopher import Gopher
+from pipelines.corpus.rules.limits import FineWeb, Gopher, measure_fineweb, measure_gopher
 from schemas.errors import UsageError
 from tests.tools.filter_factory import column, filters_of
 
@@ -113,7 +112,7 @@ LIMITS = Gopher().of_paper().limits()
 @given(st.lists(st.one_of(TEXTS, TEXTS.map(lambda text: text * 3)), min_size=1, max_size=4))
 def test_gopher_measures_what_the_paper_says(documents):
     [words] = english_words(column(documents))
-    found = gopher.measure(words, LIMITS)
+    found = measure_gopher(words, LIMITS)
     assert set(found) == set(LIMITS)
     for place, document in enumerate(documents):
         measured = {name: values[place] for name, values in found.items()}
@@ -123,7 +122,7 @@ def test_gopher_measures_what_the_paper_says(documents):
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.integers(0, 9))
 def test_fineweb_measures_what_the_paper_says(documents, short):
     [words] = english_words(column(documents))
-    found = fineweb.measure(words, {}, short)
+    found = measure_fineweb(words, {}, short)
     for place, document in enumerate(documents):
         measured = {name: values[place] for name, values in found.items()}
         assert measured == fineweb_measures(document, short)

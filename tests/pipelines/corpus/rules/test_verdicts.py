@@ -10,7 +10,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from pipelines.corpus.english.cutting import english_words
+from pipelines.corpus.english_cutting import english_words
 from pipelines.corpus.filters import papers, rules_of
 from tests.tools.filter_factory import filters_of
 from tests.tools.quality_verdicts import PLACE

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.english.measures import skip_spaces
-from pipelines.corpus.english.tables import (
+from pipelines.corpus.english_measures import skip_spaces
+from pipelines.corpus.english_tables import (
     ALPHA,
     BEGINS,
     CURRENCY,

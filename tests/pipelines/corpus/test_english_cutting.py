@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.english.cutting import cut, english_words
+from pipelines.corpus.english_cutting import cut, english_words
 from tests.tools.filter_factory import column
 from tests.tools.places import DATA
 

@@ -1,33 +1,33 @@
-"""Gopher's rules of quality and repetition (Rae et al. 2021).
+"""Rules that limit measures of English text: Gopher's (Rae et al. 2021), FineWeb's (Penedo 2024).
 
-Words are cut as English, with punctuation as words of its own, as in datatrove's filters, so that
-documents get the same verdicts as in published corpora.
+Gopher's are on quality and repetition; FineWeb adds its own to Gopher's and C4's. Words are cut as
+English, with punctuation as words of its own, as in datatrove's filters, so that documents get the
+same verdicts as in published corpora.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
-from pipelines.corpus.english.cutting import Words
-from pipelines.corpus.english.measures import (
+from pipelines.corpus.english_cutting import Words, english_words
+from pipelines.corpus.english_measures import (
     find_runs,
+    measure_lines,
     measure_ngrams,
     measure_text,
     measure_words,
     repeated_spans,
 )
-from pipelines.corpus.english.tables import character_table, hash_spelling
-from pipelines.corpus.rules.rule import (
-    Family,
-    Limits,
-    Rule,
-    check_numbers,
-    ngram_limits,
-    paper,
-    rule_of,
-)
+from pipelines.corpus.english_tables import character_table, hash_spelling
+from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
+from schemas.errors import UsageError
 
+_Limits = dict[str, float]
+_Measure = Callable[[Words, _Limits], Mapping[str, np.ndarray]]
+_SHORT_LINE = 30
 _NGRAMS = ("gopher_max_top_ngrams", "gopher_max_repeated_ngrams")
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
@@ -79,21 +79,21 @@ class Gopher(Family):
         """Rejects impossible numbers."""
         check_numbers(self)
         for name in _NGRAMS:
-            ngram_limits(name, getattr(self, name))
+            _ngram_limits(name, getattr(self, name))
 
-    def limits(self) -> Limits:
+    def limits(self) -> _Limits:
         """The limits that are set, by name, in the order in which they apply."""
         limits = self.parameters()
-        ngrams = [ngram_limits(name, limits.pop(name, None)) for name in _NGRAMS]
+        ngrams = [_ngram_limits(name, limits.pop(name, None)) for name in _NGRAMS]
         return limits | ngrams[0] | ngrams[1]
 
     def make_rules(self) -> Iterator[Rule]:
         """One rule with all the limits that are set."""
         if limits := self.limits():
-            yield rule_of(limits, measure)
+            yield _rule_of(limits, measure_gopher)
 
 
-def measure(words: Words, limits: Limits) -> Mapping[str, np.ndarray]:
+def measure_gopher(words: Words, limits: _Limits) -> Mapping[str, np.ndarray]:
     """Values that Gopher's rules limit, by flag; repetition only if it is limited."""
     values = _measure_words(words)
     if any("_repeated_" in name or "_top_" in name for name in limits):
@@ -135,7 +135,7 @@ def _measure_repeats(words: Words) -> dict[str, np.ndarray]:
     return shares
 
 
-def _measure_ngrams(words: Words, limits: Limits) -> dict[str, np.ndarray]:
+def _measure_ngrams(words: Words, limits: _Limits) -> dict[str, np.ndarray]:
     names = [name for name in limits if name.endswith("_grams")]
     top, repeated = (
         np.array([int(name.split("_")[3]) for name in names if kind in name], np.int64)
@@ -148,3 +148,101 @@ def _measure_ngrams(words: Words, limits: Limits) -> dict[str, np.ndarray]:
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return part / np.maximum(whole, 1)
+
+
+@dataclass(frozen=True)
+class FineWeb(Family):
+    """FineWeb's rules for English (Penedo et al. 2024); --quality=fineweb turns all of them on."""
+
+    CAUSES = {
+        "min_line_ends": "lines are wrapped at a fixed width, or are titles and lists: the rule "
+        "treats each line as a paragraph",
+        "max_short_lines": "the text is lists or verse, or its lines are wrapped at a small width",
+        "max_newlines": "the text is lists or verse, or its lines are wrapped at a small width",
+    }
+
+    fineweb_min_line_ends: float | None = paper(0.12)
+    """Minimum share of lines that end a sentence."""
+    fineweb_max_short_lines: float | None = paper(0.67)
+    """Maximum share of short lines."""
+    fineweb_short_line: int | None = paper(_SHORT_LINE)
+    """Maximum number of characters of a short line."""
+    fineweb_max_repeated_line_chars: float | None = paper(0.01)
+    """Maximum share of characters in repeated lines."""
+    fineweb_max_newlines: float | None = paper(0.3)
+    """Maximum number of newlines per word. Lists have more."""
+
+    def __post_init__(self) -> None:
+        """Rejects impossible numbers."""
+        check_numbers(self)
+
+    def make_rules(self) -> Iterator[Rule]:
+        """One rule with all the limits that are set."""
+        limits = self.parameters()
+        short = limits.pop("fineweb_short_line", _SHORT_LINE)
+        if limits:
+            yield _rule_of(limits, partial(measure_fineweb, short=short))
+
+
+def measure_fineweb(words: Words, limits: _Limits, short: int) -> Mapping[str, np.ndarray]:
+    """Values that FineWeb's rules limit, by flag; blank lines do not count as lines."""
+    spans, offsets, counts = measure_lines(words.data, words.bounds, character_table(), short)
+    ends, short_lines, newlines, characters = counts
+    lines = np.maximum(np.diff(offsets), 1)
+    repeated = repeated_spans(words.data, spans, offsets)[1]
+    return {
+        "fineweb_min_line_ends": ends / lines,
+        "fineweb_max_short_lines": short_lines / lines,
+        "fineweb_max_repeated_line_chars": repeated / np.maximum(characters, 1),
+        "fineweb_max_newlines": newlines / np.maximum(np.diff(words.offsets), 1),
+    }
+
+
+def _ngram_limits(name: str, value: str | None) -> _Limits:
+    """Limits for each n: gopher_max_top_ngrams "2:0.2,3:0.18" -> gopher_max_top_2_grams: 0.2, ...
+
+    Raises:
+      UsageError: it has another form.
+    """
+    limits: dict[int, float] = {}
+    for part in value.split(",") if value else ():
+        n, _, share = part.partition(":")
+        try:
+            limits[int(n)] = float(share)
+            if not (1 < int(n) < 100 and 0 <= float(share) <= 1):
+                raise ValueError(part)
+        except ValueError as error:
+            raise UsageError(
+                f"--{name}={value}: {part!r} is not WORDS:SHARE; give 2 to 99 words and a share "
+                "from 0 to 1, such as 2:0.2"
+            ) from error
+    form = name.replace("_ngrams", "_{}_grams")
+    return {form.format(n): share for n, share in sorted(limits.items())}
+
+
+def _rule_of(limits: _Limits, measure: _Measure) -> Rule:
+    """Makes a rule that drops documents below a minimum or above a maximum.
+
+    Args:
+      limits: flag -> limit. A value below gopher_min_words, or above gopher_max_words, drops a
+        document for the reason gopher:min_words or gopher:max_words; the first limit counts.
+      measure: returns the values of D documents for each limit, by name, each [D].
+    """
+
+    def judge(text: pa.LargeStringArray) -> Judged:
+        reasons, measured = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for words in english_words(text):
+            values = measure(words, limits)
+            is_dropped = np.stack(
+                [
+                    values[name] < limit if "_min_" in name else values[name] > limit
+                    for name, limit in limits.items()
+                ]
+            )
+            first = is_dropped.argmax(axis=0)
+            reasons.append(np.where(is_dropped.any(axis=0), first + 1, 0))
+            measured.append(np.choose(first, [values[name] for name in limits]))
+        return Judged(np.concatenate(reasons), measured=np.concatenate(measured))
+
+    names = tuple(name.replace("_", ":", 1) for name in limits)
+    return Rule(names, judge, limits=tuple(limits.values()))

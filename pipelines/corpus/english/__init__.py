@@ -1,1 +1,0 @@
-"""Words, lines and sentences of English text, for quality rules."""
