@@ -1,6 +1,7 @@
 """Checks an output directory: it may contain the requested dataset, or files to protect."""
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 
@@ -8,8 +9,10 @@ from pipelines.readers.corpus_files import CORPUS, is_corpus
 from pipelines.readers.sources import Block, hash_inputs
 from pipelines.storage import store
 from pipelines.storage.store import is_url
+from pipelines.writers.staging import LOCK
+from schemas.agreement import METADATA
 from schemas.errors import DataError, UsageError
-from schemas.manifest import MANIFEST
+from schemas.manifest import DECONTAMINATION, MANIFEST
 from schemas.metadata import Inputs, Schema, SetInfo, read_set
 from schemas.stores import store as stores
 from schemas.stores.set_files import Cache
@@ -23,6 +26,14 @@ _KINDS = {
     TOKENIZER_CONFIG: "a tokenizer",
     "config.json": "a model or a run of a trainer",
 }
+_SHARD = r".+-\d{5}-of-\d{5}\..+"
+_OF_SET = re.compile("|".join((_SHARD, *map(re.escape, (*METADATA, DECONTAMINATION)))))
+# Files that a run replaces or removes, by `own` of `refuse_others`.
+_REPLACED = {
+    MANIFEST: _OF_SET,
+    CORPUS: _OF_SET,
+    TOKENIZER_REPORT: re.compile(r"config\.yaml|histogram\.parquet"),
+}
 
 
 def refuse_others(output: str, own: str) -> None:
@@ -33,7 +44,7 @@ def refuse_others(output: str, own: str) -> None:
       own: CORPUS, or the file of _KINDS that the command itself writes, or any other name.
 
     Raises:
-      UsageError: `output` holds something else.
+      UsageError: `output` holds something else, or a user's file of a name that a run replaces.
     """
     there = [name for name in (*_KINDS, "schema.json") if store.exists(os.path.join(output, name))]
     if "schema.json" in there:  # an interrupted publication of a dataset
@@ -45,6 +56,14 @@ def refuse_others(output: str, own: str) -> None:
         raise UsageError(
             f"--output={output} already contains {kinds[found]} ({name}): use another directory"
         )
+    if not there and os.path.isdir(output):
+        names = sorted(os.listdir(output))
+        taken = [name for name in names if own in _REPLACED and _REPLACED[own].fullmatch(name)]
+        if taken and LOCK not in names:  # no run has written here
+            raise UsageError(
+                f"--output={output} already has a file {taken[0]}, which the run would replace: "
+                "use another directory, such as a new one below it"
+            )
 
 
 def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:

@@ -205,7 +205,7 @@ def publish(
     listed.sort(key=lambda file: file.path)
     manifest = Manifest(FORMAT_VERSION, fingerprint, tuple(listed))
     there = {*store.sizes(output)} if is_url(output) else {*os.listdir(output)}
-    if _REMOVED in there:
+    if os.path.isdir(os.path.join(output, _REMOVED)):
         there |= {f"{_REMOVED}/{name}" for name in os.listdir(os.path.join(output, _REMOVED))}
     old = {
         name

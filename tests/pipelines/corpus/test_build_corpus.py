@@ -184,6 +184,7 @@ def test_datasets_opens_the_documents_alone(tmp_path, source, file_format):
 def test_a_readme_of_somebody_else_stays(tmp_path, source):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus/README.md").write_text("mine")
+    (tmp_path / "corpus/removed").write_text("mine too")  # the name of a folder
     corpus = build(source, tmp_path / "corpus")
     assert "README.md" not in {file.path for file in corpus.manifest.files}
     build(source, tmp_path / "corpus", "--min_chars=7", "--overwrite")

@@ -8,9 +8,10 @@ import pytest
 
 from pipelines.storage.store import disk_errors
 from pipelines.writers import shard_files
-from pipelines.writers.staging import STAGING
-from schemas.errors import DataError
-from schemas.manifest import ManifestFile, file_sha256
+from pipelines.writers.output_directory import CORPUS, TOKENIZER_REPORT, refuse_others
+from pipelines.writers.staging import LOCK, STAGING
+from schemas.errors import DataError, UsageError
+from schemas.manifest import MANIFEST, ManifestFile, file_sha256
 from schemas.records import open_rows
 
 
@@ -46,6 +47,26 @@ def test_a_failure_leaves_no_file(tmp_path):
             chunks(), str(tmp_path), "train-00000-of-00001", ("array_record", "tfrecord"), 40
         )
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        (MANIFEST, "test-00000-of-00003.parquet"),  # as Hugging Face names files
+        (CORPUS, "config.yaml"),
+        (CORPUS, "schema.json"),
+        (TOKENIZER_REPORT, "histogram.parquet"),
+    ],
+)
+def test_a_directory_with_a_users_file_that_a_run_would_replace_is_refused(tmp_path, own, name):
+    refuse_others(str(tmp_path), own)
+    (tmp_path / "my.parquet").touch()
+    refuse_others(str(tmp_path), own)
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=f"already has a file {name}, which the run would replace"):
+        refuse_others(str(tmp_path), own)
+    (tmp_path / LOCK).touch()  # of a run that was interrupted
+    refuse_others(str(tmp_path), own)
 
 
 def staged(output, name, content):
