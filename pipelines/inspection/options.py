@@ -136,6 +136,8 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         """Refuses a format or layout that there is not, and an output that is not local."""
+        if not self.output:
+            raise UsageError("--output is empty: give the directory of the export")
         if self.to not in EXPORT_FORMATS:
             raise UsageError(f"--to={self.to}: one of {', '.join(EXPORT_FORMATS)}")
         if self.layout not in (None, *EXPORT_LAYOUTS):

@@ -199,6 +199,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
         (["--layout=maxtext"], "layout maxtext needs rows of decoders"),
         (["--split=dev"], "no such split; it has test, train, validation"),
         (["--output={set}"], "already contains a dataset .MANIFEST.json.: use another"),
+        (["--output="], "--output is empty: give the directory of the export"),
         (["--output={set}/schema.json"], "is a file, or below a file"),
         (["--output=s3://bucket/rows"], "written to a disk; give a local directory"),
     ],
