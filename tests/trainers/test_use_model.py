@@ -321,6 +321,13 @@ def test_measured_and_exported_at_once(place, tmp_path):
     np.testing.assert_array_equal(exported(tmp_path / "hf"), read_weights(path)[TABLE])
 
 
+def test_a_checkpoint_of_the_working_directory(place, monkeypatch):
+    monkeypatch.chdir(place / "run" / "checkpoints")
+    trained = find_trained("6")
+    assert trained.directory.resolve() == (place / "run").resolve()
+    assert [name for name, _ in trained.weights] == ["6"]
+
+
 def test_what_was_trained_is_found(place):
     trained = find_trained(f"{place}/run", "all")
     assert [name for name, _ in trained.weights] == ["6", "8", "12"]

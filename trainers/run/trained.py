@@ -1,5 +1,6 @@
 """Finds a trained model: that of a run, or published weights, whose dataset is unknown."""
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,9 +50,10 @@ def find_trained(path: str, which: Optional[str] = None) -> Trained:
       UsageError: there is no such run, checkpoint or published model.
       DataError: a file is broken.
     """
-    directory = Path(path)
-    if directory.parent.name in (CHECKPOINTS, BEST) and directory.name.isdecimal():
-        return _find_run(directory.parent.parent, directory.name)
+    directory, place = Path(path), Path(os.path.abspath(path))
+    if place.parent.name in (CHECKPOINTS, BEST) and place.name.isdecimal():
+        run = place.parent.parent
+        return _find_run(run if directory.is_absolute() else Path(os.path.relpath(run)), place.name)
     is_run = (directory / SETTINGS).is_file() and (directory / CONFIG).is_file()
     if is_run or (directory / CHECKPOINTS).is_dir():
         return _find_run(directory, which)
