@@ -267,6 +267,11 @@ def _arguments(values: Mapping[str, Any], known: Mapping[str, str], path: str) -
                 f"{path}: {name} is {reprlib.repr(value)}, and must be a value or a list of them"
             )
         texts = [str(item) for item in items]
+        if kind != "list" and len(texts) > 1 and any("," in text for text in texts):
+            raise UsageError(
+                f"{path}: {name} is {reprlib.repr(value)}, but commas separate its values: write "
+                "all of them as one text, as on the command line"
+            )
         if isinstance(value, dict):
             texts = [f"{key}:{text}" for key, text in zip(value, texts)]
         arguments += [f"--{name}={t}" for t in (texts if kind == "list" else [",".join(texts)])]
