@@ -30,7 +30,7 @@ FLOORS = [
     {"configs", "host", "storage"},
     {"readers", "rows"},
     {"user_filter"},
-    {"corpus/normalization", "corpus/words", "writers"},
+    {"writers"},
     {"encoding"},
     {"input_options"},
     {"runners", "tasks"},

@@ -104,7 +104,7 @@ def test_loops_load_without_what_else_is_installed_for_numba(tmp_path):
 def test_a_users_loop_still_has_products_of_matrices():
     code = """
 import numpy as np
-from pipelines.encoding.splitting.splitter import split_by
+from pipelines.encoding.splitter import split_by
 list(split_by("a").cut(np.frombuffer(b"aba", np.uint8), np.array([0, 3])))
 import numba
 print(numba.njit(lambda a: a @ a)(np.eye(2) * 3).tolist())

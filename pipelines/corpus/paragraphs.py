@@ -23,10 +23,9 @@ from pipelines.corpus.partition import (
     partition_of,
     with_one_copy,
 )
-from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.rows.routing import content_digests
-from pipelines.rows.text_bytes import utf8_bytes
+from pipelines.rows.text_bytes import count_words, utf8_bytes
 
 _NEWLINE = 10
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f\n"))

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import DIGEST_BYTES, from_stream
 from pipelines.rows.routing import content_digests
+from pipelines.rows.text_bytes import count_words
 from pipelines.storage import store
 from pipelines.storage.store import is_url
 from schemas.errors import DataError

@@ -26,7 +26,6 @@ from pipelines.corpus.metadata import (
 )
 from pipelines.corpus.partition import SOURCE, partition_of
 from pipelines.corpus.report import SAMPLED, WRITER, CorpusContent, dataset_card, render_report
-from pipelines.corpus.words import count_words
 from pipelines.host.arrow import pc
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.documents import Documents, Role
@@ -39,6 +38,7 @@ from pipelines.readers.sources import (
     read_blocks,
 )
 from pipelines.rows.routing import content_digests
+from pipelines.rows.text_bytes import count_words
 from pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
 from pipelines.storage import store
 from pipelines.writers import shard_files

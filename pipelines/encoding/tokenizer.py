@@ -23,7 +23,7 @@ from pipelines.encoding.backends import (
     encode_each,
     failures_as_data_errors,
 )
-from pipelines.encoding.splitting.patterns import spelt_bytes
+from pipelines.encoding.patterns import spelt_bytes
 from pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
     canonical_config,

@@ -18,7 +18,7 @@ chunk that are too long to be kept.
 import numpy as np
 from numba import types
 
-from pipelines.encoding.splitting.splitter import FOUND, PIECE, TABLES, cut
+from pipelines.encoding.splitter import FOUND, PIECE, TABLES, cut
 from pipelines.encoding.word_slots import (
     HIGH,
     HIGH_MASK,

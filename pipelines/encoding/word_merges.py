@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from pipelines.encoding.splitting.patterns import byte_characters, spelt_bytes
+from pipelines.encoding.patterns import byte_characters, spelt_bytes
 from pipelines.encoding.word_loop import KEPT
 from pipelines.encoding.word_slots import ODD
 from pipelines.host.compiled import entry, inner

@@ -16,7 +16,7 @@ from pipelines.encoding import word_loop, word_slots
 from pipelines.encoding.added_tokens import AddedTokens
 from pipelines.encoding.backends import encode_each
 from pipelines.encoding.normal_text import normalize_pieces
-from pipelines.encoding.splitting.splitter import ROOM, Splitter, begin
+from pipelines.encoding.splitter import ROOM, Splitter, begin
 from pipelines.encoding.word_loop import NEW, POOL, UNKEPT
 from pipelines.encoding.word_slots import LONG, USED
 from pipelines.rows.ragged import Ragged, grow

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.corpus.words import count_words
 from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged, cut, wrap
+from pipelines.rows.text_bytes import count_words
 from pipelines.tasks.task import (
     Columns,
     Examples,

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from pipelines.encoding.normal_text import normalizer_of
-from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, byte_characters, first_tokens
+from pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, first_tokens
 from pipelines.rows.text_bytes import utf8_bytes
 from pipelines.train.histogram import Cutting, Histogram
 from pipelines.train.merge_loop import Trained, merge_words

@@ -19,12 +19,11 @@ import pyarrow as pa
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines.corpus.words import word_spans
 from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.readers.sources import Block
 from pipelines.readers.stored import Part
 from pipelines.rows.routing import content_digests
-from pipelines.rows.text_bytes import character_begins, slices, utf8_bytes
+from pipelines.rows.text_bytes import character_begins, slices, utf8_bytes, word_spans
 from schemas.errors import UsageError
 
 ALL = "all"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.encoding.splitting.patterns import GPT2, PATTERNS
+from pipelines.encoding.patterns import GPT2, PATTERNS
 from pipelines.host.arrow import parquet, pc
 from pipelines.storage import store
 from schemas.errors import DataError, UsageError

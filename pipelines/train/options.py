@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from pipelines.encoding.splitting.patterns import (
+from pipelines.encoding.patterns import (
     GPT2,
     NAMES,
     PATTERNS,

@@ -15,8 +15,8 @@ from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines.encoding.splitting.automaton import UnsupportedPattern, compile_pattern
-from pipelines.encoding.splitting.patterns import name_of
+from pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
+from pipelines.encoding.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
 from pipelines.host.arrow import pc
 from pipelines.readers.sources import Block, describe_documents, hash_inputs, plan_blocks

@@ -23,10 +23,10 @@ from numba import types
 from tokenizers import Regex, pre_tokenizers
 
 from pipelines.encoding import word_slots
+from pipelines.encoding.automaton import UnsupportedPattern
 from pipelines.encoding.backends import failures_as_data_errors
-from pipelines.encoding.normal_text import normalized
-from pipelines.encoding.splitting.automaton import UnsupportedPattern
-from pipelines.encoding.splitting.splitter import Splitter, split_by
+from pipelines.encoding.normal_text import apply_normalizers
+from pipelines.encoding.splitter import Splitter, split_by
 from pipelines.encoding.word_slots import (
     HIGH,
     HIGH_MASK,
@@ -199,7 +199,7 @@ class WordCounter:
         Raises:
           DataError: the pattern fails on a document.
         """
-        text = normalized(text, cutting.normalizers)
+        text = apply_normalizers(text, cutting.normalizers)
         size = array_bytes(text)
         if cutting.add_prefix_space:
             text = _prefix_spaces(text)

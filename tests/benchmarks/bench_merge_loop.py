@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.splitting.patterns import byte_characters, first_tokens
+from pipelines.encoding.patterns import byte_characters, first_tokens
 from pipelines.train.byte_level_bpe import train_bpe
 from pipelines.train.histogram import read_histogram
 from tests.benchmarks.clock import Seconds, timed

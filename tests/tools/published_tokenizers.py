@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import SentencePieceExtractor, TikTokenConverter
 
-from pipelines.encoding.splitting.patterns import PATTERNS
+from pipelines.encoding.patterns import PATTERNS
 from tests.benchmarks.baselines import with_baselines
 
 

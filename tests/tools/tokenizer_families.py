@@ -23,7 +23,7 @@ from tokenizers import (
     trainers,
 )
 
-from pipelines.encoding.splitting.patterns import PATTERNS
+from pipelines.encoding.patterns import PATTERNS
 from tests.tools.swig_types import keep_swig_types
 
 keep_swig_types()

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 from pipelines.corpus.decontamination.finders import COMMON, GramJob, put_index
 from pipelines.corpus.decontamination.gram_index import GramIndex, Targets, index_targets
 from pipelines.corpus.filters import Filters
-from pipelines.corpus.normalization import apply_form
 from pipelines.corpus.rules.decontamination import Decontamination, TargetFile, target_files
+from pipelines.encoding.normal_text import apply_form
 from pipelines.inspection.read_rows import read_rows, segment_texts, sequences
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Block, Source, plan_blocks, read_block

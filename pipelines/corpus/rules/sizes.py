@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
-from pipelines.corpus.words import count_words, spans, word_spans
 from pipelines.host.arrow import pc
-from pipelines.rows.text_bytes import slices, utf8_bytes
+from pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
 from schemas.errors import UsageError
 
 _SLICE_BYTES = 2 << 20  # bytes of text judged together: the tables take many times as much

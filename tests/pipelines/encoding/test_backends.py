@@ -19,8 +19,8 @@ from pipelines.encoding.backends import (
     encode_each,
     why_not_gigatoken,
 )
-from pipelines.encoding.splitting.character_sets import property_set
-from pipelines.encoding.splitting.patterns import byte_characters
+from pipelines.encoding.character_sets import property_set
+from pipelines.encoding.patterns import byte_characters
 from pipelines.rows.text_bytes import utf8_bytes
 from schemas.errors import DataError
 from tests.stress.fuzz_encoding import different, draw_texts

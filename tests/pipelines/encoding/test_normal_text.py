@@ -1,5 +1,6 @@
 """Normalizers: `tokenizers`' own, on every document, as the oracle."""
 
+# DOC
 import sys
 import unicodedata
 
@@ -7,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.encoding.normal_text import NORMALIZERS, normalize_pieces, normalized, normalizer_of
+from pipelines.encoding import normal_text
+from pipelines.encoding.normal_text import (
+    NORMALIZERS,
+    apply_form,
+    apply_normalizers,
+    normalize,
+    normalize_line_ends,
+    normalize_pieces,
+    normalize_text,
+    normalizer_of,
+)
 from pipelines.rows.text_bytes import utf8_bytes
 from tests.tools.filter_factory import column
 
@@ -19,7 +30,7 @@ def assert_equal(documents: list[str], names: tuple[str, ...]) -> None:
     """Compares documents with those of the library."""
     normalizer = normalizer_of(names)
     expected = [normalizer.normalize_str(document) for document in documents]
-    assert normalized(column(documents), names).to_pylist() == expected
+    assert apply_normalizers(column(documents), names).to_pylist() == expected
 
 
 @pytest.mark.parametrize("names", SEQUENCES, ids=",".join)
@@ -41,17 +52,83 @@ def test_every_character_between_others(names):
 
 def test_normal_text_is_not_touched():
     text = column(["Blåbær på Ærø", "中文字符 и кириллица 🙂", "low"])
-    assert normalized(text, ("NFC",)) is text
-    assert normalized(text, ()) is text
+    assert apply_normalizers(text, ("NFC",)) is text
+    assert apply_normalizers(text, ()) is text
 
 
 def test_slices_and_none():
     text = column(["x", "e\u0301", "low", "y"]).slice(1, 2)
-    assert normalized(text, ("NFC",)).to_pylist() == ["é", "low"]
-    assert normalized(text.slice(0, 0), ("NFC",)).to_pylist() == []
+    assert apply_normalizers(text, ("NFC",)).to_pylist() == ["é", "low"]
+    assert apply_normalizers(text.slice(0, 0), ("NFC",)).to_pylist() == []
 
 
 def test_pieces_of_text():
     text = column(["ab", "", "e\u0301x", "cd"]).slice(1)
     data, offsets = normalize_pieces(*utf8_bytes(text), ("NFC",))
     assert data.tobytes().decode() == "éxcd" and offsets.tolist() == [0, 0, 3, 5]
+
+
+FORMS = ("NFC", "NFKC")
+POINTS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
+# Characters that move, compose, or fall apart.
+LIVELY = [c for c in POINTS if unicodedata.combining(c) or unicodedata.normalize("NFKD", c) != c]
+LIVELY += [chr(c) for c in range(0x1100, 0x1200)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_character_and_what_may_compose_with_it(form):
+    documents = POINTS + [base + c for base in "aeo\u1100\uac00\uac01\u0915" for c in LIVELY]
+    found = normalize(column(documents), form).to_pylist()
+    assert found == [unicodedata.normalize(form, document) for document in documents]
+
+
+@given(
+    st.lists(st.text(st.one_of(st.sampled_from(LIVELY), st.characters(codec="utf-8")))),
+    st.sampled_from(FORMS),
+)
+def test_equal_to_unicodedata(documents, form):
+    text = column(["e\u0301", *documents]).slice(1)
+    expected = [unicodedata.normalize(form, document) for document in documents]
+    assert normalize(text, form).to_pylist() == expected
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+@given(
+    st.text(
+        alphabet="ae\u0301\u0316\u0327\u0344\u0345\u0f71\u0f73\u3099\uff9ex\u00e9가", max_size=400
+    )
+)
+def test_runs_of_marks_are_sorted_as_unicodedata_does(form, text):
+    """Those that are long in a text that is long, here any."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normal_text, "_LONG", 0)
+        patch.setattr(normal_text, "_RUN", 2)
+        normal_text._long_runs.cache_clear()
+        assert normalize_text(text, form) == unicodedata.normalize(form, text)
+    normal_text._long_runs.cache_clear()
+
+
+def test_a_million_marks_take_seconds():
+    marks = "\u0301\u0316" * 500_000
+    expected = unicodedata.normalize("NFC", "a" + "\u0316" * 500_000 + "\u0301" * 500_000)
+    assert normalize_text("a" + marks, "NFC") == expected
+
+
+def test_documents_in_normal_form_are_not_copied():
+    text = column(["plain", "åpen dør – “quoted”", "中文 한국어 русский"])
+    assert normalize(text, "NFC") is text
+
+
+@given(st.lists(st.text("a\r\né", max_size=9)))
+def test_lines_end_with_a_newline(documents):
+    text = column(["\r", *documents]).slice(1)
+    expected = [d.replace("\r\n", "\n").replace("\r", "\n") for d in documents]
+    assert normalize_line_ends(text).to_pylist() == expected
+    if not any("\r" in document for document in documents):
+        assert normalize_line_ends(text) is text
+
+
+def test_flags_name_forms():
+    text = column(["e\u0301\r\nﬁn"])
+    shown = {flag: apply_form(text, flag)[0].as_py() for flag in ("none", "nfc", "nfkc")}
+    assert shown == {"none": "e\u0301\r\nﬁn", "nfc": "é\nﬁn", "nfkc": "é\nfin"}

@@ -18,7 +18,7 @@ TESTS = [
     "corpus/near_duplicates/test_shingles.py",
     "corpus/rules/test_quality.py",
     "corpus/test_repetition.py",
-    "encoding/splitting",
+    "encoding/test_splitter.py",
     "encoding/test_backends.py",
     "encoding/test_families.py",
     "encoding/test_normal_text.py",

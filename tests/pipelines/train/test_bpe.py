@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.encoding.splitting.patterns import byte_characters
+from pipelines.encoding.patterns import byte_characters
 from pipelines.host import compiled
 from pipelines.train import merge_loop
 from pipelines.train.byte_level_bpe import train_bpe

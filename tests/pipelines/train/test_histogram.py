@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.encoding.splitting.patterns import PATTERNS
+from pipelines.encoding.patterns import PATTERNS
 from pipelines.train import histogram
 from pipelines.train.histogram import Cutting, Histogram, Origin, read_histogram, to_parquet
 from schemas.errors import DataError, UsageError

@@ -5,7 +5,7 @@ import json
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
+from pipelines.encoding.patterns import GPT2, PATTERNS, pattern_of
 from pipelines.train.histogram import read_histogram
 from tests.tools.places import DATA, ROOT
 

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from pipelines.encoding.splitting.automaton import UnsupportedPattern, compile_pattern
-from pipelines.encoding.splitting.patterns import GPT2, NAMES, PATTERNS, byte_characters, pattern_of
-from pipelines.encoding.splitting.splitter import CHUNK
+from pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
+from pipelines.encoding.patterns import GPT2, NAMES, PATTERNS, byte_characters, pattern_of
+from pipelines.encoding.splitter import CHUNK
 from pipelines.train import histogram, word_counter
 from pipelines.train.histogram import Cutting, from_bytes, to_bytes
 from pipelines.train.word_counter import WordCounter, add_counts

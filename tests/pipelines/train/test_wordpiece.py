@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.encoding.splitting.patterns import bert_words
+from pipelines.encoding.patterns import bert_words
 from pipelines.train.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
 from pipelines.train.histogram import Cutting
 from pipelines.train.merge_loop import Trained

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numba import types
 
-from pipelines.encoding.splitting.automaton import Automaton, compile_pattern
+from pipelines.encoding.automaton import Automaton, compile_pattern
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.text_bytes import code_point
 

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.words import count_words, word_spans
-from pipelines.rows.text_bytes import utf8_bytes
+from pipelines.rows.text_bytes import count_words, utf8_bytes, word_spans
 from tests.tools.filter_factory import column
 
 # Every kind of white space, what shares its first bytes, and ordinary characters.

@@ -1,6 +1,6 @@
 """Splitters beside `tokenizers`, which cuts the same text by the same regular expressions.
 
-More of the same: pytest tests/pipelines/encoding/splitting --hypothesis-seed=N, and
+More of the same: pytest tests/pipelines/encoding/test_splitter.py --hypothesis-seed=N, and
 SPLITTER_TEXTS=1000000 for so many random texts of each pattern.
 """
 
@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from pipelines.encoding.splitting.automaton import UnsupportedPattern
-from pipelines.encoding.splitting.character_sets import CODE_POINTS, property_set
-from pipelines.encoding.splitting.patterns import GPT2, PATTERNS, pattern_of
-from pipelines.encoding.splitting.splitter import CHUNK, split_by
+from pipelines.encoding.automaton import UnsupportedPattern
+from pipelines.encoding.character_sets import CODE_POINTS, property_set
+from pipelines.encoding.patterns import GPT2, PATTERNS, pattern_of
+from pipelines.encoding.splitter import CHUNK, split_by
 from tests.tools.tokenizer_families import DEEPSEEK, QWEN35
 
 TEXTS = int(os.environ.get("SPLITTER_TEXTS", "1500"))

@@ -1,1 +1,0 @@
-"""Splitting patterns: regular expressions that cut text into words, compiled and run here."""
