@@ -55,7 +55,8 @@ class CorpusFiles:
           UsageError: a field is missing; names the flag and the fields of the corpus.
         """
         for role in roles:
-            if role.field.partition(".")[0] not in self.columns and not role.optional:
+            names = {role.field, role.field.partition(".")[0]}  # of a column `a.b`, or b in a
+            if not names & {*self.columns} and not role.optional:
                 raise UsageError(
                     f"--{role.name}_field={role.field}: the corpus {self.directory} has no such "
                     f"field; it has {', '.join(self.columns)}"

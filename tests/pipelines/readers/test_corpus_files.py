@@ -91,6 +91,17 @@ def test_a_field_that_the_corpus_lacks_is_refused(corpus, tokenizer_path, tmp_pa
         build(tokenizer_path, tmp_path / "set", f"--input={corpus}", "--text_field=body")
 
 
+def test_a_field_within_an_object_may_be_kept_as_a_column(tokenizer_path, tmp_path):
+    lines = (f'{{"text": "Text {n}.", "meta": {{"label": "{n % 2}"}}}}\n' for n in range(20))
+    (tmp_path / "raw.jsonl").write_text("".join(lines))
+    corpus = tmp_path / "corpus"
+    flags = [f"--input={tmp_path / 'raw.jsonl'}", f"--output={corpus}", "--keep_fields=meta.label"]
+    build_corpus.main(flags)
+    labels = ["--task=classification", "--label_field=meta.label", f"--input={corpus}"]
+    info = build(tokenizer_path, tmp_path / "set", *labels)
+    assert info.stats.total().labels == {"0": 10, "1": 10}
+
+
 def flip(path, place=200):
     content = bytearray(path.read_bytes())
     content[place] ^= 1
