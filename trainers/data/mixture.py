@@ -321,7 +321,8 @@ def _difference(one: Schema, other: Schema) -> Optional[str]:
     def describe(schema: Schema) -> Dict[str, object]:
         values: Dict[str, object] = {"task": ROWS_OF.get(schema.task, schema.task)}
         values.update((name, getattr(schema, name)) for name in names)
-        values["classes"] = schema.parameters.get("classes")
+        for name in ("classes", "max_answer_length"):  # the latter is the room after a prompt
+            values[name] = schema.parameters.get(name)
         values.update((f"feature {f.name}", f"{f.dtype}{list(f.shape)}") for f in schema.features)
         return values
 

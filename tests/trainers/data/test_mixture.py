@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
+from pipelines.tasks.qa import Qa
 from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import chat_schema, write_clm_set
-from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
+from tests.tools.question_factory import write_qa_set
+from tests.tools.shard_factory import (
+    mlm_schema,
+    packed_rows,
+    tokenizer_json,
+    write_mlm_set,
+    write_set,
+)
 from trainers.data.mixture import (
     FINEST,
     Mixture,
@@ -240,6 +249,17 @@ def test_schemas_that_differ_are_refused_in_one_line(sets, tmp_path, changes, di
         f"{path(sets, 'a')[0]} and {tmp_path / 'other'} cannot be mixed: {difference}. Build one "
         "of them again with the other's tokenizer and flags"
     )
+
+
+def test_questions_with_other_room_for_answers_are_refused(tmp_path):
+    """A program generates as many tokens after each prompt of a mixture."""
+    words, asked = LoadedTokenizer(tokenizer_json(50)), [("w10", "w11 w12", [("w12", 4)], "1")]
+    template = "w5 {question} w6 {context} w7 {answer}"
+    for name, most in (("a", 4), ("b", 2)):
+        task = Qa(qa_template=template, max_question_length=3, max_answer_length=most)
+        write_qa_set(tmp_path / name, {"validation": asked}, task, words, 24)
+    with pytest.raises(UsageError, match="max_answer_length is 4 in the first and 2 in the second"):
+        ShardSet.mix({f"{tmp_path}/a": 0.5, f"{tmp_path}/b": 0.5})
 
 
 def test_texts_and_conversations_are_mixed(tmp_path):
