@@ -5,13 +5,13 @@ import tyro
 from pipelines.corpus.options import HELP, CorpusOptions
 from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.storage import s3_flags
+from pipelines.storage.store import take_s3_flags
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
 from schemas.commands.help import command_name, report_parse_errors, show_help
 
 build_or_find = import_later("pipelines.corpus.run:build_or_find")
-preflight_corpus = import_later("pipelines.runners.preflight.command:preflight_corpus")
+preflight_corpus = import_later("pipelines.runners.preflight:preflight_corpus")
 
 
 def main(argv: list[str]) -> None:
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
     )
     want_addresses(2, "build_corpus")
     check_arguments(beam_arguments, CorpusOptions, runner=not options.preflight)
-    s3_flags.take(beam_arguments)
+    take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.preflight:
         with_beam()

@@ -3,7 +3,7 @@
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.storage import s3_flags
+from pipelines.storage.store import take_s3_flags
 from pipelines.tasks.task import task_class
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
@@ -11,7 +11,7 @@ from schemas.features import TASKS
 
 # Slow imports, which --help does not need.
 build_or_find = import_later("pipelines.build.run:build_or_find")
-preflight_shards = import_later("pipelines.runners.preflight.command:preflight_shards")
+preflight_shards = import_later("pipelines.runners.preflight:preflight_shards")
 refuse_cleaning = import_later("pipelines.corpus.options:refuse_cleaning")
 
 
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> None:
     want_addresses(2.4, "build_shards")
     own = BuildOptions, type(options.settings)
     _refuse_unknown(beam_arguments, *own, runner=not options.run.preflight)
-    s3_flags.take(beam_arguments)
+    take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.run.preflight:
         with_beam()

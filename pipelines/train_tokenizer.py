@@ -4,7 +4,7 @@ import tyro
 
 from pipelines.host.unused import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.storage import s3_flags
+from pipelines.storage.store import take_s3_flags
 from pipelines.train.options import HELP, TokenizerOptions
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
@@ -12,7 +12,7 @@ from schemas.commands.help import command_name, report_parse_errors, show_help
 
 # Slow imports, which --help does not need.
 train_or_find = import_later("pipelines.train.run:train_or_find")
-preflight_tokenizer = import_later("pipelines.runners.preflight.command:preflight_tokenizer")
+preflight_tokenizer = import_later("pipelines.runners.preflight:preflight_tokenizer")
 refuse_cleaning = import_later("pipelines.corpus.options:refuse_cleaning")
 
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
     )
     want_addresses(2, "train_tokenizer")
     _refuse_unknown(beam_arguments, runner=not options.preflight)
-    s3_flags.take(beam_arguments)
+    take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.preflight:
         with_beam()

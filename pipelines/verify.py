@@ -15,9 +15,11 @@ from schemas.commands.help import command_name, report_parse_errors, show_help
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError
 
-# Import pyarrow.
+# Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
 check_corpus = import_later("pipelines.corpus.publish:check_corpus")
 is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
+Findings = import_later("pipelines.inspection.checks.set_check:Findings")
+verify_set = import_later("pipelines.inspection.checks.set_check:verify_set")
 
 
 def main(argv: list[str]) -> None:
@@ -28,9 +30,6 @@ def main(argv: list[str]) -> None:
         VerifyOptions, prog=command_name(VERIFY_HELP.module), args=argv, use_underscores=True
     )
     leave_out_pandas()
-    # Imports numba and tokenizers, which takes 1 s and which --help does not need.
-    from pipelines.inspection.checks.set_check import Findings, verify_set
-
     began = time.monotonic()
     sets = corpora = rows = tokens = documents = 0
     failures = []

@@ -4,7 +4,8 @@ Standard library and numpy only, Python 3.8 syntax, so that any trainer host can
 
 - Rows: features, codec, records; layouts converts them for other trainers.
 - Metadata files: metadata, manifest, statistics, drops, agreement; typed_json checks JSON.
-- Shared by both sides: errors, version, and the packages stores (directories, object stores, the
-  cache), commands (the start and end of a command, --config, templates, output) and untrusted
-  (limits for a tokenizer.json of unknown origin).
+- Files: set_files (a directory, or an object store with a cache), object_store, hub.
+- Untrusted tokenizers: tokenizer_json, limited_process.
+- Shared by both sides: errors, version, and the package commands (the start and end of a command,
+  --config, templates, output).
 """

@@ -12,7 +12,7 @@ from schemas.features import is_training
 from schemas.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
 from schemas.records import framed_bytes, largest_file
 from schemas.statistics import ShardStatistics, Statistics
-from schemas.tokenizer_config import TOKENIZER_CONFIG
+from schemas.tokenizer_json import TOKENIZER_CONFIG
 
 if TYPE_CHECKING:
     from schemas.metadata import Schema

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
@@ -57,26 +57,30 @@ def find_on_hub(value: str, *, flag: str) -> HubFolder:
     match = _NAME.fullmatch(value)
     if not match or os.path.lexists(value) or value.endswith((".json", ".txt")):
         return HubFolder(value, value)
-    # A second to import, which no local path needs.
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
+    hub = _import_hub()
     name, revision, files = match["name"], match["revision"], _FILES[flag]
     try:
-        folder = snapshot_download(
+        folder = hub.snapshot_download(
             name, revision=revision, allow_patterns=[*files.patterns], local_files_only=True
         )
         if any(os.path.exists(os.path.join(folder, file)) for file in files.either):
             return _folder_of(name, folder)
-    except (LocalEntryNotFoundError, ValueError):  # ValueError: no name of the Hub
+    except (hub.errors.LocalEntryNotFoundError, ValueError):  # ValueError: no name of the Hub
         pass
     commit = _ask_hub(value, name, revision, flag)
     say(f"note: downloading {name} at commit {commit} from the Hugging Face Hub", sys.stderr)
     try:
-        folder = snapshot_download(name, revision=commit, allow_patterns=[*files.patterns])
+        folder = hub.snapshot_download(name, revision=commit, allow_patterns=[*files.patterns])
     except Exception as error:  # whatever its transports raise
         raise _unavailable(value, name, flag, f"its download failed ({error})") from error
     return _folder_of(name, folder)
+
+
+def _import_hub() -> Any:
+    # A second to import, which no local path needs.
+    import huggingface_hub.errors
+
+    return huggingface_hub
 
 
 def _folder_of(name: str, folder: str) -> HubFolder:
@@ -85,14 +89,12 @@ def _folder_of(name: str, folder: str) -> HubFolder:
 
 def _ask_hub(value: str, name: str, revision: "str | None", flag: str) -> str:
     """The commit of a revision."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
+    hub = _import_hub()
     answers: List[object] = []
 
     def ask() -> None:
         try:
-            info = HfApi().model_info(name, revision=revision, timeout=_PATIENCE)
+            info = hub.HfApi().model_info(name, revision=revision, timeout=_PATIENCE)
             answers.append(info.sha)
         except Exception as error:  # of the thread's caller
             answers.append(error)
@@ -105,7 +107,7 @@ def _ask_hub(value: str, name: str, revision: "str | None", flag: str) -> str:
     if isinstance(answer, str):
         return answer
     cause = answer if isinstance(answer, Exception) else None
-    if isinstance(answer, (HfHubHTTPError, ValueError)):
+    if isinstance(answer, (hub.errors.HfHubHTTPError, ValueError)):
         raise UsageError(
             f"--{flag}={value}: no directory {value}, and the Hugging Face Hub has no model of "
             "this name that you may read: give a directory or another name (gated ones need "

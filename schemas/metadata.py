@@ -26,8 +26,8 @@ from schemas.features import (
 )
 from schemas.manifest import MANIFEST, Manifest, check_version
 from schemas.records import DOCUMENT_FORMATS, FORMATS
+from schemas.set_files import Cache, LocalFiles, SetFiles, open_files
 from schemas.statistics import Statistics
-from schemas.stores.set_files import Cache, LocalFiles, SetFiles, open_files
 from schemas.typed_json import (
     SHA256,
     Kind,
@@ -387,9 +387,9 @@ def read_set(
 
     Args:
       directory: the directory with MANIFEST.json, or its URL: gs://bucket/set.
-      cache: the cache for files from an object store; default `schemas.stores.set_files.Cache()`.
+      cache: the cache for files from an object store; default `schemas.set_files.Cache()`.
       verify: whether to also compare the sha256 of files that are in the cache already.
-      follow_links: see `schemas.stores.set_files.LocalFiles`.
+      follow_links: see `schemas.set_files.LocalFiles`.
 
     Raises:
       DataError: it is not a dataset, or was changed; the message has the file.

@@ -34,7 +34,7 @@ FORMATS = ("array_record", "tfrecord")
 class DocumentFormat(NamedTuple):
     """A format of tokenized documents (`--task=tokens`) for trainers of other projects.
 
-    Its file in `pipelines/writers/document_formats/` describes it.
+    Its class in `pipelines.writers.document_formats` describes it.
 
     Attributes:
       endings: endings of the files of a shard, the main one first.

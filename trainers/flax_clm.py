@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from schemas.commands.entry import import_later, run_entry
-from trainers.flags.run_flags import DecoderFlags, FlaxRunFlags, PretrainingFlags
-from trainers.run.processes import join_processes
-from trainers.run.program import Trainer
+from trainers.flags.framework_flags import FlaxRunFlags
+from trainers.flags.run_flags import DecoderFlags, PretrainingFlags
+from trainers.run.program import Trainer, join_processes
 from trainers.run.start import main_of
 from trainers.tasks.language_models import ClmFlags, ClmTask
 
@@ -35,7 +35,7 @@ TRAINER = Trainer(
     framework="JAX",
     gigabytes=3.2,
     join=join_processes,
-    write_text=import_later("trainers.on_flax.clm_text:write_text"),
+    write_text=import_later("trainers.on_flax.flax_decoder:write_text"),
 )
 main = main_of(TRAINER)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from schemas.commands.entry import import_later, run_entry
-from trainers.flags.run_flags import EncoderFlags, FlaxRunFlags, PretrainingFlags
-from trainers.run.processes import join_processes
-from trainers.run.program import Trainer
+from trainers.flags.framework_flags import FlaxRunFlags
+from trainers.flags.run_flags import EncoderFlags, PretrainingFlags
+from trainers.run.program import Trainer, join_processes
 from trainers.run.start import main_of
 from trainers.tasks.language_models import MlmFlags, MlmTask
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from schemas.commands.entry import import_later, run_entry
+from trainers.flags.framework_flags import IpuComputeFlags
 from trainers.flags.run_flags import ClassifierFlags, RunFlags
-from trainers.on_poptorch.ipu_flags import IpuComputeFlags
-from trainers.run.processes import ALONE, Processes
-from trainers.run.program import Plan, Program, Trainer
+from trainers.run.program import ALONE, Plan, Processes, Program, Trainer
 from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask
 

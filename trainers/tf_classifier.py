@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from schemas.commands.entry import import_later, run_entry
+from trainers.flags.framework_flags import TfComputeFlags
 from trainers.flags.run_flags import ClassifierFlags, RunFlags
-from trainers.on_tf.tf_flags import TfComputeFlags
 from trainers.run.program import Trainer
 from trainers.run.start import main_of
 from trainers.tasks.classification import ClassificationFlags, ClassificationTask

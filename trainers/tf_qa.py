@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Optional
 
 from schemas.commands.entry import import_later, run_entry
+from trainers.flags.framework_flags import TfComputeFlags
 from trainers.flags.run_flags import DecoderFlags, RunFlags
-from trainers.on_tf.tf_flags import TfComputeFlags
 from trainers.run.program import Trainer
 from trainers.run.start import main_of
 from trainers.tasks.qa import QaFlags, QaTask

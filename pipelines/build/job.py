@@ -28,7 +28,7 @@ from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile
 from schemas.metadata import Inputs, Schema
 from schemas.statistics import Statistics
-from schemas.tokenizer_config import TOKENIZER_CONFIG
+from schemas.tokenizer_json import TOKENIZER_CONFIG
 from schemas.typed_json import to_json
 
 

@@ -14,7 +14,7 @@ from pipelines.readers.files import expand_lists
 from pipelines.readers.sources import Block, Source, plan_blocks
 from pipelines.tasks.task import Task, task_class
 from pipelines.user_filter import FilterFlag, check_name, filter_parameters
-from pipelines.writers.document_formats.document_format import refuse_formats
+from pipelines.writers.document_formats import refuse_formats
 from schemas.commands.help import (
     BEAM_NOTE,
     CONFIG_NOTE,

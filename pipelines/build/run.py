@@ -29,13 +29,13 @@ from pipelines.runners.launch import choose_runner
 from pipelines.storage import store
 from pipelines.storage.store import is_url, write_file
 from pipelines.tasks.task import task_class
-from pipelines.writers.finished import count_finished, keep_finished
 from pipelines.writers.output_directory import (
     find_finished_set,
     refuse_others,
     refuse_own_inputs,
     set_of,
 )
+from pipelines.writers.shard_files import count_finished, keep_finished
 from pipelines.writers.staging import Staging, find_or_make
 from pipelines.writers.token_counts import TOKEN_COUNTS
 from schemas.commands.entry import import_later
@@ -44,7 +44,7 @@ from schemas.commands.terminal import number_of
 from schemas.drops import FILTERED, REJECTED, describe_dropped, drop_of
 from schemas.manifest import MANIFEST
 from schemas.metadata import SetInfo
-from schemas.tokenizer_config import tokenizer_settings
+from schemas.tokenizer_json import tokenizer_settings
 from schemas.typed_json import to_json
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from pipelines.runners.steps import (
 )
 from pipelines.storage.store import Pointer
 from pipelines.user_filter import choose_documents
-from pipelines.writers.finished import examples_hash, find_finished, note_finished
+from pipelines.writers.shard_files import examples_hash, find_finished, note_finished
 from pipelines.writers.staging import check_turn
 from pipelines.writers.token_counts import (
     NO_COUNTS,

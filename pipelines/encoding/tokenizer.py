@@ -34,8 +34,8 @@ from pipelines.encoding.tokenizer_files import (
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
 from schemas.hub import find_on_hub
+from schemas.tokenizer_json import resolve_ids
 from schemas.typed_json import pause_collector
-from schemas.untrusted.tokenizer_bounds import resolve_ids
 
 if TYPE_CHECKING:
     import tokenizers

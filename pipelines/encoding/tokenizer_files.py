@@ -17,8 +17,8 @@ from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.storage import store
 from pipelines.storage.store import is_url
 from schemas.errors import DataError, TextmillError, UsageError
-from schemas.tokenizer_config import TOKENIZER_CONFIG
-from schemas.untrusted.tokenizer_bounds import (
+from schemas.tokenizer_json import (
+    TOKENIZER_CONFIG,
     check_size,
     check_vocabulary,
     read_tokenizer_json,

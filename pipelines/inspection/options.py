@@ -7,8 +7,8 @@ import tyro
 
 from schemas.commands.help import Help
 from schemas.errors import UsageError
-from schemas.stores.set_files import CACHE_GIGABYTES
-from schemas.stores.store import is_url
+from schemas.object_store import is_url
+from schemas.set_files import CACHE_GIGABYTES
 
 # Name of an export's format, which is in `pipelines.inspection.export_formats.WRITERS` -> help.
 EXPORT_FORMATS = {

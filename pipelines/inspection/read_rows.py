@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 from tokenizers import Tokenizer
 
-from pipelines.writers.document_formats.document_format import document_rows, open_documents
+from pipelines.writers.document_formats import document_rows, open_documents
 from schemas.errors import DataError, UsageError
 from schemas.features import segment_name, unmask
 from schemas.manifest import ManifestFile, check_unchanged

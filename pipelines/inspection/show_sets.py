@@ -34,7 +34,7 @@ from schemas.errors import UsageError
 from schemas.features import unmask
 from schemas.manifest import ManifestFile
 from schemas.metadata import Schema, SetInfo, read_set
-from schemas.stores.set_files import Cache, default_directory
+from schemas.set_files import Cache, default_directory
 
 _NOTHING_FOUND = 1  # exit code, as grep's
 _BATCH_ROWS = 1024  # some hundred kB of text, which fit the CPU cache

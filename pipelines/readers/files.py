@@ -14,8 +14,8 @@ from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.stored import extension, inner_extension, is_compressed
 from pipelines.storage import store
 from pipelines.storage.store import is_url
+from schemas import object_store as stores
 from schemas.errors import DataError, UsageError
-from schemas.stores import store as stores
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))

@@ -8,10 +8,15 @@ import codecs
 import importlib.util
 import re
 from dataclasses import dataclass
-from typing import Any
 
-from pipelines.readers.main_text import main_text
+from pipelines.readers.main_text import extract_plain_text, main_text, parse_html
+from schemas.commands.entry import import_later
 from schemas.errors import UsageError
+
+# Optional packages; this file is imported with the table of formats.
+_find_html5_name = import_later("resiliparse.parse.encoding:map_encoding_to_html5")
+_detect_encoding = import_later("resiliparse.parse.encoding:detect_encoding")
+_extract_by_trafilatura = import_later("trafilatura:extract")
 
 HTML = ("main", "all", "trafilatura")
 _PACKAGES = {"main": "resiliparse", "all": "resiliparse", "trafilatura": "trafilatura"}
@@ -209,11 +214,8 @@ def _find_codec(data: bytes, declared: list[str]) -> str:
 
 def codec_of(label: str) -> str:
     """The Python codec for the name of an encoding on the web; "" if there is none."""
-    # An optional package; this file is imported with the table of formats.
-    from resiliparse.parse.encoding import map_encoding_to_html5  # pyright: ignore[reportMissingModuleSource]
-
     label = label.strip().lower()
-    html5_name = map_encoding_to_html5(label, fallback_utf8=False) if label else ""
+    html5_name = _find_html5_name(label, fallback_utf8=False) if label else ""
     try:
         name = codecs.lookup(html5_name or label.removeprefix("x-")).name if label else ""
     except (LookupError, ValueError):
@@ -223,11 +225,8 @@ def codec_of(label: str) -> str:
 
 def _detect(data: bytes) -> str:
     """The codec detected from the bytes, which may not be one of HTML's."""
-    # As above.
-    from resiliparse.parse.encoding import detect_encoding  # pyright: ignore[reportMissingModuleSource]
-
     sample = _TAGS.sub(b"<>", data[:_SAMPLE_BYTES])
-    return codec_of(detect_encoding(sample, html5_compatible=False) or "")
+    return codec_of(_detect_encoding(sample, html5_compatible=False) or "")
 
 
 def _utf_16(data: bytes) -> str | None:
@@ -254,25 +253,24 @@ def _convert(markup: str, html: str) -> Page:
     Raises:
       UnusablePageError: it cannot be parsed in bounded time.
     """
-    # As above.
-    from resiliparse.parse.html import HTMLTree  # pyright: ignore[reportMissingModuleSource]
-
     tags = markup.count("<")
     if tags > _MOST_TAGS:
         raise UnusablePageError("html_too_large")
     if _LONG_TAG.search(markup) and _LONG_TAG.search(_NO_TAGS.sub("", markup)):
         raise UnusablePageError("html_broken")
     try:
-        tree = HTMLTree.parse(markup)
+        tree = parse_html(markup)
         body = tree.body
         if body is None:
             return Page("")
         if tags > _DEEPEST and body.query_selector(_TOO_DEEP) is not None:
             raise UnusablePageError("html_too_deep")
         if html == "trafilatura":
-            text = _trafilatura(markup)
+            text = _extract_by_trafilatura(markup, fast=True, include_comments=False) or ""
+        elif html == "main":
+            text = main_text(markup, tree)
         else:
-            text = main_text(markup, tree) if html == "main" else _all_text(tree)
+            text = extract_plain_text(tree, alt_texts=False)
         link = tree.head.query_selector("link[rel=canonical]") if tree.head else None
         url = link.get_attribute("href", "") if link else ""
         return Page(_valid(text), _valid(" ".join((tree.title or "").split())), _valid(url or ""))
@@ -286,19 +284,3 @@ def _convert(markup: str, html: str) -> Page:
 def _valid(text: str) -> str:
     """The text without NULs, and with U+FFFD for lone surrogates from character references."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
-
-
-def _all_text(tree: Any) -> str:
-    # As above.
-    from resiliparse.extract.html2text import (  # pyright: ignore[reportMissingModuleSource]
-        extract_plain_text,
-    )
-
-    return extract_plain_text(tree, alt_texts=False)
-
-
-def _trafilatura(markup: str) -> str:
-    # As above.
-    import trafilatura
-
-    return trafilatura.extract(markup, fast=True, include_comments=False) or ""

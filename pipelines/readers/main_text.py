@@ -12,6 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.commands.entry import import_later
+
+# An optional package; this file is imported with the table of formats.
+parse_html = import_later("resiliparse.parse.html:HTMLTree.parse")
+extract_plain_text = import_later("resiliparse.extract.html2text:extract_plain_text")
+
 # Elements with these words in their class, in any case.
 _SKIPPED = ("caption", "cookie", "copyright", "footer", "newsletter", "popup", "related")
 _SELECTORS = [f"[class*={word} i]" for word in _SKIPPED]
@@ -94,20 +100,12 @@ def _parse_deeper(markup: str) -> Any:
 
     Otherwise resiliparse mistakes lists near the body for menus.
     """
-    # An optional package; this file is imported with the table of formats.
-    from resiliparse.parse.html import HTMLTree  # pyright: ignore[reportMissingModuleSource]
-
     body = _BODY.search(markup)
     at = body.end() if body else 0
-    return HTMLTree.parse(markup[:at] + _LEVELS + markup[at:])
+    return parse_html(markup[:at] + _LEVELS + markup[at:])
 
 
 def _judged(tree: Any, *, main_content: bool) -> str:
-    # As above.
-    from resiliparse.extract.html2text import (  # pyright: ignore[reportMissingModuleSource]
-        extract_plain_text,
-    )
-
     markup = extract_plain_text(
         tree,
         preserve_formatting="minimal_html",

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pipelines.storage import store
 from schemas.errors import DataError, UsageError
-from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
+from schemas.limited_process import LimitedProcess, LimitExceeded
 
 Message = dict[str, Any]
 Part = dict[str, Any]  # {"type": "text", "text": ...}

@@ -44,8 +44,8 @@ from pipelines.rows.ragged import grow
 from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
 from pipelines.train.histogram import SCHEMA, Cutting, array_bytes
 from schemas.errors import DataError
-from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
-from schemas.untrusted.tokenizer_bounds import LONGEST_TEXT, failure_of_patterns, may_backtrack
+from schemas.limited_process import LimitedProcess, LimitExceeded
+from schemas.tokenizer_json import LONGEST_TEXT, failure_of_patterns, may_backtrack
 
 COUNT = 2  # slots[S, 3], after LOW and HIGH
 

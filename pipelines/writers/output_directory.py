@@ -10,13 +10,13 @@ from pipelines.readers.sources import Block, hash_inputs
 from pipelines.storage import store
 from pipelines.storage.store import is_url
 from pipelines.writers.staging import LOCK
+from schemas import object_store as stores
 from schemas.agreement import METADATA
 from schemas.errors import DataError, UsageError
 from schemas.manifest import DECONTAMINATION, MANIFEST
 from schemas.metadata import Inputs, Schema, SetInfo, read_set
-from schemas.stores import store as stores
-from schemas.stores.set_files import Cache
-from schemas.tokenizer_config import TOKENIZER_CONFIG
+from schemas.set_files import Cache
+from schemas.tokenizer_json import TOKENIZER_CONFIG
 
 TOKENIZER_REPORT = "report.json"
 # The files that identify the content of a directory; the first that exists decides.

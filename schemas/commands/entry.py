@@ -16,6 +16,7 @@ import sys
 import traceback
 from contextlib import suppress
 from importlib import import_module
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Callable, List, NoReturn, Optional, Set, Type
 
@@ -150,7 +151,8 @@ def import_later(name: str) -> Callable[..., Any]:
     import_later("trainers.on_tf.tf_encoder:make_program")(plan, task) imports TensorFlow.
     """
     module, _, function = name.partition(":")
-    return lambda *args, **named: getattr(import_module(module), function)(*args, **named)
+    find = attrgetter(function)  # which may be a method: HTMLTree.parse
+    return lambda *args, **named: find(import_module(module))(*args, **named)
 
 
 def want_addresses(gigabytes: float, what: str) -> None:

@@ -34,8 +34,7 @@ from trainers.flax_clm import FlaxClmFlags
 from trainers.models.hf_files import write_directory
 from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, to_published
-from trainers.on_flax.clm_text import Sampling, generator, row_keys
-from trainers.on_flax.flax_decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import DecoderForCausalLM, Sampling, generator, row_keys
 from trainers.on_flax.layers import graph_of, to_params
 from trainers.run.trained import find_trained
 

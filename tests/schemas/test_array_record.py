@@ -11,8 +11,7 @@ from array_record.python.array_record_module import (  # pyright: ignore[reportA
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.writers.array_record_file import ArrayRecordFile
-from pipelines.writers.highway_hash import highway_hash
+from pipelines.writers.array_record_file import ArrayRecordFile, highway_hash
 from schemas.errors import DataError
 from schemas.records import IN_BLOCK, open_rows
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import schemas.stores.set_files
-import schemas.stores.store
+import schemas.object_store
+import schemas.set_files
 from pipelines import inspect_shards, verify
 from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError, UsageError
-from schemas.stores.set_files import WrongFile, default_directory
+from schemas.set_files import WrongFile, default_directory
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from trainers.flax_mlm import main as flax_mlm
@@ -242,8 +242,8 @@ def test_a_place_without_a_set(store, cache):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("fault", ["hangs", "503"])
 def test_a_store_that_does_not_answer_is_given_up(fault, url, gs_store, cache, monkeypatch):
-    monkeypatch.setattr(schemas.stores.store, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(schemas.object_store, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(schemas.object_store, "PATIENCE_SECONDS", 0.5)
     shards = opened(url, cache)
     if fault == "hangs":
         gs_store.proxy.hang("GET", shard(0))
@@ -280,9 +280,9 @@ run_entry(lambda argv: read_set(argv[0]))
 
 READ_ALL = """
 import sys
-import schemas.stores.set_files
+import schemas.set_files
 from trainers.reader import ShardSet
-schemas.stores.set_files.PIECE_BYTES = int(sys.argv[3])
+schemas.set_files.PIECE_BYTES = int(sys.argv[3])
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
 print(sum(int(b["input_ids"].astype(int).sum()) for b in shards.in_order("train", batch_size=60)))
 """
@@ -319,7 +319,7 @@ def test_a_killed_download_is_resumed(url, gs_store, directory, rows, cache, mon
     process.communicate()
     assert part in kept(cache) and shard(0) not in kept(cache)
     gs_store.proxy.clear()
-    monkeypatch.setattr(schemas.stores.set_files, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(schemas.set_files, "PIECE_BYTES", 1000)
     assert_equal(read_all(opened(url, cache)), rows)
     pieces = -(-(directory / shard(0)).stat().st_size // 1000)
     assert 1 <= gets(gs_store, shard(0)) <= pieces - 3

@@ -13,9 +13,9 @@ import s3fs
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from schemas import object_store as stores
 from schemas.errors import DataError
-from schemas.stores import store as stores
-from schemas.stores.store import tell_if_slow
+from schemas.object_store import tell_if_slow
 from tests.tools.fault_proxy import FaultProxy
 from tests.tools.places import ROOT
 
@@ -220,7 +220,7 @@ def test_what_the_store_itself_refuses_is_told_at_once(kind, status, request):
 def test_gcsfs_asks_nothing_by_grpc_unless_told_to(told, name):
     """Asking for the kind of a bucket takes a minute where gRPC gets no answer."""
     code = (
-        "import gcsfs\nfrom schemas.stores.store import package_of\n"
+        "import gcsfs\nfrom schemas.object_store import package_of\n"
         "print(package_of('gs://b/x').__name__)\n"
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GCSFS_")}

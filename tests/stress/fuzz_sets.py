@@ -39,8 +39,8 @@ import tyro
 from pipelines import export, inspect_shards, verify
 from pipelines.inspection import export_set, row_text, set_tables
 from pipelines.inspection.checks import set_check
-from pipelines.writers.document_formats.document_format import document_format
-from pipelines.writers.highway_hash import highway_hash
+from pipelines.writers.array_record_file import highway_hash
+from pipelines.writers.document_formats import document_format
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from schemas.metadata import Schema, read_set
@@ -222,7 +222,7 @@ def _count_documents(directory: Path, name: str, schema: Schema) -> dict[str, ob
     if name.endswith(".idx"):  # is read with its other file
         return {}
     values, offsets = documents_of(directory, name, schema)
-    exact = document_format(format_of(name)).TELLS_DOCUMENTS
+    exact = document_format(format_of(name)).holds_ends
     return {"rows": len(offsets) - 1 if exact else None, "tokens": len(values)}
 
 

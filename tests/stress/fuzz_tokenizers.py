@@ -118,7 +118,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
 
     from pipelines.encoding.tokenizer import LoadedTokenizer
     from pipelines.tasks.classification import pair_form
-    from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, token_ids
+    from schemas.tokenizer_json import read_tokenizer_json, token_ids
     from trainers.models.set_tokenizer import open_tokenizer
 
     try:

@@ -99,8 +99,8 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
         ["tests/trainers/metrics/test_class_scores.py"],
     ),
     "questions": (
-        "trainers/metrics/questions.py",
-        ["tests/trainers/metrics/test_questions.py", "tests/trainers/metrics/test_squad_scores.py"],
+        "trainers/tasks/qa.py",
+        ["tests/trainers/tasks/test_questions.py"],
     ),
     "losses": ("trainers/tasks/language_models.py", ["tests/trainers/tasks/test_tasks.py"]),
 }

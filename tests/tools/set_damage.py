@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.rows.ragged import Ragged
-from pipelines.writers.document_formats.document_format import document_format, open_documents
+from pipelines.writers.document_formats import document_format, open_documents
 from pipelines.writers.staging import LOCK
 from schemas.errors import DataError
 from schemas.features import token_dtype
@@ -475,6 +475,6 @@ def _count_rows(directory: Path, name: str, schema: Schema, stated: int) -> int:
     with contextlib.suppress(OSError, DataError):  # as where a shard's other file does not fit
         if not schema.holds_documents:
             return len(read_rows(directory / name, schema))
-        if document_format(format_of(name)).TELLS_DOCUMENTS:
+        if document_format(format_of(name)).holds_ends:
             return len(documents_of(directory, name, schema).offsets) - 1
     return stated

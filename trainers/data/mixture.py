@@ -28,7 +28,7 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.features import ROWS_OF
 from schemas.metadata import Schema
-from schemas.stores.store import is_url
+from schemas.object_store import is_url
 from schemas.typed_json import quote
 from trainers.data.batches import Batch, BatchReader, read_ahead
 from trainers.data.row_order import epoch_and_row

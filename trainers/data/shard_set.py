@@ -37,7 +37,7 @@ from schemas.errors import DataError, UsageError
 from schemas.manifest import ManifestFile, check_unchanged
 from schemas.metadata import SetInfo, read_set
 from schemas.records import RowReader, open_rows
-from schemas.stores.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
+from schemas.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
 from trainers.data.batches import Batch, BatchReader
 from trainers.data.row_order import epoch_and_row
 

@@ -23,8 +23,8 @@ from typing import ClassVar, Literal, Optional, Tuple, Union
 from schemas.errors import UsageError
 from schemas.features import ROWS_OF
 from schemas.metadata import Schema
-from schemas.stores.set_files import CACHE_GIGABYTES, Cache, default_directory
-from schemas.stores.store import is_url
+from schemas.object_store import is_url
+from schemas.set_files import CACHE_GIGABYTES, Cache, default_directory
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import Mixture, open_shards, shards_name
 from trainers.data.shard_set import ShardSet
@@ -317,76 +317,6 @@ class ComputeFlags:
 
 
 @dataclass(frozen=True)
-class FlaxComputeFlags(ComputeFlags):
-    """How the devices compute a step."""
-
-    fsdp: bool = False
-    """Cut weights and the optimizer's state over all devices, instead of a copy on each. A step
-    needs less memory and more communication."""
-    profile: Optional[int] = None
-    """Trace this many steps, after the first 3, into OUTPUT/profile. Default: none."""
-    attention: Literal["auto", "dense", "blockwise", "cudnn", "splash"] = "auto"
-    """Kernel of attention. dense holds the scores of all tokens, the memory of the others grows
-    linearly with the length of the rows. auto is splash on TPUs, cudnn on NVIDIA GPUs, and
-    elsewhere blockwise for rows of more than 256 tokens; with dropout, always dense."""
-    remat: bool = False
-    """Compute each layer again in the backward pass, instead of keeping its activations."""
-    loss_chunks: Optional[int] = None
-    """Number of pieces of a row whose logits are computed one after another. Default: as few as
-    keep the logits of a device below 2**26 numbers."""
-
-    def __post_init__(self) -> None:
-        """Refuses counts below 1."""
-        super().__post_init__()
-        at_least(self, 1, "profile", "loss_chunks")
-
-
-@dataclass(frozen=True)
-class ProcessFlags:
-    """The processes that train together, on one or several hosts."""
-
-    coordinator_address: Optional[str] = None
-    """HOST:PORT of the first process, on which all processes meet."""
-    num_processes: Optional[str] = None
-    """Number of processes, each started with the same flags on devices of its own. auto asks Slurm,
-    Open MPI or the TPU pod for these three flags. Default: one process."""
-    process_id: Optional[int] = None
-    """Number of this process, from 0."""
-
-    def __post_init__(self) -> None:
-        """Refuses flags that do not go together."""
-        number, others = self.num_processes, (self.coordinator_address, self.process_id)
-        if number in (None, "auto"):
-            if others != (None, None):
-                flag = "--process_id" if others[0] is None else "--coordinator_address"
-                raise UsageError(f"{flag} needs --num_processes=N, the number of all processes")
-            return
-        if not number.isdecimal() or int(number) < 1:
-            raise UsageError(f"--num_processes={number}: give a number from 1 on, or auto")
-        if self.coordinator_address is None or self.process_id is None:
-            raise UsageError(
-                f"--num_processes={number} needs --coordinator_address=HOST:PORT and --process_id; "
-                "--num_processes=auto finds them under Slurm, Open MPI and on TPU pods"
-            )
-        if not 0 <= self.process_id < int(number):
-            raise UsageError(
-                f"--process_id={self.process_id}: must be from 0 to {int(number) - 1}, below "
-                f"--num_processes={number}"
-            )
-        host, _, port = self.coordinator_address.rpartition(":")
-        if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
-            raise UsageError(
-                f"--coordinator_address={self.coordinator_address}: give HOST:PORT, such as "
-                "10.0.0.1:1234"
-            )
-
-    @property
-    def count(self) -> Optional[int]:
-        """The number of processes; None for auto."""
-        return None if self.num_processes in (None, "auto") else int(self.num_processes)
-
-
-@dataclass(frozen=True)
 class TaskFlags:
     """The task's settings, and the metric that chooses the best weights."""
 
@@ -519,11 +449,3 @@ class RunFlags:
             model = os.path.basename(os.path.realpath(self.files.init_from))
         name = f"{shards_name(self.data.shards)}-{model}"
         return Path(self.files.output or Path("runs") / name)
-
-
-@dataclass(frozen=True)
-class FlaxRunFlags(RunFlags):
-    """Trains on a dataset, in Flax NNX."""
-
-    compute: FlaxComputeFlags = FlaxComputeFlags()
-    processes: ProcessFlags = ProcessFlags()

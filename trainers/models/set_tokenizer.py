@@ -10,14 +10,14 @@ from typing import Any, Dict, List, Tuple
 
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Schema
-from schemas.typed_json import load_json, read_bounded
-from schemas.untrusted.tokenizer_bounds import (
+from schemas.tokenizer_json import (
     check_vocabulary,
     read_tokenizer_json,
     resolve_ids,
     token_ids,
     try_tokenizer,
 )
+from schemas.typed_json import load_json, read_bounded
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import Mixture
 from trainers.data.shard_set import ShardSet

@@ -19,7 +19,7 @@ from flax import nnx
 
 from schemas.features import max_masked_slots
 from schemas.metadata import Schema
-from trainers.flags.run_flags import FlaxComputeFlags
+from trainers.flags.framework_flags import FlaxComputeFlags
 from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
 from trainers.on_flax.flax_attention import Context, attention_kind, packed_context

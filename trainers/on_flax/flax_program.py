@@ -9,6 +9,7 @@ Legend: B rows of a batch or microbatch, A microbatches.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import jax
@@ -19,9 +20,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from schemas.errors import UsageError
 from trainers.data.batches import Batch
-from trainers.flags.run_flags import FlaxComputeFlags
+from trainers.flags.framework_flags import FlaxComputeFlags
 from trainers.models.families import Weights
-from trainers.models.flops import peak_flops
+from trainers.models.plan_model import peak_flops
 from trainers.models.weights import shapes
 from trainers.on_flax.layers import (
     ROWS,
@@ -31,8 +32,8 @@ from trainers.on_flax.layers import (
     to_params,
 )
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
-from trainers.on_flax.profile import Profile
 from trainers.run.program import STOP, TOKENS, Arrays, Plan, Program, Tensor, Tensors, check_state
+from trainers.run.run_directory import PROFILE
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the devices
@@ -41,6 +42,7 @@ Sums: TypeAlias = dict[str, jax.Array]  # f32, over the tokens that count
 _SMALL = 1 << 14  # values of an array that is not worth cutting
 LOGITS = 1 << 26  # of a chunk on a device; 256 MiB
 _DROPOUT = 0x64726F70  # "drop"; separates the keys of dropout from others of the seed
+_BEFORE = 3  # steps before the trace: the first ones fill queues and caches
 
 
 def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Sums:
@@ -369,3 +371,39 @@ def compute_dtype(precision: str) -> jnp.dtype:
 def dropout_key(seed: int, step: jax.Array | int) -> jax.Array:
     """The key of dropout in the step after `step`."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _DROPOUT), step)
+
+
+class Profile:
+    """--profile: traces the steps after the first three of this process into OUTPUT/profile."""
+
+    def __init__(self, steps: int | None, output: Path):
+        """Takes the steps to trace; None traces nothing."""
+        self._steps, self._directory = steps, str(output / PROFILE)
+        self._begun, self._is_on = 0, False
+
+    def check(self, steps: int) -> None:
+        """Refuses with a UsageError a run of so few steps that no trace begins."""
+        if self._steps is not None and steps <= _BEFORE:
+            raise UsageError(
+                f"--profile={self._steps}: the trace begins after step {_BEFORE}, but the run has "
+                f"{steps} steps: give more --steps"
+            )
+
+    def begin_step(self, params: Params) -> None:
+        """Starts or stops the trace, when the devices have made these weights."""
+        if self._steps is None or jax.process_index():
+            return
+        if self._begun == _BEFORE:
+            jax.block_until_ready(params)
+            jax.profiler.start_trace(self._directory, create_perfetto_trace=True)
+            self._is_on = True
+        elif self._begun == _BEFORE + self._steps:
+            self.stop(params)
+        self._begun += 1
+
+    def stop(self, params: Params) -> None:
+        """Writes a trace that is not written yet."""
+        if self._is_on:
+            jax.block_until_ready(params)
+            jax.profiler.stop_trace()
+            self._is_on = False

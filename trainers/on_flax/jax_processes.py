@@ -25,8 +25,8 @@ from jax._src.distributed import global_state
 from schemas.commands.terminal import say
 from schemas.errors import DataError, TextmillError, UsageError
 from trainers.flags.command_line import command
-from trainers.flags.run_flags import FlaxRunFlags
-from trainers.run.processes import Processes, end_at_once
+from trainers.flags.framework_flags import FlaxRunFlags
+from trainers.run.program import Processes, end_at_once
 
 START_SECONDS = 50  # for all processes to meet
 SILENT_SECONDS = 30  # without a beat or an answer: the process has ended

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from schemas.errors import UsageError
 from trainers.data.batches import Batch
+from trainers.flags.framework_flags import IpuComputeFlags
 from trainers.flags.run_flags import OptimizationFlags, RunFlags
 from trainers.on_poptorch.classifier import (
     TEXT_INPUTS,
@@ -31,7 +32,6 @@ from trainers.on_poptorch.classifier import (
     ClassifierObjective,
     classifier_arrays,
 )
-from trainers.on_poptorch.ipu_flags import IpuComputeFlags
 from trainers.on_poptorch.module_program import (
     RANDOM,
     ModuleProgram,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from schemas.errors import DataError, UsageError
-from trainers.run.processes import Processes, end_at_once
+from trainers.run.program import Processes, end_at_once
 
 _LOST = re.compile("gloo|nccl|connection (closed|reset)|heartbeat", re.IGNORECASE)
 

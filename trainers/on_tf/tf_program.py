@@ -18,10 +18,10 @@ from schemas.errors import DataError, UsageError
 from schemas.metadata import Schema
 from schemas.typed_json import to_json
 from trainers.data.batches import Batch
+from trainers.flags.framework_flags import TfComputeFlags
 from trainers.flags.run_flags import OptimizationFlags, refuse_existing
 from trainers.models.set_tokenizer import SCHEMA, TOKENIZER
 from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.tf_flags import TfComputeFlags
 from trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
 from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
 

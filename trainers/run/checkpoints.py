@@ -44,8 +44,7 @@ from schemas.manifest import file_sha256
 from schemas.typed_json import parse_json, read_bounded
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import shapes
-from trainers.run.processes import ALONE, Processes
-from trainers.run.program import Arrays, Task, Tensor, Tensors
+from trainers.run.program import ALONE, Arrays, Processes, Task, Tensor, Tensors
 from trainers.run.run_directory import CHECKPOINTS
 
 

@@ -19,7 +19,7 @@ from trainers.data.batches import Batch, BatchReader, read_ahead
 from trainers.flags.command_line import command, flag_values
 from trainers.flags.run_flags import DataFlags
 from trainers.models.families import Weights
-from trainers.models.flops import training_flops
+from trainers.models.plan_model import training_flops
 from trainers.models.weights import shapes
 from trainers.run.checkpoints import Checkpoints, Progress, Writer, is_due
 from trainers.run.journal import (
@@ -32,8 +32,17 @@ from trainers.run.journal import (
     each_metrics,
     open_sinks,
 )
-from trainers.run.processes import ALONE, Processes
-from trainers.run.program import STOP, TOKENS, Arrays, Interruption, Plan, Program, Task
+from trainers.run.program import (
+    ALONE,
+    STOP,
+    TOKENS,
+    Arrays,
+    Interruption,
+    Plan,
+    Processes,
+    Program,
+    Task,
+)
 
 _WRITING_STEPS = 50  # that several processes spread the tensors of a checkpoint over
 AHEAD = 2  # calls whose rows are on the devices in advance

@@ -1,4 +1,4 @@
-"""The interface of frameworks and tasks to the loop.
+"""The interface of frameworks, tasks and processes to the loop.
 
 program.load(weights, None)                   # a new run; else a checkpoint's weights and state
 program.compile(trains=True, evaluates=True)
@@ -7,11 +7,13 @@ read()                                        # [{"loss": 10.8, "counted": 210.0
 """
 
 import math
+import os
 import signal
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import (
     Any,
     Callable,
@@ -27,13 +29,13 @@ from typing import (
 
 import numpy as np
 
-from schemas.commands.entry import want_addresses
+from schemas.commands.entry import import_later, want_addresses
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Schema
 from trainers.data.batches import Batch, BatchReader
+from trainers.flags.framework_flags import FlaxRunFlags
 from trainers.flags.run_flags import OptimizationFlags, RunFlags
 from trainers.models.model_config import ModelConfig
-from trainers.run.processes import Processes
 
 Arrays = Dict[str, np.ndarray]
 # Among the results of steps and evaluations: the number of a signal, and tokens without padding.
@@ -247,6 +249,62 @@ class Task(ABC):
     def report(self, folder: Path, rows: List[Metrics], title: str) -> List[str]:
         """Writes a comparison of checkpoints from their metrics and "step"; lines to print."""
         return []
+
+
+class Processes:
+    """The processes of a run, which share each batch; here one alone, as by default.
+
+    Each has devices of its own. The first decides whatever depends on a disk, writes files and
+    speaks. The context is a run's. Methods are collectives: all processes call them in one order.
+    """
+
+    index, count = 0, 1  # of this process, of all
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.index == 0
+
+    def share(self, make: Callable[[], Any]) -> Any:
+        """The result of `make` on the first process, for all of them; JSON can hold it."""
+        return make()
+
+    def meet(self) -> None:
+        """Waits for all processes, since some compile longer than collectives wait (gloo 30 s)."""
+
+    def leave(self) -> None:
+        """Ends the run: waits for the first process, and after this no failure is reported."""
+
+    def __enter__(self) -> "Processes":
+        """Begins the run."""
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        _: Optional[TracebackType],
+    ) -> None:
+        """Reports an error to the other processes, so that they do not wait."""
+
+
+ALONE = Processes()
+
+
+def end_at_once(code: int) -> None:
+    """Ends the process, whatever its threads wait for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def join_processes(flags: RunFlags) -> Processes:
+    """The processes of these flags; raises as `trainers.on_flax.jax_processes.join`."""
+    assert isinstance(flags, FlaxRunFlags)
+    if flags.processes.num_processes is None:
+        return Processes()
+    # JAX: seconds that a run of one process pays later, after its checks.
+    return import_later("trainers.on_flax.jax_processes:join")(flags)
 
 
 class Trainer(NamedTuple):

@@ -13,12 +13,12 @@ from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from schemas.hub import find_on_hub
-from schemas.tokenizer_config import tokenizer_settings
-from schemas.untrusted.tokenizer_bounds import read_tokenizer_json, token_ids
+from schemas.tokenizer_json import read_tokenizer_json, token_ids, tokenizer_settings
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import absolute_shards
 from trainers.flags.command_line import command, flag_values, parse_flags
-from trainers.flags.run_flags import FlaxRunFlags, ProcessFlags, RunFlags
+from trainers.flags.framework_flags import FlaxRunFlags, ProcessFlags
+from trainers.flags.run_flags import RunFlags
 from trainers.metrics.plots import draw_curve
 from trainers.models.families import Weights
 from trainers.models.hf_files import write_directory
@@ -34,8 +34,7 @@ from trainers.models.weights import to_published
 from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import METRICS, ProgressLine, cut_metrics, duration, each_metrics
 from trainers.run.loop import Loop
-from trainers.run.processes import Processes
-from trainers.run.program import Interruption, Metrics, Plan, Program, Task, Trainer
+from trainers.run.program import Interruption, Metrics, Plan, Processes, Program, Task, Trainer
 from trainers.run.run_directory import PROFILE, claim, start_or_resume
 
 

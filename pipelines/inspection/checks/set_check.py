@@ -28,9 +28,9 @@ from schemas.commands.terminal import number_of
 from schemas.errors import DataError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
 from schemas.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
-from schemas.stores.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
-from schemas.stores.store import is_url
-from schemas.tokenizer_config import TOKENIZER_CONFIG, odd_settings
+from schemas.object_store import is_url
+from schemas.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
+from schemas.tokenizer_json import TOKENIZER_CONFIG, odd_settings
 from schemas.typed_json import load_json, quote, read_bounded
 
 SHOWN = 20  # problems of a dataset that are printed
@@ -101,7 +101,7 @@ def verify_set(
         downloaded at a time as there are processors.
       on_bytes: called from several threads with the number of bytes just checked; shards count
         twice, for their hash and for their rows. None shows a bar on a terminal.
-      follow_links: see `schemas.stores.set_files.LocalFiles`.
+      follow_links: see `schemas.set_files.LocalFiles`.
 
     Raises:
       DataError: there is no manifest, or the object store does not answer.

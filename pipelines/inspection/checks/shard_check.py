@@ -17,8 +17,8 @@ from pipelines.inspection.checks.row_checks import (
 )
 from pipelines.rows.ragged import Ragged
 from pipelines.tasks.task import task_class
-from pipelines.writers.document_formats.document_format import document_format, open_documents
-from pipelines.writers.highway_hash import highway_hash
+from pipelines.writers.array_record_file import highway_hash
+from pipelines.writers.document_formats import document_format, open_documents
 from schemas.codec import RowCodec
 from schemas.errors import DataError
 from schemas.features import unmask
@@ -243,7 +243,7 @@ class ShardCheck:
                 self.problems.append(str(error))
                 continue
             where, ids = f"{self._name} as {file_format}", documents.values
-            self._check_bounds(where, documents, document_format(file_format).TELLS_DOCUMENTS)
+            self._check_bounds(where, documents, document_format(file_format).holds_ends)
             for start in range(0, len(ids), _BATCH_TOKENS):
                 if stop.is_set():
                     return

@@ -17,7 +17,7 @@ import pyarrow.csv as pv
 
 from pipelines.readers.documents import BOM, Documents, Reject, is_utf8, too_long
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
-from pipelines.readers.formats.text_runs import Boundary, Ends, read_runs
+from pipelines.readers.formats.text import Boundary, Ends, read_runs
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
 from pipelines.storage.store import is_url

@@ -25,7 +25,7 @@ from pipelines.readers.documents import (
 )
 from pipelines.readers.formats.role_columns import column_of, take_roles
 from pipelines.readers.formats.role_values import Refusal, look_up, record_documents
-from pipelines.readers.formats.text_runs import LineEnds, read_runs
+from pipelines.readers.formats.text import LineEnds, read_runs
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import schemas.stores.store
+import schemas.object_store
 from pipelines.build_shards import main as build_shards
 from pipelines.storage import store as stores
 from pipelines.train_tokenizer import main as train_tokenizer
@@ -100,7 +100,7 @@ def test_a_bad_day_changes_nothing(store, local, corpus, monkeypatch):
     flags = shard_flags(corpus, local / "bpe", store.url("set"))
     rules = faults_of_a_bad_day(store, "train-00001-of-00003.array_record")
     with monkeypatch.context() as patch:
-        patch.setattr(schemas.stores.store, "_list", lambda *_: {})  # a listing that lags
+        patch.setattr(schemas.object_store, "_list", lambda *_: {})  # a listing that lags
         build_shards(flags)
     store.proxy.clear()
     assert [rule.action for rule in rules if not rule.hits] == []
@@ -116,7 +116,7 @@ def test_a_bad_day_changes_nothing(store, local, corpus, monkeypatch):
 @pytest.mark.slow
 def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, monkeypatch):
     store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(schemas.object_store, "PATIENCE_SECONDS", 0.5)
     shard = "train-00002-of-00003.tfrecord"
     store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)
     with pytest.raises(DataError, match=f"{shard}.*the object store rejected"):

@@ -15,7 +15,7 @@ from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.verify import main as verify
 from schemas.errors import DataError
 from schemas.metadata import read_set
-from schemas.tokenizer_config import odd_settings
+from schemas.tokenizer_json import odd_settings
 from tests.stress.fuzz_encoding import small_tokenizer
 from tests.tools.shard_factory import replace_file
 from tests.tools.tokenizer_families import FAMILIES

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.build_shards import main
 from pipelines.inspection.checks.set_check import verify_set
-from pipelines.writers.document_formats import megatron, npy
+from pipelines.writers.document_formats import Megatron, Npy
 from schemas.errors import DataError
 from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
@@ -138,7 +138,7 @@ def test_an_index_of_another_type(documents, tmp_path, with_ids):
     values, offsets = documents_of(pristine, f"{SHARD}.megatron.bin", schema)
     ids = values.astype("<i4" if with_ids else "<u2").tobytes()
     replace_file(directory, f"{SHARD}.megatron.bin", ids)
-    replace_file(directory, f"{SHARD}.megatron.idx", megatron._index(offsets, 4, 4))
+    replace_file(directory, f"{SHARD}.megatron.idx", Megatron._index(offsets, 4, 4))
     assert f"{SHARD}.megatron.idx is not as Textmill writes it" in problems_of(directory)
 
 
@@ -165,12 +165,12 @@ def test_flipped_bits_of_records_are_found(documents, tmp_path):
 def test_a_file_of_another_size_is_not_read(documents, tmp_path, monkeypatch):
     """It may be of any size: a file that grew to gigabytes is hashed, but not decoded."""
     directory = damaged(documents / "npy", tmp_path, f"{SHARD}.ids.bin", "append", "as is")
-    decode, read = npy.decode, []
+    decode, read = Npy.decode, []
 
-    def note(paths, schema):
+    def note(own, paths, schema):
         read.extend(os.path.basename(path) for path in paths.values())
-        return decode(paths, schema)
+        return decode(own, paths, schema)
 
-    monkeypatch.setattr(npy, "decode", note)
+    monkeypatch.setattr(Npy, "decode", note)
     assert f"{SHARD}.ids.bin has " in problems_of(directory)
     assert f"{SHARD}.ids.bin" not in read and "train-00001-of-00002.ids.bin" in read

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import TEXT_ROLES, Role
-from pipelines.readers.formats import text_runs
+from pipelines.readers.formats import text as text_files
 from pipelines.readers.sources import (
     Part,
     Source,
@@ -109,7 +109,7 @@ def test_a_line_of_many_blocks_is_read_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_a_blank_line_without_an_end_is_an_error(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(text_runs, "_MUCH", 100)
+    monkeypatch.setattr(text_files, "_MUCH", 100)
     path, text = tmp_path / name, b"a\n" + b" " * 1000 + b"\nb\n"
     path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     with pytest.raises(DataError, match=r"has more than 9 bytes of white space after byte 0"):

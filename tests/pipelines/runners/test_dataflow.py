@@ -18,7 +18,7 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
 from pipelines import build_shards, train_tokenizer
-from pipelines.runners.preflight.job import load_job
+from pipelines.runners.preflight_job import load_job
 from schemas.errors import DataError
 from schemas.version import VERSION
 from tests.tools.places import ROOT

@@ -11,9 +11,8 @@ import pytest
 
 from pipelines.build_corpus import main as build_corpus
 from pipelines.build_shards import main as build_shards
-from pipelines.runners import job_servers
-from pipelines.runners.preflight import command, job
-from pipelines.runners.preflight.job import Installed
+from pipelines.runners import job_servers, preflight, preflight_job
+from pipelines.runners.preflight_job import Installed
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 
@@ -24,13 +23,13 @@ DATAFLOW = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-
 def no_index(monkeypatch):
     """As where no index can be reached."""
     nothing = Installed("", "dns error: no such host", no_index=True)
-    monkeypatch.setattr(job, "install", lambda *_: nothing)
+    monkeypatch.setattr(preflight_job, "install", lambda *_: nothing)
 
 
 @pytest.fixture
 def all_loads(no_index, monkeypatch):
     """As if the job had been unpickled, which takes seconds."""
-    monkeypatch.setattr(job, "load_job", lambda *_: (31, []))
+    monkeypatch.setattr(preflight_job, "load_job", lambda *_: (31, []))
 
 
 @pytest.fixture
@@ -251,7 +250,7 @@ def test_keys_that_are_too_large(tokenizer_path, topics, capsys, tmp_path):
 def test_a_store_that_does_not_answer(
     remote, gs_store, tokenizer_path, all_loads, capsys, monkeypatch
 ):
-    monkeypatch.setattr(command, "_PATIENCE", 0.5)
+    monkeypatch.setattr(preflight, "_PATIENCE", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
@@ -312,7 +311,7 @@ def test_dataflow_without_its_packages_is_reported_in_words(
     def run(*_):
         raise ModuleNotFoundError("No module named 'google.cloud.dataflow_v1beta3'")
 
-    monkeypatch.setattr(job, "translate_job", run)
+    monkeypatch.setattr(preflight_job, "translate_job", run)
     with pytest.raises(DataError, match="1 of 7 checks failed"):
         build_shards(["--preflight", *remote, f"--tokenizer={tokenizer_path}"])
     printed = capsys.readouterr().out

@@ -6,7 +6,7 @@ An installation that works is seen in test_preflight.
 import pytest
 
 from pipelines.runners import worker_package
-from pipelines.runners.preflight.job import check_flags, install
+from pipelines.runners.preflight_job import check_flags, install
 from pipelines.runners.worker_package import write_package
 
 COMPLETE = ["--project=my-project", "--region=europe-west4", "--temp_location=gs://my-bucket/tmp"]

@@ -10,9 +10,8 @@ import pytest
 import s3fs.core
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-import schemas.stores.store
+import schemas.object_store
 from pipelines.readers.files import open_file
-from pipelines.storage import s3_flags
 from pipelines.storage import store as stores
 from schemas.errors import DataError, UsageError
 
@@ -66,7 +65,7 @@ def test_an_upload_that_arrives_changed_is_repeated(kind, size, tmp_path, monkey
     )
     put(store, "d/x", content, tmp_path)
     assert rule.hits == 1 and store.get("d/x") == content
-    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(schemas.object_store, "PATIENCE_SECONDS", 0.2)
     store.proxy.corrupt_upload(rule.method, rule.path, at=50_000, times=None)
     with pytest.raises(DataError, match="d/x cannot be written: it has other bytes than were"):
         put(store, "d/x", content, tmp_path)
@@ -91,7 +90,7 @@ def test_s3_copies_a_very_big_file_in_parts(s3_store, tmp_path, monkeypatch):
 
 
 def test_a_copy_of_another_size_is_refused(gs_store, monkeypatch):
-    monkeypatch.setattr(schemas.stores.store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(schemas.object_store, "PATIENCE_SECONDS", 0.2)
     gs_store.put("a", b"four")
     with pytest.raises(DataError, match="b cannot be written: the copy has 4 bytes, not 5"):
         stores.copy_all({gs_store.url("a"): gs_store.url("b")}, {gs_store.url("b"): 5})
@@ -146,7 +145,7 @@ def flags(s3_store, monkeypatch):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv(s3_flags._VARIABLE, "")
+    monkeypatch.setenv(stores._S3_VARIABLE, "")
     s3_store.put("x", b"content")
     return {
         "s3_endpoint_url": endpoint,
@@ -157,23 +156,23 @@ def flags(s3_store, monkeypatch):
 
 
 def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_store, flags):
-    s3_flags.take(["--runner=x", *(f"--{name}={value}" for name, value in flags.items())])
+    stores.take_s3_flags(["--runner=x", *(f"--{name}={value}" for name, value in flags.items())])
     assert stores.read(s3_store.url("x")) == b"content"
     process = [sys.executable, "-c", READ, s3_store.url("x")]
     done = subprocess.run(process, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "b'content'\n", done.stderr
-    s3_flags.take(["--s3_verify=/ca.pem", "--s3_disable_ssl"])
-    assert s3_flags.of_job() == {"client_kwargs": {"verify": "/ca.pem"}, "use_ssl": False}
+    stores.take_s3_flags(["--s3_verify=/ca.pem", "--s3_disable_ssl"])
+    assert stores._s3_options() == {"client_kwargs": {"verify": "/ca.pem"}, "use_ssl": False}
 
 
 def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
     code = (
-        "import os, stat\nfrom pipelines.storage import s3_flags\n"
-        "s3_flags.take(['--s3_secret_access_key=hidden'])\n"
+        "import os, stat\nfrom pipelines.storage import store as stores\n"
+        "stores.take_s3_flags(['--s3_secret_access_key=hidden'])\n"
         "assert not any('hidden' in value for value in os.environ.values())\n"
-        "path = os.environ[s3_flags._VARIABLE]\n"
+        "path = os.environ[stores._S3_VARIABLE]\n"
         "assert stat.S_IMODE(os.stat(path).st_mode) == 0o600\n"
-        "assert s3_flags.of_job() == {'secret': 'hidden'}\nprint(path)"
+        "assert stores._s3_options() == {'secret': 'hidden'}\nprint(path)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from pipelines.export import main as export
 from pipelines.inspect_shards import main as inspect
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.writers import shard_files
-from pipelines.writers.document_formats.document_format import open_documents
+from pipelines.writers.document_formats import open_documents
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS

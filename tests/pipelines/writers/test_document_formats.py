@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.rows.ragged import Ragged, cut
 from pipelines.writers import shard_files
-from pipelines.writers.document_formats.document_format import (
+from pipelines.writers.document_formats import (
     document_format,
     document_rows,
 )

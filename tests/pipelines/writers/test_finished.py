@@ -17,7 +17,7 @@ from pipelines.build_shards import main
 from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.rows.ragged import Ragged
 from pipelines.writers import shard_files
-from pipelines.writers.finished import examples_hash, find_finished, note_finished
+from pipelines.writers.shard_files import examples_hash, find_finished, note_finished
 from pipelines.writers.staging import STAGING
 from schemas.errors import DataError
 from schemas.manifest import ManifestFile

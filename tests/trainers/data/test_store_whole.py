@@ -6,7 +6,7 @@ import pytest
 
 from pipelines import build_shards, inspect_shards, train_tokenizer, verify
 from schemas.metadata import read_set
-from schemas.stores.set_files import Cache
+from schemas.set_files import Cache
 from trainers.flax_mlm import main as flax_mlm
 
 SMALL = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32", "--steps=2"]

@@ -16,8 +16,7 @@ from tests.tools.shard_factory import mlm_schema
 from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
-from trainers.models.flops import peak_flops, training_flops
-from trainers.models.plan_model import plan_model
+from trainers.models.plan_model import peak_flops, plan_model, training_flops
 from trainers.tasks.classification import ClassificationTask
 from trainers.tf_classifier import TfClassifierFlags
 

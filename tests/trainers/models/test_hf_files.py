@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from schemas.errors import DataError, UsageError
-from schemas.tokenizer_config import tokenizer_settings
-from schemas.untrusted.tokenizer_bounds import token_ids
+from schemas.tokenizer_json import token_ids, tokenizer_settings
 from tests.tools.shard_factory import SPECIAL_IDS, tokenizer_json
 from trainers.models.hf_files import (
     read_directory,

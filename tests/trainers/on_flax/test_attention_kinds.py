@@ -24,8 +24,16 @@ from trainers.flax_mlm import FlaxMlmFlags
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh
 from trainers.on_flax import flax_attention
-from trainers.on_flax.blockwise_attention import Rule, attend_by_blocks, key_blocks
-from trainers.on_flax.flax_attention import Machine, attend, by_cudnn, by_splash, packed_context
+from trainers.on_flax.flax_attention import (
+    Machine,
+    Rule,
+    attend,
+    attend_by_blocks,
+    by_cudnn,
+    by_splash,
+    key_blocks,
+    packed_context,
+)
 from trainers.on_flax.flax_decoder import ClmObjective
 from trainers.on_flax.flax_encoder import MlmObjective
 from trainers.on_flax.flax_program import sums_in_chunks

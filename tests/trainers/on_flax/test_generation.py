@@ -11,8 +11,14 @@ import pytest
 
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh, to_published
-from trainers.on_flax.clm_text import Sampling, allowed_logits, choose, generator, row_keys
-from trainers.on_flax.flax_decoder import DecoderForCausalLM
+from trainers.on_flax.flax_decoder import (
+    DecoderForCausalLM,
+    Sampling,
+    allowed_logits,
+    choose,
+    generator,
+    row_keys,
+)
 from trainers.on_flax.layers import graph_of, to_params, to_weights
 
 with warnings.catch_warnings():

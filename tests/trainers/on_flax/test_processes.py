@@ -11,7 +11,7 @@ from schemas.errors import UsageError
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.run_processes import TINY, Group
 from tests.tools.run_reading import read_metrics
-from trainers.flags.run_flags import ProcessFlags
+from trainers.flags.framework_flags import ProcessFlags
 from trainers.run.checkpoints import damage_of, read_checkpoint
 
 pytestmark = pytest.mark.usefixtures("cache")

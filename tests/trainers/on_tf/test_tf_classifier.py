@@ -22,13 +22,13 @@ from tests.tools.shard_factory import replace_file
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags
+from trainers.flags.framework_flags import TfComputeFlags
 from trainers.metrics.class_scores import class_metrics, probabilities
 from trainers.models.hf_files import read_directory
 from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_encoder import ClassificationObjective, Encoder
-from trainers.on_tf.tf_flags import TfComputeFlags
 from trainers.on_tf.tf_layers import fill
 from trainers.on_tf.tf_program import TfProgram, choose_strategy, make_optimizer
 from trainers.run.checkpoints import Checkpoints, read_weights

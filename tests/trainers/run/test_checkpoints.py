@@ -21,8 +21,7 @@ from trainers.run.checkpoints import (
     read_checkpoint,
     read_weights,
 )
-from trainers.run.processes import Processes
-from trainers.run.program import Tensor, to_tensors
+from trainers.run.program import Processes, Tensor, to_tensors
 
 FILES = ["SHA256SUMS", "progress.json", "state.safetensors"]
 

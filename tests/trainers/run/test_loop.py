@@ -25,7 +25,7 @@ from tests.tools.shard_factory import count_rows, write_set
 from trainers.flags.command_line import command
 from trainers.flags.run_flags import OptimizationFlags
 from trainers.metrics import plots
-from trainers.models.flops import training_flops
+from trainers.models.plan_model import training_flops
 from trainers.models.weights import fresh
 from trainers.reader import ShardSet
 from trainers.run import journal, start

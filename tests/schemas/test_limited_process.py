@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
+from schemas.limited_process import LimitedProcess, LimitExceeded
 from tests.tools.places import ROOT
 
 PROGRAM = """
@@ -66,7 +66,7 @@ def test_threads_take_turns(child):
 def test_a_child_ends_with_its_parent():
     code = f"""
 import os
-from schemas.untrusted.limited_process import LimitedProcess
+from schemas.limited_process import LimitedProcess
 print(LimitedProcess({PROGRAM!r}).ask(b"who").decode(), flush=True)
 os._exit(9)
 """

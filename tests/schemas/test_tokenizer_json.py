@@ -3,10 +3,10 @@
 import pytest
 from tokenizers import Tokenizer, models
 
+import schemas.tokenizer_json
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from schemas.errors import DataError
-from schemas.untrusted import tokenizer_bounds
-from schemas.untrusted.tokenizer_bounds import (
+from schemas.tokenizer_json import (
     may_backtrack,
     read_tokenizer_json,
     resolve_ids,
@@ -192,7 +192,7 @@ def test_sizes_of_files_come_first(tmp_path):
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"cl100k (Phi-4, OLMo 2)"}))
 def test_every_family_is_accepted_without_a_trial(family, monkeypatch):
     """Except cl100k, whose pattern may backtrack."""
-    monkeypatch.setattr(tokenizer_bounds, "LimitedProcess", None)  # none starts a process
+    monkeypatch.setattr(schemas.tokenizer_json, "LimitedProcess", None)  # none starts a process
     config = config_of(train_family(family, TEXT, 400))
     loaded = LoadedTokenizer(data_of(config))
     assert resolve_ids(read_tokenizer_json(loaded.json, "it"), "it") == {**_ids(data_of(config))}

@@ -1,4 +1,4 @@
-"""Checks the content of a tokenizer.json before any library reads it. Python 3.8 syntax.
+"""Checks the content of a tokenizer.json, and writes its tokenizer_config.json. Python 3.8 syntax.
 
 `tokenizers` trusts its files: each bound here prevents a way to crash or hang the process that
 reads one, or the process that trains with it. Published tokenizers are far below all bounds.
@@ -6,6 +6,9 @@ reads one, or the process that trains with it. Published tokenizers are far belo
 Regular expressions are tried in a `LimitedProcess`, unless their form guarantees short times for
 any text, as with published patterns. The other bounds cannot be tried: ids, holes and long tokens
 cost time and memory in training and encoding, and the output of a normalizer depends on the text.
+
+tokenizer.json itself does not say which token is bos or eos: tokenizer_config.json does, as
+`transformers` reads it.
 """
 
 import base64
@@ -13,11 +16,11 @@ import json
 import re
 import unicodedata
 from itertools import chain
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 
 from schemas.errors import DataError
+from schemas.limited_process import LimitedProcess, LimitExceeded
 from schemas.typed_json import pause_collector
-from schemas.untrusted.limited_process import LimitedProcess, LimitExceeded
 
 MOST_BYTES = 128 << 20  # of a file; the largest published one (Gemma 3) has 33 MB
 MOST_IDS = 1 << 22  # four times the largest published vocabulary; a model has a row for each id
@@ -43,6 +46,7 @@ _REMEDY = (
     "save it again with transformers, use another, or make your own with "
     "python -m pipelines.train_tokenizer"
 )
+TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 @pause_collector()
@@ -369,3 +373,36 @@ def may_backtrack(pattern: str) -> bool:
         choice.count("*") + choice.count("+") + choice.count(",}") for choice in bare.split("|")
     )
     return _DOUBTFUL.search(bare) is not None or max(rows) > _MOST_REPEATS
+
+
+def tokenizer_settings(
+    ids: Mapping[str, int], special_ids: Mapping[str, int], **others: Any
+) -> Dict[str, Any]:
+    """The content of tokenizer_config.json: which token has which role, and `others`.
+
+    {"bos": 0, "mask": 4, ...} of a schema -> {"bos_token": "<s>", "mask_token": "<mask>", ...}.
+    `ids` are all tokens of tokenizer.json and their ids.
+    """
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **others,
+        **_roles(ids, special_ids),
+    }
+
+
+def odd_settings(
+    settings: Mapping[str, Any], ids: Mapping[str, int], special_ids: Mapping[str, int]
+) -> Iterator[str]:
+    """Roles of tokenizer_config.json that are not those of schema.json: "eos_token"."""
+    due = _roles(ids, special_ids)
+    given = {name for name in settings if name.endswith("_token") and name[:4] != "add_"}
+    return (name for name in sorted(due.keys() | given) if settings.get(name) != due.get(name))
+
+
+def _roles(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> Dict[str, str]:
+    tokens = {number: token for token, number in ids.items()}
+    roles = {f"{role}_token": tokens[number] for role, number in special_ids.items()}
+    if "mask" in special_ids:  # an encoder's first and last token go by these names too
+        named = {"cls_token": roles.get("bos_token"), "sep_token": roles.get("eos_token")}
+        roles.update({name: token for name, token in named.items() if token is not None})
+    return roles

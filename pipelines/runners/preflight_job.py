@@ -45,7 +45,7 @@ _NO_INDEX = re.compile(
     r"Failed to fetch|Request failed|tunnel|certificate|Max retries|offline|network was disabled",
     re.I,
 )
-_LOADER = "import sys; from pipelines.runners.preflight.job import main; main(sys.argv[1:])"
+_LOADER = "import sys; from pipelines.runners.preflight_job import main; main(sys.argv[1:])"
 _STAND_INS = (
     *("--project=not-given", "--region=us-central1", "--temp_location=gs://none/tmp"),
     *("--staging_location=gs://none/tmp", "--job_name=not-given"),

@@ -24,7 +24,7 @@ from pipelines.runners.beam_run import refuse_bad_runner
 from pipelines.runners.console import Console
 from pipelines.runners.job_servers import reach_job_server
 from pipelines.runners.launch import RunnerFlags, runner_flags
-from pipelines.runners.preflight.job import Check, check_flags, check_job
+from pipelines.runners.preflight_job import Check, check_flags, check_job
 from pipelines.storage import store
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.run import refuse_unusable, run_of, wire_counting

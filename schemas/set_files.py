@@ -42,10 +42,10 @@ from typing import (
     Union,
 )
 
+from schemas import object_store as store
 from schemas.errors import DataError, UsageError, describe_refusal
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
-from schemas.stores import store
-from schemas.stores.store import is_url
+from schemas.object_store import is_url
 from schemas.typed_json import MAX_BYTES, read_bounded
 
 CACHE_GIGABYTES = 100.0  # default of --cache_gigabytes

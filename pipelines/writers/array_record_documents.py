@@ -19,11 +19,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from pipelines.rows.ragged import Ragged, cut
+from pipelines.writers.document_formats import Contents, DocumentFormat
 from schemas.errors import DataError
 from schemas.features import token_dtype
 from schemas.metadata import Schema
 
-TELLS_DOCUMENTS = False
 _OPTIONS = "group_size:1,uncompressed,max_parallelism:1"
 _READ = "readahead_buffer_size:0,max_parallelism:0"
 _AT_ONCE = 4096  # records per read
@@ -50,9 +50,37 @@ _pool.Add(text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto()))
 _Example: Any = message_factory.GetMessageClass(_pool.FindMessageTypeByName("Example"))
 
 
-def encode(documents: Ragged, schema: Schema) -> Mapping[str, Iterator[np.ndarray | bytes]]:
-    """The content of the file, written by the library."""
-    return {"array_record": _file(documents, schema.max_length)}
+class ArrayRecordDocuments(DocumentFormat):
+    """A tf.train.Example per document."""
+
+    def encode(self, documents: Ragged, schema: Schema) -> Contents:
+        """The content of the file, written by the library."""
+        return {"array_record": _file(documents, schema.max_length)}
+
+    def decode(self, paths: Mapping[str, str], schema: Schema) -> Ragged:
+        """Token ids of the records, each with at most max_length."""
+        path = paths["array_record"]
+        try:
+            reader = array_record_module.ArrayRecordReader(path, _READ)
+            if not reader.ok():  # closing raises the error
+                reader.close()
+                raise DataError(f"{path} is not a complete ArrayRecord file")
+            count = reader.num_records()
+            pieces = [
+                _tokens(record, path)
+                for start in range(0, count, _AT_ONCE)
+                for record in reader.read(start, min(start + _AT_ONCE, count))
+            ]
+            reader.close()
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise DataError(f"{path} is not a complete ArrayRecord file: {error}") from error
+        lengths = [len(piece) for piece in pieces]
+        if min(lengths, default=1) < 1 or max(lengths, default=1) > schema.max_length:
+            raise DataError(f"{path} has a record of 0 or more than {schema.max_length:,} tokens")
+        values = np.concatenate([np.zeros(0, np.uint32), *pieces])
+        if values.max(initial=0) < schema.vocab_size:  # `verify` reports larger ids
+            values = values.astype(token_dtype(schema.vocab_size))
+        return Ragged.of(values, lengths)
 
 
 def _file(documents: Ragged, longest: int) -> Iterator[bytes]:
@@ -68,32 +96,6 @@ def _file(documents: Ragged, longest: int) -> Iterator[bytes]:
         writer.close()
         with open(path, "rb") as file:
             yield from iter(lambda: file.read(1 << 20), b"")
-
-
-def decode(paths: Mapping[str, str], schema: Schema) -> Ragged:
-    """Token ids of the records, each with at most max_length."""
-    path = paths["array_record"]
-    try:
-        reader = array_record_module.ArrayRecordReader(path, _READ)
-        if not reader.ok():  # closing raises the error
-            reader.close()
-            raise DataError(f"{path} is not a complete ArrayRecord file")
-        count = reader.num_records()
-        pieces = [
-            _tokens(record, path)
-            for start in range(0, count, _AT_ONCE)
-            for record in reader.read(start, min(start + _AT_ONCE, count))
-        ]
-        reader.close()
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise DataError(f"{path} is not a complete ArrayRecord file: {error}") from error
-    lengths = [len(piece) for piece in pieces]
-    if min(lengths, default=1) < 1 or max(lengths, default=1) > schema.max_length:
-        raise DataError(f"{path} has a record of 0 or more than {schema.max_length:,} tokens")
-    values = np.concatenate([np.zeros(0, np.uint32), *pieces])
-    if values.max(initial=0) < schema.vocab_size:  # `verify` reports larger ids
-        values = values.astype(token_dtype(schema.vocab_size))
-    return Ragged.of(values, lengths)
 
 
 def _tokens(record: bytes, path: str) -> np.ndarray:

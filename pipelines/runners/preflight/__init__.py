@@ -1,1 +1,0 @@
-"""--preflight: checks a command before a cluster costs money."""

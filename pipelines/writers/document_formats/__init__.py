@@ -1,1 +1,0 @@
-"""The file formats of other projects for whole documents, one module each."""

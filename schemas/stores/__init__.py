@@ -1,1 +1,0 @@
-"""Access to files in directories and object stores, and the cache of downloaded files."""

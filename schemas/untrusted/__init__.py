@@ -1,1 +1,0 @@
-"""Limits for files from untrusted sources: bounds on their content, and a limited process."""
