@@ -3,7 +3,7 @@
 import tyro
 
 from pipelines.corpus.options import HELP, CorpusOptions
-from pipelines.host.unused import leave_out_pandas
+from pipelines.host.imports import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage.store import take_s3_flags
 from schemas.commands.entry import import_later, run_entry, want_addresses

@@ -1,7 +1,7 @@
 """Text -> a dataset of tokenized, packed rows: `python -m pipelines.build_shards --help`."""
 
 from pipelines.build.options import BuildOptions, parse_options
-from pipelines.host.unused import leave_out_pandas
+from pipelines.host.imports import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage.store import take_s3_flags
 from pipelines.tasks.task import task_class

@@ -6,7 +6,7 @@ last, describes the export.
 
 import tyro
 
-from pipelines.host.unused import leave_out_pandas
+from pipelines.host.imports import leave_out_pandas
 from pipelines.inspection.options import EXPORT_HELP, ExportOptions
 from schemas.commands.entry import import_later, run_entry
 from schemas.commands.help import command_name, report_parse_errors, show_help

@@ -4,7 +4,7 @@ import sys
 
 import tyro
 
-from pipelines.host.unused import leave_out_pandas
+from pipelines.host.imports import leave_out_pandas
 from pipelines.inspection.options import INSPECT_HELP, InspectOptions
 from schemas.commands.entry import import_later, run_entry
 from schemas.commands.help import command_name, report_parse_errors, show_help

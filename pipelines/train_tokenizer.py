@@ -2,7 +2,7 @@
 
 import tyro
 
-from pipelines.host.unused import leave_out_pandas
+from pipelines.host.imports import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.storage.store import take_s3_flags
 from pipelines.train.options import HELP, TokenizerOptions

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,11 @@ from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan, Run, estimate, plan_facts, warnings
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.encoding.tokenizer_files import DEFAULT
-from pipelines.host.tables import facts_table
 from pipelines.input_options import assumed_bytes
 from pipelines.inspection.set_tables import labels_table
 from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, describe_documents, has_blocks
-from pipelines.runners.console import Console
+from pipelines.runners.console import Console, facts_table
 from pipelines.runners.launch import choose_runner
 from pipelines.storage import store
 from pipelines.storage.store import is_url, write_file

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.readers.documents import Documents, Reject, count_reasons
 from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
 from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, Kept, without_repeats

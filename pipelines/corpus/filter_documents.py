@@ -16,7 +16,7 @@ from pipelines.corpus.decontamination.matches import Hit
 from pipelines.corpus.filters import Filters, rules_of
 from pipelines.corpus.rules.rule import Rule
 from pipelines.encoding.normal_text import apply_form
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.readers.documents import Documents
 from pipelines.user_filter import Chosen, ask_filter, load_filter
 from schemas.drops import Observed, add_observed, total_counts

@@ -27,7 +27,7 @@ from pipelines.corpus.near_duplicates.steps import Cluster, FindJob, add_cluster
 from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.paragraphs import remove_paragraphs
 from pipelines.corpus.partition import digests_of
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.rows.routing import content_digests, json_of
 from pipelines.rows.text_bytes import count_words
 from pipelines.runners.block_run import BlockJob, BlockReport

@@ -23,7 +23,7 @@ from pipelines.corpus.partition import (
     partition_of,
     with_one_copy,
 )
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import count_words, utf8_bytes
 

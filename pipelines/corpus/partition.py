@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import DIGEST_BYTES, from_stream
 from pipelines.rows.routing import content_digests

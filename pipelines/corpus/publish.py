@@ -26,7 +26,7 @@ from pipelines.corpus.metadata import (
 )
 from pipelines.corpus.partition import SOURCE, partition_of
 from pipelines.corpus.report import SAMPLED, WRITER, CorpusContent, dataset_card, render_report
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.documents import Documents, Role
 from pipelines.readers.sources import (

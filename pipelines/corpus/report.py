@@ -19,11 +19,11 @@ from rich.text import Text
 from pipelines.corpus.filters import in_order
 from pipelines.corpus.metadata import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
 from pipelines.corpus.near_duplicates.steps import Cluster
-from pipelines.host.tables import columns_table
 from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import compact, cut_text, largest, meter, spaced, tile
 from pipelines.inspection.report.flow_and_zipf import flow
 from pipelines.inspection.report.page import Sections, render_page
+from pipelines.runners.console import columns_table
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of, visible
 from schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes

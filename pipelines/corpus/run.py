@@ -20,8 +20,7 @@ from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.report import funnel_table
 from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.host.arrow import pc
-from pipelines.host.tables import facts_table
+from pipelines.host.imports import pc
 from pipelines.input_options import assumed_bytes
 from pipelines.readers.documents import Documents
 from pipelines.readers.sources import (
@@ -34,7 +33,7 @@ from pipelines.readers.sources import (
 )
 from pipelines.readers.stored import is_compressed
 from pipelines.runners.block_run import BlockRun
-from pipelines.runners.console import Console, cpu_hours
+from pipelines.runners.console import Console, cpu_hours, facts_table
 from pipelines.runners.launch import choose_runner
 from pipelines.writers.output_directory import (
     CORPUS,

@@ -21,7 +21,7 @@ from tokenizers import normalizers
 
 from pipelines.encoding.character_sets import CODE_POINTS
 from pipelines.encoding.splitter import find_characters
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.rows.text_bytes import utf8_bytes
 
 Form = Literal["NFC", "NFKC"]

@@ -8,8 +8,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.host.tables import bars_table, columns_table, facts_table
 from pipelines.inspection.row_text import TokenTexts
+from pipelines.runners.console import bars_table, columns_table, facts_table
 from schemas.commands.terminal import number_of, visible
 from schemas.drops import REJECTED, describe_dropped
 from schemas.metadata import Schema, SetInfo

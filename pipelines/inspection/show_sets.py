@@ -9,7 +9,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.host.tables import columns_table
 from pipelines.inspection.options import InspectOptions
 from pipelines.inspection.read_rows import find_split, read_rows, sequences
 from pipelines.inspection.row_text import (
@@ -27,7 +26,7 @@ from pipelines.inspection.row_text import (
     row_pieces,
 )
 from pipelines.inspection.set_tables import set_tables, token_tables
-from pipelines.runners.console import Console
+from pipelines.runners.console import Console, columns_table
 from pipelines.writers.token_counts import read_token_counts
 from schemas.commands.terminal import number_of, visible
 from schemas.errors import UsageError

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.rows.ragged import Ragged
 from schemas.drops import DROPS, total_counts
 

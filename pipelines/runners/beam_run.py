@@ -29,7 +29,7 @@ from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
-from pipelines.host.unused import leave_out
+from pipelines.host.imports import leave_out
 from pipelines.runners.console import Console, Display
 from pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
 from pipelines.runners.launch import LAUNCHER, RunnerFlags, runner_flags

@@ -1,4 +1,4 @@
-"""Shows texts without control characters, the progress of a run, and durations.
+"""The terminal of commands: texts without control characters, tables, progress, durations.
 
 Workers report their progress as short lines that they append to a journal in the staging directory.
 That works for threads and for processes. Workers that cannot see the directory (a cluster without a
@@ -11,20 +11,23 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 import rich.console
-from rich.console import ConsoleOptions, RenderableType
+from rich import box
+from rich.console import ConsoleOptions, JustifyMethod, RenderableType
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from schemas.commands.terminal import visible
 from schemas.errors import DataError
 
+_BAR = 40  # characters of the longest bar
 _LINE_SECONDS = 10.0
 _RATE_SECONDS = 10.0  # of which the rate is
 _PLAIN_SECONDS, _WAIT_SECONDS, _ASK_SECONDS = 5.0, 10.0, 30.0
@@ -94,6 +97,48 @@ class Console(rich.console.Console):
 
 def _make_visible(text: str) -> str:
     return visible(text, keep="\n")
+
+
+# ---- tables ----
+
+
+def columns_table(*columns: str, justify: JustifyMethod = "left") -> Table:
+    """Makes an empty table without borders; it has a header if columns are named.
+
+    Args:
+      columns: names of columns; the first is left-justified.
+      justify: justification of the others.
+    """
+    table = Table(box=None, show_header=bool(columns))
+    for number, name in enumerate(columns):
+        table.add_column(name, justify=justify if number else "left", overflow="fold")
+    return table
+
+
+def facts_table(facts: Mapping[str, str], *, title: str | None = None, boxed: bool = True) -> Table:
+    """A table of names and values; long values are wrapped, so that paths can be copied whole."""
+    lines = box.HEAVY_HEAD if boxed else None
+    table = Table(box=lines, show_header=False, title=title, title_justify="left")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(Text(visible(name)), Text(visible(value)))
+    return table
+
+
+def bars_table(rows: Iterable[tuple[str, int, str]]) -> Table:
+    """A table of names, counts, bars in proportion to the highest count, and notes."""
+    rows, table = list(rows), columns_table()
+    for justify in ("right", "right", "left", "right"):
+        table.add_column(justify=justify, no_wrap=True)
+    highest = max((count for _, count, _ in rows), default=0) or 1
+    for name, count, note in rows:
+        bar = "█" * round(_BAR * count / highest)
+        table.add_row(Text(visible(name)), f"{count:,}", bar, note)
+    return table
+
+
+# ---- the progress of a run ----
 
 
 class Journal:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from pipelines.host.unused import NOT_LOCAL, leave_out
+from pipelines.host.imports import NOT_LOCAL, leave_out
 from schemas.errors import UsageError
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.readers.documents import Documents
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import character_begins, utf8_bytes

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.encoding.patterns import GPT2, PATTERNS
-from pipelines.host.arrow import parquet, pc
+from pipelines.host.imports import parquet, pc
 from pipelines.storage import store
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, parse_json

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
 from pipelines.encoding.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.readers.sources import Block, describe_documents, hash_inputs, plan_blocks
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import Console

@@ -14,7 +14,7 @@ from hashlib import sha256
 import numpy as np
 import pyarrow as pa
 
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.readers.documents import Reject
 from pipelines.storage import store
 from pipelines.storage.store import Pointer, disk_errors, load, write_scratch

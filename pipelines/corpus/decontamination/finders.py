@@ -19,7 +19,7 @@ from pipelines.corpus.decontamination.gram_index import GramIndex
 from pipelines.corpus.decontamination.matches import Finder, Hit, Overlap
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules.rule import Judged
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.readers.documents import BOUNDARIES
 from pipelines.rows.routing import content_digests
 from pipelines.runners.block_run import BlockJob

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.rules.rule import Family, Judged, Rule
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from schemas.errors import UsageError
 
 # RFC 5322's atoms with dots, without / = ? & of URLs.

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
 from schemas.errors import UsageError
 

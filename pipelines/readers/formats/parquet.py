@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from pipelines.host.arrow import pc
+from pipelines.host.imports import pc
 from pipelines.readers.documents import Documents, Role, no_documents
 from pipelines.readers.formats.huggingface import class_names
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles

@@ -12,11 +12,10 @@ from rich.console import Console
 from pipelines.build import plan as module
 from pipelines.build.plan import Estimate, Plan, Run, plan_facts, warnings
 from pipelines.build_shards import main
-from pipelines.host.tables import facts_table
 from pipelines.readers.sources import Block, Source
 from pipelines.readers.stored import Part
 from pipelines.runners.block_run import BlockRun
-from pipelines.runners.console import duration
+from pipelines.runners.console import duration, facts_table
 from pipelines.runners.launch import runner_flags
 from tests.tools.shard_factory import mlm_schema
 

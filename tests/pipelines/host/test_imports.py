@@ -6,12 +6,12 @@ import sys
 import pyarrow as pa
 import pytest
 
-from pipelines.host.unused import leave_out
+from pipelines.host.imports import leave_out
 from tests.tools.places import ROOT
 
 _RUN = """
 import sys
-from pipelines.host.unused import leave_out_pandas
+from pipelines.host.imports import leave_out_pandas
 leave_out_pandas()
 from pipelines.runners.launch import check_arguments
 check_arguments(sys.argv[1:])
