@@ -326,6 +326,12 @@ class ModelConfig:
                 f"{where} has a vocabulary of {self.vocab_size:,}, but {shards} has one of "
                 f"{schema.vocab_size:,}: build a dataset with the model's tokenizer"
             )
+        own, classes = list(self.classes), list(schema.parameters.get("classes", ()))
+        if len(own) != len(classes) or (own != classes and sorted(own) == sorted(classes)):
+            raise UsageError(
+                f"{where} has the classes {quote(own)}, and {shards} has {quote(classes)}: build "
+                "the dataset with --classes in the model's order, or give other weights"
+            )
         pad = schema.special_ids.get("pad", -1)
         if self.family == "roberta" and self.position_offset != pad + 1:
             raise UsageError(

@@ -287,3 +287,13 @@ def test_a_set_that_a_model_cannot_read():
     config.check_fits(clm_schema(), where="--checkpoint=x", shards="set")
     with pytest.raises(UsageError, match="--checkpoint=x has a vocabulary of 50, but .* one of 57"):
         config.check_fits(clm_schema(vocab_size=57), where="--checkpoint=x", shards="set")
+
+
+def test_a_set_of_other_classes():
+    """Names may differ, since published models often have LABEL_0 and LABEL_1; the order counts."""
+    flags = make_flags(EncoderRun, shards="set", model="tiny", family="bert")
+    config = plan_model(flags, class_schema()).config
+    config.check_fits(class_schema(classes=("no", "yes")), where="x", shards="set")
+    for classes in (("pos", "neg"), ("neg", "pos", "none")):
+        with pytest.raises(UsageError, match=r"x has the classes \['neg', 'pos'\], and set has \["):
+            config.check_fits(class_schema(classes=classes), where="x", shards="set")
