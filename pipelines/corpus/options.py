@@ -22,6 +22,7 @@ PARAGRAPHS = "duplicate_paragraphs"  # the reason of edits, and of documents lef
 _MOST_FILES = 65_536
 _FILE_BYTES = 64 << 20  # bytes of input for each file, whose text a worker holds in memory
 _OWN_COLUMNS = ("id", "text", "file", "record", "digest", "words", "copies")
+_OF_FILTERED = ("reason", "measured", "limit", "path", "offset")  # of rejects/filtered.jsonl
 
 
 HELP = Help(
@@ -164,10 +165,12 @@ class CorpusOptions:
                     f"--keep_fields={self.keep_fields}: {part!r} is not FIELD or NAME:FIELD; "
                     "separate several by commas"
                 )
-            taken = [*_OWN_COLUMNS, *(role.name for role in roles)]
+            filtered = _OF_FILTERED if self.filters.keep_rejects else ()
+            taken = [*_OWN_COLUMNS, *filtered, *(role.name for role in roles)]
             if name in taken:
+                where = "rejects/filtered.jsonl" if name in filtered else "the corpus"
                 raise UsageError(
-                    f"--keep_fields={self.keep_fields}: the corpus already has a column {name}; "
+                    f"--keep_fields={self.keep_fields}: {where} already has a column {name}; "
                     f"give another name, such as source_{name}:{field or name}"
                 )
             roles.append(Role(name, "field", field or name, optional=True))

@@ -103,6 +103,7 @@ def test_another_commands_directory_stays(tmp_path, source):
         ("--keep_fields=a,id", "source_id:id"),
         ("--keep_fields=a:b:c", "not FIELD or NAME:FIELD"),
         ("--keep_fields=a,a", "already has a column a"),
+        ("--keep_fields=path --keep_rejects", "filtered.jsonl already has a column path.*e_path:p"),
         ("--num_files=0", "give 1 to"),
         ("--num_files=x", "auto, or a number"),
         ("--output=", "--output is empty"),
@@ -110,7 +111,7 @@ def test_another_commands_directory_stays(tmp_path, source):
 )
 def test_flags_of_build_corpus_that_cannot_work(tmp_path, source, flag, words):
     with pytest.raises(UsageError, match=words):
-        build(source, tmp_path / "o", flag)
+        build(source, tmp_path / "o", *flag.split())
 
 
 def test_nothing_left_is_an_error(tmp_path, source):
