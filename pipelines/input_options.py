@@ -76,7 +76,7 @@ def assumed_bytes(size: str, *, dry_run: bool) -> int:
         return 0
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGTP]?)B?", size)
     number = float(match[1]) * 1000 ** " kMGTP".index(match[2] or " ") if match else 0
-    if number < 1:
+    if not 1 <= number < 1 << 63:
         raise UsageError(f"--assume_bytes={size}: give a size such as 500GB or 2TB")
     if not dry_run:
         raise UsageError("--assume_bytes is for plans: give --dry_run too")

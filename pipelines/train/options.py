@@ -235,8 +235,8 @@ class TokenizerOptions:
             ("max_token_length", self.max_token_length, 1),
             ("limit_alphabet", self.wordpiece.limit_alphabet, 1),
         ):
-            if value is not None and value < lowest:
-                raise UsageError(f"--{name}={value}: at least {lowest}")
+            if value is not None and not lowest <= value < 1 << 63:
+                raise UsageError(f"--{name}={value}: at least {lowest} and below 2**63")
         self._check_cutting()
         check_name(self.reading.filter)
         if self.from_histogram is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import tyro
 
-from pipelines.corpus.rules.rule import Family, Rule
+from pipelines.corpus.rules.rule import MOST, Family, Rule
 from pipelines.readers.corpus_files import find_corpus
 from pipelines.readers.files import HUGGING_FACE, expand_lists, find_files
 from pipelines.readers.formats import huggingface
@@ -72,7 +72,11 @@ class Decontamination(Family):
                 f"from 1 to {ngram}, the words of --decontaminate_ngram",
             ),
             ("share", 0 <= self.decontaminate_share <= 1, "a share from 0 to 1"),
-            ("max_documents", self.decontaminate_max_documents >= 0, "at least 0"),
+            (
+                "max_documents",
+                0 <= self.decontaminate_max_documents < MOST,
+                "at least 0 and below 2**63",
+            ),
             (
                 "fields",
                 all(self.fields()) or not self.decontaminate_fields,

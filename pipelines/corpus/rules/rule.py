@@ -18,6 +18,8 @@ from pipelines.corpus.decontamination.matches import Hit
 from schemas.drops import Observed
 from schemas.errors import UsageError
 
+MOST = 1 << 63  # compiled loops take int64, and readers of schema.json reject larger numbers
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -105,11 +107,11 @@ def papers_numbers(family: type) -> dict[str, Any]:
 
 
 def check_numbers(flags: Any) -> None:
-    """Checks that numbers are finite and not negative.
+    """Checks that numbers are not negative and have 63 bits.
 
     Raises:
       UsageError: names the flag.
     """
     for name, value in vars(flags).items():
-        if isinstance(value, int | float) and not 0 <= value < float("inf"):
-            raise UsageError(f"--{name}={value}: give a number of at least 0")
+        if isinstance(value, int | float) and not 0 <= value < MOST:
+            raise UsageError(f"--{name}={value}: give a number of at least 0 and below 2**63")

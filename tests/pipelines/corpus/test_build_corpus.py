@@ -106,6 +106,7 @@ def test_another_commands_directory_stays(tmp_path, source):
         ("--keep_fields=path --keep_rejects", "filtered.jsonl already has a column path.*e_path:p"),
         ("--num_files=0", "give 1 to"),
         ("--num_files=x", "auto, or a number"),
+        (f"--dry_run --assume_bytes={'9' * 400}GB", "9GB: give a size such as 500GB"),
         ("--output=", "--output is empty"),
     ],
 )

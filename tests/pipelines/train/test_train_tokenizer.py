@@ -339,6 +339,7 @@ def test_a_filter_chooses_what_is_counted_and_is_recorded(
         (["--vocab_size=260"], "--vocab_size=260: at least 261, because the 256 bytes"),
         (["--min_frequency=-1"], "--min_frequency=-1: at least 0"),
         (["--max_token_length=0"], "--max_token_length=0: at least 1"),
+        ([f"--max_token_length={1 << 63}"], f"{1 << 63}: at least 1 and below 2**63"),
         (["--special_tokens=<s>,,<x>"], "'' is empty"),
         (["--special_tokens=<s>, <x>"], "' <x>' is empty or has w"),
         (["--special_tokens=a,b,a"], "a is given twice"),

@@ -18,6 +18,7 @@ from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules import c4
 from pipelines.corpus.rules.c4 import C4
 from pipelines.corpus.rules.limits import FineWeb, Gopher, measure_fineweb, measure_gopher
+from pipelines.corpus.rules.sizes import Sizes
 from schemas.errors import UsageError
 from tests.tools.filter_factory import column, filters_of
 
@@ -221,6 +222,8 @@ def test_a_preset_is_the_numbers_of_its_paper_and_a_flag_wins():
         (lambda: Gopher(gopher_min_words=-1), "--gopher_min_words=-1: give a number of at least 0"),
         (lambda: FineWeb(fineweb_max_newlines=float("nan")), "--fineweb_max_newlines=nan"),
         (lambda: C4(c4_min_sentences=-2), "--c4_min_sentences=-2"),
+        (lambda: C4(c4_max_word_length=1 << 63), "at least 0 and below 2**63"),
+        (lambda: Sizes(max_chars=10**20), "--max_chars=100000000000000000000: give a number of at"),
         (lambda: Gopher(gopher_max_top_ngrams="2"), "'2' is not WORDS:SHARE"),
         (lambda: Gopher(gopher_max_repeated_ngrams="5:2"), "'5:2' is not WORDS:SHARE"),
     ],
