@@ -7,5 +7,5 @@ Standard library and numpy only, Python 3.8 syntax, so that any trainer host can
 - Files: set_files (a directory, or an object store with a cache), object_store, hub.
 - Untrusted tokenizers: tokenizer_json, limited_process.
 - Shared by both sides: errors, version, and the package commands (the start and end of a command,
-  --config, templates, output).
+  --config, output).
 """

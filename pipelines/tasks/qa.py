@@ -24,14 +24,15 @@ from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged, join_slices, ranges
 from pipelines.tasks.questions import (
     EVERY,
-    FIELDS,
     FIRST,
     HOLDING,
     NONE,
     Questions,
+    Slot,
     Windows,
     choose_windows,
     name_of,
+    parse_template,
     tokenize_questions,
 )
 from pipelines.tasks.task import (
@@ -44,7 +45,6 @@ from pipelines.tasks.task import (
     need_special,
     problems_where,
 )
-from schemas.commands.template import Slot, parse_template
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, is_training, token_dtype
 from schemas.metadata import Schema
@@ -89,7 +89,7 @@ class Qa(Task):
 
     def __post_init__(self) -> None:
         """Rejects invalid values."""
-        parse_template(self.qa_template, FIELDS, "--qa_template")
+        parse_template(self.qa_template)
         for name in ("max_question_length", "max_answer_length", "window_stride"):
             if not 1 <= getattr(self, name) < MAX_TOKENS:
                 raise UsageError(f"--{name}={getattr(self, name)}: from 1 to {MAX_TOKENS - 1}")
@@ -97,7 +97,7 @@ class Qa(Task):
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The parts of --qa_template, each a literal and a field."""
-        return parse_template(self.qa_template, FIELDS, "--qa_template")
+        return parse_template(self.qa_template)
 
     def roles(self) -> tuple[Role, ...]:
         """A question, its context, its answers and its id."""

@@ -1,10 +1,11 @@
-"""Encodes questions with their contexts and answers, and cuts long contexts into windows.
+"""Encodes questions with their contexts and answers by a template, and cuts long contexts.
 
 If a row has room for R of a context's C tokens, windows begin every s tokens until one reaches the
 end: R = 5, s = 3, C = 9 gives [0, 5), [3, 8), [6, 9). Legend: D questions, A answers, C distinct
 contexts, W windows.
 """
 
+import string
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from pipelines.readers.documents import Documents
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import character_begins, utf8_bytes
 from pipelines.tasks.token_spans import token_ends, token_span
-from schemas.commands.template import Slot
+from schemas.errors import UsageError
 
 _IS_PLAIN = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])
 NONE, FIRST, EVERY, HOLDING = range(4)  # windows to keep; HOLDING: those that hold the answer
@@ -179,6 +180,56 @@ def _rejection(context: str, text: str, start: int, name: str) -> tuple[str, str
 
 
 FIELDS = ("question", "context", "answer")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A field and the text before it.
+
+    Attributes:
+      literal: text since the previous slot, without the white space at its end.
+      space: that white space. It is encoded with the field: in byte-level BPE " Paris" is a token,
+        so encoding part by part gives the same ids as encoding the whole text.
+      field: its name.
+    """
+
+    literal: str
+    space: str
+    field: str
+
+
+def parse_template(template: str) -> tuple[Slot, ...]:
+    """`Question: {question} answer: {answer}` -> ("Question:", " ", question), (" answer:", ...).
+
+    The template must name each of FIELDS once, the last one at its end; `{{` is a brace.
+
+    Raises:
+      UsageError: the template is malformed, or a field is missing, repeated or unknown.
+    """
+    where = f"--qa_template={template!r}"
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}; write {{{{ for a literal brace") from error
+    slots = []
+    literal = ""
+    for text, field, form, conversion in parsed:
+        literal += text
+        if field is None:  # an escaped brace, or the end
+            continue
+        if field not in FIELDS or form or conversion:
+            known = ", ".join(f"{{{name}}}" for name in FIELDS)
+            raise UsageError(f"{where}: there is no {{{field}}}, only {known}")
+        bare = literal.rstrip()
+        slots.append(Slot(bare, literal[len(bare) :], field))
+        literal = ""
+    found = [slot.field for slot in slots]
+    for name in FIELDS:
+        if found.count(name) != 1:
+            raise UsageError(f"{where}: {{{name}}} occurs {found.count(name)} times, not once")
+    if found[-1] != FIELDS[-1] or literal:
+        raise UsageError(f"{where}: it must end with {{{FIELDS[-1]}}}")
+    return tuple(slots)
 
 
 @dataclass(frozen=True)

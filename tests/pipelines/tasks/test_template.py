@@ -2,18 +2,12 @@
 
 import pytest
 
-from schemas.commands.template import Slot, parse_template
+from pipelines.tasks.questions import Slot, parse_template
 from schemas.errors import UsageError
-
-FIELDS = ("question", "context", "answer")
-
-
-def parse(template):
-    return parse_template(template, FIELDS, "--qa_template")
 
 
 def test_white_space_goes_with_the_field():
-    assert parse("Question: {question} Context:\n{context}answer:  {answer}") == (
+    assert parse_template("Question: {question} Context:\n{context}answer:  {answer}") == (
         Slot("Question:", " ", "question"),
         Slot(" Context:", "\n", "context"),
         Slot("answer:", "  ", "answer"),
@@ -21,7 +15,7 @@ def test_white_space_goes_with_the_field():
 
 
 def test_any_order_no_words_and_braces_that_are_text():
-    assert parse("{{C}} {context} {{{question}}} {answer}") == (
+    assert parse_template("{{C}} {context} {{{question}}} {answer}") == (
         Slot("{C}", " ", "context"),
         Slot(" {", "", "question"),
         Slot("}", " ", "answer"),
@@ -46,6 +40,6 @@ def test_any_order_no_words_and_braces_that_are_text():
 )
 def test_what_cannot_work_is_said(template, said):
     with pytest.raises(UsageError) as error:
-        parse(template)
+        parse_template(template)
     assert said in str(error.value)
     assert f"--qa_template={template!r}" in str(error.value)
