@@ -51,7 +51,7 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
         "pipelines/rows/routing.py",
         [
             f"{_PINS}[routes]",
-            "tests/pipelines/build/test_routing.py",
+            f"{_ROWS}/test_routing.py",
             f"{_ROWS}/test_json_text.py",
         ],
     ),

@@ -1,6 +1,5 @@
 """Normalizers: `tokenizers`' own, on every document, as the oracle."""
 
-# DOC
 import sys
 import unicodedata
 

@@ -17,7 +17,7 @@ TESTS = [
     "corpus/near_duplicates/test_resolve.py",
     "corpus/near_duplicates/test_shingles.py",
     "corpus/rules/test_quality.py",
-    "corpus/test_repetition.py",
+    "corpus/rules/test_sizes.py",
     "encoding/test_splitter.py",
     "encoding/test_backends.py",
     "encoding/test_families.py",

@@ -1,4 +1,3 @@
-# DOC
 import json
 import math
 import re
