@@ -203,6 +203,11 @@ class BuildOptions(Generic[T]):
                 "--input is divided into splits by hash, and --train_input, --validation_input and "
                 "--test_input are splits already: give --input or these"
             )
+        if self.splitting.given() and self.splitting.splits != SplitFlags.splits:
+            raise UsageError(
+                f"--splits={self.splitting.splits} divides --input, and --train_input, "
+                "--validation_input and --test_input are splits already: give --splits or these"
+            )
         check_name(self.filter)
         assumed_bytes(self.run.assume_bytes, dry_run=self.run.dry_run)
         self.sources()

@@ -52,6 +52,11 @@ class Mlm(TextTask):
                 "used 10); with --no_static_masking the trainer masks a row differently each time "
                 "it reads it"
             )
+        if self.mask_unit != "token" and not self.static_masking:
+            raise UsageError(
+                f"--mask_unit={self.mask_unit} with --no_static_masking has no effect, since the "
+                "trainer masks single tokens: use only one"
+            )
         if self.mask_copies > 1 and not self.static_masking:
             raise UsageError(
                 "--mask_copies with --no_static_masking would make equal rows: use only one"
@@ -69,7 +74,7 @@ class Mlm(TextTask):
             "packing": self.packing,
             "static_masking": self.static_masking,
             "mask_rate": self.mask_rate,
-            "mask_unit": self.mask_unit if self.static_masking else "token",
+            "mask_unit": self.mask_unit,
             "mask_copies": self.mask_copies,
             "max_masked": max_masked_slots(max_length, self.mask_rate) * self.static_masking,
             "parameters": {"prefix_ids": prefix, "suffix_ids": suffix},

@@ -205,6 +205,11 @@ def test_what_is_no_run_is_refused(place, tmp_path):
         use(place / "hf", export=f"{tmp_path}/hf")
     with pytest.raises(UsageError, match=r"has no checkpoint '7': its steps are 6, 12, the be"):
         measure(place / "run", checkpoint="7")
+    for path in ("run/checkpoints/6", "hf"):
+        with pytest.raises(
+            UsageError, match=f"--checkpoint=best chooses .*/{path} is none: use on"
+        ):
+            measure(place / path, checkpoint="best")
     with pytest.raises(UsageError, match="is a run of an unknown trainer 'numpy_clm'"):
         use_model.main([f"{place}/run", "--evaluate"])
     with pytest.raises(UsageError, match="a run of trainers.numpy_clm, not of trainers.flax_clm"):

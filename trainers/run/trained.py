@@ -51,7 +51,10 @@ def find_trained(path: str, which: Optional[str] = None) -> Trained:
       DataError: a file is broken.
     """
     directory, place = Path(path), Path(os.path.abspath(path))
+    not_a_run = UsageError(f"--checkpoint={which} chooses from a run, and {path} is none: use one")
     if place.parent.name in (CHECKPOINTS, BEST) and place.name.isdecimal():
+        if which is not None:
+            raise not_a_run
         run = place.parent.parent
         return _find_run(run if directory.is_absolute() else Path(os.path.relpath(run)), place.name)
     is_run = (directory / SETTINGS).is_file() and (directory / CONFIG).is_file()
@@ -62,6 +65,8 @@ def find_trained(path: str, which: Optional[str] = None) -> Trained:
             f"{path} is neither the output directory of a run nor a directory with config.json and "
             "model.safetensors: give one of them"
         )
+    if which is not None:
+        raise not_a_run
     return _find_published(directory)
 
 

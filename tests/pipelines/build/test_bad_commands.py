@@ -75,6 +75,12 @@ FLAG_CASES = {
     "given splits and --input": stops(
         "--train_input={d}/in.txt", "--input={d}/in.txt", said=["give --input or these"]
     ),
+    "shares beside splits": stops(
+        "--train_input={d}/in.txt", "--splits=train:1", said=["give --splits or these"]
+    ),
+    "units of the trainer's masks": stops(
+        "--no_static_masking", "--mask_unit=span", said=["--mask_unit=span", "use only one"]
+    ),
     "the wrong format": stops("--input_format=parquet", said=["no complete Parquet"], code=1),
     "rows of one word": Case(TEXT, ["--max_length=3", "--packing=none"], kept=()),
     "the longest rows": Case(TEXT, ["--max_length=65535"]),
