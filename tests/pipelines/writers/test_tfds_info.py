@@ -65,7 +65,7 @@ def test_dataset_info_worked_by_hand(tmp_path):
     stride = mlm_schema().codec().stride
     template = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
     assert values["fileFormat"] == "tfrecord"
-    assert (values["name"], values["version"]) == ("textmill_mlm", "2.0.0")
+    assert (values["name"], values["version"]) == ("textmill_mlm", "3.0.0")
     assert values["splits"] == [
         {
             "name": name,
