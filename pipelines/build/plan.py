@@ -128,8 +128,8 @@ class Estimate:
     def __add__(self, other: "Estimate") -> "Estimate":
         """Adds the estimates of two groups of inputs."""
         sums: dict[str, Any] = {"whole": self.whole and other.whole}
-        for name in ("dropped", "rows"):
-            sums[name] = total_counts(getattr(self, name), getattr(other, name))
+        sums["dropped"] = Counter(self.dropped) + Counter(other.dropped)  # without zeros
+        sums["rows"] = self.rows | other.rows  # of different splits
         for name in self.__dataclass_fields__.keys() - sums.keys():
             sums[name] = getattr(self, name) + getattr(other, name)
         return Estimate(**sums)
@@ -156,7 +156,13 @@ def estimate(run: Run) -> Estimate:
     by_split: dict[str, list[Block]] = {}
     for block in run.on.blocks:
         by_split.setdefault(block.split, []).append(block)
-    return reduce(Estimate.__add__, (_estimate(run, some) for some in by_split.values()))
+    total = reduce(Estimate.__add__, (_estimate(run, some) for some in by_split.values()))
+    if not any(total.rows.values()):
+        raise DataError(
+            "no document of the sample would be kept: all are dropped, or longer than the parts of "
+            "the inputs that are sampled; run without --dry_run, or name other inputs"
+        )
+    return total
 
 
 def _estimate(run: Run, blocks: list[Block]) -> Estimate:
@@ -267,9 +273,6 @@ def _make(
 
     Returns:
       Numbers by field of `Estimate`; number of dropped documents by reason; rows by split.
-
-    Raises:
-      DataError: no document is kept.
     """
     schema, task = run.schema, run.options.settings
     routes = Routes.of_schema(schema)
@@ -291,11 +294,6 @@ def _make(
             shard_bytes += sum(f.bytes for f in stage_shard(shard, schema, folder, "sample"))
         counts += shard.statistics
         rows[name] = shard.statistics.rows
-    if not counts.documents:
-        raise DataError(
-            "no document of the sample would be kept: all are dropped, or longer than the parts of "
-            "the inputs that are sampled; run without --dry_run, or name other inputs"
-        )
     numbers = {
         "documents": documents.read,
         "tokens": counts.tokens,

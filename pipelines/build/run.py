@@ -285,7 +285,14 @@ def _empty_splits(info: SetInfo, documents: str) -> Iterator[str]:
     else:
         smaller = "use --document=paragraph, or " * documents.endswith("(--document=file)")
     for split, share in info.schema.splits.items():
-        if share and not info.stats.split(split).rows:
+        if info.stats.split(split).rows:
+            continue
+        if not share:
+            yield (
+                f"the split {split} is empty: no document of --{split}_input was kept (those that "
+                "an evaluation split has too are removed from train); name other files"
+            )
+        else:
             yield (
                 f"the split {split} is empty: a hash of a document's text chooses its split, and "
                 f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; "

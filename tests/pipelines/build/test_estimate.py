@@ -117,6 +117,13 @@ def test_given_splits_are_estimated_apart(lines, tokenizer_path, tmp_path):
     )
     assert set(found.rows) == {"train", "test"}
     assert found.rows["test"] == pytest.approx(found.rows["train"] / 4, rel=0.1)
+    (tmp_path / "test.jsonl").write_text('{"text": ""}\n')
+    found = estimated(
+        f"--train_input={tmp_path}/train.jsonl",
+        f"--test_input={tmp_path}/test.jsonl",
+        f"--tokenizer={tokenizer_path}",
+    )
+    assert found.rows["train"] and not found.rows["test"], "a run accepts an empty split"
 
 
 def test_a_sample_of_which_nothing_is_kept_is_an_error(corpus, tokenizer_path):

@@ -61,6 +61,14 @@ def test_one_file_leaves_a_split_empty(capsys, tokenizer_path, tmp_path):
     assert "2 documents were kept; name the files" in warning
 
 
+def test_documents_of_train_that_validation_has_leave_it_empty(capsys, tokenizer_path, tmp_path):
+    (tmp_path / "same.txt").write_text("One.\nTwo.\n")
+    given = [f"--{split}_input={tmp_path}/same.txt" for split in ("train", "validation")]
+    main([*given, f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"])
+    warning = "warning: the split train is empty: no document of --train_input was kept (those that"
+    assert warning in words_of(capsys)
+
+
 def test_plan_and_summary_report_what_a_document_was(capsys, tokenizer_path, tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(f"{name}\n* * *\n")
