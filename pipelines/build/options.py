@@ -237,7 +237,7 @@ class BuildOptions(Generic[T]):
           DataError: as `plan_blocks`.
         """
         blocks = [
-            replace(block, split=split)
+            block.of_split(split)
             for split, source in self.sources().items()
             for block in plan_blocks(source)
         ]

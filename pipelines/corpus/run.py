@@ -68,7 +68,7 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     """
     began = time.monotonic()
     refuse_others(options.output, CORPUS)
-    blocks = plan_blocks(options.source())
+    blocks = _plan_blocks(options)
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     documents = describe_documents(blocks, options.source())
     total = sum(block.bytes for block in blocks)
@@ -96,6 +96,17 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
         _print_summary(finished, documents)
     else:
         _print_summary(read_corpus(options.output), documents, seconds=time.monotonic() - began)
+
+
+def _plan_blocks(options: CorpusOptions) -> list[Block]:
+    """The blocks of all inputs; with --keep_source, the names of files are content."""
+    blocks = plan_blocks(options.source())
+    if not options.keep_source:
+        return blocks
+    return [
+        replace(block, parts=tuple(replace(p, also_hashed=p.path) for p in block.parts))
+        for block in blocks
+    ]
 
 
 def count_text_bytes(blocks: Iterable[Block]) -> int:

@@ -137,6 +137,11 @@ class Block:
     parts: tuple[Part, ...]
     split: str = ""
 
+    def of_split(self, split: str) -> "Block":
+        """The block in a split."""
+        parts = (replace(part, also_hashed=f"{split} {part.also_hashed}") for part in self.parts)
+        return replace(self, split=split, parts=tuple(parts)) if split else self
+
     @property
     def bytes(self) -> int:
         """Bytes of all parts, as they are stored."""
@@ -212,6 +217,9 @@ def _parts(source: Source) -> list[Part]:
         part = replace(whole, format="arrow" if split else _format_of(whole, source))
         if FORMATS[part.format].is_web:
             _check_web(part, source)
+        if FORMATS[part.format].labels == "folder" and source.has_labels:
+            label = FORMATS[part.format].module.folder_label(part.path)
+            part = replace(part, also_hashed=label)
         packs = FORMATS[part.format].packs
         if not packs and is_compressed(part.path):
             raise UsageError(

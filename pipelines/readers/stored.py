@@ -140,6 +140,7 @@ class Part:
       group: number of the row group, in Parquet.
       spans: the byte ranges to read and hash; () for all from start to stop.
       classes: names of class numbers by field, if they differ from those in the file.
+      also_hashed: what documents get from outside the file, such as a split; part of its digest.
       input: the --input that names the file; the last one if there are several.
       sha256: sha256 of the whole file in the manifest of a corpus; "" for other files.
     """
@@ -153,6 +154,7 @@ class Part:
     group: int = 0
     spans: tuple[tuple[int, int], ...] = ()
     classes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    also_hashed: str = ""
     input: str = field(default="", compare=False)
     sha256: str = ""
 
@@ -235,7 +237,7 @@ class Chunks:
         """
         self._raw, self._part, self._chunk_bytes = raw, part, chunk_bytes
         self._goes_on = go_on
-        self._hash = xxhash.xxh3_128()
+        self._hash = _new_hash(part)
         self._new_bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -312,10 +314,15 @@ class Chunks:
         return ((part.path, part.size, part.start, self._hash.hexdigest()),)
 
 
+def _new_hash(part: Part) -> xxhash.xxh3_128:
+    """A hash for the bytes of a part, with `also_hashed` in the first part of a file."""
+    return xxhash.xxh3_128(b"" if part.start else part.also_hashed.encode())
+
+
 def part_digest(raw: BinaryIO, part: Part) -> Digest:
     """Reads a part's stored bytes and hashes them."""
     if not part.spans:
-        digest = xxhash.xxh3_128()
+        digest = _new_hash(part)
         for data in _read_range(raw, part.path, part.start, part.stop):
             digest.update(data)
         return part.path, part.size, part.start, digest.hexdigest()
@@ -327,6 +334,8 @@ def part_digest(raw: BinaryIO, part: Part) -> Digest:
         total += span.intdigest()
     if part.classes and not part.start:
         total += xxhash.xxh3_128_intdigest(repr(part.classes).encode())
+    if part.also_hashed and not part.start:
+        total += _new_hash(part).intdigest()
     return part.path, part.size, part.start, f"{_ADDS_UP}{total % (1 << 128):032x}"
 
 

@@ -161,7 +161,7 @@ def other_inputs(inputs: Inputs, blocks: list[Block]) -> list[str]:
     """
     other = other_sizes(inputs, blocks)
     if not other and hash_inputs(blocks).content() != inputs.content():
-        other = ["inputs: files of the same sizes but other content"]
+        other = ["inputs: files of the same sizes but other content, labels, splits or names"]
     return other
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from pipelines.build_shards import main
 from pipelines.verify import main as verify
+from schemas.errors import UsageError
 from schemas.metadata import read_set
 from tests.tools.segments import segments_of
 
@@ -45,6 +46,15 @@ def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tm
         set(segments_of(made.directory, split)) for split in ("train", "validation")
     )
     assert train and validation and not train & validation
+
+
+def test_swapped_splits_are_other_inputs(documents, tokenizer_path, tmp_path):
+    small = {split: documents[split][:20] for split in ("train", "validation")}
+    build(small, tokenizer_path, tmp_path)
+    build(small, tokenizer_path, tmp_path)
+    swapped = {"train": small["validation"], "validation": small["train"]}
+    with pytest.raises(UsageError, match="but other content, labels, splits or names"):
+        build(swapped, tokenizer_path, tmp_path)
 
 
 def test_shards_go_by_the_size_of_each_input(documents, tokenizer_path, tmp_path):

@@ -86,6 +86,11 @@ def test_a_second_run_finds_it_and_another_is_refused(tmp_path, source, capsys):
     with pytest.raises(UsageError, match="files of the same sizes but other content"):
         build(source, tmp_path / "corpus")
     assert len(rows_of(build(source, tmp_path / "corpus", "--overwrite"))) == 2
+    renamed = source.rename(tmp_path / "renamed.txt")
+    build(renamed, tmp_path / "corpus")
+    build(renamed, tmp_path / "corpus", "--keep_source", "--overwrite")
+    with pytest.raises(UsageError, match="splits or names"):
+        build(renamed.rename(source), tmp_path / "corpus", "--keep_source")
 
 
 def test_another_commands_directory_stays(tmp_path, source):

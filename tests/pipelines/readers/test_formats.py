@@ -103,13 +103,15 @@ def test_any_format_gives_the_same_documents_however_it_is_cut(
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "x.feather", "hf:x"])
 def test_no_cut_shows_in_the_digest_and_every_change_does(tmp_path, name):
-    def content(block_bytes):
-        return hash_inputs(plan_blocks(Source((pattern,), block_bytes=block_bytes))).content()
+    def content(block_bytes, split=""):
+        blocks = plan_blocks(Source((pattern,), block_bytes=block_bytes))
+        return hash_inputs([block.of_split(split) for block in blocks]).content()
 
     rows = [{"text": t, "n": i} for i, t in enumerate(TOPICS[:100])]
     pattern = write(tmp_path, name, rows)
     before = content(100)
     assert before == content(10_000) == content(1 << 24)
+    assert before != content(100, "test") == content(10_000, "test") != content(100, "train")
     changed = [*rows[:-1], {"text": rows[-1]["text"][:-1] + "#", "n": 99}]
     pattern = write(tmp_path, name, changed)
     assert content(1 << 24) != before

@@ -23,7 +23,7 @@ from pipelines.readers.sources import (
     read_block,
 )
 from schemas.errors import DataError, UsageError
-from tests.tools.read_sources import read_all, rejects_of, texts_of
+from tests.tools.read_sources import LABELED, read_all, rejects_of, texts_of
 
 COMPRESSORS = {
     ".gz": gzip.compress,
@@ -169,16 +169,31 @@ def test_inputs_without_text_are_refused(tmp_path):
         Source(("x",), document="word")
 
 
-def test_the_digest_of_a_run_is_that_of_the_files(tmp_path):
+@pytest.mark.parametrize("split", ["", "test"])
+def test_the_digest_of_a_run_is_that_of_the_files(tmp_path, split):
     (tmp_path / "a.txt").write_bytes(b"some text\n" * 99)
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"more\n" * 99))
     source = Source((str(tmp_path / "*"),), block_bytes=100)
-    blocks = plan_blocks(source)
+    blocks = [block.of_split(split) for block in plan_blocks(source)]
     read = [d for b in blocks for docs in read_block(b, source) for d in docs.digests]
     before = hash_inputs(blocks)
     assert file_digests(read) == before
     (tmp_path / "a.txt").write_bytes(b"same size\n" * 99)
     assert hash_inputs(blocks).content() != before.content()
+
+
+def test_labels_of_folders_are_part_of_the_digest(tmp_path):
+    def content():
+        source = Source((str(tmp_path),), roles=LABELED)
+        return hash_inputs(plan_blocks(source)).content()
+
+    for label, text in (("neg", "bad"), ("pos", "fun")):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "1.txt").write_text(text)
+    before = content()
+    for old, new in (("neg", "x"), ("pos", "neg"), ("x", "pos")):
+        (tmp_path / old).rename(tmp_path / new)
+    assert content() != before
 
 
 def test_a_file_that_shrinks_during_the_run_is_noticed(tmp_path):
