@@ -48,7 +48,8 @@ class C4(Family):
     c4_max_word_length: int | None = paper(1000)
     """Remove lines with a longer word, in characters; 0 for no limit."""
     c4_line_phrases: str | None = paper(_PHRASES)
-    """Remove lines with any of these phrases, separated by commas. Case does not matter."""
+    """Remove lines with any of these phrases, separated by commas. The case of A to Z does not
+    matter."""
     c4_notes: YesNo | None = paper("yes")
     """Remove Wikipedia's notes from lines: [1], [edit], [citation needed]."""
     c4_page_phrases: str | None = paper("lorem ipsum,{")
@@ -109,7 +110,7 @@ def _judge_slice(
 
 def _phrases(flag: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Phrases for `choose_lines`: their bytes, where they begin, and the set of first bytes."""
-    phrases = [phrase.lower().encode() for phrase in flag.split(",") if phrase]
+    phrases = [phrase.encode().lower() for phrase in flag.split(",") if phrase]
     firsts = np.zeros(256, np.bool_)
     firsts[[byte for phrase in phrases for byte in (phrase[:1] + phrase[:1].upper())]] = True
     bounds = np.concatenate([[0], np.cumsum([len(phrase) for phrase in phrases])]).astype(np.int64)
@@ -166,7 +167,7 @@ def _words(data, start, stop, table):
 
 @inner
 def _holds_at(data, i, stop, phrase):
-    """Whether the text at `i` begins with a lower-case phrase, ignoring case."""
+    """Whether the text at `i` begins with a lower-case phrase, ignoring the case of A to Z."""
     if i + phrase.size > stop:
         return False
     for j in range(phrase.size):

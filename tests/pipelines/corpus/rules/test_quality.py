@@ -201,6 +201,13 @@ def test_c4_takes_out_lines_and_drops_documents_as_the_paper_says(documents):
             assert text == "\n".join(kept).strip()
 
 
+def test_a_phrase_is_found_as_it_is_written():
+    lines = "One École.\nTwo éCOLE.\nThree ÉCOLE.\nFour is kept."
+    judged = c4.judge(column([lines]), {"c4_line_phrases": "École"})
+    assert judged.text is not None
+    assert judged.text.to_pylist() == ["Two éCOLE.\nFour is kept."]
+
+
 def test_a_preset_is_the_numbers_of_its_paper_and_a_flag_wins():
     assert LIMITS["gopher_max_top_3_grams"] == 0.18
     assert LIMITS["gopher_max_repeated_10_grams"] == 0.1
