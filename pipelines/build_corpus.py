@@ -5,7 +5,7 @@ import tyro
 from pipelines.corpus.options import HELP, CorpusOptions
 from pipelines.host.imports import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.storage.store import take_s3_flags
+from pipelines.store import take_s3_flags
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
 from schemas.commands.help import command_name, report_parse_errors, show_help

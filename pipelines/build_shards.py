@@ -3,7 +3,7 @@
 from pipelines.build.options import BuildOptions, parse_options
 from pipelines.host.imports import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.storage.store import take_s3_flags
+from pipelines.store import take_s3_flags
 from pipelines.tasks.task import task_class
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config

@@ -4,7 +4,7 @@ import tyro
 
 from pipelines.host.imports import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.storage.store import take_s3_flags
+from pipelines.store import take_s3_flags
 from pipelines.train.options import HELP, TokenizerOptions
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config

@@ -27,7 +27,7 @@ HEAVY = {
 # pipelines/, from the ground up: rooms know floors below them, none of their own and none above.
 # A folder in a room may stand on a floor of its own. Entries stand on top.
 FLOORS = [
-    {"configs", "host", "storage"},
+    {"configs", "host", "store"},
     {"readers", "rows"},
     {"user_filter"},
     {"writers"},
@@ -40,7 +40,11 @@ FLOORS = [
     {"build", "train"},
     {"runners/preflight"},
 ]
-LOOSE = {"input_options", "user_filter"}  # of the files beside the rooms, those that are no entry
+LOOSE = {
+    "input_options",
+    "store",
+    "user_filter",
+}  # of the files beside the rooms, those that are no entry
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
 WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pipelines import store
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.read_rows import sample_rows
 from pipelines.inspection.report.content import SetContent
@@ -17,7 +18,6 @@ from pipelines.rows.evaluation import EvaluationLine, evaluation_file
 from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockJob, BlockReport
 from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
-from pipelines.storage import store
 from pipelines.tasks.task import Task
 from pipelines.writers import shard_files
 from pipelines.writers.rejects import rejects_file

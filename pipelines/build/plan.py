@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 from rich.filesize import decimal
 
+from pipelines import store
 from pipelines.build.options import BuildOptions
 from pipelines.build.steps import RowMaker, route_examples, stage_shard
 from pipelines.encoding.tokenizer import LoadedTokenizer
@@ -41,7 +42,6 @@ from pipelines.rows.routing import Routes
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import cpu_hours, duration
 from pipelines.runners.shuffle import ELEMENT_BYTES, ELEMENT_SECONDS, count_elements
-from pipelines.storage import store
 from pipelines.user_filter import choose_documents
 from pipelines.writers.output_directory import other_sizes, set_of
 from schemas.commands.terminal import number_of

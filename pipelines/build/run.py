@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.filesize import decimal
 
+from pipelines import store
 from pipelines.build.job import Job, share_tokenizer
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan, Run, estimate, plan_facts, warnings
@@ -25,8 +26,7 @@ from pipelines.readers.label_values import find_labels
 from pipelines.readers.sources import Block, describe_documents, has_blocks
 from pipelines.runners.console import Console, facts_table
 from pipelines.runners.launch import choose_runner
-from pipelines.storage import store
-from pipelines.storage.store import is_url, write_file
+from pipelines.store import is_url, write_file
 from pipelines.tasks.task import task_class
 from pipelines.writers.output_directory import (
     find_finished_set,

@@ -28,7 +28,7 @@ from pipelines.runners.steps import (
     count_shard,
     spread_blocks,
 )
-from pipelines.storage.store import Pointer
+from pipelines.store import Pointer
 from pipelines.user_filter import choose_documents
 from pipelines.writers.shard_files import examples_hash, find_finished, note_finished
 from pipelines.writers.staging import check_turn

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines import store
 from pipelines.corpus.decontamination.matches import Hit, add_hits
 from pipelines.corpus.filter_documents import Filtered
 from pipelines.corpus.filters import Filters
@@ -32,7 +33,6 @@ from pipelines.rows.routing import content_digests, json_of
 from pipelines.rows.text_bytes import count_words
 from pipelines.runners.block_run import BlockJob, BlockReport
 from pipelines.runners.shuffle import place_of_key
-from pipelines.storage import store
 from pipelines.writers import shard_files
 from pipelines.writers.rejects import Stashed
 from schemas.drops import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten, total_counts

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines import store
 from pipelines.host.imports import pc
 from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import DIGEST_BYTES, from_stream
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import count_words
-from pipelines.storage import store
-from pipelines.storage.store import is_url
+from pipelines.store import is_url
 from schemas.errors import DataError
 
 COUNTED = ("words", "copies")

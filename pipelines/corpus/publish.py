@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipelines import store
 from pipelines.corpus.decontamination.matches import hits_file
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
@@ -40,7 +41,6 @@ from pipelines.readers.sources import (
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import count_words
 from pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
-from pipelines.storage import store
 from pipelines.writers import shard_files
 from pipelines.writers.rejects import collect, rejects_file
 from schemas.commands.flag_file import CONFIG

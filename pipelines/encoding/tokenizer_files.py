@@ -13,9 +13,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from pipelines import store
 from pipelines.encoding.backends import failures_as_data_errors
-from pipelines.storage import store
-from pipelines.storage.store import is_url
+from pipelines.store import is_url
 from schemas.errors import DataError, TextmillError, UsageError
 from schemas.tokenizer_json import (
     TOKENIZER_CONFIG,

@@ -17,7 +17,7 @@ from pipelines.inspection.export_formats import INDEX, INDICES, WRITERS
 from pipelines.inspection.options import ExportOptions
 from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
 from pipelines.runners.console import Console, Display, Journal
-from pipelines.storage.store import disk_errors, write_file
+from pipelines.store import disk_errors, write_file
 from pipelines.writers.output_directory import refuse_another, refuse_others
 from pipelines.writers.staging import Staging, find_or_make, publish_files
 from schemas.commands.terminal import number_of, say

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines import store
 from pipelines.readers.documents import Role
-from pipelines.storage import store
-from pipelines.storage.store import is_url
+from pipelines.store import is_url
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST, Manifest, ManifestFile, parse_manifest
 from schemas.typed_json import parse_json

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
+from pipelines import store
 from pipelines.readers.formats.table import FORMATS
 from pipelines.readers.stored import extension, inner_extension, is_compressed
-from pipelines.storage import store
-from pipelines.storage.store import is_url
+from pipelines.store import is_url
 from schemas import object_store as stores
 from schemas.errors import DataError, UsageError
 

@@ -46,7 +46,7 @@ from pipelines.readers.stored import (
     is_compressed,
     part_digest,
 )
-from pipelines.storage.store import exists, read, write_file
+from pipelines.store import exists, read, write_file
 from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Inputs

@@ -18,7 +18,7 @@ from pipelines.readers.sources import (
 )
 from pipelines.runners.launch import RunnerFlags, runner_flags, with_beam
 from pipelines.runners.shuffle import AGAIN, Deliveries
-from pipelines.storage.store import is_url
+from pipelines.store import is_url
 from pipelines.writers.rejects import Rejects
 from pipelines.writers.staging import Staging
 from schemas.commands.terminal import number_of

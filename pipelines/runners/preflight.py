@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rich.filesize import decimal
 
+from pipelines import store
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Run, estimate
 from pipelines.build.run import complete, wire
@@ -25,7 +26,6 @@ from pipelines.runners.console import Console
 from pipelines.runners.job_servers import reach_job_server
 from pipelines.runners.launch import RunnerFlags, runner_flags
 from pipelines.runners.preflight_job import Check, check_flags, check_job
-from pipelines.storage import store
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.run import refuse_unusable, run_of, wire_counting
 from pipelines.user_filter import load_filter

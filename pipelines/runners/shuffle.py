@@ -26,7 +26,7 @@ import pyarrow as pa
 import xxhash
 
 from pipelines.rows.example_batch import to_stream
-from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
+from pipelines.store import Pointer, disk_errors, load, write_scratch
 from schemas.errors import DataError
 
 BUFFER_BYTES = 256 << 20

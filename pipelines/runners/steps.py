@@ -30,7 +30,7 @@ from pipelines.runners.block_run import ALL, J
 from pipelines.runners.console import Journal
 from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
-from pipelines.storage.store import Pointer
+from pipelines.store import Pointer
 from pipelines.writers.staging import check_turn
 from schemas.statistics import ShardStatistics, Statistics
 

@@ -19,7 +19,7 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pipelines.storage import store
+from pipelines import store
 from schemas.errors import DataError, UsageError
 from schemas.limited_process import LimitedProcess, LimitExceeded
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines import store
 from pipelines.encoding.patterns import GPT2, PATTERNS
 from pipelines.host.imports import parquet, pc
-from pipelines.storage import store
 from schemas.errors import DataError, UsageError
 from schemas.typed_json import from_json, parse_json
 

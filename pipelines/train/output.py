@@ -9,9 +9,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from pipelines import store
 from pipelines.readers.sources import file_digests
 from pipelines.runners.block_run import BlockJob, BlockReport
-from pipelines.storage import store
 from pipelines.train.fertility import Fertility, FileGroups
 from pipelines.train.histogram import Cutting, Histogram
 from pipelines.train.merge_loop import Trained

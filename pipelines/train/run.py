@@ -15,6 +15,7 @@ from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
 
+from pipelines import store
 from pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
 from pipelines.encoding.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
@@ -23,8 +24,7 @@ from pipelines.readers.sources import Block, describe_documents, hash_inputs, pl
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
-from pipelines.storage import store
-from pipelines.storage.store import write_file
+from pipelines.store import write_file
 from pipelines.tasks.chat_template import ChatTemplate, read_chat_template
 from pipelines.tasks.chat_turns import find_turn_ends
 from pipelines.train.fertility import (

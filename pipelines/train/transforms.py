@@ -20,7 +20,7 @@ from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import ALL
 from pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
 from pipelines.runners.steps import BlockStep, spread_blocks
-from pipelines.storage.store import write_file
+from pipelines.store import write_file
 from pipelines.train import histogram
 from pipelines.train.fertility import GroupSample, add_samples
 from pipelines.train.output import HISTOGRAM, READ, SAMPLE, CountJob, Read, check_read, text_of

@@ -5,10 +5,10 @@ import re
 import tempfile
 from collections.abc import Iterable
 
+from pipelines import store
 from pipelines.readers.corpus_files import CORPUS, is_corpus
 from pipelines.readers.sources import Block, hash_inputs
-from pipelines.storage import store
-from pipelines.storage.store import is_url
+from pipelines.store import is_url
 from pipelines.writers.staging import LOCK
 from schemas import object_store as stores
 from schemas.agreement import METADATA

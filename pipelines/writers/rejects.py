@@ -14,10 +14,10 @@ from hashlib import sha256
 import numpy as np
 import pyarrow as pa
 
+from pipelines import store
 from pipelines.host.imports import pc
 from pipelines.readers.documents import Reject
-from pipelines.storage import store
-from pipelines.storage.store import Pointer, disk_errors, load, write_scratch
+from pipelines.store import Pointer, disk_errors, load, write_scratch
 from schemas.commands.terminal import number_of
 from schemas.errors import DataError
 from schemas.manifest import REJECTS, ManifestFile

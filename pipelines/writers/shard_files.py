@@ -20,10 +20,10 @@ from hashlib import sha256
 import numpy as np
 import xxhash
 
+from pipelines import store
 from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.rows.ragged import Ragged
-from pipelines.storage import store
-from pipelines.storage.store import disk_errors, is_url
+from pipelines.store import disk_errors, is_url
 from pipelines.writers.array_record_file import ArrayRecordFile
 from pipelines.writers.document_formats import document_format
 from pipelines.writers.staging import STAGING, publish_files

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
+from pipelines import store
 from pipelines.readers.sources import BLOCKS
-from pipelines.storage import store
-from pipelines.storage.store import disk_errors, is_url
+from pipelines.store import disk_errors, is_url
 from schemas.errors import DataError, TextmillError, UsageError
 
 STAGING, LOCK = ".staging", ".lock"

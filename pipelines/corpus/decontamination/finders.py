@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from pipelines import store
 from pipelines.corpus.decontamination.gram_index import GramIndex
 from pipelines.corpus.decontamination.matches import Finder, Hit, Overlap
 from pipelines.corpus.filters import Filters
@@ -23,7 +24,6 @@ from pipelines.host.imports import pc
 from pipelines.readers.documents import BOUNDARIES
 from pipelines.rows.routing import content_digests
 from pipelines.runners.block_run import BlockJob
-from pipelines.storage import store
 from schemas.errors import DataError
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from pipelines import store
 from pipelines.corpus.decontamination.finders import COMMON, GramJob, put_index
 from pipelines.corpus.decontamination.gram_index import GramIndex, Targets, index_targets
 from pipelines.corpus.filters import Filters
@@ -23,7 +24,6 @@ from pipelines.readers.documents import Role
 from pipelines.readers.sources import Block, Source, plan_blocks, read_block
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.launch import with_beam
-from pipelines.storage import store
 from pipelines.writers.staging import Staging
 from schemas.commands.entry import import_later
 from schemas.commands.terminal import number_of

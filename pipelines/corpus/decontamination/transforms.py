@@ -34,7 +34,7 @@ from pipelines.runners.shuffle import (
     tally,
 )
 from pipelines.runners.steps import BlockStep, spread_blocks
-from pipelines.storage.store import write_file
+from pipelines.store import write_file
 
 _BUCKETS = 64
 _DELIVERED = _BUCKETS  # the key of deliveries

@@ -51,7 +51,7 @@ from pipelines.rows.example_batch import from_stream
 from pipelines.rows.ragged import Ragged
 from pipelines.runners.shuffle import Deliveries, receive
 from pipelines.runners.steps import KeyedStep, SendingStep, Wiring, tag_of
-from pipelines.storage.store import load
+from pipelines.store import load
 from pipelines.writers.staging import check_turn
 
 _EDGE_BYTES = 4 << 20  # bytes of edges sent together

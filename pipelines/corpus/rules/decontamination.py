@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import tyro
 
+from pipelines import store
 from pipelines.corpus.rules.rule import MOST, Family, Rule
 from pipelines.readers.corpus_files import find_corpus
 from pipelines.readers.files import HUGGING_FACE, expand_lists, find_files
 from pipelines.readers.formats import huggingface
-from pipelines.storage import store
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST
 

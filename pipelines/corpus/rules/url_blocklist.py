@@ -22,9 +22,9 @@ import pyarrow as pa
 import tyro
 import xxhash
 
+from pipelines import store
 from pipelines.corpus.rules.rule import Family, Judged, Rule
 from pipelines.readers.files import expand_lists
-from pipelines.storage import store
 from schemas.errors import UsageError
 
 _KINDS = ("domain", "address", "word")

@@ -20,7 +20,7 @@ from pipelines.readers.formats.role_columns import Classes, check_fields, take_r
 from pipelines.readers.formats.text import Boundary, Ends, read_runs
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
-from pipelines.storage.store import is_url
+from pipelines.store import is_url
 from schemas.errors import DataError, UsageError
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}

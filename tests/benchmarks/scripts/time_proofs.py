@@ -15,10 +15,9 @@ from typing import Any
 
 import xxhash
 
-from pipelines import build_shards
+from pipelines import build_shards, store
 from pipelines.readers import stored
 from pipelines.runners import shuffle
-from pipelines.storage import store
 from pipelines.writers import shard_files
 from schemas.commands.entry import run_entry
 from tests.benchmarks.clock import Seconds, timed

@@ -12,7 +12,7 @@ from pipelines.build.steps import RowMaker
 from pipelines.rows.example_batch import MARK, ExampleBatch, join, keep
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.runners.shuffle import Outbox
-from pipelines.storage.store import load, write_scratch
+from pipelines.store import load, write_scratch
 from pipelines.tasks.mlm import Mlm
 from schemas.drops import mark_of
 from schemas.features import unmask

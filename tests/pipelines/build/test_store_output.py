@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import schemas.object_store
+from pipelines import store as stores
 from pipelines.build_shards import main as build_shards
-from pipelines.storage import store as stores
 from pipelines.train_tokenizer import main as train_tokenizer
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError

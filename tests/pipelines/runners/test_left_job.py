@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from pipelines import store
 from pipelines.build_shards import main as build_shards
-from pipelines.storage import store
 from pipelines.train_tokenizer import main as train_tokenizer
 from pipelines.writers.staging import LOCK, check_turn, publish_files, stage
 from schemas.errors import DataError

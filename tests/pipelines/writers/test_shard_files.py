@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from pipelines.storage.store import disk_errors
+from pipelines.store import disk_errors
 from pipelines.writers import shard_files
 from pipelines.writers.output_directory import CORPUS, TOKENIZER_REPORT, refuse_others
 from pipelines.writers.staging import LOCK, STAGING

@@ -11,11 +11,11 @@ import s3fs.core
 from apache_beam.options.value_provider import RuntimeValueProvider
 
 import schemas.object_store
+from pipelines import store as stores
 from pipelines.readers.files import open_file
-from pipelines.storage import store as stores
 from schemas.errors import DataError, UsageError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 MB = 1 << 20
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore"),
@@ -133,7 +133,7 @@ def test_a_store_of_another_package():
     assert not fsspec.filesystem("memory").find("/b")
 
 
-READ = "import sys; from pipelines.storage import store; print(store.read(sys.argv[1]))"
+READ = "import sys; from pipelines import store; print(store.read(sys.argv[1]))"
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_stor
 
 def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
     code = (
-        "import os, stat\nfrom pipelines.storage import store as stores\n"
+        "import os, stat\nfrom pipelines import store as stores\n"
         "stores.take_s3_flags(['--s3_secret_access_key=hidden'])\n"
         "assert not any('hidden' in value for value in os.environ.values())\n"
         "path = os.environ[stores._S3_VARIABLE]\n"

@@ -1,1 +1,0 @@
-"""Files on a disk or in an object store (gs://, s3://)."""
