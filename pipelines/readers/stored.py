@@ -1,5 +1,6 @@
 """Reads stored files in parts: detects foreign formats, decompresses, and hashes stored bytes."""
 
+import bz2
 import gzip
 import io
 import lzma
@@ -20,16 +21,17 @@ _READ_BYTES = 1 << 20
 _XZ_PADDING = 4  # zero bytes after a member come in multiples of this
 
 
-class _XzMembers(io.RawIOBase):
-    """The content of all members of an .xz file; damage is an error.
+class _Members(io.RawIOBase):
+    """The content of all members of an .xz or .bz2 file; damage is an error.
 
-    LZMAFile treats damage in a later member as the end of the file, and ignores bytes after the
-    last member.
+    LZMAFile and BZ2File treat damage in a later member as the end of the file, and ignore bytes
+    after the last member. Arrow fails on a .bz2 with an empty member.
     """
 
-    def __init__(self, raw: BinaryIO):
-        self._raw = raw
-        self._member = lzma.LZMADecompressor()
+    def __init__(self, raw: BinaryIO, begin: Callable[[], Any]):
+        """`begin` makes a decompressor of one member."""
+        self._raw, self._begin = raw, begin
+        self._member = begin()
         self._data = b""  # bytes read, but not passed to a member yet
 
     def readable(self) -> bool:
@@ -58,21 +60,21 @@ class _XzMembers(io.RawIOBase):
         if zeros % _XZ_PADDING:
             raise ValueError(f"{zeros} zero bytes follow a member, which are not padding")
         if left:
-            self._member, self._data = lzma.LZMADecompressor(), left
+            self._member, self._data = self._begin(), left
         return bool(left)
 
 
-def _open_by_arrow(codec: str) -> Callable[[BinaryIO], Any]:
+def _open_zstd(raw: BinaryIO) -> io.BufferedReader:
     """A stream that reads all members, and fails on a truncated one, as few readers do.
 
     Its own `read` never frees its result if it fails, hence the buffered reader.
     """
+    stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
+    return io.BufferedReader(stream)
 
-    def unpack(raw: BinaryIO) -> io.BufferedReader:
-        stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
-        return io.BufferedReader(stream)
 
-    return unpack
+def _open_members(begin: Callable[[], Any]) -> Callable[[BinaryIO], io.BufferedReader]:
+    return lambda raw: io.BufferedReader(_Members(raw, begin), _READ_BYTES)
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,9 @@ class Packing:
 # By extension.
 PACKINGS = {
     ".gz": Packing("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw)),
-    ".bz2": Packing("bzip2", b"BZh", _open_by_arrow("bz2")),
-    ".xz": Packing(
-        "xz", b"\xfd7zXZ\0", lambda raw: io.BufferedReader(_XzMembers(raw), _READ_BYTES)
-    ),
-    ".zst": Packing("zstd", b"\x28\xb5\x2f\xfd", _open_by_arrow("zstd")),
+    ".bz2": Packing("bzip2", b"BZh", _open_members(bz2.BZ2Decompressor)),
+    ".xz": Packing("xz", b"\xfd7zXZ\0", _open_members(lzma.LZMADecompressor)),
+    ".zst": Packing("zstd", b"\x28\xb5\x2f\xfd", _open_zstd),
 }
 _SKIPPED_FRAME = b"\x2a\x4d\x18"  # second to fourth byte of a zstd file with a skippable frame
 PEEKED = 512  # first bytes of a file, enough to detect its format

@@ -158,6 +158,13 @@ def test_damage_in_the_middle_of_a_later_member_is_an_error(tmp_path, pack, size
                 read_all(path, document="line")
 
 
+@pytest.mark.parametrize("pack", [*filter(None, PACK)])
+def test_a_member_may_be_empty(tmp_path, pack):
+    path, empty = tmp_path / f"x.txt{pack}", PACK[pack](b"")
+    path.write_bytes(empty + empty.join(members("txt", pack)) + empty)
+    assert read(path) == (TEXTS, 0)
+
+
 def test_padding_of_xz_is_no_damage(tmp_path):
     path, parts = tmp_path / "x.txt.xz", members("txt", ".xz")
     path.write_bytes((b"\0" * 8).join(parts) + b"\0" * 4)
