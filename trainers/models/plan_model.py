@@ -6,11 +6,23 @@ DataError if published weights are broken or do not match their config.json.
 
 import re
 from dataclasses import fields, replace
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, get_args, get_type_hints
+from typing import (
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    get_args,
+    get_type_hints,
+)
 
 from schemas.errors import UsageError
 from schemas.hub import find_on_hub
 from schemas.metadata import Schema
+from schemas.typed_json import quote
 from trainers.flags.run_flags import ModelFlags, RunFlags
 from trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weights
 from trainers.models.hf_files import Tensors, read_directory
@@ -80,18 +92,20 @@ _PEAKS = {
 
 
 class PlannedModel(NamedTuple):
-    """A model, with the tensors of --init_from."""
+    """A model, with the tensors of --init_from and a note on its classes."""
 
     config: ModelConfig
     tensors: Optional[Tensors]
     init_from: Optional[str]
+    notes: Tuple[str, ...] = ()
 
     def first_weights(self, seed: int) -> Tuple[Weights, List[str]]:
         """Weights before the first step, and notes on them."""
         if self.tensors is None:
             return fresh(self.config, seed), []
         where = f"--init_from={self.init_from}"
-        return from_published(self.tensors, self.config, seed=seed, where=where)
+        weights, notes = from_published(self.tensors, self.config, seed=seed, where=where)
+        return weights, [*self.notes, *notes]
 
 
 def families_of(flags: ModelFlags) -> Tuple[str, ...]:
@@ -126,7 +140,19 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
     # Rows beyond the dataset's vocabulary stay: tables are often padded to a round number.
     config = replace(config, vocab_size=max(config.vocab_size, schema.vocab_size))
     config.check_fits(schema, where=where, shards=shards)
-    return PlannedModel(config, tensors, init_from)
+    return PlannedModel(config, tensors, init_from, tuple(_renamed_classes(content, classes)))
+
+
+def _renamed_classes(content: Mapping[str, Any], classes: Tuple[str, ...]) -> Iterator[str]:
+    """A note if a published classifier has as many classes under other names."""
+    labels = content.get("id2label")
+    names = list(labels.values()) if isinstance(labels, dict) else []
+    is_named = "SequenceClassification" in str(content.get("architectures"))
+    if is_named and "LABEL_0" not in names and len(names) == len(classes) and names != [*classes]:
+        yield (
+            f"the classes of these weights are {quote(names)}; the head stays, and its outputs now "
+            f"are {quote(list(classes))}, in this order"
+        )
 
 
 def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:

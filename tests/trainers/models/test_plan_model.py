@@ -41,7 +41,7 @@ class DecoderRun(RunFlags):
 
 def test_new_encoders():
     schema = mlm_schema()
-    config, tensors, _ = plan_model(make_flags(EncoderRun, shards="set", model="tiny"), schema)
+    config, tensors, *_ = plan_model(make_flags(EncoderRun, shards="set", model="tiny"), schema)
     due = ModelConfig.new(
         family="roberta",
         vocab_size=50,
@@ -280,6 +280,15 @@ def test_pairs_need_two_token_types(tmp_path):
         plan_model(flags, schema)
     save_model(tmp_path / "roberta", {**ROBERTA, "type_vocab_size": 1}, "")
     plan_model(change_flags(flags, init_from=str(tmp_path / "roberta")), schema)
+
+
+def test_a_head_for_classes_of_other_names_has_a_note(tmp_path):
+    names = {0: "no", 1: "so", 2: "yes"}
+    save_model(tmp_path / "in", {**BERT, "id2label": names}, "SequenceClassification")
+    flags = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
+    _, [note] = plan_model(flags, class_schema(classes=("yes", "so", "no"))).first_weights(0)
+    assert "are ['no', 'so', 'yes']; the head stays" in note and "are ['yes', 'so', 'no']" in note
+    assert not plan_model(flags, class_schema(classes=("no", "so", "yes"))).first_weights(0)[1]
 
 
 def test_a_set_that_a_model_cannot_read():
