@@ -237,7 +237,7 @@ def _plain_answers(column: pa.Array) -> pa.ListArray | None:
     """Answers with starts, as in SQuAD and Hugging Face datasets; None if a row is irregular."""
     is_list = isinstance(column.type, _LISTS)
     pairs = column.flatten() if is_list else column
-    if column.null_count or not pt.is_struct(pairs.type):
+    if column.null_count or pairs.null_count or not pt.is_struct(pairs.type):
         return None
     lists = [pairs.field(i) for i in map(pairs.type.get_field_index, ("text", _START)) if i >= 0]
     if len(lists) < 2 or any(side.null_count for side in lists):

@@ -287,6 +287,17 @@ def test_a_dictionary_that_expands_is_read_a_few_rows_at_once(kind, tmp_path, mo
     assert max(sizes) <= 1 << 20
 
 
+def test_a_null_among_answers_is_no_answer(tmp_path):
+    """Arrow keeps values below a null, which are none of the file's."""
+    fields = [pa.array(["left over", "b"]), pa.array([5, 1])]
+    names, mask = ["text", "answer_start"], pa.array([True, False])
+    answers = pa.StructArray.from_arrays(fields, names=names, mask=mask)
+    lists = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), answers)
+    write_table(tmp_path / "x.arrow", pa.table({"text": ["q"], "answers": lists}))
+    roles = (*TEXT_ROLES, Role("answers", "answers", "answers"))
+    assert rejects_of(read_all(tmp_path / "x.arrow", roles=roles)) == [(0, "not_answers")]
+
+
 FLIPS = """
 import io, sys
 import pyarrow as pa, pyarrow.parquet as pq
