@@ -40,11 +40,8 @@ FLOORS = [
     {"build", "train"},
     {"runners/preflight"},
 ]
-LOOSE = {
-    "input_options",
-    "store",
-    "user_filter",
-}  # of the files beside the rooms, those that are no entry
+# Of the files beside the rooms, those that are no entry.
+LOOSE = {"input_options", "store", "user_filter"}
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"build/run", "build/transforms", "runners", "train/run", "train/transforms"}
 WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms"}

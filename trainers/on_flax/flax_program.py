@@ -133,7 +133,7 @@ class FlaxProgram(Program):
         assert isinstance(compute, FlaxComputeFlags)
         self._accumulation, self._fsdp = compute.accumulation or 1, compute.fsdp
         _check_devices(compute.batch_size, len(devices), self._accumulation)
-        self.steps, self._profile = plan.steps, Profile(compute.profile, plan.output)
+        self.steps, self._profile = plan.steps, _Profile(compute.profile, plan.output)
         self.evaluation_rows = compute.batch_size // self._accumulation
         dtype = compute_dtype(compute.precision)
         self.devices = len(devices)
@@ -373,7 +373,7 @@ def dropout_key(seed: int, step: jax.Array | int) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _DROPOUT), step)
 
 
-class Profile:
+class _Profile:
     """--profile: traces the steps after the first three of this process into OUTPUT/profile."""
 
     def __init__(self, steps: int | None, output: Path):
