@@ -86,10 +86,12 @@ class Blocklist(NamedTuple):
     Attributes:
       hash: uint64 [n], hashes of keys, ascending; UT1 has five million entries.
       key: large_string [n], keys in the order of hashes.
+      longest: characters of the longest key, which bound those that a URL is looked up by.
     """
 
     hash: np.ndarray
     key: pa.LargeStringArray
+    longest: int
 
     @classmethod
     def of(cls, entries: Iterable[str]) -> "Blocklist":
@@ -97,7 +99,8 @@ class Blocklist(NamedTuple):
         keys = sorted({_entry_key(entry) for entry in entries})
         hashes = _hash(keys)
         order = np.argsort(hashes, kind="stable")
-        return cls(hashes[order], pa.array(keys, pa.large_string()).take(pa.array(order)))
+        ordered = pa.array(keys, pa.large_string()).take(pa.array(order))
+        return cls(hashes[order], ordered, max(map(len, keys)))
 
     def find(self, keys: list[str]) -> np.ndarray:
         """Bool [keys]: whether each key is an entry."""
@@ -113,7 +116,7 @@ def judge(url: pa.LargeStringArray, blocklist: Blocklist) -> Judged:
     keys, document = [], []
     for number, address in enumerate(url.to_pylist()):
         if address:
-            own = list(dict.fromkeys(_keys(address)))
+            own = list(dict.fromkeys(_keys(address, blocklist.longest)))
             keys += own
             document += [number] * len(own)
     reason = np.zeros(len(url), np.int64)
@@ -149,13 +152,16 @@ def _entry_key(entry: str) -> str:
     return ("0" if "." in host else "2") + host
 
 
-def _keys(address: str) -> Iterator[str]:
-    """All entries that match a URL, as keys, by kind."""
+def _keys(address: str, longest: int) -> Iterator[str]:
+    """All entries of at most `longest` characters that match a URL, as keys, by kind."""
     host, rest = _parts(address)
-    labels = host.split(".")
-    for first in range(len(labels)):
-        yield "0" + ".".join(labels[first:])
+    begins = [0, *(dot.end() for dot in re.finditer(r"\.", host))]
+    for begin in begins:
+        if len(host) - begin < longest:
+            yield "0" + host[begin:]
     for end in _ENDS.finditer(rest):
+        if len(host) + end.start() >= longest:
+            break
         yield "1" + host + rest[: end.start()]
     for word in _WORD.findall(unquote(host + rest)):
         yield "2" + word

@@ -46,6 +46,13 @@ def test_each_form_of_an_address():
     assert dict(zip(CASES, found, strict=True)) == CASES
 
 
+def test_a_url_of_any_length_is_judged_in_linear_time():
+    """All suffixes of a host of 64 kB are 1 GB."""
+    url = f"http://{'a.' * 99_999}bad.com/{'b/' * 99_999}"
+    judged = judge(column([url, url.replace("bad", "good")]), Blocklist.of(ENTRIES))
+    assert judged.reason.tolist() == [DOMAIN, 0]
+
+
 def test_documents_are_dropped_by_the_role_url(tmp_path):
     first, second = tmp_path / "first.txt", tmp_path / "second.txt"
     first.write_text("# comment\nbad.com\n\n")
