@@ -5,7 +5,6 @@ This module imports Beam; commands import it through `launch.with_beam`.
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import inspect
 import os
@@ -36,6 +35,7 @@ from pipelines.runners.launch import LAUNCHER, RunnerFlags, runner_flags
 from pipelines.runners.worker_package import package_code
 from schemas.commands.entry import shortage_of, want_addresses
 from schemas.commands.flag_file import kinds_of
+from schemas.commands.help import describe_unknown
 from schemas.commands.terminal import in_time, visible
 from schemas.errors import DataError, LeftRunning, TextmillError, UsageError, one_line
 
@@ -106,12 +106,10 @@ def check_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
                 parser.add_argument(flag, nargs="?")
         _, unknown = parser.parse_known_args(beam_arguments)
     if unknown:
-        flag = unknown[0].partition("=")[0]
         known = [o for action in parser._actions for o in action.option_strings]
         known += [f"--{name}" for name in kinds_of(*ours)]
-        near = difflib.get_close_matches(flag, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"unknown flag {unknown[0]}: neither Textmill nor Beam has it{hint}")
+        neither = "neither Textmill nor Beam has it"
+        raise UsageError(describe_unknown(unknown[0], known, neither))
 
 
 def refuse_bad_runner(beam_arguments: list[str]) -> None:
@@ -258,7 +256,7 @@ def _stderr_in(path: str) -> Iterator[TextIO]:
     write its failure would not report it, and the run would wait forever.
     """
     sys.stderr.flush()
-    terminal = os.fdopen(os.dup(2), "w", buffering=1)
+    terminal = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     reader, writer = os.pipe()
     os.dup2(writer, 2)

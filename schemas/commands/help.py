@@ -121,14 +121,23 @@ def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
     """Raises what tyro rejects as a line; returns for other events, which tyro reports itself.
 
     Raises:
-      UsageError: a flag is missing, or has a value of another type or none of its choices.
+      UsageError: a flag is missing, unknown, or has a value of another type or none of its
+        choices.
     """
     kind, remedy = type(event).__name__, f"{event.prog} --help shows the flags"
+    typed = {f"--{flag.name}": flag.typed for flag in flags}
     if kind == "MissingArgs":
         missing: List[str] = [context.arg.display_name() for context in event.missing_arguments]
-        typed = {flag.typed.partition("=")[0]: flag.typed for flag in flags}
+        for argument in event.unrecognized_tokens:
+            if difflib.get_close_matches(argument.partition("=")[0], missing):
+                raise UsageError(describe_unknown(argument, missing, remedy))
         named = ", ".join(typed.get(name, name) for name in missing)
         raise UsageError(f"{event.prog} needs {named}: {remedy}")
+    if kind == "UnrecognizedArgs":
+        raise UsageError(describe_unknown(event.tokens[0], list(typed), remedy))
+    if kind == "BadValue":
+        name = f"--{event.argument.display_name().lstrip('-').rpartition('.')[2]}"
+        raise UsageError(f"{typed.get(name, name)} has no value: {remedy}")
     if kind == "InvalidChoice":
         name = event.argument.display_name()
         raise UsageError(f"{name}={event.value}: choose one of {', '.join(event.choices)}")
@@ -140,6 +149,23 @@ def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
             name = event.argument.display_name()
             raise UsageError(f"{name}={found.group(2)}: not {what}; {remedy}")
         raise UsageError(f"{event.argument.display_name()}: {reason}; {remedy}")
+
+
+def describe_unknown(argument: str, names: List[str], remedy: str) -> str:
+    """The error for an argument that is no flag, nor a value of one.
+
+    Args:
+      argument: --ouput=x, or a word such as the second file of `--input texts/*.txt`.
+      names: the flags that there are: --output.
+      remedy: shown if none of them is similar.
+    """
+    if not argument.startswith("-"):
+        return (
+            f"{argument} belongs to no flag: a flag takes one value; put a pattern in quotes "
+            "(--input='texts/*.txt'), or repeat the flag"
+        )
+    near = difflib.get_close_matches(argument.partition("=")[0], names, 1)
+    return f"unknown flag {argument}: {f'did you mean {near[0]}?' if near else remedy}"
 
 
 def help_lines(request: str, page: Help, flags: List[Flag]) -> Iterator[str]:

@@ -1,14 +1,20 @@
 """Command lines to flags and back."""
 
 import dataclasses
-import difflib
 import shlex
 from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type, TypeVar
 
 import tyro
 
 from schemas.commands.flag_file import is_word, kinds_of, with_config
-from schemas.commands.help import CONFIG_NOTE, Help, command_name, report_parse_errors, show_help
+from schemas.commands.help import (
+    CONFIG_NOTE,
+    Help,
+    command_name,
+    describe_unknown,
+    report_parse_errors,
+    show_help,
+)
 from schemas.errors import UsageError
 from trainers.flags.run_flags import RunFlags
 
@@ -95,9 +101,9 @@ def _respell(argument: str) -> str:
 
 def _describe_unknown(argument: str, names: List[str]) -> str:
     name = argument.partition("=")[0].lstrip("-").replace("-", "_")
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean --{near[0]}?" if near else "--help=all lists the flags"
-    return f"unknown flag {argument}: {_ELSEWHERE.get(name, hint).format(argument)}"
+    if name in _ELSEWHERE:
+        return f"unknown flag {argument}: {_ELSEWHERE[name].format(argument)}"
+    return describe_unknown(argument, [f"--{name}" for name in names], "--help=all lists the flags")
 
 
 def flag_values(flags: Any) -> Dict[str, Any]:

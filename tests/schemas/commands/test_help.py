@@ -217,6 +217,12 @@ def test_a_wide_terminal_gets_longer_lines(monkeypatch):
             ["--input=x", "--output=s", "--document=page"],
             "--document=page: choose one of file, paragraph, line$",
         ),
+        ("pipelines.build_corpus", ["--input"], "^--input=PATH has no value: "),
+        ("pipelines.build_corpus", ["--ouput=s"], "^unknown flag --ouput=s: did you mean --output"),
+        ("pipelines.verify", ["s", "--folow_links"], "--folow_links: did you mean --follow_links"),
+        ("pipelines.demo", ["more"], "^more belongs to no flag: .* in quotes"),
+        ("trainers.use_model", ["--foo"], r"^RUN\S* has no value: "),
+        ("trainers.flax_clm", ["--shards=s", "more"], "^more belongs to no flag: "),
     ],
 )
 def test_what_tyro_rejects_is_one_line(entry, argv, line, capfd):
