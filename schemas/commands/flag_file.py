@@ -267,6 +267,11 @@ def _arguments(values: Mapping[str, Any], known: Mapping[str, str], path: str) -
                 f"{path}: {name} is {reprlib.repr(value)}, and must be a value or a list of them"
             )
         texts = [str(item) for item in items]
+        if any(text == "~" or text.startswith("~/") for text in texts):
+            raise UsageError(
+                f"{path}: {name} is {reprlib.repr(value)}, and ~ is not expanded: write the home "
+                f"directory as {os.path.expanduser('~')}"
+            )
         if kind != "list" and len(texts) > 1 and any("," in text for text in texts):
             raise UsageError(
                 f"{path}: {name} is {reprlib.repr(value)}, but commas separate its values: write "

@@ -174,6 +174,7 @@ WRONG = {
     "base 60": ("rate: 1" + ":1" * 9999 + ".5\n", ["line 1: a number of 20,001 digits"]),
     "a list of all files": ("input: [" + "a.txt, " * 40_000 + "]", ["262,144", "@LIST.txt"]),
     "a list of bare words": ("input: [no]\n", ["input is [False]"]),
+    "a home directory": ("input: [a, ~/b]\n", ["input is ['a', '~/b'], and ~ is not expanded"]),
     "a comma in a list": ("splits: ['a,b', c]\n", ["splits is ['a,b', 'c']", "as one text"]),
 }
 
