@@ -91,7 +91,10 @@ def _end(error: Exception) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Opens streams that the shell closed (`2>&-`), before a file of the run gets their number."""
+    """Opens streams that the shell closed (`2>&-`), before a file of the run gets their number.
+
+    Characters that the terminal's encoding lacks (LANG=de_DE.ISO-8859-1) are printed as escapes.
+    """
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -99,6 +102,8 @@ def _open_streams() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             setattr(sys, name, open(number, "w", closefd=False))
+        if hasattr(getattr(sys, name), "reconfigure"):  # not a notebook's
+            getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def _is_unread(number: int) -> bool:

@@ -74,6 +74,12 @@ def test_a_tilde_that_no_shell_expands_is_refused(argument):
     assert run("print(argv)", "--input=~a.txt", "~/x").stdout == "['--input=~a.txt', '~/x']\n"
 
 
+def test_what_the_terminal_cannot_show_is_escaped(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    done = run("print('語')")
+    assert (done.returncode, done.stdout) == (0, "\\u8a9e\n")
+
+
 def test_a_defect_keeps_its_traceback():
     done = run("print(1 / 0, '\\x1b[2J')")
     assert done.returncode == 1
