@@ -252,6 +252,8 @@ def package_of(url: str) -> Any:
       UsageError: its package is not installed, or no package reads the protocol.
     """
     kind, protocol = kind_of(url), _protocol_of(url)
+    if protocol in ("file", "local"):
+        raise UsageError(f"{url}: write a path of this machine without {protocol}://")
     try:
         if kind == "gs" and not os.environ.get(_GCSFS_KINDS):
             # gcsfs's other class queries the type of each bucket by gRPC, and waits 60 s if that
