@@ -6,7 +6,6 @@ prints each command before it runs it, so that a user can run it again.
 
 import ast
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -22,9 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.runners.console import Console
+from pipelines.store import is_url, write_file
 from schemas.commands.entry import run_entry
 from schemas.commands.help import Help, command_name, report_parse_errors, show_help
-from schemas.errors import DataError
+from schemas.errors import DataError, UsageError
 
 _LEAST_CHARACTERS = 40  # a shorter docstring repeats the name
 _console = Console()
@@ -59,6 +59,8 @@ def main(argv: list[str]) -> None:
     show_help(argv, HELP, DemoOptions)
     report_parse_errors(DemoOptions)
     options = tyro.cli(DemoOptions, args=argv, prog=command_name(HELP.module), use_underscores=True)
+    if is_url(options.output):
+        raise UsageError(f"--output={options.output}: give a directory of this machine")
     began = time.monotonic()
     raw = Path(options.output) / "raw.jsonl"
     with _console.working("reading the standard library's docstrings ..."):
@@ -70,8 +72,12 @@ def main(argv: list[str]) -> None:
 
 
 def write_documents(path: Path) -> tuple[int, int]:
-    """Writes JSON Lines with `text` and `name`; returns the number of documents and of bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes JSON Lines with `text` and `name`; returns the number of documents and of bytes.
+
+    Raises:
+      UsageError: there is another file of this name.
+      DataError: the file cannot be written.
+    """
     texts = {f"topic {name}": text for name, text in sorted(topics.topics.items())}
     texts |= dict(read_docstrings(Path(sysconfig.get_path("stdlib"))))
     documents = [
@@ -79,10 +85,16 @@ def write_documents(path: Path) -> tuple[int, int]:
         for name, text in texts.items()
         if len(text) >= _LEAST_CHARACTERS
     ]
-    with open(path, "w", encoding="utf-8") as file:
-        for document in documents:
-            file.write(json.dumps(document, ensure_ascii=False) + "\n")
-    return len(documents), os.path.getsize(path)
+    lines = (json.dumps(document, ensure_ascii=False) + "\n" for document in documents)
+    content = "".join(lines).encode()
+    if not path.exists():
+        write_file(str(path), content)
+    elif path.read_bytes() != content:
+        raise UsageError(
+            f"{path} is not the text of this Python's demo: use another --output, or remove the "
+            "directory of an earlier demo"
+        )
+    return len(documents), len(content)
 
 
 def read_docstrings(root: Path) -> Iterator[tuple[str, str]]:

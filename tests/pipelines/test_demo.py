@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pipelines.demo import main, read_docstrings, run, write_documents
-from schemas.errors import DataError
+from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
 
 
@@ -40,6 +40,35 @@ def test_the_corpus_is_json_lines(tmp_path, monkeypatch):
     assert lines.pop() == b"" and len(lines) == number > 50
     assert json.loads(lines[-1]) == {"name": "m.f", "text": "x" * 40}
     assert size == (tmp_path / "new" / "raw.jsonl").stat().st_size > 300_000
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr("pipelines.demo.read_docstrings", lambda root: iter([]))
+
+
+def test_a_users_file_is_not_replaced(tmp_path, short):
+    raw = tmp_path / "raw.jsonl"
+    raw.write_text('{"text": "mine"}')
+    with pytest.raises(UsageError, match="raw.jsonl is not the text of this Python's demo: use an"):
+        main([f"--output={tmp_path}"])
+    assert raw.read_text() == '{"text": "mine"}'
+    raw.unlink()
+    assert write_documents(raw) == write_documents(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "reason"),
+    [
+        ("file", DataError, "cannot write .*/file/raw.jsonl: "),
+        ("file/below", DataError, "cannot write .*raw.jsonl: "),
+        ("gs://bucket/demo", UsageError, "--output=gs://.*: give a directory of this machine"),
+    ],
+)
+def test_an_output_that_is_no_directory_is_refused(tmp_path, short, name, error, reason):
+    (tmp_path / "file").touch()
+    with pytest.raises(error, match=reason):
+        main([f"--output={name if '://' in name else tmp_path / name}"])
 
 
 def test_a_command_that_fails_stops_the_demo(tmp_path, capfd):
