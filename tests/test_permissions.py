@@ -109,6 +109,10 @@ def test_inputs_tokenizers_and_outputs_of_another_user(place, tokenizer_path, mo
     code, said = said_by(build_shards.main, flags, monkeypatch, capfd)
     assert (code, said.count("\n")) == (1, 1) and f"cannot write {mine}/set" in said
     assert "Permission denied" in said
+    (mine / "unread").mkdir(mode=0o333)
+    unread = [*flags[:3], f"--output={mine}/unread"]
+    code, said = said_by(build_shards.main, unread, monkeypatch, capfd)
+    assert code == 1 and f"error: cannot write {mine}/unread: Permission denied" in said
     mine.chmod(0o777)
     for refused, others in ((tokenizer, text), (text, tokenizer)):
         refused.chmod(0)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pipelines import store
 from pipelines.readers.corpus_files import CORPUS, is_corpus
 from pipelines.readers.sources import Block, hash_inputs
-from pipelines.store import is_url
+from pipelines.store import disk_errors, is_url
 from pipelines.writers.staging import LOCK
 from schemas import object_store as stores
 from schemas.agreement import METADATA
@@ -57,7 +57,8 @@ def refuse_others(output: str, own: str) -> None:
             f"--output={output} already contains {kinds[found]} ({name}): use another directory"
         )
     if not there and os.path.isdir(output):
-        names = sorted(os.listdir(output))
+        with disk_errors(output):
+            names = sorted(os.listdir(output))
         taken = [name for name in names if own in _REPLACED and _REPLACED[own].fullmatch(name)]
         if taken and LOCK not in names:  # no run has written here
             raise UsageError(
