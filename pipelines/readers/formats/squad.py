@@ -15,7 +15,7 @@ from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import record_documents
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
-from schemas.errors import DataError
+from schemas.errors import DataError, UsageError
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
 _PEEK_BYTES = 1 << 16
@@ -45,7 +45,12 @@ def peek(raw: BinaryIO, part: Part) -> bool:
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:
     """Checks that the fields of roles are those of SQuAD files: see `check_names`."""
-    check_names(roles, path, FIELDS)
+    try:
+        check_names(roles, path, FIELDS)
+    except UsageError as error:
+        raise UsageError(
+            f"{error}; it begins like SQuAD's JSON: give --input_format=jsonl if it is JSON Lines"
+        ) from error
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
