@@ -208,6 +208,10 @@ class BuildOptions(Generic[T]):
                 f"--splits={self.splitting.splits} divides --input, and --train_input, "
                 "--validation_input and --test_input are splits already: give --splits or these"
             )
+        if self.settings.holds_documents and self.encoding != "bytes":
+            raise UsageError(
+                f"--encoding={self.encoding} is for rows: omit it with --task={self.task}"
+            )
         check_name(self.filter)
         assumed_bytes(self.run.assume_bytes, dry_run=self.run.dry_run)
         self.sources()

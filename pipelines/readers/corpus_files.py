@@ -172,14 +172,16 @@ def _check_sha256(path: str, actual: str, listed: str) -> None:
 def corpus_parameters(patterns: Iterable[str]) -> dict[str, Any]:
     """Parameters of a fingerprint that corpora among the inputs decide; {} without a corpus.
 
-    `normalize` is the Unicode form of all their texts, which a model's later input needs too.
+    `normalize` is the Unicode form of all inputs, which a model's later input needs too; it is
+    absent if some have another form or are no corpora.
 
     Raises:
       DataError: as `find_corpus`.
     """
-    corpora = [corpus for corpus in map(find_corpus, patterns) if corpus]
+    inputs = [find_corpus(pattern) for pattern in patterns]
+    corpora = {corpus.fingerprint for corpus in inputs if corpus}
     if not corpora:
         return {}
-    forms = {corpus.normalize for corpus in corpora} - {"none"}
-    normal = {"normalize": forms.pop()} if len(forms) == 1 else {}
-    return {"corpus": sorted({corpus.fingerprint for corpus in corpora}), **normal}
+    forms = {corpus.normalize if corpus else "none" for corpus in inputs}
+    normal = {"normalize": forms.pop()} if len(forms) == 1 and forms != {"none"} else {}
+    return {"corpus": sorted(corpora), **normal}

@@ -78,6 +78,9 @@ FLAG_CASES = {
     "shares beside splits": stops(
         "--train_input={d}/in.txt", "--splits=train:1", said=["give --splits or these"]
     ),
+    "an encoding without rows": stops(
+        "--task=tokens", "--encoding=int64_list", said=["--encoding=int64_list is for rows"]
+    ),
     "units of the trainer's masks": stops(
         "--no_static_masking", "--mask_unit=span", said=["--mask_unit=span", "use only one"]
     ),

@@ -66,6 +66,7 @@ def test_a_corpus_beside_other_inputs_and_in_a_list(corpus, tokenizer_path, tmp_
     two = build(tokenizer_path, tmp_path / "two", f"--input=@{listed}")
     assert one.stats.documents_read == len(TEXTS) + 2
     assert one.schema == two.schema and shards(one) == shards(two)
+    assert "normalize" not in one.schema.parameters  # some texts are in no normal form
     given = [f"--train_input={corpus}", f"--test_input={more}"]
     info = build(tokenizer_path, tmp_path / "given", *given)
     assert info.schema.parameters["corpus"] == one.schema.parameters["corpus"]
