@@ -96,7 +96,9 @@ def config_bytes(module: str, options: Any) -> bytes:
       options: the dataclass of its flags; dataclasses in it hold more.
     """
     plain = {name: value for name, value in _flags(options) if name not in _OF_THIS_RUN}
-    text = _import_yaml().safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+    # PyYAML would write U+0085 as it is, and read it as a space.
+    unicode = r"\x85" not in repr(plain)
+    text = _import_yaml().safe_dump(plain, sort_keys=False, allow_unicode=unicode, width=100)
     head = f"# Again: python -m {module} --config=THIS_FILE --output=DIR"
     return f"{head}\n{text}".encode()
 

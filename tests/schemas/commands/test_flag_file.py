@@ -6,7 +6,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 import pytest
 import tyro
 
-from schemas.commands.flag_file import kinds_of, with_config
+from schemas.commands.flag_file import config_bytes, kinds_of, with_config
 from schemas.errors import UsageError
 
 
@@ -85,6 +85,13 @@ def test_every_kind_of_value(expanded):
     options = parse(argv)
     assert options.input == ("a.txt", "b c.txt") and options.rate == 1e-4
     assert options.resume and not options.verify and options.name is None
+
+
+@pytest.mark.parametrize("name", ["a\u0085b", "\u2028", "\ufeffé", "\\x85", "- a: #b", "null"])
+def test_a_written_file_gives_the_same_values(expanded, name):
+    options = Options(input=(name, "b"), splits=name, name=name)
+    text = config_bytes("pipelines.command", options).decode()
+    assert parse(expanded(text)) == options
 
 
 def test_a_list_for_one_value_is_joined(expanded):
