@@ -146,7 +146,7 @@ def set_of(output: str) -> SetInfo:
         found = read_set(output, Cache(folder))
     there = store.sizes(output)
     for file in found.manifest.files:
-        path = f"{output}/{file.path}"
+        path = os.path.join(output, file.path)
         if there.get(file.path) != file.bytes != stores.size(path):  # a listing may lag
             raise DataError(
                 f"{path} does not have the {file.bytes:,} bytes that MANIFEST.json lists: copy or "

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
@@ -306,9 +307,10 @@ def _move_on_disk(output: str, old: list[str], files: Mapping[str, tuple[str, in
 
 def _move_in_store(output: str, old: list[str], files: Mapping[str, tuple[str, int]]) -> None:
     """Copies staged files; they stay until all is published, so that a second attempt works."""
-    store.delete([f"{output}/{old[0]}"])  # the seal, before all else
-    store.delete(f"{output}/{name}" for name in old[1:])
+    place = partial(os.path.join, output)  # not f"{output}/...": it may end with a slash
+    store.delete([place(old[0])])  # the seal, before all else
+    store.delete(map(place, old[1:]))
     store.copy_all(
-        {f"{output}/{STAGING}/{staged}": f"{output}/{name}" for name, (staged, _) in files.items()},
-        {f"{output}/{name}": size for name, (_, size) in files.items()},
+        {place(STAGING, staged): place(name) for name, (staged, _) in files.items()},
+        {place(name): size for name, (_, size) in files.items()},
     )

@@ -97,7 +97,7 @@ def faults_of_a_bad_day(store, shard):
 
 
 def test_a_bad_day_changes_nothing(store, local, corpus, monkeypatch):
-    flags = shard_flags(corpus, local / "bpe", store.url("set"))
+    flags = shard_flags(corpus, local / "bpe", store.url("set/"))
     rules = faults_of_a_bad_day(store, "train-00001-of-00003.array_record")
     with monkeypatch.context() as patch:
         patch.setattr(schemas.object_store, "_list", lambda *_: {})  # a listing that lags
