@@ -254,6 +254,8 @@ def package_of(url: str) -> Any:
     kind, protocol = kind_of(url), _protocol_of(url)
     if protocol in ("file", "local"):
         raise UsageError(f"{url}: write a path of this machine without {protocol}://")
+    if not url.startswith(protocol):  # packages take S3: for the name of a bucket
+        raise UsageError(f"{url}: write {protocol}:// in lower case")
     try:
         if kind == "gs" and not os.environ.get(_GCSFS_KINDS):
             # gcsfs's other class queries the type of each bucket by gRPC, and waits 60 s if that

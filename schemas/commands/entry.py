@@ -41,14 +41,17 @@ _OURS = ("pipelines", "schemas", "tests", "trainers")
 
 
 def _refuse_odd_paths(argument: str) -> None:
-    """Refuses two kinds of argument that no command can use as the user means them.
+    """Refuses three kinds of argument that no command can use as the user means them.
 
     A path that is not UTF-8 can be neither printed nor written into a report. Shells expand ~ only
-    at the start of a word: `--output=~/run` would create a folder named `~`.
+    at the start of a word: `--output=~/run` would create a folder named `~`, and `--output=gs:/run`
+    one named `gs:`.
     """
     if re.match(r"--\w+=~(/|$)", argument):
         given = argument.replace("~", "$HOME", 1)
         raise UsageError(f"{argument}: shells do not expand ~ after =; write {given}")
+    if re.match(r"--\w+=(gs|s3):/(?!/)", argument):
+        raise UsageError(f"{argument}: write {argument.replace(':/', '://', 1)}")
     try:
         argument.encode()
     except UnicodeEncodeError as error:

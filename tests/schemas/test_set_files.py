@@ -269,6 +269,7 @@ run_entry(lambda argv: read_set(argv[0]))
         ("s3://b/x", "fsspec", "pip install '/path/to/textmill[s3]'"),
         ("nonsense://b/x", "gcsfs", "no package reads nonsense://"),
         ("file:///b/x", "gcsfs", "write a path of this machine without file://"),
+        ("S3://b/x", "gcsfs", "write s3:// in lower case"),
     ):
         done = subprocess.run(
             [sys.executable, "-c", script, url, package], capture_output=True, text=True, cwd=ROOT

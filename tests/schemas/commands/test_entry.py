@@ -74,6 +74,12 @@ def test_a_tilde_that_no_shell_expands_is_refused(argument):
     assert run("print(argv)", "--input=~a.txt", "~/x").stdout == "['--input=~a.txt', '~/x']\n"
 
 
+def test_a_url_with_one_slash_is_refused():
+    done = run("print('reached')", "--output=gs:/bucket/set")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --output=gs:/bucket/set: write --output=gs://bucket/set\n"
+
+
 def test_what_the_terminal_cannot_show_is_escaped(monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
     done = run("print('語')")
