@@ -434,7 +434,13 @@ def load_metadata(files: SetFiles) -> SetInfo:
                 f"{MANIFEST}; copy or build the dataset again"
             )
         loaded[name] = parse_json(content, path), path
-    schema = Schema.from_dict(*loaded["schema.json"])
+    values, path = loaded["schema.json"]
+    if isinstance(values, dict) and values.get("kind") == "corpus":
+        raise DataError(
+            f"{files.directory} is a corpus, not a dataset: build a dataset from it, python -m "
+            "pipelines.build_shards --input=CORPUS"
+        )
+    schema = Schema.from_dict(values, path)
     stats = Statistics.from_dict(*loaded["stats.json"])
     values, path = loaded["stats.json"]
     if values["row_tokens"] != schema.row_tokens:

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -265,8 +266,9 @@ def _publish(asked: ExportRecord, output: str, staging: Staging) -> int:
     record, old = os.path.join(output, RECORD), ()
     if os.path.exists(record):
         # The record may be untrusted, with names that point outside.
-        found = from_json(ExportRecord, load_json(record), record).files
-        old = filter(_NAME.fullmatch, found)
+        with suppress(DataError):  # a damaged one, which --overwrite replaces
+            found = from_json(ExportRecord, load_json(record), record).files
+            old = filter(_NAME.fullmatch, found)
     files = {name: (name, _size(folder, name)) for name in asked.files}
     sha256 = {name: file_sha256(os.path.join(folder, name)) for name in files}
     publish_files(output, staging.run, RECORD, to_json(replace(asked, sha256=sha256)), files, old)

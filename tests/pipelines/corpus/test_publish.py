@@ -15,6 +15,7 @@ from pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from pipelines.verify import main as verify
 from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile
+from schemas.metadata import read_set
 from schemas.typed_json import to_json
 from tests.tools.corpus_factory import build, rows_of, write_lines
 
@@ -50,6 +51,13 @@ def change_table(corpus, change):
 def test_a_whole_corpus_is_ok(corpus, capsys):
     verify([str(corpus)])
     assert capsys.readouterr().out.startswith("ok: 1 corpus, 40 documents, ")
+
+
+def test_a_corpus_is_no_dataset(corpus):
+    with pytest.raises(
+        DataError, match="corpus is a corpus, not a dataset: build a dataset from it"
+    ):
+        read_set(str(corpus))
 
 
 def test_an_edit_may_give_a_document_the_text_of_a_removed_one(tmp_path, capsys):

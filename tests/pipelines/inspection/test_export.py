@@ -177,6 +177,11 @@ def test_a_damaged_export_is_none(made, tmp_path, damage):
         export(made[0], tmp_path / "out")
     export(made[0], tmp_path / "out", "--overwrite")
     assert path.read_bytes() == whole
+    (tmp_path / "out/export.json").write_text("{")
+    with pytest.raises(DataError, match=r"export\.json is not JSON"):
+        export(made[0], tmp_path / "out")
+    export(made[0], tmp_path / "out", "--overwrite")
+    export(made[0], tmp_path / "out")
 
 
 def test_another_export_is_refused_or_replaced(made, tmp_path):
