@@ -123,7 +123,7 @@ def _from_store(path: str) -> TokenizerFiles:
             if name in known or beside == _MORE_TEMPLATES:
                 to = os.path.join(folder, beside)
                 os.makedirs(to, exist_ok=True)
-                store.local_copy(f"{place}/{name}", to)
+                store.local_copy(os.path.join(place, name), to)
         try:
             return replace(read_tokenizer_files(local), place=path)
         except TextmillError as error:

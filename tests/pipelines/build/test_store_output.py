@@ -60,7 +60,7 @@ def test_what_a_bucket_already_holds(gs_store, local, corpus, capsys):
     text = gs_store.upload(Path(corpus).parent, "text")
     bpe, made = (gs_store.upload(local / name, name) for name in ("bpe", "set"))
     train_tokenizer(tokenizer_flags(corpus, bpe))
-    build_shards(shard_flags(corpus, bpe, made))
+    build_shards(shard_flags(corpus, f"{bpe}/", made))
     printed = capsys.readouterr().out
     assert "already contains this tokenizer" in printed
     assert "already contains this dataset" in printed
