@@ -36,12 +36,11 @@ class TokenSums(NamedTuple):
     """Float64 sums over a split: float32 cannot count beyond 2**24.
 
     Attributes:
-      of_sets: LOSS, CORRECT and COUNTED of each dataset of a mixture, by `set_index`; or of 0.
-      tokens: tokens without padding.
+      of_sets: LOSS, CORRECT, COUNTED and TOKENS (without padding) of each dataset of a mixture, by
+        `set_index`; or of 0.
     """
 
     of_sets: Dict[int, Metrics]
-    tokens: int
 
     def total(self, name: str) -> float:
         """A sum over all datasets."""
@@ -51,14 +50,13 @@ class TokenSums(NamedTuple):
 def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> TokenSums:
     """The sums of batches from `BatchReader.in_order`, each of one dataset."""
     of_sets: Dict[int, Metrics] = {}
-    tokens = 0
     for batch, outputs in batches:
         index = int(batch["set_index"][0]) if "set_index" in batch else 0
-        sums = of_sets.setdefault(index, dict.fromkeys((LOSS, CORRECT, COUNTED), 0.0))
-        for name in sums:
+        sums = of_sets.setdefault(index, dict.fromkeys((LOSS, CORRECT, COUNTED, TOKENS), 0.0))
+        for name in (LOSS, CORRECT, COUNTED):
             sums[name] += float(np.sum(outputs[name], dtype=np.float64))
-        tokens += int(outputs.get(TOKENS, np.count_nonzero(batch["segment_ids"])))
-    return TokenSums(of_sets, tokens)
+        sums[TOKENS] += int(outputs.get(TOKENS, np.count_nonzero(batch["segment_ids"])))
+    return TokenSums(of_sets)
 
 
 def token_metrics(sums: TokenSums, names: Sequence[str]) -> Optional[Metrics]:
@@ -239,8 +237,7 @@ class ClmTask(Task):
         self._names = shards.names if shards is not None else ()
         # In conversations only some tokens are predicted: bits per byte would mean nothing.
         sets = [] if any(part.schema.task == "chat" for part in sets) else sets
-        counts = [part.stats.split(split) for part in sets if split in part.splits]
-        self._text = sum(counts, ShardStatistics())
+        self._text_of_sets = {i: part.stats.split(split) for i, part in enumerate(sets)}
 
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
         """Loss, accuracy, perplexity, and two metrics to compare models of different tokenizers.
@@ -248,19 +245,24 @@ class ClmTask(Task):
         Bits per byte and perplexity per word spread the loss over the text. Both are a little low,
         more so for short segments: the first token of a segment is not predicted, so its bytes
         count without a loss. `unpredicted` counts such tokens and others of loss weight 0. With
-        --evaluation_rows the text counts in proportion to the tokens.
+        --evaluation_rows the text of each dataset counts in proportion to its tokens.
         """
         sums = add_up(batches)
         metrics = token_metrics(sums, self._names)
         if metrics is None:
             return None
-        loss, counted, text = sums.total(LOSS), sums.total(COUNTED), self._text
-        metrics.update(predicted=counted, unpredicted=sums.tokens - counted)
-        share = sums.tokens / max(1, text.tokens_in_rows)
-        if text.text_bytes:
-            metrics["bits_per_byte"] = loss / math.log(2) / (text.text_bytes * share)
-        if text.words:
-            metrics["word_perplexity"] = exponential(loss / (text.words * share))
+        loss, counted = sums.total(LOSS), sums.total(COUNTED)
+        metrics.update(predicted=counted, unpredicted=sums.total(TOKENS) - counted)
+        text_bytes = words = 0.0
+        for index, own in sums.of_sets.items():
+            text = self._text_of_sets.get(index, ShardStatistics())
+            share = own[TOKENS] / max(1, text.tokens_in_rows)
+            text_bytes += text.text_bytes * share
+            words += text.words * share
+        if text_bytes:
+            metrics["bits_per_byte"] = loss / math.log(2) / text_bytes
+        if words:
+            metrics["word_perplexity"] = exponential(loss / words)
         return metrics
 
     def describe(self, metrics: Mapping[str, float]) -> str:

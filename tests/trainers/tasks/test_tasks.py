@@ -53,10 +53,10 @@ def measure(task, found) -> dict[str, float]:
 def test_token_measures_by_hand():
     found = [(BATCH, sums_of()), (BATCH, sums_of(loss=2.0, correct=4.0))]
     sums = add_up(iter(found))
-    assert sums == TokenSums({0: {"loss": 8.0, "correct": 6.0, "counted": 8.0}}, 14)
+    assert sums == TokenSums({0: {"loss": 8.0, "correct": 6.0, "counted": 8.0, "tokens": 14.0}})
     assert token_metrics(sums, ()) == {"loss": 1.0, "accuracy": 0.75, "perplexity": math.e}
-    assert token_metrics(TokenSums({0: dict(SUMS, counted=0.0)}, 7), ()) is None
-    high = TokenSums({0: {"loss": 1e9, "correct": 0.0, "counted": 1.0}}, 7)
+    assert token_metrics(TokenSums({0: dict(SUMS, counted=0.0)}), ()) is None
+    high = TokenSums({0: {"loss": 1e9, "correct": 0.0, "counted": 1.0}})
     assert token_metrics(high, ()) == {
         "loss": 1e9,
         "accuracy": 0.0,
@@ -68,7 +68,9 @@ def test_sums_are_counted_beyond_24_bits():
     many = [(BATCH, sums_of(counted=2.0**24)), *[(BATCH, sums_of(counted=1.0))] * 9]
     assert add_up(iter(many)).total("counted") == 2**24 + 9
     by_row = {name: np.full(2, value / 2, np.float32) for name, value in SUMS.items()}
-    assert add_up(iter([(BATCH, by_row)])).of_sets == {0: SUMS}, "of each row, or of them all"
+    assert add_up(iter([(BATCH, by_row)])).of_sets == {0: {**SUMS, "tokens": 7}}, (
+        "of each row, or of them all"
+    )
 
 
 def test_the_loss_of_each_dataset_of_a_mixture():
@@ -187,7 +189,7 @@ def test_causal_language_modeling(tmp_path):
     vast = {**metrics, "perplexity": math.exp(700), "word_perplexity": 2.5e9}
     told = task.describe(vast)
     assert "perplexity 1.0e+304, " in told and told.endswith("perplexity per word 2.5e+09")
-    task._text = ShardStatistics(text_bytes=200, words=50, tokens_in_rows=14)
+    task._text_of_sets[0] = ShardStatistics(text_bytes=200, words=50, tokens_in_rows=14)
     metrics = measure(task, [(BATCH, sums_of())])  # its 7 tokens are half of the text
     assert metrics["bits_per_byte"] == pytest.approx(6 / math.log(2) / 100)
     assert metrics["word_perplexity"] == pytest.approx(math.exp(6 / 25))
@@ -373,9 +375,18 @@ def test_a_mixture_has_the_text_of_all_its_sets(tmp_path):
     both = ShardSet.mix({f"{tmp_path}/books": 1, f"{tmp_path}/web": 1})
     task = ClmTask(make_flags(FlaxClmFlags, shards="set"), clm_schema(), both)
     metrics = measure(task, [(BATCH, sums_of())])
-    text = sum((part.stats.split("validation") for part in both.parts), ShardStatistics())
+    text = both.parts[0].stats.split("validation")
     share = text.text_bytes * (7 / text.tokens_in_rows)
     assert metrics["bits_per_byte"] == 6 / math.log(2) / share
+    # --evaluation_rows takes 7 tokens of each, whatever their sizes: 4 bytes a token, and 1.
+    task._text_of_sets = {
+        0: ShardStatistics(text_bytes=4000, words=1000, tokens_in_rows=1000),
+        1: ShardStatistics(text_bytes=7, words=7, tokens_in_rows=7),
+    }
+    books, web = ({**BATCH, "set_index": np.full(2, index)} for index in range(2))
+    of_both = measure(task, [(books, sums_of()), (web, sums_of())])
+    assert of_both["bits_per_byte"] == pytest.approx(12 / math.log(2) / (7 * 4 + 7))
+    assert of_both["word_perplexity"] == pytest.approx(math.exp(12 / 14))
     masked = MlmTask(make_flags(FlaxMlmFlags, shards="set"), mlm_schema(), both)
     for one in (metrics, measure(masked, [(BATCH, sums_of())])):
         assert one["loss/books"] == 1.5 and "loss/web" not in one
