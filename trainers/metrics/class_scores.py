@@ -44,8 +44,8 @@ def class_metrics(logits_BxC: np.ndarray, label_B: np.ndarray) -> Dict[str, floa
 
     loss: mean cross-entropy, nats. accuracy. auc: for two classes the area under the ROC curve of
     the second, for more the mean of each class against the rest. f1: for two classes that of the
-    second, for more the mean over classes. ece: see `Calibration`. rows: B. The result has no auc
-    if all rows are of one class.
+    second, for more the mean over classes with rows or predictions, as in scikit-learn. ece: see
+    `Calibration`. rows: B. The result has no auc if all rows are of one class.
     """
     label_B = np.asarray(label_B, np.int64)
     rows, classes = logits_BxC.shape
@@ -70,7 +70,8 @@ def class_metrics(logits_BxC: np.ndarray, label_B: np.ndarray) -> Dict[str, floa
     if areas:
         metrics["auc"] = float(np.mean(areas))
     confusion = confusion_matrix(logits_BxC.argmax(axis=1), label_B, classes)
-    metrics["f1"] = float(np.mean(f1_scores(confusion)[list(positive)]))
+    f1_C, is_there_C = f1_scores(confusion), (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
+    metrics["f1"] = float(f1_C[1] if classes == 2 else f1_C[is_there_C].mean())
     metrics["ece"] = calibration(probability_BxC, label_B).error
     metrics["rows"] = float(rows)
     return metrics

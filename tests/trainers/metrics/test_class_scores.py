@@ -69,6 +69,15 @@ def test_auc_counts_pairs(rows):
     assert area_under_curve(score, positive) == pytest.approx(np.mean(pairs))
 
 
+def test_f1_is_a_mean_over_classes_with_rows_or_predictions():
+    """As scikit-learn's macro average: class 3 is neither, class 2 is predicted once."""
+    logits = 9.0 * np.eye(4)[[0, 0, 1, 2]]
+    found = class_metrics(logits, np.array([0, 0, 1, 1]))
+    assert found["f1"] == pytest.approx((1 + 2 / 3 + 0) / 3)
+    two = class_metrics(9.0 * np.eye(2)[[0, 0]], np.array([0, 0]))
+    assert two["f1"] == 0, "of the second class, as for a pair of classes"
+
+
 def test_f1_of_a_class_that_is_not_there_is_0():
     assert f1_scores(np.array([[2, 0, 0], [1, 0, 0], [0, 0, 0]])).tolist() == [0.8, 0, 0]
 
