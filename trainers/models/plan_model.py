@@ -78,8 +78,10 @@ DROPOUT = 0.1  # default rate of new models
 _PEAKS = {
     "A100": 312e12,
     "H100": 989e12,
+    "H100 NVL": 835e12,
     "H100 PCIe": 756e12,
     "H200": 989e12,
+    "H200 NVL": 835e12,
     "L4": 121e12,
     "TPU v4": 275e12,
     "TPU v5 lite": 197e12,
