@@ -335,8 +335,7 @@ def _json_lines(table: pa.Table) -> bytes:
     with pa.CompressedOutputStream(sink, "zstd") as file:
         for batch in table.to_batches(max_chunksize=10_000):
             lines = json_of(batch.to_struct_array(), in_ascii=False)
-            joined = pc.binary_join(pa.array([lines.to_pylist()]), "\n")
-            file.write(joined[0].as_py().encode() + b"\n")
+            file.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
     return sink.getvalue().to_pybytes()
 
 
