@@ -19,7 +19,7 @@ from pipelines.inspection.options import ExportOptions
 from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
 from pipelines.runners.console import Console, Display, Journal
 from pipelines.store import disk_errors, write_file
-from pipelines.writers.output_directory import refuse_another, refuse_others
+from pipelines.writers.output_directory import EXPORT_RECORD, refuse_another, refuse_others
 from pipelines.writers.staging import Staging, find_or_make, publish_files
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError, UsageError
@@ -29,7 +29,6 @@ from schemas.manifest import ManifestFile, file_sha256
 from schemas.metadata import SetInfo, read_set
 from schemas.typed_json import from_json, load_json, read_bounded, to_json
 
-RECORD = "export.json"
 CHUNK_BYTES = 4 << 20  # of rows in memory at once; one row group of Parquet
 _UPDATE_SECONDS = 0.2
 _NAME = re.compile(r"(\w+/)?[\w-]+\.\w+")  # a file name; a split may have its own folder
@@ -78,10 +77,11 @@ def export_set(options: ExportOptions) -> None:
         files={name: shard.rows or 0 for name, shard in files.items()} | dict.fromkeys(indices, 0),
         sha256={},
     )
-    refuse_others(options.output, RECORD)
+    refuse_others(options.output, EXPORT_RECORD)
     table = RowTable(info, options)
 
     def find() -> ExportRecord | None:
+        refuse_others(options.output, EXPORT_RECORD)
         return None if options.overwrite else _find_finished(asked, options.output)
 
     def make(staging: Staging) -> None:
@@ -199,11 +199,11 @@ def _find_finished(asked: ExportRecord, output: str) -> ExportRecord | None:
       UsageError: the directory has another export, or files that this one would replace.
       DataError: a file of the export is missing or changed.
     """
-    path, remedy = os.path.join(output, RECORD), "give another --output, or --overwrite"
+    path, remedy = os.path.join(output, EXPORT_RECORD), "give another --output, or --overwrite"
     if not os.path.exists(path):
         taken = [name for name in asked.files if os.path.exists(os.path.join(output, name))]
         if taken:
-            raise UsageError(f"{output} already has a {taken[0]}, but no {RECORD}: {remedy}")
+            raise UsageError(f"{output} already has a {taken[0]}, but no {EXPORT_RECORD}: {remedy}")
         return None
     there = from_json(ExportRecord, load_json(path), path)
     before, now = asdict(replace(there, sha256={})), asdict(asked)
@@ -263,7 +263,7 @@ def _show(chunks: Iterator[pa.RecordBatch], display: Display) -> Iterator[pa.Rec
 def _publish(asked: ExportRecord, output: str, staging: Staging) -> int:
     """Publishes the files, export.json last; returns their size in bytes."""
     folder = staging.folder
-    record, old = os.path.join(output, RECORD), ()
+    record, old = os.path.join(output, EXPORT_RECORD), ()
     if os.path.exists(record):
         # The record may be untrusted, with names that point outside.
         with suppress(DataError):  # a damaged one, which --overwrite replaces
@@ -271,7 +271,9 @@ def _publish(asked: ExportRecord, output: str, staging: Staging) -> int:
             old = filter(_NAME.fullmatch, found)
     files = {name: (name, _size(folder, name)) for name in asked.files}
     sha256 = {name: file_sha256(os.path.join(folder, name)) for name in files}
-    publish_files(output, staging.run, RECORD, to_json(replace(asked, sha256=sha256)), files, old)
+    publish_files(
+        output, staging.run, EXPORT_RECORD, to_json(replace(asked, sha256=sha256)), files, old
+    )
     return sum(size for _, size in files.values())
 
 

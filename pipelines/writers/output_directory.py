@@ -18,13 +18,14 @@ from schemas.metadata import Inputs, Schema, SetInfo, read_set
 from schemas.set_files import Cache
 from schemas.tokenizer_json import TOKENIZER_CONFIG
 
-TOKENIZER_REPORT = "report.json"
+TOKENIZER_REPORT, EXPORT_RECORD = "report.json", "export.json"
 # The files that identify the content of a directory; the first that exists decides.
 _KINDS = {
     MANIFEST: "a dataset",  # or a corpus: see `is_corpus`
     TOKENIZER_REPORT: "a tokenizer",
     TOKENIZER_CONFIG: "a tokenizer",
     "config.json": "a model or a run of a trainer",
+    EXPORT_RECORD: "an export",
 }
 _SHARD = r".+-\d{5}-of-\d{5}\..+"
 _OF_SET = re.compile("|".join((_SHARD, *map(re.escape, (*METADATA, DECONTAMINATION)))))

@@ -202,6 +202,11 @@ OUTPUTS = {
         files={"hf/tokenizer_config.json": b"{}"},
         said=["{d}/hf already contains a tokenizer (tokenizer_config.json)"],
     ),
+    "an export": stops(
+        "--output={d}/rows",
+        files={"rows/export.json": b"{}", "rows/.lock": b""},
+        said=["{d}/rows already contains an export (export.json)"],
+    ),
     "a tokenizer": stops(
         "--output={d}/tok",
         said=["{d}/tok", "tokenizer"],

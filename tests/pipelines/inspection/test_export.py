@@ -15,8 +15,8 @@ import pytest
 
 from pipelines.export import main
 from pipelines.inspection import export_set
-from pipelines.inspection.export_set import RECORD
 from pipelines.inspection.options import EXPORT_FORMATS, EXPORT_LAYOUTS
+from pipelines.writers.output_directory import EXPORT_RECORD
 from schemas.errors import DataError, UsageError
 from schemas.features import positions_from_segments, unmask
 from schemas.layouts import LAYOUTS
@@ -308,4 +308,4 @@ def test_export_json(made, tmp_path):
         },
     }
     sizes = np.array([os.path.getsize(f) for f in (tmp_path / "out").glob("*.parquet")])
-    assert (sizes > 0).all() and RECORD == "export.json"
+    assert (sizes > 0).all() and EXPORT_RECORD == "export.json"
