@@ -10,7 +10,8 @@ Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text",
 - 1.1: every question has an answer. Without a common word F1 is 0, even if both texts are empty.
 - 2.0: a question whose gold answers are all empty once normalized, or that has none, has the gold
   answer "". Beside others, empty ones are ignored. If either text is empty, F1 is 1 if both are,
-  else 0. Questions with and without answers also have scores of their own.
+  else 0. Questions with gold answers, even empty ones, and those without also have scores of their
+  own.
 """
 
 import json
@@ -267,9 +268,7 @@ def squad_scores(
     scores = _means("", list(scores_of.values()))
     if version == "2.0":
         for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
-            part = [
-                scores_of[name] for name in scores_of if any(map(normalize, golds[name])) == wanted
-            ]
+            part = [scores_of[name] for name in scores_of if bool(golds[name]) == wanted]
             if part:
                 scores.update(_means(prefix, part))
     return scores

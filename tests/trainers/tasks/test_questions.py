@@ -140,6 +140,13 @@ def test_normalized():
     assert f1("a b c d", "c e", "1.1") == pytest.approx(0.4)
 
 
+def test_a_question_whose_answer_is_an_article_has_an_answer():
+    """As in SQuAD's script, though "The" is empty once normalized."""
+    found = squad_scores({"1": ["The"], "2": []}, {"1": "the", "2": "gold"}, "2.0")
+    assert (found["HasAns_exact"], found["HasAns_total"]) == (100.0, 1)
+    assert (found["NoAns_exact"], found["NoAns_total"]) == (0.0, 1)
+
+
 def test_a_set_of_questions():
     golds = {"1": ["gold"], "2": [], "3": ["Santa Clara"], "4": []}
     predictions = {"1": "the gold", "2": "", "3": "in Santa Clara", "4": "silver"}
