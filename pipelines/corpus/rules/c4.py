@@ -44,7 +44,8 @@ class C4(Family):
     c4_line_ends: YesNo | None = paper("yes")
     """Remove lines that do not end in . ! ? or a quotation mark."""
     c4_min_line_words: int | None = paper(3)
-    """Remove lines with fewer words between white space. The paper has 5, C4's later code 3."""
+    """Remove lines with fewer words between white space: 3 in FineWeb and in early versions of the
+    paper, 5 in C4's code and in the last version."""
     c4_max_word_length: int | None = paper(1000)
     """Remove lines with a longer word, in characters; 0 for no limit."""
     c4_line_phrases: str | None = paper(_PHRASES)
@@ -57,7 +58,8 @@ class C4(Family):
     of --c4_line_phrases, as in C4's code: a line with javascript is removed before { is searched
     for."""
     c4_min_sentences: int | None = paper(5)
-    """Drop documents with fewer sentences after lines are removed."""
+    """Drop documents with fewer sentences after lines are removed: 5 in FineWeb and in early
+    versions of the paper, 3 in C4's code and in the last version."""
 
     def __post_init__(self) -> None:
         """Rejects impossible numbers."""
