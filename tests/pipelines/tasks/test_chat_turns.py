@@ -57,6 +57,8 @@ def test_white_space_that_a_template_trims(expression, left):
         return
     due = [f"{left}<e>", "b<e>"]
     assert turns(each(expression), SPACED, SPACED, "b", "b") == due
+    # It is the content's place that counts, not that of the generation prompt.
+    assert turns(each(expression, prompt="A: "), "a", SPACED) == due[:1]
 
 
 @pytest.mark.parametrize("expression", ["c", "c | trim", "c.rstrip()"])
