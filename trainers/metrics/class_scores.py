@@ -119,7 +119,7 @@ def calibration(probability_BxC: np.ndarray, label_B: np.ndarray, bins: int = 15
     )
 
 
-def class_weights(text: str, counts: Sequence[int]) -> List[float]:
+def class_weights(text: str, counts: Sequence[float]) -> List[float]:
     """The weights of --class_weights for these training rows of each class.
 
     Rows [30, 10]: "balanced" -> [0.667, 2.0], B / (C * rows of the class) as in scikit-learn;

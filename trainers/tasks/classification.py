@@ -28,6 +28,7 @@ from schemas.commands.terminal import say, visible
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Schema
 from trainers.data.batches import Batch, BatchReader
+from trainers.data.mixture import Mixture
 from trainers.flags.run_flags import RunFlags, TaskFlags
 from trainers.metrics import class_scores
 from trainers.metrics.class_scores import probabilities
@@ -75,7 +76,8 @@ class ClassificationTask(Task):
         """Sets the weights of the classes; a line for each, with its rows in the training split."""
         counts = count_labels(shards, self._split)
         try:
-            self.weights = class_scores.class_weights(self._class_weights, counts)
+            seen = _counts_as_read(shards, self._split, counts)
+            self.weights = class_scores.class_weights(self._class_weights, seen)
         except ValueError as error:
             raise UsageError(
                 f"--class_weights={self._class_weights}: {error} (classes: "
@@ -151,6 +153,18 @@ def count_labels(shards: BatchReader, split: str) -> List[int]:
         indices = np.arange(start, min(start + _ROWS_A_READ, rows))
         counts += np.bincount(shards.read(split, indices)[LABEL], minlength=len(names))
     return counts.tolist()
+
+
+def _counts_as_read(shards: BatchReader, split: str, counts: List[int]) -> Sequence[float]:
+    """The counts as training reads the rows: by the weights of a mixture, in the same sum."""
+    if not isinstance(shards, Mixture):
+        return counts
+    shares = [
+        float(weight) * np.array(count_labels(part, split)) / part.rows(split)
+        for part, weight in zip(shards.parts, shards.weights)
+        if split in part.splits and part.rows(split)
+    ]
+    return (shards.rows(split) * np.sum(shares, axis=0)).tolist()
 
 
 Texts = Tuple[str, ...]  # one, or two of a pair

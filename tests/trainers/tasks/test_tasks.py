@@ -257,6 +257,24 @@ def test_weights_of_classes(classes):
         class_task(classes, class_weights="1,2,3").prepare_training(classes)
 
 
+def test_balanced_weights_follow_the_weights_of_a_mixture(tmp_path):
+    """A class that is rare in the rows, but not in the dataset that training reads most."""
+    parts = []
+    for name, rows in (("many", 64), ("few", 6)):
+        write_class_set(tmp_path / name, train=rows)
+        parts.append(ShardSet(str(tmp_path / name)))
+    shards = ShardSet.mix({f"{tmp_path}/many": 0.1, f"{tmp_path}/few": 0.9})
+    task = class_task(shards, class_weights="balanced")
+    task.prepare_training(shards)
+    many, few = (np.array(count_labels(part, "train")) / part.rows("train") for part in parts)
+    assert many[0] != few[0]
+    assert task.weights == pytest.approx(1 / (2 * (0.1 * many + 0.9 * few)))
+    order = shards.order("train", np.arange(80_000), seed=0)["row_index"]
+    labels = shards.read("train", order)["label"]
+    seen = np.bincount(labels, np.array(task.weights)[labels])
+    assert seen[0] == pytest.approx(seen[1], rel=1e-3), "both classes weigh the same in training"
+
+
 def test_rows_of_other_classes_do_not_go_with_a_model():
     task, own = class_task(None), class_schema()
     task.check_same_rows("set", own, class_schema())
