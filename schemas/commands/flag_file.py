@@ -22,6 +22,9 @@ CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read,
 # Flags that say where one run writes and how it runs; config.yaml leaves them to the next run.
 _OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "shuffle_by"}
 _OF_THIS_RUN |= {"assume_bytes", "index"}
+# Flags with a list of names in one value. Of two, the first would be lost silently.
+_LISTS = {"c4_line_phrases", "classes", "decontaminate_fields", "keep_fields", "language"}
+_LISTS |= {"quality", "special_tokens"}
 _SCALARS = (str, int, float)
 _MOST_BYTES = 1 << 18  # far above any file of flags, and read in 2 s
 _MOST_ALIASES = 20  # nested in one another, they multiply values by 1,000 at most
@@ -51,8 +54,15 @@ def with_config(
 
     Raises:
       UsageError: there is no such file, or it has another form. Names the file, the key and the
-        nearest flag.
+        nearest flag. Or a flag whose value is a list is given twice.
     """
+    typed = [each[2:].partition("=")[0].replace("-", "_") for each in argv if each[:2] == "--"]
+    for name in sorted(_LISTS.intersection(typed)):
+        if typed.count(name) > 1:
+            raise UsageError(
+                f"--{name} is given {typed.count(name)} times: separate the values by commas "
+                f"in one (--{name}=A,B)"
+            )
     files, rest = _split(argv)
     if not files:
         return argv
@@ -71,8 +81,8 @@ def with_config(
             check_unknown(others)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
-    typed = _names(rest, known)
-    return _arguments({n: v for n, v in values.items() if n not in typed}, known, path) + rest
+    ours = _names(rest, known)
+    return _arguments({n: v for n, v in values.items() if n not in ours}, known, path) + rest
 
 
 def kinds_of(*options: type) -> Dict[str, str]:

@@ -141,6 +141,19 @@ def test_the_two_ways_to_name_it(tmp_path):
     assert with_config(["--seed=2"], "train", lambda: ()) == ["--seed=2"]
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--quality=gopher", "--quality=c4"],
+        ["--keep-fields", "a", "--seed=1", "--keep_fields=b", "--quality=c4"],
+    ],
+)
+def test_a_list_is_given_once(argv):
+    with pytest.raises(UsageError, match="--(quality|keep_fields) is given 2 times: separate"):
+        with_config(argv, "train", lambda: (Nested,))
+    assert with_config(argv[2:], "train", lambda: (Nested,)) == argv[2:]
+
+
 def test_names_with_hyphens_are_the_same_flags(expanded):
     assert expanded("max-length: 64\n") == ["--max_length=64"]
 
