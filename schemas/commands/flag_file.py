@@ -22,7 +22,7 @@ CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read,
 # Flags that say where one run writes and how it runs; config.yaml leaves them to the next run.
 _OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "shuffle_by"}
 _OF_THIS_RUN |= {"assume_bytes", "index"}
-# Flags with a list of names in one value. Of two, the first would be lost silently.
+# Flags with a list of names in one value. The first of two would be lost silently.
 _LISTS = {"c4_line_phrases", "classes", "decontaminate_fields", "keep_fields", "language"}
 _LISTS |= {"quality", "special_tokens"}
 _SCALARS = (str, int, float)
