@@ -13,7 +13,7 @@ from pipelines.writers.staging import LOCK
 from schemas import object_store as stores
 from schemas.agreement import METADATA
 from schemas.errors import DataError, UsageError
-from schemas.manifest import DECONTAMINATION, MANIFEST
+from schemas.manifest import DECONTAMINATION, MANIFEST, REJECTED
 from schemas.metadata import Inputs, Schema, SetInfo, read_set
 from schemas.set_files import Cache
 from schemas.tokenizer_json import TOKENIZER_CONFIG
@@ -28,7 +28,7 @@ _KINDS = {
     EXPORT_RECORD: "an export",
 }
 _SHARD = r".+-\d{5}-of-\d{5}\..+"
-_OF_SET = re.compile("|".join((_SHARD, *map(re.escape, (*METADATA, DECONTAMINATION)))))
+_OF_SET = re.compile("|".join((_SHARD, *map(re.escape, (*METADATA, DECONTAMINATION, *REJECTED)))))
 # Files that a run replaces or removes, by `own` of `refuse_others`.
 _REPLACED = {
     MANIFEST: _OF_SET,
@@ -60,6 +60,7 @@ def refuse_others(output: str, own: str) -> None:
     if not there and os.path.isdir(output):
         with disk_errors(output):
             names = sorted(os.listdir(output))
+        names += [name for name in REJECTED if os.path.exists(os.path.join(output, name))]
         taken = [name for name in names if own in _REPLACED and _REPLACED[own].fullmatch(name)]
         if taken and LOCK not in names:  # no run has written here
             raise UsageError(

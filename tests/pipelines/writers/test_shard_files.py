@@ -55,6 +55,7 @@ def test_a_failure_leaves_no_file(tmp_path):
         (MANIFEST, "test-00000-of-00003.parquet"),  # as Hugging Face names files
         (CORPUS, "config.yaml"),
         (CORPUS, "schema.json"),
+        (CORPUS, "rejects/rejects.jsonl"),
         (TOKENIZER_REPORT, "histogram.parquet"),
     ],
 )
@@ -62,6 +63,7 @@ def test_a_directory_with_a_users_file_that_a_run_would_replace_is_refused(tmp_p
     refuse_others(str(tmp_path), own)
     (tmp_path / "my.parquet").touch()
     refuse_others(str(tmp_path), own)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     with pytest.raises(UsageError, match=f"already has a file {name}, which the run would replace"):
         refuse_others(str(tmp_path), own)
