@@ -103,6 +103,9 @@ def test_lengths_are_t5s():
     assert [int(n[0]) for n in T5.row_lengths(np.array([568]))] == [512, 114]
     assert T5.longest_piece(512, 60) < 300
     assert T5.longest_piece(3) == 2 and T5.longest_piece(2) == 1
+    longest = Noise(0.99, 3).longest_piece(1 << 20)  # targets have at most 65,535 tokens
+    targets = Noise(0.99, 3).row_lengths(np.array([longest, longest + 1]))[1]
+    assert targets.tolist() == [65_535, 65_536]
 
 
 @given(st.floats(0.01, 0.99), st.floats(1, 20), st.integers(2, 300), st.integers(2, 300))
