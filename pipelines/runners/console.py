@@ -61,6 +61,11 @@ class Console(rich.console.Console):
             highlight=False,
         )
 
+    def on_broken_pipe(self) -> None:
+        """Says no more where nobody reads (`| head -1`); rich would end the run."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Shows that work is in progress: a spinner on a terminal, else a line every 10 s."""

@@ -1,11 +1,15 @@
 """What is shown of a run: read from the journal, and said once where there is none."""
 
 import io
+import os
+import subprocess
+import sys
 import time
 
 from pipelines.runners import console
 from pipelines.runners.console import Console, Display, Journal
 from schemas.errors import DataError
+from tests.tools.places import ROOT
 
 
 def test_a_journal_of_many_workers_is_added_up(tmp_path):
@@ -109,3 +113,15 @@ def test_work_is_a_line_at_once_and_now_and_then_where_no_terminal_is(monkeypatc
     first, *more = said.getvalue().splitlines()
     assert first == "installing [all]"
     assert set(more) == {"installing [all]: 0 s"}
+
+
+def test_a_run_goes_on_where_nobody_reads_its_output():
+    body = "Console().print('a line'); Console().print('more')\nprint('done', file=sys.stderr)"
+    read, write = os.pipe()
+    os.close(read)
+    code = f"import sys\nfrom pipelines.runners.console import Console\n{body}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "done\n")
