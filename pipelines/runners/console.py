@@ -62,7 +62,7 @@ class Console(rich.console.Console):
         )
 
     def on_broken_pipe(self) -> None:
-        """Says no more where nobody reads (`| head -1`); rich would end the run."""
+        """Says no more after the reader has ended (`| head -1`); rich would end the run."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
