@@ -7,7 +7,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -97,6 +97,13 @@ def test_sliced_words():
     # The later ones are spelled by merges, which then take their ids.
     special_tokens=st.sampled_from([(), ("<s>", "é"), ("ab",), ("aa", "bca", "c"), ("aaaa", "Ġa")]),
     max_token_length=st.sampled_from([None, 0, 1, 2, 3, 4, 5, 8]),
+)
+@example(
+    histogram={b"aaaa": 5, b"bca": 4},
+    vocab_size=300,
+    min_frequency=1,
+    special_tokens=("aaaa", "bca"),
+    max_token_length=None,
 )
 def test_merges_are_those_of_tokenizers(histogram, vocab_size, **settings):
     trained = train(histogram, vocab_size, **settings)
