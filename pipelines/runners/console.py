@@ -64,7 +64,9 @@ class Console(rich.console.Console):
     def on_broken_pipe(self) -> None:
         """Says no more after the reader has ended (`| head -1`); rich would end the run."""
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:

@@ -125,3 +125,15 @@ def test_a_run_goes_on_where_nobody_reads_its_output():
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "done\n")
+
+
+def test_output_stays_where_nobody_reads_the_messages():
+    body = "Console(stderr=True).print('a line'); Console(stderr=True).print('more')\nprint('done')"
+    read, write = os.pipe()
+    os.close(read)
+    code = f"from pipelines.runners.console import Console\n{body}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=write, text=True, cwd=ROOT
+    )
+    os.close(write)
+    assert (done.returncode, done.stdout) == (0, "done\n")
