@@ -13,12 +13,13 @@ RUN/evaluation/DATASET-SPLIT-1a2b3c4d/500/metrics.json  metrics of step 500, bes
 RUN/evaluation/DATASET-SPLIT-1a2b3c4d/metrics.jsonl     a line for each checkpoint
 """
 
+import re
 import time
 from contextlib import closing
 from dataclasses import dataclass, make_dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, List, Literal, Optional, Tuple, Union
+from typing import Any, Dict, List, Literal, Optional, Tuple, Union, get_args
 
 import numpy as np
 import tyro
@@ -31,7 +32,7 @@ from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
 from trainers.data.mixture import Mixture, shards_name
 from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import make_flags, parse_groups
+from trainers.flags.command_line import make_flags, parse_groups, unknown_flag
 from trainers.flags.run_flags import DataFlags, RunFlags, on_disk, refuse_existing
 from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
 from trainers.run.checkpoints import ALL
@@ -52,7 +53,8 @@ HELP = Help(
     common="checkpoint evaluate export predict predictions generate temperature shards "
     "validation_split batch_size",
 )
-TRAINERS = ("flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier")
+TrainerName = Literal["flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier"]
+TRAINERS = get_args(TrainerName)
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,7 @@ class UseFlags:
     gives a line "label, tab, probability"."""
     predictions: Optional[str] = None
     """Output file of --predict. Default: standard output."""
-    trainer: Optional[
-        Literal["flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier"]
-    ] = None
+    trainer: Optional[TrainerName] = None
     """Trainer that runs published weights. Default: one for their architecture."""
 
     def __post_init__(self) -> None:
@@ -98,18 +98,29 @@ def main(argv: List[str]) -> None:
     if not arguments or arguments[0].startswith("-"):
         parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), HELP)
         raise UsageError("RUN comes first: python -m trainers.use_model RUN --evaluate")
-    first, _ = tyro.cli(
+    first, others = tyro.cli(
         UseFlags,
         prog=command_name(HELP.module),
         args=arguments,
         use_underscores=True,
         return_unknown_args=True,
     )
+    _refuse_unknown(others)
     with as_data_errors(Path(first.run), "Repair that, then run again"):
         trained = find_trained(first.run, first.checkpoint)
         trainer = trainer_of(trained, first.trainer)
         use, flags, generation = parse_use(argv, trained, trainer)
         use_model(use, flags, generation, trained, trainer)
+
+
+def _refuse_unknown(words: List[str]) -> None:
+    """Refuses flags that no trainer has, before a run decides which of them are meant."""
+    kinds = [_groups_of(_import_trainer(name).flags(), writes=True) for name in TRAINERS]
+    names = kinds_of(*kinds)
+    for word in words:
+        name = re.sub("^--(no[-_])?", "", word.partition("=")[0]).replace("-", "_")
+        if word.startswith("--") and name not in names:
+            raise unknown_flag(word, names)
 
 
 def trainer_of(trained: Trained, name: Optional[str]) -> Trainer:
@@ -125,6 +136,10 @@ def trainer_of(trained: Trained, name: Optional[str]) -> Trainer:
             f"{trained.directory} is a run of an unknown trainer {name!r}: give a run of "
             f"{', '.join(TRAINERS)}"
         )
+    return _import_trainer(name)
+
+
+def _import_trainer(name: str) -> Trainer:
     return import_module(f"trainers.{name}").TRAINER
 
 

@@ -214,6 +214,21 @@ def test_what_is_no_run_is_refused(place, tmp_path):
         use_model.main([f"{place}/run", "--evaluate"])
     with pytest.raises(UsageError, match="a run of trainers.numpy_clm, not of trainers.flax_clm"):
         use_model.main([f"{place}/run", "--evaluate", "--trainer=flax_clm"])
+    for flag, message in {
+        "--unknown": "unknown flag --unknown: --help=all lists the flags",
+        "--evaluat": "unknown flag --evaluat: did you mean --evaluate?",
+        "--max_length=9": "unknown flag --max_length=9: rows are as long as the dataset's",
+    }.items():
+        with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+            use_model.main([f"{tmp_path}/none", flag])
+    for flag in (
+        "--squad_version=2.0",
+        "--no_verify",
+        "--temperature",
+        "--help",
+    ):  # of some trainer
+        with pytest.raises(UsageError, match="none is neither the output directory of a run"):
+            use_model.main([f"{tmp_path}/none", flag, "1"])
     with pytest.raises(UsageError, match="RUN comes first: python -m trainers.use_model RUN"):
         use_model.main(["--evaluate", f"{place}/run"])
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import shlex
-from typing import Any, Dict, Iterator, List, Mapping, Tuple, Type, TypeVar
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple, Type, TypeVar
 
 import tyro
 
@@ -88,7 +88,7 @@ def parse_groups(argv: List[str], kind: Type[Group], page: Help) -> Group:
         config=(tyro.conf.OmitArgPrefixes,),
     )
     if unknown:
-        raise UsageError(_describe_unknown(unknown[0], list(kinds_of(kind))))
+        raise unknown_flag(unknown[0], kinds_of(kind))
     return flags
 
 
@@ -99,11 +99,13 @@ def _respell(argument: str) -> str:
     return f"--{ours}{equals}{value}" if ours and name.startswith("--") else argument
 
 
-def _describe_unknown(argument: str, names: List[str]) -> str:
+def unknown_flag(argument: str, names: Iterable[str]) -> UsageError:
+    """The error for an argument that is none of these flags."""
     name = argument.partition("=")[0].lstrip("-").replace("-", "_")
     if name in _ELSEWHERE:
-        return f"unknown flag {argument}: {_ELSEWHERE[name].format(argument)}"
-    return describe_unknown(argument, [f"--{name}" for name in names], "--help=all lists the flags")
+        return UsageError(f"unknown flag {argument}: {_ELSEWHERE[name].format(argument)}")
+    flags = [f"--{name}" for name in names]
+    return UsageError(describe_unknown(argument, flags, "--help=all lists the flags"))
 
 
 def flag_values(flags: Any) -> Dict[str, Any]:
