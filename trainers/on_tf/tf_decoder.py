@@ -207,10 +207,12 @@ class QaObjective(TfObjective):
         loss_BxL = tf.nn.sparse_softmax_cross_entropy_with_logits(target_BxL, logits_BxLxV)
         best_BxL = tf.argmax(logits_BxLxV, axis=-1, output_type=tf.int32)
         is_right_BxL = tf.cast(best_BxL == target_BxL, tf.float32)
+        counted_B = tf.reduce_sum(weight_BxL, axis=1)
         return Sums(
             loss=tf.reduce_sum(weight_BxL * loss_BxL, axis=1),
+            counted=counted_B,
             correct=tf.reduce_sum(weight_BxL * is_right_BxL, axis=1),
-            counted=tf.reduce_sum(weight_BxL, axis=1),
+            tried=counted_B,
         )
 
     def outputs(self, batch: Tensors) -> Tensors:

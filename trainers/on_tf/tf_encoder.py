@@ -98,7 +98,7 @@ class ClassificationObjective(TfObjective):
         return self.model(*(batch.get(name) for name in INPUTS), seed=seed)
 
     def sums(self, batch: Tensors, seed: Seed) -> Sums:
-        """Sums over rows, each with the weight of its class."""
+        """Sums over rows, each with the weight of its class; hits without, as in evaluations."""
         label_B = tf.cast(batch[LABEL], tf.int32)
         logits_BxC = self.logits(batch, seed)
         weight_B = tf.gather(tf.constant(self._class_weights, tf.float32), label_B)
@@ -106,8 +106,9 @@ class ClassificationObjective(TfObjective):
         is_right_B = tf.equal(tf.argmax(logits_BxC, axis=1, output_type=tf.int32), label_B)
         return Sums(
             loss=tf.reduce_sum(weight_B * loss_B),
-            correct=tf.reduce_sum(weight_B * tf.cast(is_right_B, tf.float32)),
             counted=tf.reduce_sum(weight_B),
+            correct=tf.reduce_sum(tf.cast(is_right_B, tf.float32)),
+            tried=tf.cast(tf.size(label_B), tf.float32),
         )
 
     def outputs(self, batch: Tensors) -> Tensors:

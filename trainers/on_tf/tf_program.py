@@ -29,11 +29,12 @@ _DROPOUT = 0x64726F70  # "drop"; separates the seeds of dropout from others
 
 
 class Sums(NamedTuple):
-    """Float32 sums over rows: of the loss, of hits, and of what both are a mean over."""
+    """Float32 sums over rows: of the loss and what it is a mean over, of hits and of tries."""
 
     loss: Any
-    correct: Any
     counted: Any
+    correct: Any
+    tried: Any
 
 
 class TfObjective(ABC):
@@ -226,7 +227,7 @@ class TfProgram(Program):
         self._optimizer.apply(gradients, self._variables)
         return {
             "loss": sums.loss / counted,
-            "accuracy": sums.correct / counted,
+            "accuracy": sums.correct / tf.maximum(sums.tried, 1e-9),
             "counted": sums.counted,
             "gradient_norm": norm,
         }

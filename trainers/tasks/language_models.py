@@ -214,8 +214,10 @@ class GenerationFlags:
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
         at_least(self, 1, "samples", "max_new_tokens")
-        if not self.temperature >= 0:
-            raise UsageError(f"--temperature={self.temperature}: must be at least 0 (greedy)")
+        if not (self.temperature == 0 or self.temperature >= 1e-30):  # float32 logits are divided
+            raise UsageError(
+                f"--temperature={self.temperature}: must be 0 (greedy), or at least 1e-30"
+            )
         if self.top_k < 0:
             raise UsageError(f"--top_k={self.top_k}: must be at least 0 (all tokens)")
         if not 0 < self.top_p <= 1:

@@ -316,8 +316,8 @@ def test_microbatches_drop_each_their_own(shards):
     assert len({*losses[0], *losses[1]}) == 4
 
 
-def test_class_weights_weigh_rows_of_the_loss(shards):
-    """Dropout is off: by the logits of an evaluation."""
+def test_class_weights_weigh_rows_of_the_loss_only(shards):
+    """Dropout is off: by the logits of an evaluation, whose accuracy has no weights either."""
     program, [batch, *_] = program_of(shards, dropout=0.0)
     program.compile(trains=True, evaluates=True)
     chance = probabilities(program.evaluate(program.put(batch))()["logits"])
@@ -326,6 +326,8 @@ def test_class_weights_weigh_rows_of_the_loss(shards):
     losses = -np.log(chance[np.arange(8), batch["label"]])
     assert found["counted"] == weights.sum() > 8
     assert found["loss"] == pytest.approx(np.average(losses, weights=weights), rel=1e-5)
+    hits = chance.argmax(axis=1) == batch["label"]
+    assert found["accuracy"] == hits.mean() != np.average(hits, weights=weights)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

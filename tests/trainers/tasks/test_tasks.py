@@ -136,8 +136,9 @@ def test_a_tokenizer_without_masks_takes_no_dynamic_ones():
     [
         ({"samples": 0}, "--samples=0: must be at least 1"),
         ({"max_new_tokens": 0}, "--max_new_tokens=0: must be at least 1"),
-        ({"temperature": -0.1}, "--temperature=-0.1: must be at least 0"),
-        ({"temperature": math.nan}, "--temperature=nan: must be at least 0"),
+        ({"temperature": -0.1}, "--temperature=-0.1: must be 0 .greedy., or at least 1e-30"),
+        ({"temperature": math.nan}, "--temperature=nan: must be 0"),
+        ({"temperature": 1e-36}, "--temperature=1e-36: must be 0"),
         ({"top_k": -1}, "--top_k=-1: must be at least 0"),
         ({"top_p": 0.0}, "--top_p=0.0: must be above 0 and at most 1"),
         ({"top_p": 1.1}, "--top_p=1.1: must be above 0 and at most 1"),
