@@ -20,7 +20,7 @@ from tests.tools.run_reading import untimed_lines
 from trainers.data.batches import Batch
 from trainers.flags.command_line import make_flags
 from trainers.flags.run_flags import ComputeFlags, DecoderFlags, OptimizationFlags, RunFlags
-from trainers.run.checkpoints import Checkpoints, Progress, read_weights
+from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.program import Arrays, Plan, Program, Schedule, Trainer, check_state
 from trainers.run.start import train
 from trainers.tasks.language_models import ClmFlags, ClmTask
@@ -247,12 +247,13 @@ def remains_of(output: Path) -> dict[str, Any]:
     checkpoints = Checkpoints(output)
     stored, lines = checkpoints.read(checkpoints.latest), untimed_lines(output)
     task = ClmTask(make_flags(NumpyFlags, shards="-", best_by="loss"), clm_schema())
+    stored.progress.update(lines, task)
     best = {path.name: _bits_of(read_weights(path)) for path in (output / "best").glob("*")}
     return {
         "step": checkpoints.latest,
         "weights": _bits_of(stored.weights),
         "state": _bits_of(stored.state),
-        "progress": Progress.resume(stored.progress, lines, task),
+        "progress": stored.progress,
         "lines": lines,
         "best": best,
         "files": {path.name for path in output.iterdir()},

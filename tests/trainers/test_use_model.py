@@ -267,14 +267,17 @@ def test_a_checkpoint_that_a_run_is_writing_is_left_alone(place, tmp_path):
 
 
 WRONG_WEIGHTS = {
-    "of integers": (lambda table: {TABLE: table.view(np.int32)}, r"is I32 \(50, 8\)"),
-    "of float64": (lambda table: {TABLE: table.astype(np.float64)}, r"is F64 \(50, 8\)"),
-    "transposed": (lambda table: {TABLE: table.T.copy()}, r"is F32 \(8, 50\)"),
+    "of integers": (lambda table: {TABLE: table.view(np.int32)}, r"is int32 \(50, 8\)"),
+    "of float64": (lambda table: {TABLE: table.astype(np.float64)}, r"is float64 \(50, 8\)"),
+    "transposed": (lambda table: {TABLE: table.T.copy()}, r"is float32 \(8, 50\)"),
     "with another": (
         lambda table: {TABLE: table, "more": table[0]},
-        "has the unknown tensor weights/more",
+        r"weights/more is float32 \(8,\) instead of missing",
     ),
-    "without any": (lambda table: None, "state.safetensors lacks weights/"),
+    "without any": (
+        lambda table: None,
+        "state.safetensors: weights/.* is missing instead of float32",
+    ),
 }
 
 

@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import (
     Any,
     Callable,
@@ -33,7 +32,6 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
-    Tuple,
 )
 
 import numpy as np
@@ -44,7 +42,15 @@ from schemas.manifest import file_sha256
 from schemas.typed_json import parse_json, read_bounded
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import shapes
-from trainers.run.program import ALONE, Arrays, Processes, Task, Tensor, Tensors
+from trainers.run.program import (
+    ALONE,
+    Arrays,
+    Processes,
+    Task,
+    Tensor,
+    Tensors,
+    first_difference,
+)
 from trainers.run.run_directory import CHECKPOINTS
 
 
@@ -75,21 +81,16 @@ class Progress:
         if self.best is not None and type(self.best) not in (int, float):
             raise ValueError(f"best is {self.best!r:.50}, and must be a number or null")
 
-    @classmethod
-    def resume(
-        cls, stored: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]], task: Task
-    ) -> "Progress":
-        """The progress of a checkpoint, updated by evaluations in metrics.jsonl.
+    def update(self, metrics: Iterable[Mapping[str, Any]], task: Task) -> None:
+        """Counts the evaluations in metrics.jsonl since that of the checkpoint.
 
         A signal during an evaluation leaves a checkpoint without it. The resumed run repeats the
         evaluation and records it in metrics.jsonl only.
         """
-        progress = cls(**stored)
         for line in metrics:
-            is_new = progress.evaluated < line["step"] <= progress.step
+            is_new = self.evaluated < line["step"] <= self.step
             if line["kind"] == "evaluation" and is_new:
-                progress.count(line["step"], line, task)
-        return progress
+                self.count(line["step"], line, task)
 
     def count(self, step: int, metrics: Mapping[str, Any], task: Task) -> bool:
         """Counts an evaluation; returns whether it is the best so far.
@@ -119,9 +120,9 @@ _SUMS = re.compile(_SUM + rb"progress\.json\n" + _SUM + rb"state\.safetensors\n"
 class Stored(NamedTuple):
     """The content of a checkpoint."""
 
-    progress: Dict[str, Any]  # `dataclasses.asdict` of a `Progress`
+    progress: Progress
     weights: Arrays  # named as in `trainers.models.weights`
-    state: Optional[Arrays]  # of the optimizer; None if only weights were kept or read
+    state: Optional[Arrays]  # of the optimizer; None if only weights were kept
 
 
 def numbered(directory: Path) -> Dict[int, Path]:
@@ -168,34 +169,20 @@ class Checkpoints:
         weights: Tensors,
         state: Tensors,
         processes: Processes = ALONE,
+        *,
         steps: int = 1,
+        is_best: bool = False,
     ) -> "Writer":
         """Begins to write the checkpoint after `progress.step` steps, during the next `steps`."""
         path = self.directory / str(progress.step)
-        return self._begin(path, progress, weights, state, processes, steps)
-
-    def begin_best(
-        self, progress: Progress, weights: Tensors, processes: Processes = ALONE
-    ) -> "Writer":
-        """Begins to write the weights as the best so far."""
-        path = self.best_directory / str(progress.best_step)
-        return self._begin(path, progress, weights, {}, processes, 1)
-
-    def _begin(
-        self,
-        path: Path,
-        progress: Progress,
-        weights: Tensors,
-        state: Tensors,
-        processes: Processes,
-        steps: int,
-    ) -> "Writer":
+        if is_best:
+            path = self.best_directory / str(progress.best_step)
         tensors = {_WEIGHTS + name: tensor for name, tensor in weights.items()}
         tensors.update({_STATE + name: tensor for name, tensor in state.items()})
         # The widest dtype first, so that each array starts at a multiple of its width.
         names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
         header = _header_of({name: tensors[name] for name in names})
-        publish = partial(self._publish, path, asdict(progress), header)
+        publish = partial(self._publish, path, json.dumps(asdict(progress)).encode(), header)
         return Writer([tensors[name] for name in names], publish, processes, steps)
 
     def keep_newest(self, progress: Progress, best_step: Optional[int]) -> None:
@@ -206,11 +193,6 @@ class Checkpoints:
         for step in self.steps[: -self._keep]:
             shutil.rmtree(str(self.directory / str(step)))
         self._known_best = best_step
-        self.keep_best(progress)
-
-    def remove_other_best(self, progress: Progress) -> None:
-        """Removes all best weights but those of `progress`."""
-        self._known_best = progress.best_step
         self.keep_best(progress)
 
     def keep_best(self, progress: Progress) -> None:
@@ -231,13 +213,7 @@ class Checkpoints:
 
     def read(self, step: int, model: Optional[ModelConfig] = None) -> Stored:
         """The checkpoint after `step`; raises as `read_checkpoint`."""
-        stored = read_checkpoint(self.directory / str(step), model)
-        if stored.progress.get("step") != step:
-            raise DataError(
-                f"{self.directory / str(step) / PROGRESS}: step is {stored.progress.get('step')} "
-                f"instead of {step}. Move the checkpoint away to use the one before"
-            )
-        return stored
+        return read_checkpoint(self.directory / str(step), model)
 
     def choose(self, which: Optional[str]) -> List[Path]:
         """The checkpoints that --checkpoint names, ascending by step, with sums checked.
@@ -247,6 +223,7 @@ class Checkpoints:
         Raises:
           UsageError: there is no such checkpoint.
           DataError: one is damaged.
+          OSError: one cannot be read.
         """
         last, best = numbered(self.directory), numbered(self.best_directory)
         every = {**best, **last}
@@ -270,18 +247,22 @@ class Checkpoints:
                 f"{', '.join(map(str, sorted(last)))}, the best is {max(best, default='unknown')}"
             )
         for path in paths:
-            others = [str(step) for step in sorted(every) if every[step] != path]
-            check_whole(path, f"Give another --checkpoint: {', '.join(others) or 'there are none'}")
+            if damage := damage_of(path):
+                others = [str(step) for step in sorted(every) if every[step] != path]
+                raise DataError(
+                    f"the checkpoint {path} is damaged: {damage}. Give another --checkpoint: "
+                    f"{', '.join(others) or 'there are none'}"
+                )
         return paths
 
     def _publish(
-        self, path: Path, progress: Dict[str, Any], header: bytes, arrays: Iterator[np.ndarray]
+        self, path: Path, progress: bytes, header: bytes, arrays: Iterator[np.ndarray]
     ) -> None:
         partly = path.with_name(path.name + PARTIAL)
         try:
             shutil.rmtree(str(partly), ignore_errors=True)
             partly.mkdir(parents=True)
-            parts = {PROGRESS: [json.dumps(progress).encode()], STATE: _parts_of(header, arrays)}
+            parts = {PROGRESS: [progress], STATE: _parts_of(header, arrays)}
             sums = [f"{_write(partly / name, parts[name])}  {name}\n" for name in parts]
             _write(partly / SUMS, ["".join(sums).encode()])
             os.rename(str(partly), str(path))
@@ -417,9 +398,7 @@ def _write(path: Path, parts: Iterable[Any]) -> str:
     return digest.hexdigest()
 
 
-def read_checkpoint(
-    path: Path, model: Optional[ModelConfig] = None, *, weights_only: bool = False
-) -> Stored:
+def read_checkpoint(path: Path, model: Optional[ModelConfig] = None) -> Stored:
     """The content of a checkpoint; its arrays are read from the file where they are used.
 
     Raises:
@@ -427,15 +406,19 @@ def read_checkpoint(
     """
     arrays: Dict[str, Arrays] = {_WEIGHTS: {}, _STATE: {}}
     try:
-        progress = parse_json(read_bounded(str(path / PROGRESS), _MOST_TEXT), PROGRESS)
-        Progress(**progress)  # refuses other names and impossible values
-        with safe_open(str(path / STATE), framework="np") as file:
-            if model is not None:
-                _check_weights(file, shapes(model))
-        for name, value in _map_tensors(path / STATE).items():
+        values = parse_json(read_bounded(str(path / PROGRESS), _MOST_TEXT), PROGRESS)
+        progress = Progress(**values)  # refuses other names and impossible values
+        if str(progress.step) != path.name:
+            raise ValueError(f"{PROGRESS}: step is {progress.step} instead of {path.name}")
+        with safe_open(str(path / STATE), framework="np"):  # checks the structure
+            tensors = _map_tensors(path / STATE)
+        for name, value in tensors.items():
             kind = _WEIGHTS if name.startswith(_WEIGHTS) else _STATE
-            if kind == _WEIGHTS or not weights_only:
-                arrays[kind][name[len(kind) :]] = value
+            arrays[kind][name[len(kind) :]] = value
+        if model is not None:
+            due = {n: np.broadcast_to(np.float32(), s) for n, s in shapes(model).items()}
+            if difference := first_difference(arrays[_WEIGHTS], due):
+                raise ValueError(f"{STATE}: {_WEIGHTS}{difference}")
     except (OSError, ValueError, TypeError, RecursionError, SafetensorError, DataError) as error:
         raise DataError(
             f"the checkpoint {path} cannot be read: {error!s:.300}. Move it away to use the one "
@@ -467,24 +450,9 @@ def _dtype_of(name: str) -> np.dtype:
     return np.dtype("?" if match is None else f"<{match[1].lower()}{int(match[2]) // 8}")
 
 
-def _check_weights(file: Any, expected: Mapping[str, Tuple[int, ...]]) -> None:
-    """Refuses unexpected names, shapes and dtypes with a ValueError; reads no tensor."""
-    names = {name[len(_WEIGHTS) :]: name for name in file.keys() if name.startswith(_WEIGHTS)}
-    for name in sorted({*expected, *names}):
-        if name not in expected or name not in names:
-            what = "lacks" if name in expected else "has the unknown tensor"
-            raise ValueError(f"{STATE} {what} {_WEIGHTS}{name:.200}")
-        tensor = file.get_slice(names[name])
-        dtype, shape = tensor.get_dtype(), tuple(tensor.get_shape())
-        if (dtype, shape) != ("F32", expected[name]):
-            raise ValueError(
-                f"{_WEIGHTS}{name} in {STATE} is {dtype} {shape} instead of F32 {expected[name]}"
-            )
-
-
 def read_weights(path: Path, model: Optional[ModelConfig] = None) -> Arrays:
     """The weights of a checkpoint; raises as `read_checkpoint`."""
-    return read_checkpoint(path, model, weights_only=True).weights
+    return read_checkpoint(path, model).weights
 
 
 def damage_of(checkpoint: Path) -> Optional[str]:
@@ -507,24 +475,10 @@ def damage_of(checkpoint: Path) -> Optional[str]:
     return None
 
 
-def check_whole(checkpoint: Path, instead: str) -> None:
-    """Refuses a damaged checkpoint.
-
-    Raises:
-      DataError: names the file, and what to do `instead`.
-    """
-    try:
-        damage = damage_of(checkpoint)
-    except OSError as error:
-        raise DataError(f"{checkpoint} cannot be read: {error}") from error
-    if damage is not None:
-        raise DataError(f"the checkpoint {checkpoint} is damaged: {damage}. {instead}")
-
-
 def newest_whole(
     checkpoints: Mapping[int, Path],
     say: Callable[[str], None],
-    best: Mapping[int, Path] = MappingProxyType({}),
+    best: Mapping[int, Path],
 ) -> Optional[int]:
     """The step of the newest intact checkpoint, to resume from; None if there are no checkpoints.
 

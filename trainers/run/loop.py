@@ -135,7 +135,7 @@ class Loop:
         """
         state = self._resume()
         if self.processes.is_first:  # newer steps are evaluated again
-            self.checkpoints.remove_other_best(self.progress)
+            self.checkpoints.keep_newest(self.progress, self.progress.best_step)
         is_owed = self._is_evaluated_now() and self.progress.evaluated != self.start
         if self.is_enough or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.program.steps} is done")
@@ -203,11 +203,10 @@ class Loop:
         stored = self.checkpoints.read(self.start, self.plan.model)
 
         def update() -> Dict[str, Any]:
-            lines = each_metrics(self.metrics_path)
-            progress = Progress.resume(stored.progress, lines, self.task)
-            if lost := self.checkpoints.forget_lost_best(progress):
+            stored.progress.update(each_metrics(self.metrics_path), self.task)
+            if lost := self.checkpoints.forget_lost_best(stored.progress):
                 self.line.say(f"note: {lost}")
-            return asdict(progress)
+            return asdict(stored.progress)
 
         self.progress = Progress(**self.processes.share(update))
         return stored.weights, stored.state
@@ -400,8 +399,9 @@ class Loop:
         # The line comes last: a step without one is evaluated again.
         if self.progress.count(step, metrics, self.task):
             self._finish_writing()
-            weights, _ = self.program.snapshot(weights_only=True)
-            self.checkpoints.begin_best(self.progress, weights, self.processes).finish()
+            tensors = self.program.snapshot(weights_only=True)
+            writer = self.checkpoints.begin(self.progress, *tensors, self.processes, is_best=True)
+            writer.finish()
             if self.processes.is_first:
                 self.checkpoints.keep_best(self.progress)
         self.metrics.write({"kind": "evaluation", "step": step, **metrics})
@@ -423,12 +423,12 @@ class Loop:
         self._finish_writing()
         if self.progress.step == self.saved:  # evaluated since, see metrics.jsonl
             if self.processes.is_first:
-                self.checkpoints.remove_other_best(self.progress)
+                self.checkpoints.keep_newest(self.progress, self.progress.best_step)
             return
         self.saved, self._written_best = self.progress.step, self.progress.best_step
         steps = min(_WRITING_STEPS, self.flags.length.checkpoint_every)
         tensors = self.program.snapshot()
-        self._writer = self.checkpoints.begin(self.progress, *tensors, self.processes, steps)
+        self._writer = self.checkpoints.begin(self.progress, *tensors, self.processes, steps=steps)
 
     def _close_writer(self) -> None:
         """Finishes the checkpoint of a run that fails, if this needs no other process."""

@@ -143,12 +143,8 @@ class Program(ABC):
         raise TypeError(f"{type(self).__name__} writes no files of its own")
 
 
-def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer: str) -> None:
-    """Refuses an optimizer's state with unexpected names, shapes or dtypes.
-
-    Raises:
-      DataError: names the first difference.
-    """
+def first_difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Optional[str]:
+    """How arrays differ in name, shape or dtype: "a is float32 (2,) instead of missing"."""
 
     def describe(values: Mapping[str, Any], name: str) -> str:
         if name not in values:
@@ -156,13 +152,21 @@ def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer
         value = values[name]
         return f"{str(value.dtype).split('.')[-1]} {tuple(value.shape)}"  # torch.float32
 
-    for name in sorted({*state, *expected}):
-        if describe(state, name) != describe(expected, name):
-            raise DataError(
-                f"the checkpoint does not fit --optimizer={optimizer} and this model: {name} is "
-                f"{describe(state, name)} instead of {describe(expected, name)}. Resume with the "
-                "flags that the run began with"
-            )
+    for name in sorted({*found, *expected}):
+        here, due = describe(found, name), describe(expected, name)
+        if here != due:
+            return f"{name:.200} is {here} instead of {due}"
+    return None
+
+
+def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer: str) -> None:
+    """Refuses an optimizer's state as a DataError, see `first_difference`."""
+    difference = first_difference(state, expected)
+    if difference is not None:
+        raise DataError(
+            f"the checkpoint does not fit --optimizer={optimizer} and this model: {difference}. "
+            "Resume with the flags that the run began with"
+        )
 
 
 Metrics = Dict[str, float]

@@ -60,13 +60,13 @@ def test_without_a_measure_to_choose_by_nothing_is_best():
 @pytest.mark.parametrize("evaluated", [4, 8])
 def test_what_was_made_up_after_a_checkpoint_counts_once(evaluated):
     """That of step 8 was interrupted, and made up by a run that was killed before step 12."""
-    stored = Progress(step=8)
-    stored.count(4, line(4, f1=0.5), BY_F1)
+    progress = Progress(step=8)
+    progress.count(4, line(4, f1=0.5), BY_F1)
     if evaluated == 8:
-        stored.count(8, line(8, f1=0.25), BY_F1)
+        progress.count(8, line(8, f1=0.25), BY_F1)
     trained = {"kind": "train", "step": 8, "loss": 1.0, "f1": 9.0}
     metrics = [line(4, f1=0.5), trained, line(8, f1=0.25), line(12, f1=0.9)]
-    progress = Progress.resume(asdict(stored), metrics, BY_F1)
+    progress.update(metrics, BY_F1)
     assert asdict(progress) == {
         "step": 8,
         "best": 0.5,
