@@ -67,8 +67,8 @@ class InspectOptions:
     """Directory or URL of a dataset."""
     split: str | None = None
     """Split to show or to search. Default: the first with rows; --search searches all."""
-    row: int = 0
-    """Index of the row in its split, from 0."""
+    row: int | None = None
+    """Index of the row in its split, from 0. Default: 0."""
     stats: _Switch = False
     """Show the tables of counts only, and how often tokens occur."""
     search: str | None = None
@@ -86,8 +86,12 @@ class InspectOptions:
 
     def __post_init__(self) -> None:
         """Refuses flags that exclude each other, and an empty search."""
-        if self.stats and self.search is not None:
-            raise UsageError("--stats, --search: give one of them")
+        given = {"row": self.row, "stats": self.stats or None, "search": self.search}
+        one, *more = [name for name, value in given.items() if value is not None] or [""]
+        if more:
+            raise UsageError(f"--{one}, --{more[0]}: give one of them")
+        if self.stats and self.split is not None:
+            raise UsageError(f"--split={self.split}: --stats counts all splits; omit --split")
         if self.search == "":
             raise UsageError("--search: give a text to look for; every row holds the empty one")
         if self.limit < 0:

@@ -54,7 +54,7 @@ def show_sets(options: InspectOptions) -> int:
     if options.stats:
         shown = token_tables(read_token_counts(info), token_texts(info))
     else:
-        shown = show_row(info, options.split, options.row)
+        shown = show_row(info, options.split, options.row or 0)
     for renderable in (*set_tables(info), *shown):
         console.print(renderable)
     return 0

@@ -68,7 +68,9 @@ class Kind:
 
 
 _NAME = "a string, an integer or a boolean"
-_FIELD = "text, a number, a boolean, a time, or lists and objects of these without times"
+_FIELD = (
+    "text, a number, a boolean, a time in a known time zone, or lists and objects without times"
+)
 KINDS = {
     "string": Kind("text", "not_a_string", is_text=True),
     "label": Kind(f"a label: {_NAME}", "not_a_label", is_name=True, is_folder=True),

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from pipelines.readers.main_text import extract_plain_text, main_text, parse_html
+from pipelines.readers.stored import find_utf_16
 from schemas.commands.entry import import_later
 from schemas.errors import UsageError
 
@@ -55,7 +56,6 @@ _ESCAPES = (b"\x1b$", b"\x1b(")  # ISO-2022-JP, whose bytes are all ASCII
 _TAGS = re.compile(rb"<[^<>]*>")
 _SAMPLE_BYTES = 1 << 17
 _FEW_BYTES = 8  # bytes beyond ASCII; fewer may be UTF-8 by chance
-_NUL_SHARE = 0.2  # minimum share of NULs in every other byte of UTF-16
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 _VAGUE_TYPES = ("", "text/plain", "application/octet-stream", "unknown/unknown", "text/xml")
@@ -154,7 +154,7 @@ def page_kind(data: bytes, content_type: str) -> str:
     if not may_be_page(content_type):
         return ""
     head = data[:_PEEKED]
-    is_wide = _utf_16(head) is not None
+    is_wide = bool(find_utf_16(head))
     for mark, _ in _MARKS:
         head = head.removeprefix(mark)
     if is_wide:
@@ -186,7 +186,7 @@ def decode_page(data: bytes, declared: str = "") -> str:
             return data[len(mark) :].decode(codec, "replace")
     if data.isascii() and not any(escape in data for escape in _ESCAPES) and b"\0" not in data:
         return data.decode("ascii")
-    wide = _utf_16(data[:_SAMPLE_BYTES])
+    wide = find_utf_16(data[:_SAMPLE_BYTES])
     if wide:
         return data.decode(wide, "replace")
     meta = next((match[1] for match in _META.finditer(data[:_META_BYTES]) if match[1]), b"")
@@ -227,17 +227,6 @@ def _detect(data: bytes) -> str:
     """The codec detected from the bytes, which may not be one of HTML's."""
     sample = _TAGS.sub(b"<>", data[:_SAMPLE_BYTES])
     return codec_of(_detect_encoding(sample, html5_compatible=False) or "")
-
-
-def _utf_16(data: bytes) -> str | None:
-    """The byte order of UTF-16 by the positions of NULs; None if it is not UTF-16."""
-    if b"\0" not in data:
-        return None
-    half = len(data) // 2
-    even, odd = data[::2].count(0), data[1::2].count(0)
-    if odd > _NUL_SHARE * half and not even:
-        return "utf-16-le"
-    return "utf-16-be" if even > _NUL_SHARE * half and not odd else None
 
 
 def _is_beyond_latin(data: bytes) -> bool:

@@ -118,6 +118,7 @@ _ENCODED = (  # UTF-32 first, because its marks begin like those of UTF-16
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
+_NUL_SHARE = 0.2  # minimum share of NULs in every other byte of UTF-16
 _LARGEST_STEP = 16 << 20  # bytes read at once beyond a part
 _MARK_OF_TAR = slice(257, 262)
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
@@ -190,11 +191,11 @@ def refuse_foreign(head: bytes, path: str, *, unpacked: bool) -> None:
     Raises:
       DataError: it does; names the format and the remedy.
     """
-    for mark, name in _ENCODED:
-        if head.startswith(mark):
-            raise DataError(
-                f"{path} is {name}, not UTF-8: convert it, iconv -f {name} -t UTF-8 FILE > NEW_FILE"
-            )
+    names = [name for mark, name in _ENCODED if head.startswith(mark)]
+    if name := next(iter(names), "") or find_utf_16(head):
+        raise DataError(
+            f"{path} is {name}, not UTF-8: convert it, iconv -f {name} -t UTF-8 FILE > NEW_FILE"
+        )
     for ending, packing in PACKINGS.items():
         if head.startswith(packing.mark) and (ending != ".bz2" or head[4:10] == b"1AY&SY"):
             remedy = (
@@ -208,6 +209,15 @@ def refuse_foreign(head: bytes, path: str, *, unpacked: bool) -> None:
             raise DataError(f"{path} is {name}, not text: {remedy}")
     if head[_MARK_OF_TAR] == b"ustar":
         raise DataError(f"{path} is a tar archive, not text: unpack it")
+
+
+def find_utf_16(data: bytes) -> str:
+    """The byte order of UTF-16 without a mark, by the positions of NULs; "" if it is not UTF-16."""
+    half = len(data) // 2
+    even, odd = data[::2].count(0), data[1::2].count(0)
+    if odd > _NUL_SHARE * half and not even:
+        return "UTF-16LE"
+    return "UTF-16BE" if even > _NUL_SHARE * half and not odd else ""
 
 
 class _HashingFile(io.RawIOBase):

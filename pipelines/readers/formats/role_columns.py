@@ -218,7 +218,7 @@ def _class_names(
     column: pa.Array, role: Role, names: Sequence[str]
 ) -> tuple[pa.LargeStringArray, Rejected]:
     """Names of class numbers; -1 is no label, as in test splits of Hugging Face datasets."""
-    numbers = column.cast(pa.int64()).fill_null(-1).to_numpy()
+    numbers = column.fill_null(0).to_numpy()
     outside_N = (numbers >= len(names)) | (numbers < -1)
     rejected: Rejected = {
         row: (
@@ -228,7 +228,7 @@ def _class_names(
         )
         for row in np.flatnonzero(outside_N).tolist()
     }
-    none_N = outside_N | (numbers == -1)
+    none_N = outside_N | (numbers == -1) | column.is_null().to_numpy(zero_copy_only=False)
     indices = pa.array(np.where(none_N, 0, numbers), mask=none_N)
     return pa.array(names, pa.large_string()).take(indices), rejected
 
@@ -308,6 +308,10 @@ def _suits(kind: pa.DataType, role: Role) -> bool:
     if kind in _STRINGS or pt.is_null(kind):
         return True
     if role.values.is_plain and pt.is_temporal(kind):
+        try:  # fails for a time zone that this machine does not know
+            pa.nulls(1, kind).cast(pa.large_string())
+        except pa.ArrowException:
+            return False
         return True
     inner = [kind.field(i) for i in range(kind.num_fields)]
     if role.type == ANSWERS:

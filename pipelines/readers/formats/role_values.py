@@ -1,6 +1,7 @@
 """Records of Python values, such as parsed JSON -> documents, one value at a time. Pure."""
 
 import json
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -91,12 +92,25 @@ def convert_value(value: Any, role: Role) -> str | list[dict[str, Any]] | Refusa
         return _convert_answers(value, role.field)
     is_json = role.values.is_json or (role.values.is_plain and not isinstance(value, str))
     if is_json:  # keeps the order of keys, which chat templates may print
-        value = json.dumps(value, ensure_ascii=False)
+        try:
+            value = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            value = _finite(value)
+            value = "" if value is None else json.dumps(value, ensure_ascii=False)
     elif role.values.is_name and isinstance(value, int):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if not isinstance(value, str):
         return role.values.refusal, f"field {role.field!r} is a {type(value).__name__}"
     return value if value.isascii() else _find_surrogate(value, role.field) or value
+
+
+def _finite(value: Any) -> Any:
+    """A value with null for NaN and infinity, which JSON does not have; pandas writes the same."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return {k: _finite(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _find_surrogate(text: str, field: str) -> Refusal | None:

@@ -135,6 +135,8 @@ def test_a_set_without_masks_or_documents(tmp_path, capsys):
         (["--split=validation"], "--row=0: split validation of .* has no rows"),
         (["--search="], "--search: give a text to look for"),
         (["--search=a", "--stats"], "--stats, --search: give one of them"),
+        (["--stats", "--row=0"], "--row, --stats: give one of them"),
+        (["--stats", "--split=train"], "--split=train: --stats counts all splits"),
         (["--search=a", "--limit=-1"], "--limit=-1: 0 or more"),
         (["--search=a", "--split=dev"], "--split=dev: .* has no such split"),
     ],

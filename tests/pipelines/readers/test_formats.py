@@ -206,6 +206,15 @@ def test_what_is_not_of_the_format_is_said_by_name(tmp_path, name):
         assert len(str(raised.value)) < 900
 
 
+@pytest.mark.parametrize("name", ["x.txt", "x.jsonl", "x.csv", "x.json"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_refused_by_name(tmp_path, name, encoding):
+    (tmp_path / name).write_bytes('{"text": "a b"}\nBlåbær\n'.encode(encoding))
+    named = f"UTF-16{encoding[-2:].upper()}"
+    with pytest.raises(DataError, match=f"is {named}, not UTF-8: convert it, iconv -f {named}"):
+        read_all(tmp_path / name, document="line" if name == "x.txt" else "file")
+
+
 def test_a_format_can_be_forced(tmp_path):
     path = tmp_path / "table.txt"
     path.write_text("text\na\n")

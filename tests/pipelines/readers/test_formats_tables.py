@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import subprocess
 import sys
 from datetime import datetime
@@ -172,6 +173,17 @@ def test_class_numbers_are_read_as_names(saved, tmp_path):
     assert rows_of(read_all(tmp_path / "x.parquet", roles=LABELED)) == expected
 
 
+def test_class_numbers_of_any_width_are_compared_exactly(tmp_path):
+    label = pa.array([1, (1 << 64) - 1, None], pa.uint64())
+    features = {"label": {"_type": "ClassLabel", "names": ["neg", "pos"]}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = pa.table({"text": ["a", "b", "c"], "label": label}).replace_schema_metadata(metadata)
+    write_table(tmp_path / "x.parquet", table)
+    found = read_all(tmp_path / "x.parquet", roles=LABELED)
+    assert rows_of(found) == [{"text": "a", "label": "pos"}]
+    assert rejects_of(found) == [(1, "label_outside_classes"), (2, "missing_field")]
+
+
 def test_renamed_classes_count_where_the_dataset_says_so(saved):
     def content():
         return hash_inputs(plan_blocks(Source((pattern,), roles=LABELED))).content()
@@ -263,6 +275,28 @@ def test_kept_fields_are_times_but_hold_none(tmp_path, value):
     write_table(tmp_path / "x.parquet", pa.table({"text": ["a"], "meta": [value]}))
     with pytest.raises(UsageError, match="--keep_fields=meta has type .*without times"):
         read_all(tmp_path / "x.parquet", roles=roles)
+
+
+def test_a_time_in_an_unknown_time_zone_is_refused_by_name(tmp_path):
+    times = pa.array([datetime(2026, 1, 1)], pa.timestamp("us", "Mars/Phobos"))
+    write_table(tmp_path / "x.parquet", pa.table({"text": ["a"], "when": times}))
+    with pytest.raises(UsageError, match=r"--keep_fields=when has type .*Mars.* known time zone"):
+        read_all(tmp_path / "x.parquet", roles=(*TEXT_ROLES, Role("when", "field", "when")))
+
+
+def test_numbers_that_json_does_not_have_are_null(tmp_path):
+    """Missing as a whole, and null inside a list, whatever the format."""
+    roles = (*TEXT_ROLES, Role("x", "field", "x", optional=True))
+    rows = [{"text": "a", "x": math.nan}, {"text": "b", "x": -math.inf}, {"text": "c", "x": 1.5}]
+    deep = [{"text": "d", "x": [{"y": math.nan}, {"y": 2.0}]}]
+    for name, some, expected in (("x", rows, ["", "", "1.5"]), ("y", deep, None)):
+        write_table(
+            tmp_path / f"{name}.parquet", pa.table({k: [r[k] for r in some] for k in some[0]})
+        )
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, some)))
+        for ending in ("parquet", "jsonl"):
+            read = rows_of(read_all(tmp_path / f"{name}.{ending}", roles=roles))
+            assert [r["x"] for r in read] == (expected or ['[{"y": null}, {"y": 2.0}]'])
 
 
 @pytest.mark.parametrize("kind", ["text", "answers"])
