@@ -58,7 +58,6 @@ def test_an_upload_that_arrives_changed_is_repeated(kind, size, tmp_path, monkey
     monkeypatch.setattr(stores, "_PART_BYTES", 5 * MB)
     # As where a checksum in the request is not compared: AWS refuses this upload.
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-    s3fs.S3FileSystem.clear_instance_cache()
     content = os.urandom(size)
     rule = store.proxy.corrupt_upload(
         "PUT|POST", r"d/x$|partNumber|uploadType=multipart|upload_id", at=50_000
@@ -181,7 +180,6 @@ def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
 
 def test_flags_of_beam_reach_workers_elsewhere(s3_store, flags, monkeypatch):
     monkeypatch.setattr(RuntimeValueProvider, "runtime_options", None)
-    s3fs.S3FileSystem.clear_instance_cache()  # with the credentials that they found
     with pytest.raises(UsageError, match="there are no credentials for s3://"):
         stores.read(s3_store.url("x"))
     RuntimeValueProvider.set_runtime_options(flags)  # as Beam does where a worker starts

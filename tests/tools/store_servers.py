@@ -270,7 +270,10 @@ def gs_store(gs_session_server, monkeypatch):
 
 @pytest.fixture
 def s3_store(s3_session_server, monkeypatch):
-    """An empty bucket, `s3://`."""
+    """An empty bucket, `s3://`, for clients that know nothing of the environment of before."""
+    import s3fs  # takes half a second, which most tests need not wait
+
+    s3fs.S3FileSystem.clear_instance_cache()
     yield from _fresh(s3_session_server, monkeypatch)
 
 
