@@ -1,6 +1,7 @@
 """The directions of the house: who imports whom, how heavy an import is, and how old its syntax."""
 
 import ast
+import functools
 import importlib.metadata
 import json
 import re
@@ -77,14 +78,29 @@ OLD_SYNTAX = [
 ]
 
 
-def _imports(path: Path) -> Iterator[str]:
+@functools.cache
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_trees():
+    """They take 90 MB."""
+    yield
+    _parse.cache_clear()
+
+
+@functools.cache
+def _imports(path: Path) -> set[str]:
     """Dotted names of all that a file imports, in functions too, but not only for types."""
-    for node in _run_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+    found = set()
+    for node in _run_nodes(_parse(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
 
 
 def _run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -126,48 +142,49 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_name)
-def test_imports_point_one_way(path):
+def _forbidden(path: Path) -> set[str]:
+    """Packages that a file imports, and that its side must not know."""
     packages, part = _packages(path), path.relative_to(ROOT).parts[0]
-    assert "tests" not in packages
     if part == "schemas":
-        assert not packages & {"pipelines", "trainers"}
         due = {*sys.stdlib_module_names, "schemas", "numpy"}
         due |= {"flag_file": {"yaml"}, "hub": {"huggingface_hub"}}.get(path.stem, set())
-        assert packages <= due | (STORE_PACKAGES if path.stem in READS_STORES else set())
-    elif part == "pipelines":
-        assert "trainers" not in packages
-        assert not packages & (HEAVY["jax"] | HEAVY["tensorflow"] | HEAVY["torch"])
+        return packages - due - (STORE_PACKAGES if path.stem in READS_STORES else set())
+    if part == "pipelines":
+        others = HEAVY["jax"] | HEAVY["tensorflow"] | HEAVY["torch"] | {"trainers"}
     else:
-        assert "pipelines" not in packages
-        allowed = {"tokenizers"} if path.stem in READS_TEXT else set()
-        assert not packages & (HEAVY["beam"] | HEAVY["pipelines"]) - allowed
+        others = HEAVY["beam"] | HEAVY["pipelines"] | {"pipelines"}
+        others -= {"tokenizers"} if path.stem in READS_TEXT else set()
+    return packages & (others | {"tests"})
+
+
+def test_imports_point_one_way():
+    assert {_name(path): names for path in SOURCES if (names := _forbidden(path))} == {}
 
 
 TRAINERS = [path for path in SOURCES if path.is_relative_to(ROOT / "trainers")]
 
 
-@pytest.mark.parametrize("path", TRAINERS, ids=_name)
-def test_a_framework_to_a_folder(path):
+def test_a_framework_to_a_folder():
     """trainers/on_flax may know JAX, and nothing else may: entries know folders, no frameworks."""
-    own = FRAMEWORKS.get(path.parent.name)
-    for framework in FRAMEWORKS.values():
-        assert framework == own or not _packages(path) & HEAVY[framework]
+    for path in TRAINERS:
+        own = FRAMEWORKS.get(path.parent.name)
+        for framework in FRAMEWORKS.values():
+            assert framework == own or not _packages(path) & HEAVY[framework], _name(path)
 
 
-@pytest.mark.parametrize("path", TRAINERS, ids=_name)
-def test_rooms_of_the_trainers_know_those_below(path):
-    room = path.parent.name
-    known = {name.split(".")[1] for name in _imports(path) if name.startswith("trainers.")} - {room}
-    if room in FRAMEWORKS:
-        due = {*ROOMS}
-    elif path == ROOT / "trainers" / "reader.py":
-        due = {"data"}
-    elif room == "trainers":  # an entry, and of frameworks only its own
-        due = {*ROOMS, f"on_{path.stem.split('_')[0]}"}
-    else:
-        due = {*ROOMS[: ROOMS.index(room)]}
-    assert known <= due
+def test_rooms_of_the_trainers_know_those_below():
+    for path in TRAINERS:
+        room = path.parent.name
+        names = {name.split(".")[1] for name in _imports(path) if name.startswith("trainers.")}
+        if room in FRAMEWORKS:
+            due = {*ROOMS}
+        elif path == ROOT / "trainers" / "reader.py":
+            due = {"data"}
+        elif room == "trainers":  # an entry, and of frameworks only its own
+            due = {*ROOMS, f"on_{path.stem.split('_')[0]}"}
+        else:
+            due = {*ROOMS[: ROOMS.index(room)]}
+        assert names <= due | {room}, _name(path)
 
 
 def test_no_two_files_or_classes_of_the_trainers_have_one_name():
@@ -175,7 +192,7 @@ def test_no_two_files_or_classes_of_the_trainers_have_one_name():
     classes = [
         node.name
         for path in TRAINERS
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in _parse(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     files = [path.stem for path in TRAINERS if path.name != "__init__.py"]
@@ -183,21 +200,18 @@ def test_no_two_files_or_classes_of_the_trainers_have_one_name():
         assert [name for name in sorted(names) if names.count(name) > 1] == []
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in SOURCES if path.is_relative_to(ROOT / "pipelines")], ids=_name
-)
-def test_rooms_know_those_below(path):
-    place = path.relative_to(ROOT / "pipelines")
-    own = _room(place.with_suffix("").as_posix())
-    if len(place.parts) == 1:
-        assert _is_entry(path) or own in {"__init__", *LOOSE}
-        if own not in LOOSE:
-            return
-    floors = [number for number, rooms in enumerate(FLOORS) if own in rooms]
-    assert len(floors) == 1, "in no floor, or in two"
-    assert _rooms(path) - {own} <= set().union(*FLOORS[: floors[0]])
-    if not _is_one_of(path, WIRING):
-        assert not _packages(path) & HEAVY["beam"]
+def test_rooms_know_those_below():
+    for path in (ROOT / "pipelines").rglob("*.py"):
+        place = path.relative_to(ROOT / "pipelines")
+        own = _room(place.with_suffix("").as_posix())
+        if len(place.parts) == 1:
+            assert _is_entry(path) or own in {"__init__", *LOOSE}, path
+            if own not in LOOSE:
+                continue
+        floors = [number for number, rooms in enumerate(FLOORS) if own in rooms]
+        assert len(floors) == 1, f"{path}: in no floor, or in two"
+        assert _rooms(path) - {own} <= set().union(*FLOORS[: floors[0]]), path
+        assert _is_one_of(path, WIRING) or not _packages(path) & HEAVY["beam"], path
 
 
 def test_development_md_lists_the_layers():
@@ -208,15 +222,21 @@ def test_development_md_lists_the_layers():
     assert [{name.removesuffix(".py") for name in layer} for layer in layers] == FLOORS
 
 
-@pytest.mark.parametrize("path", OLD_SYNTAX, ids=_name)
-def test_old_pythons_can_read_the_contract(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
-    for node in ast.walk(tree):  # what is read when it runs: list[str], int | None
-        if isinstance(node, ast.Subscript):
-            assert ast.unparse(node.value) not in ("dict", "frozenset", "list", "set", "tuple")
+def _new_syntax(path: Path) -> Iterator[str]:
+    """What Python 3.8 rejects when it runs a file: list[str], int | None."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 8))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            if node.value.id in ("dict", "frozenset", "list", "set", "tuple"):
+                yield ast.unparse(node)
         for name in ("annotation", "returns"):
-            found = ast.walk(getattr(node, name, None) or ast.Constant(None))
-            assert not any(isinstance(part, ast.BinOp) for part in found)
+            if annotation := getattr(node, name, None):
+                if any(isinstance(part, ast.BinOp) for part in ast.walk(annotation)):
+                    yield ast.unparse(annotation)
+
+
+def test_old_pythons_can_read_the_contract():
+    assert {_name(path): new for path in OLD_SYNTAX if (new := [*_new_syntax(path)])} == {}
 
 
 # They print for all others, so that no text of a file commands a terminal.
@@ -226,12 +246,15 @@ PRINTERS = {
 }
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_name)
-def test_all_print_through_what_makes_controls_visible(path):
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    prints = any(isinstance(n, ast.Call) and ast.unparse(n.func) == "print" for n in nodes)
-    rich = {"rich.print", "rich.console.Console", "rich.get_console"} & set(_imports(path))
-    assert not (prints or rich) or _name(path) in PRINTERS
+def _prints(path: Path) -> bool:
+    calls = (node.func for node in ast.walk(_parse(path)) if isinstance(node, ast.Call))
+    prints = any(isinstance(called, ast.Name) and called.id == "print" for called in calls)
+    rich = {"rich.print", "rich.console.Console", "rich.get_console"} & _imports(path)
+    return prints or bool(rich)
+
+
+def test_all_print_through_what_makes_controls_visible():
+    assert {_name(path) for path in SOURCES if _prints(path)} <= PRINTERS
 
 
 def test_no_drawers_for_odds_and_ends():
@@ -242,7 +265,7 @@ def test_no_drawers_for_odds_and_ends():
 def test_init_files_hold_a_docstring_only():
     for path in SOURCES:
         if path.name == "__init__.py":
-            body = ast.parse(path.read_text(encoding="utf-8")).body
+            body = _parse(path).body
             # Packages of commands name those that are missing, before one of them is imported.
             names_missing = _name(path) in ("pipelines/__init__.py", "trainers/__init__.py")
             assert len(body) == 1 + 2 * names_missing and isinstance(body[0], ast.Expr), path
@@ -260,7 +283,7 @@ def _loaded_by(statement: str) -> set[str]:
 def _imported(path: Path) -> set[str]:
     """Packages of others that a file imports anywhere: `google.protobuf` and its like by two."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(_parse(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
