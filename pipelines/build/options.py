@@ -180,7 +180,9 @@ class BuildOptions(Generic[T]):
     filter: FilterFlag = ""
     seed: int = 0
     """Seed of every random choice. Another one gives other masks and another order of rows."""
-    file_format: Annotated[str, tyro.conf.arg(help=_FORMATS_HELP)] = "array_record"
+    file_format: Annotated[str, tyro.conf.arg(metavar="FORMAT,...", help=_FORMATS_HELP)] = (
+        "array_record"
+    )
     encoding: Literal["bytes", "int64_list"] = "bytes"
     """How tf.train.Example holds a feature: a blob of bytes, or the classic list of integers, which
     any reader of TFRecord decodes but which is larger."""

@@ -33,7 +33,7 @@ class Filters:
     normalize: Normalize = "none"
     """Convert text to this Unicode normal form, and CRLF and CR to newlines, before any other
     step."""
-    quality: str | None = None
+    quality: Annotated[str | None, tyro.conf.arg(metavar="NAME,...")] = None
     """Filter English text by the rules and numbers of papers: gopher, c4, fineweb, or several
     separated by commas. Flags of single rules override them."""
     keep_rejects: bool = False

@@ -88,7 +88,7 @@ class CorpusOptions:
     reading: Reading = InputFlags()
     text_field: str = "text"
     """Field that holds the text; a.b is field b inside field a. Text files have no fields."""
-    keep_fields: str = ""
+    keep_fields: Annotated[str, tyro.conf.arg(metavar="FIELD,...")] = ""
     """Other fields to keep as columns of the corpus, such as url,date,label. NAME:FIELD renames the
     field to NAME."""
     keep_source: bool = False

@@ -8,10 +8,11 @@ P parts of an example: texts and special tokens.
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+import tyro
 
 from pipelines.host.imports import pc
 from pipelines.readers.documents import Documents, Role
@@ -74,7 +75,7 @@ class Classification(Task):
     """The field with the label; the label of a text file is the name of its directory."""
     id_field: str = "id"
     """The field with the document's id, if it has one, for evaluation.jsonl."""
-    classes: str = ""
+    classes: Annotated[str, tyro.conf.arg(metavar="LABEL,...")] = ""
     """The labels in the order of their numbers: neg,pos or a JSON list. Default: all labels of the
     inputs, sorted."""
     truncation: Literal["head", "tail", "head_tail"] = "head"

@@ -22,9 +22,6 @@ CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read,
 # Flags that say where one run writes and how it runs; config.yaml leaves them to the next run.
 _OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "shuffle_by"}
 _OF_THIS_RUN |= {"assume_bytes", "index"}
-# Flags with a list of names in one value. The first of two would be lost silently.
-_LISTS = {"c4_line_phrases", "classes", "decontaminate_fields", "keep_fields", "language"}
-_LISTS |= {"quality", "special_tokens"}
 _SCALARS = (str, int, float)
 _MOST_BYTES = 1 << 18  # far above any file of flags, and read in 2 s
 _MOST_ALIASES = 20  # nested in one another, they multiply values by 1,000 at most
@@ -47,7 +44,7 @@ def with_config(
     Args:
       argv: as typed.
       command: name of the part to read, if the file has parts: build_shards.
-      options: returns the dataclasses of the command's flags; called only if there is a file.
+      options: returns the dataclasses of the command's flags; called only if they are needed.
       check_unknown: receives flags that the command does not have, and raises UsageError if Beam
         does not have them either. None: the command accepts no other flags.
       folder: holds NAME.yaml of `--config=NAME`.
@@ -57,18 +54,20 @@ def with_config(
         nearest flag. Or a flag whose value is a list is given twice.
     """
     typed = [each[2:].partition("=")[0].replace("-", "_") for each in argv if each[:2] == "--"]
-    for name in sorted(_LISTS.intersection(typed)):
-        if typed.count(name) > 1:
+    twice = sorted({name for name in typed if typed.count(name) > 1})
+    files, rest = _split(argv)
+    known = kinds_of(*options()) if files or twice else {}
+    for name in twice:
+        if known.get(name) == "names":  # the first of two would be lost silently
             raise UsageError(
                 f"--{name} is given {typed.count(name)} times: separate the values by commas "
                 f"in one (--{name}=A,B)"
             )
-    files, rest = _split(argv)
     if not files:
         return argv
     if len(files) > 1:
         raise UsageError(f"{FLAG} is given {len(files)} times: put the flags into one file")
-    known, path = kinds_of(*options()), _find(files[0], folder)
+    path = _find(files[0], folder)
     values = _part(_load(path), command, known, path)
     unknown = [name for name in values if name not in known]
     if unknown and check_unknown is None:
@@ -76,7 +75,9 @@ def with_config(
         hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known))}"
         raise UsageError(f"{path}: {command} has no flag {unknown[0]!r}{hint}")
     if unknown and check_unknown:
-        others = _arguments({name: values[name] for name in unknown}, known, path)
+        # The error names the key of `resume: false`, not --no_resume.
+        on = {name: True if values[name] is False else values[name] for name in unknown}
+        others = _arguments(on, known, path)
         try:
             check_unknown(others)
         except UsageError as error:
@@ -86,15 +87,22 @@ def with_config(
 
 
 def kinds_of(*options: type) -> Dict[str, str]:
-    """The flags of dataclasses, nested ones too: name to bool, list (repeatable) or value."""
+    """The flags of dataclasses, nested ones too, to their kinds.
+
+    bool, list (repeatable), names (one value, whose parts commas separate: its metavar ends with
+    ",...") or value.
+    """
     kinds: Dict[str, str] = {}
     for field in (field for cls in options for field in dataclasses.fields(cls)):
         kind = getattr(field.type, "__origin__", field.type)  # of Annotated[kind, ...]
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             kinds.update(kinds_of(kind))
         elif not isinstance(kind, TypeVar):  # that stands for a dataclass given beside
+            hints = getattr(field.type, "__metadata__", ())
+            has_parts = any((getattr(h, "metavar", None) or "").endswith(",...") for h in hints)
             is_list = "tuple[" in str(field.type).lower()
-            kinds[field.name] = "bool" if kind in (bool, "bool") else "list" if is_list else "value"
+            one = "bool" if kind in (bool, "bool") else "names" if has_parts else "value"
+            kinds[field.name] = "list" if is_list else one
     return kinds
 
 
@@ -264,7 +272,7 @@ def _arguments(values: Mapping[str, Any], known: Mapping[str, str], path: str) -
         kind = known.get(name)
         if value is None:  # an empty value, as if the key were missing
             continue
-        if isinstance(value, bool) and kind != "value" and kind != "list":
+        if isinstance(value, bool) and kind in ("bool", None):
             arguments.append(f"--{name}" if value else f"--no_{name}")
             continue
         if kind == "bool" or isinstance(value, bool):

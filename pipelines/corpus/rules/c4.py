@@ -5,10 +5,11 @@ Legend of the compiled loops: N bytes, D documents, L lines.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import tyro
 
 from pipelines.corpus.english_cutting import cut
 from pipelines.corpus.english_tables import BREAK, MARK, SPACE, TERMINAL, character_table
@@ -16,6 +17,7 @@ from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, pap
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.text_bytes import code_point, slices, utf8_bytes
 
+_PHRASES_FLAG = tyro.conf.arg(metavar="PHRASE,...")
 YesNo = Literal["yes", "no"]
 _AT_ONCE = 1 << 18  # bytes of text judged together
 _WRAPPED = (
@@ -48,12 +50,12 @@ class C4(Family):
     paper, 5 in C4's code and in the last version."""
     c4_max_word_length: int | None = paper(1000)
     """Remove lines with a longer word, in characters; 0 for no limit."""
-    c4_line_phrases: str | None = paper(_PHRASES)
+    c4_line_phrases: Annotated[str | None, _PHRASES_FLAG] = paper(_PHRASES)
     """Remove lines with any of these phrases, separated by commas. The case of A to Z does not
     matter."""
     c4_notes: YesNo | None = paper("yes")
     """Remove Wikipedia's notes from lines: [1], [edit], [citation needed]."""
-    c4_page_phrases: str | None = paper("lorem ipsum,{")
+    c4_page_phrases: Annotated[str | None, _PHRASES_FLAG] = paper("lorem ipsum,{")
     """Drop documents with any of these phrases in a kept line. They alternate with the phrases
     of --c4_line_phrases, as in C4's code: a line with javascript is removed before { is searched
     for."""

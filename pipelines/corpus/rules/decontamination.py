@@ -36,7 +36,7 @@ class Decontamination(Family):
     ] = ()
     """Drop documents that contain text of these files or Textmill datasets. Files are named as for
     --input; all splits of a dataset but train count. Repeatable."""
-    decontaminate_fields: str = ""
+    decontaminate_fields: Annotated[str, tyro.conf.arg(metavar="FIELD,...")] = ""
     """Fields of the files with text, separated by commas: question,answer. Each field is a text of
     its own. Default: question for SQuAD's JSON and for datasets of --task=qa, otherwise text."""
     decontaminate_ngram: int = 13

@@ -14,10 +14,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import tyro
 
 from pipelines.corpus.rules.rule import Family, Judged, Rule
 from schemas.errors import UsageError
@@ -57,7 +58,7 @@ class Language(Family):
         "unsure": "short or mixed text has a low probability: lower the number after the colon",
     }
 
-    language: str | None = None
+    language: Annotated[str | None, tyro.conf.arg(metavar="CODE,...")] = None
     """Keep documents in these languages, with at least this probability: nb,nn,en:0.65. Without
     the colon and number, any probability suffices."""
     language_identifier: Literal["fasttext", "quick"] | None = None
