@@ -6,10 +6,10 @@ checked, and the list of files. `pipelines.verify` checks what must be read for 
 tokenizer.json, config.yaml, the files for TensorFlow Datasets). Python 3.8 syntax.
 """
 
-from typing import TYPE_CHECKING, Dict, Iterator, Optional, Set
+from typing import TYPE_CHECKING, Iterator, Optional, Set
 
 from schemas.features import is_training
-from schemas.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
+from schemas.manifest import EVALUATION, REJECTS, Manifest
 from schemas.records import framed_bytes, largest_file
 from schemas.statistics import ShardStatistics, Statistics
 from schemas.tokenizer_json import TOKENIZER_CONFIG
@@ -131,7 +131,12 @@ def _count_specials(schema: "Schema", shard: ShardStatistics) -> Optional[int]:
 
 def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
     others = {file.path: file for file in manifest.files if file.split is None}
-    yield from _odd_bytes(schema, others)
+    tokenizer, counts = others.get(TOKENIZER), others.get(TOKEN_COUNTS)
+    if tokenizer is not None and tokenizer.sha256 != schema.tokenizer_sha256:
+        yield f"{TOKENIZER} is not the tokenizer of schema.json: its sha256 differs"
+    expected = _NPY_HEAD + 8 * schema.vocab_size
+    if counts is not None and counts.bytes != expected:
+        yield f"{TOKEN_COUNTS} has {counts.bytes:,} bytes, but its ids take {expected:,}"
     needed: Set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
@@ -140,12 +145,3 @@ def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
         yield f"MANIFEST.json does not list {path}, which every such dataset has"
     for path in sorted(others.keys() - needed - {REJECTS, TOKENIZER_CONFIG}):
         yield f"MANIFEST.json lists {path!r}, which such a dataset does not have"
-
-
-def _odd_bytes(schema: "Schema", others: Dict[str, ManifestFile]) -> Iterator[str]:
-    tokenizer, counts = others.get(TOKENIZER), others.get(TOKEN_COUNTS)
-    if tokenizer is not None and tokenizer.sha256 != schema.tokenizer_sha256:
-        yield f"{TOKENIZER} is not the tokenizer of schema.json: its sha256 differs"
-    expected = _NPY_HEAD + 8 * schema.vocab_size
-    if counts is not None and counts.bytes != expected:
-        yield f"{TOKEN_COUNTS} has {counts.bytes:,} bytes, but its ids take {expected:,}"

@@ -6,10 +6,10 @@ A path that exists always wins. Files come from huggingface_hub's cache, or are 
 import os
 import re
 import sys
-import threading
-from typing import Any, Dict, List, NamedTuple, Tuple
+from functools import partial
+from typing import Any, Dict, NamedTuple, Tuple
 
-from schemas.commands.terminal import say
+from schemas.commands.terminal import in_time, say
 from schemas.errors import UsageError
 
 _NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(?P<revision>\w[\w./-]*))?")
@@ -90,30 +90,20 @@ def _folder_of(name: str, folder: str) -> HubFolder:
 def _ask_hub(value: str, name: str, revision: "str | None", flag: str) -> str:
     """The commit of a revision."""
     hub = _import_hub()
-    answers: List[object] = []
-
-    def ask() -> None:
-        try:
-            info = hub.HfApi().model_info(name, revision=revision, timeout=_PATIENCE)
-            answers.append(info.sha)
-        except Exception as error:  # of the thread's caller
-            answers.append(error)
-
-    # The time limit of a request does not include the look-up of the host's address.
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_PATIENCE)
-    answer = answers[0] if answers else TimeoutError()
-    if isinstance(answer, str):
-        return answer
-    cause = answer if isinstance(answer, Exception) else None
-    if isinstance(answer, (hub.errors.HfHubHTTPError, ValueError)):
+    api = hub.HfApi()
+    try:
+        # The time limit of a request does not include the look-up of the host's address.
+        request = partial(api.model_info, name, revision=revision, timeout=_PATIENCE)
+        return in_time(_PATIENCE, request).sha
+    except (hub.errors.HfHubHTTPError, ValueError) as error:
         raise UsageError(
             f"--{flag}={value}: no directory {value}, and the Hugging Face Hub has no model of "
             "this name that you may read: give a directory or another name (gated ones need "
             "`hf auth login`)"
-        ) from cause
-    raise _unavailable(value, name, flag, "the Hugging Face Hub is not reachable") from cause
+        ) from error
+    except Exception as error:  # whatever its transports raise
+        why = "the Hugging Face Hub is not reachable"
+        raise _unavailable(value, name, flag, why) from error
 
 
 def _unavailable(value: str, name: str, flag: str, why: str) -> UsageError:

@@ -14,6 +14,8 @@ import threading
 from contextlib import suppress
 from typing import Optional
 
+from schemas.commands.terminal import call_if_slow
+
 SECONDS = 10  # of one answer
 BYTES = 4 << 30  # of address space
 _STARTING_SECONDS = 60  # for the child's imports on a busy machine
@@ -113,19 +115,13 @@ class LimitedProcess:
             is_late.set()
             child.kill()  # ends reading and writing below
 
-        timer = threading.Timer(seconds, end_late)
-        timer.daemon = True
-        timer.start()
-        try:
+        with call_if_slow(seconds, end_late):
             with suppress(BrokenPipeError):  # reading then detects the end of the child
                 child.stdin.write(_LENGTH.pack(len(data)) + data)
                 child.stdin.flush()
             head = child.stdout.read(_LENGTH.size)
             size = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 1
             answer = child.stdout.read(size)
-        finally:
-            timer.cancel()
-            timer.join()
         if is_late.is_set():
             raise LimitExceeded(f"takes more than {seconds} s")
         if len(answer) < size:

@@ -189,7 +189,12 @@ def check_unchanged(path: str, file: ManifestFile) -> None:
       DataError: they differ, or the file cannot be read.
     """
     if file_sha256(path) != file.sha256:
-        raise DataError(
-            f"{path} was changed after the dataset was published: its sha256 differs from "
-            f"{MANIFEST}; copy or build the dataset again"
-        )
+        raise changed(path)
+
+
+def changed(path: str) -> DataError:
+    """The error for a file whose sha256 differs from the manifest."""
+    return DataError(
+        f"{path} was changed after the dataset was published: its sha256 differs from {MANIFEST}; "
+        "copy or build the dataset again"
+    )

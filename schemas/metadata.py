@@ -24,7 +24,7 @@ from schemas.features import (
     max_masked_slots,
     task_features,
 )
-from schemas.manifest import MANIFEST, Manifest, check_version
+from schemas.manifest import MANIFEST, Manifest, changed, check_version
 from schemas.records import DOCUMENT_FORMATS, FORMATS
 from schemas.set_files import Cache, LocalFiles, SetFiles, open_files
 from schemas.statistics import Statistics
@@ -429,10 +429,7 @@ def load_metadata(files: SetFiles) -> SetInfo:
         path = files.fetch(name)
         content = read_bounded(path)
         if hashlib.sha256(content).hexdigest() != sha256_of[name]:
-            raise DataError(
-                f"{path} was changed after the dataset was published: its sha256 differs from "
-                f"{MANIFEST}; copy or build the dataset again"
-            )
+            raise changed(path)
         loaded[name] = parse_json(content, path), path
     values, path = loaded["schema.json"]
     if isinstance(values, dict) and values.get("kind") == "corpus":

@@ -109,12 +109,6 @@ def _open_streams() -> None:
             getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
-def _is_unread(number: int) -> bool:
-    poll = select.poll()
-    poll.register(number, 0)
-    return bool(poll.poll(0))
-
-
 def _prepare_end() -> None:
     """Makes the interpreter end fast, and without a traceback after Ctrl-C."""
     if "triton" not in sys.modules:  # PyTorch prints thirty lines about uncollected objects
@@ -142,7 +136,9 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
             _leave_at_once(stop.code)
         raise
     except BrokenPipeError as error:
-        if not _is_unread(1):
+        poll = select.poll()
+        poll.register(1, 0)
+        if not poll.poll(0):
             _end(DataError(f"a process that this one wrote to has ended ({error}): run again"))
         # The reader of our output (head, less) has ended: that is no failure.
         sys.stderr.close()

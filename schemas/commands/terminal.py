@@ -53,7 +53,7 @@ def number_of(count: int, one: str, many: str = "") -> str:
 
 @contextmanager
 def call_if_slow(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
-    """Calls a function in its own thread if the block takes longer than some seconds."""
+    """Calls a function in its own thread if the block takes longer; waits for its end."""
     timer = threading.Timer(seconds, tell)
     timer.daemon = True
     timer.start()
@@ -61,6 +61,7 @@ def call_if_slow(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        timer.join()
 
 
 def in_time(seconds: float, work: Callable[[], Any]) -> Any:
