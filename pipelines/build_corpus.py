@@ -1,14 +1,12 @@
 """Raw text -> a corpus of clean documents: `python -m pipelines.build_corpus --help`."""
 
-import tyro
-
 from pipelines.corpus.options import HELP, CorpusOptions
+from pipelines.host.flags import parse_flags
 from pipelines.host.imports import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.store import take_s3_flags
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
-from schemas.commands.help import command_name, report_parse_errors, show_help
 
 build_or_find = import_later("pipelines.corpus.run:build_or_find")
 preflight_corpus = import_later("pipelines.runners.preflight:preflight_corpus")
@@ -22,15 +20,7 @@ def main(argv: list[str]) -> None:
         lambda: (CorpusOptions,),
         check_unknown=lambda flags: check_arguments(flags, CorpusOptions),
     )
-    show_help(argv, HELP, CorpusOptions)
-    report_parse_errors(CorpusOptions)
-    options, beam_arguments = tyro.cli(
-        CorpusOptions,
-        prog=command_name(HELP.module),
-        args=argv,
-        return_unknown_args=True,
-        use_underscores=True,
-    )
+    options, beam_arguments = parse_flags(argv, HELP, CorpusOptions, return_unknown_args=True)
     want_addresses(2, "build_corpus")
     check_arguments(beam_arguments, CorpusOptions, runner=not options.preflight)
     take_s3_flags(beam_arguments)

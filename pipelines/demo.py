@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data import topics
 
-import tyro
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.host.flags import parse_flags
 from pipelines.runners.console import Console
 from pipelines.store import is_url, write_file
 from schemas.commands.entry import run_entry
-from schemas.commands.help import Help, command_name, report_parse_errors, show_help
+from schemas.commands.help import Help
 from schemas.errors import DataError, UsageError
 
 _LEAST_CHARACTERS = 40  # a shorter docstring repeats the name
@@ -56,9 +56,7 @@ class DemoOptions:
 
 def main(argv: list[str]) -> None:
     """Runs the commands one after another, and prints what they wrote."""
-    show_help(argv, HELP, DemoOptions)
-    report_parse_errors(DemoOptions)
-    options = tyro.cli(DemoOptions, args=argv, prog=command_name(HELP.module), use_underscores=True)
+    options: DemoOptions = parse_flags(argv, HELP, DemoOptions)
     if is_url(options.output):
         raise UsageError(f"--output={options.output}: give a directory of this machine")
     began = time.monotonic()

@@ -4,12 +4,10 @@ Each shard becomes one file of the same name, with its rows in the same order. e
 last, describes the export.
 """
 
-import tyro
-
+from pipelines.host.flags import parse_flags
 from pipelines.host.imports import leave_out_pandas
 from pipelines.inspection.options import EXPORT_HELP, ExportOptions
 from schemas.commands.entry import import_later, run_entry
-from schemas.commands.help import command_name, report_parse_errors, show_help
 
 # Imports pyarrow and tokenizers.
 export_set = import_later("pipelines.inspection.export_set:export_set")
@@ -17,11 +15,7 @@ export_set = import_later("pipelines.inspection.export_set:export_set")
 
 def main(argv: list[str]) -> None:
     """Exports the dataset of a command line, or finds it exported."""
-    show_help(argv, EXPORT_HELP, ExportOptions)
-    report_parse_errors(ExportOptions)
-    options = tyro.cli(
-        ExportOptions, prog=command_name(EXPORT_HELP.module), args=argv, use_underscores=True
-    )
+    options: ExportOptions = parse_flags(argv, EXPORT_HELP, ExportOptions)
     leave_out_pandas()
     export_set(options)
 

@@ -2,12 +2,10 @@
 
 import sys
 
-import tyro
-
+from pipelines.host.flags import parse_flags
 from pipelines.host.imports import leave_out_pandas
 from pipelines.inspection.options import INSPECT_HELP, InspectOptions
 from schemas.commands.entry import import_later, run_entry
-from schemas.commands.help import command_name, report_parse_errors, show_help
 
 # Imports pyarrow and tokenizers.
 show_sets = import_later("pipelines.inspection.show_sets:show_sets")
@@ -15,11 +13,7 @@ show_sets = import_later("pipelines.inspection.show_sets:show_sets")
 
 def main(argv: list[str]) -> None:
     """Shows the rows or counts that a command line names."""
-    show_help(argv, INSPECT_HELP, InspectOptions)
-    report_parse_errors(InspectOptions)
-    options = tyro.cli(
-        InspectOptions, prog=command_name(INSPECT_HELP.module), args=argv, use_underscores=True
-    )
+    options: InspectOptions = parse_flags(argv, INSPECT_HELP, InspectOptions)
     leave_out_pandas()
     if code := show_sets(options):
         sys.exit(code)

@@ -1,14 +1,12 @@
 """Text -> a tokenizer: `python -m pipelines.train_tokenizer --help`."""
 
-import tyro
-
+from pipelines.host.flags import parse_flags
 from pipelines.host.imports import leave_out_pandas
 from pipelines.runners.launch import check_arguments, with_beam
 from pipelines.store import take_s3_flags
 from pipelines.train.options import HELP, TokenizerOptions
 from schemas.commands.entry import import_later, run_entry, want_addresses
 from schemas.commands.flag_file import with_config
-from schemas.commands.help import command_name, report_parse_errors, show_help
 
 # Slow imports, which --help does not need.
 train_or_find = import_later("pipelines.train.run:train_or_find")
@@ -21,15 +19,7 @@ def main(argv: list[str]) -> None:
     argv = with_config(
         argv, "train_tokenizer", lambda: (TokenizerOptions,), check_unknown=_refuse_unknown
     )
-    show_help(argv, HELP, TokenizerOptions)
-    report_parse_errors(TokenizerOptions)
-    options, beam_arguments = tyro.cli(
-        TokenizerOptions,
-        prog=command_name(HELP.module),
-        args=argv,
-        return_unknown_args=True,
-        use_underscores=True,
-    )
+    options, beam_arguments = parse_flags(argv, HELP, TokenizerOptions, return_unknown_args=True)
     want_addresses(2, "train_tokenizer")
     _refuse_unknown(beam_arguments, runner=not options.preflight)
     take_s3_flags(beam_arguments)

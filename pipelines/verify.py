@@ -6,12 +6,10 @@ Exit code 0 and one line if everything is as published; else 1, and what is wron
 import sys
 import time
 
-import tyro
-
+from pipelines.host.flags import parse_flags
 from pipelines.host.imports import leave_out_pandas
 from pipelines.inspection.options import VERIFY_HELP, VerifyOptions
 from schemas.commands.entry import import_later, run_entry
-from schemas.commands.help import command_name, report_parse_errors, show_help
 from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError
 
@@ -24,11 +22,7 @@ verify_set = import_later("pipelines.inspection.checks.set_check:verify_set")
 
 def main(argv: list[str]) -> None:
     """Verifies the datasets and corpora of a command line."""
-    show_help(argv, VERIFY_HELP, VerifyOptions)
-    report_parse_errors(VerifyOptions)
-    options = tyro.cli(
-        VerifyOptions, prog=command_name(VERIFY_HELP.module), args=argv, use_underscores=True
-    )
+    options: VerifyOptions = parse_flags(argv, VERIFY_HELP, VerifyOptions)
     leave_out_pandas()
     began = time.monotonic()
     sets = corpora = rows = tokens = documents = 0

@@ -183,7 +183,7 @@ def run_pipeline(
 
     Raises:
       DataError: a worker rejected the data, or the run failed.
-      KeyboardInterrupt: the user pressed Ctrl-C; workers may still be busy.
+      KeyboardInterrupt: the user pressed Ctrl-C, or SIGTERM came; workers may still be busy.
     """
     flags = runner_flags(beam_arguments)
     if flags.in_parallel:
@@ -225,7 +225,7 @@ def run_pipeline(
             outcome.append(error)
 
     worker = threading.Thread(target=run, name="beam", daemon=True)
-    with _stderr_in(os.path.join(local, "workers.log")) as terminal:
+    with _stop_as_by_ctrl_c(), _stderr_in(os.path.join(local, "workers.log")) as terminal:
         display = Display(local, total_bytes, label, Console(file=terminal), count_finished)
         try:
             _watch(worker, display, died, is_published)
@@ -236,6 +236,19 @@ def run_pipeline(
             raise
     if outcome[0] is not None:
         raise explain_failure(outcome[0], flags.job_server) from outcome[0]
+
+
+@contextmanager
+def _stop_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt: workers that are starting do not notice a lost launcher."""
+    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+        yield
+        return
+    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def _job_name(job: Any) -> str:

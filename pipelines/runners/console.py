@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import rich.console
 from rich import box
@@ -43,23 +43,9 @@ class Console(rich.console.Console):
     Control sequences of rich itself (colours, progress bars) are sent.
     """
 
-    def __init__(
-        self,
-        *,
-        file: TextIO | None = None,
-        stderr: bool = False,
-        soft_wrap: bool = False,
-        width: int | None = None,
-    ):
+    def __init__(self, **how: Any):
         """Creates rich's console without its markup and its colours for numbers."""
-        super().__init__(
-            file=file,
-            stderr=stderr,
-            soft_wrap=soft_wrap,
-            width=width,
-            markup=False,
-            highlight=False,
-        )
+        super().__init__(markup=False, highlight=False, **how)
 
     def on_broken_pipe(self) -> None:
         """Says no more after the reader has ended (`| head -1`); rich would end the run."""

@@ -38,17 +38,11 @@ NAMESPACE = "textmill"
 _REPORTS = "reports"
 
 
-class _HasLocal(Protocol):
+class _Job(Protocol):
+    """The settings that a step needs; see `pipelines.runners.block_run.BlockJob`."""
+
     @property
     def local(self) -> str: ...
-
-
-S = TypeVar("S", bound=_HasLocal)
-
-
-class _SendingJob(_HasLocal, Protocol):
-    """The settings that a step that sends needs; see `pipelines.runners.block_run.BlockJob`."""
-
     @property
     def staging(self) -> str: ...
     @property
@@ -59,7 +53,7 @@ class _SendingJob(_HasLocal, Protocol):
     def scratch(self) -> str: ...
 
 
-T = TypeVar("T", bound=_SendingJob)
+T = TypeVar("T", bound=_Job)
 
 
 def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollection[Block]
@@ -72,10 +66,10 @@ def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollectio
     )
 
 
-class Step(beam.DoFn, Generic[S]):
+class Step(beam.DoFn, Generic[T]):
     """A step of a worker that reports progress to the job's directory `local`."""
 
-    def __init__(self, job: S):
+    def __init__(self, job: T):
         self._job = job
 
     def setup(self) -> None:

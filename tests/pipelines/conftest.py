@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,14 @@ tokenizer.FAST_PAYS_BYTES = 0  # commands that tests start in other processes de
 
 
 @pytest.fixture(scope="session")
-def wait_for() -> Callable[[Callable[[], object]], None]:
-    """Waits for a condition, two minutes at most."""
+def wait_for() -> Callable[[Callable[[], Any]], Any]:
+    """Waits for a condition, two minutes at most; returns its value."""
 
     def wait(condition):
         ends = time.monotonic() + 120
-        while not condition():
+        while not (value := condition()):
             assert time.monotonic() < ends, "it did not happen in time"
             time.sleep(0.02)
+        return value
 
     return wait

@@ -105,14 +105,7 @@ def test_a_worker_process_that_is_killed_ends_the_run(
     flags = arguments(slow_corpus, tokenizer_path, output, *PROCESSES)
     process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     wait_for((output / ".staging" / "progress").exists)
-    workers: list[psutil.Process] = []
-
-    def started():
-        found = psutil.Process(process.pid).children(recursive=True)
-        workers[:] = [worker for worker in found if "python" in worker.name()]
-        return workers
-
-    wait_for(started)
+    workers = wait_for(lambda: workers_of(process))
     workers[0].kill()
     said = process.communicate(timeout=60)[1].decode()
     last = said.splitlines()[-1]
@@ -121,6 +114,24 @@ def test_a_worker_process_that_is_killed_ends_the_run(
     assert os.listdir(output) in ([], [".lock"])
     alive = [worker for worker in workers if worker.is_running()]
     assert not [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE]
+
+
+def workers_of(process):
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in children if "python" in child.name()]
+
+
+def test_sigterm_ends_workers_that_are_still_starting(
+    slow_corpus, tokenizer_path, tmp_path, wait_for
+):
+    """A worker whose runner is gone while it connects waits for it for up to two minutes."""
+    flags = arguments(slow_corpus, tokenizer_path, tmp_path / "set", *PROCESSES)
+    process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    workers = wait_for(lambda: workers_of(process))
+    process.terminate()
+    said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130 and said.startswith("interrupted: ")
+    assert psutil.wait_procs(workers, timeout=10)[1] == []
 
 
 def test_a_truncated_archive_is_said_in_one_paragraph(tokenizer_path, tmp_path):
