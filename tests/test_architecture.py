@@ -324,12 +324,6 @@ def test_the_flax_trainer_weighs_no_tensorflow_and_no_beam():
     assert not loaded & (HEAVY["beam"] | HEAVY["tensorflow"] | HEAVY["torch"] | HEAVY["pipelines"])
 
 
-@pytest.mark.parametrize("path", [path for path in TRAINERS if _is_entry(path)], ids=_name)
-def test_an_entry_refuses_before_it_loads_its_framework(path):
-    loaded = _loaded_by(f"import trainers.{path.stem}")
-    assert "numpy" in loaded and not loaded & set().union(*HEAVY.values())
-
-
 def test_rooms_without_a_framework_load_none():
     modules = [
         f"trainers.{path.parent.name}.{path.stem}"
@@ -345,6 +339,7 @@ def test_no_trainer_opens_a_saved_model():
     assert not [path for path in TRAINERS if "saved_model.load" in path.read_text("utf-8")]
 
 
+@pytest.mark.slow
 def test_pipelines_weigh_no_training_framework():
     files = (path.relative_to(ROOT) for path in (ROOT / "pipelines").rglob("[a-z]*.py"))
     modules = (".".join(file.with_suffix("").parts) for file in files)

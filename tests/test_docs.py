@@ -9,10 +9,7 @@ A number on a page that the code determines stands behind a comment that names i
 import ast
 import math
 import re
-import subprocess
-import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,6 +17,7 @@ import numpy as np
 import pytest
 
 from schemas.commands.textmill import COMMANDS as NAMES
+from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
 
 README = ROOT / "README.md"
@@ -30,12 +28,6 @@ PAGES = [
     *sorted((ROOT / "examples").glob("*.md")),
 ]
 README_BYTES = 8_192
-ENTRIES = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for package in ("pipelines", "trainers")
-    for path in (ROOT / package).glob("*.py")
-    if "run_entry(main)" in path.read_text(encoding="utf-8")
-)
 TO_BEAM = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_tokenizer"}
 # Flags of Flink's job server, which reports them only when it runs, and of other programs.
 OF_JOB_SERVER = {"max_bundle_size"}
@@ -96,31 +88,20 @@ def links(page: Path) -> list[tuple[Path, str]]:
     return [((page.parent / path).resolve() if path else page, tag) for path, _, tag in relative]
 
 
-@pytest.fixture(scope="module")
 def helps() -> list[tuple[str, str]]:
     """(entry, its --help=all); of build_shards for each task."""
-    commands = [(entry, "--help=all") for entry in ENTRIES]
-    tasks = ("clm", "chat", "classification", "qa", "span_corruption", "tokens")
-    commands += [("pipelines.build_shards", f"--task={task} --help=all") for task in tasks]
-    with ThreadPoolExecutor(2) as pool:
-        texts = list(pool.map(lambda words: show_help(*words), commands))
-    return [(entry, text) for (entry, _), text in zip(commands, texts, strict=True)]
+    return [(command[0], help_of(*command, "--help=all")) for command in HELPED]
 
 
 @pytest.fixture(scope="module")
-def flags(helps) -> dict[str, set[str]]:
+def flags() -> dict[str, set[str]]:
     """Flags of each entry."""
     known: dict[str, set[str]] = {entry: {"help"} for entry in ENTRIES}
-    for entry, text in helps:
+    for entry, text in helps():
         known[entry] |= set(FLAG.findall(text))
     known["pipelines.build_shards"] |= FLAGS_BY_READER
     known["pipelines.build_corpus"] |= FLAGS_BY_READER
     return known
-
-
-def show_help(entry: str, arguments: str) -> str:
-    command = [sys.executable, "-m", entry, *arguments.split()]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def defaults(text: str) -> dict[str, str]:
@@ -343,9 +324,9 @@ def test_the_picture_of_a_row_follows_the_format():
     assert [token == "</s>" for token in tokens] == (ends & (segments > 0)).tolist()
 
 
-def test_defaults_in_tables_are_those_of_help(helps):
+def test_defaults_in_tables_are_those_of_help():
     known: dict[tuple[str, str], set[str]] = {}
-    for entry, text in helps:
+    for entry, text in helps():
         for flag, value in defaults(text).items():
             known.setdefault((entry.split(".")[0], flag), set()).add(value)
     compared = 0

@@ -6,15 +6,9 @@ import sys
 
 import pytest
 
-from schemas.commands.textmill import COMMANDS
+from tests.tools.help_pages import ENTRIES
 from tests.tools.places import ROOT
 
-ENTRIES = [
-    f"{folder}.{path.stem}"
-    for folder in ("pipelines", "trainers")
-    for path in sorted((ROOT / folder).glob("*.py"))
-    if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
-]
 HEAVY = {
     # (Not google itself: a .pth file of google-cloud-aiplatform's makes an empty one.)
     *("apache_beam", "grpc", "google.protobuf", "awkward", "gigatoken", "tokenizers"),
@@ -34,27 +28,29 @@ OURS = {"pipelines", "schemas", "trainers"}
 ASKED = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_tokenizer"}
 RUN = """
 import importlib, json, sys
-ended = ["", ""]
-try:
-    importlib.import_module(sys.argv[1]).main(sys.argv[2:])
-except BaseException as error:
-    ended = [type(error).__name__, str(error)]
+main, found = importlib.import_module(sys.argv[1]).main, []
+for arguments in json.loads(sys.argv[2]):
+    ended = ["", ""]
+    try:
+        main(arguments)
+    except BaseException as error:
+        ended = [type(error).__name__, str(error)]
+    found.append([ended, sorted(sys.modules)])
 print()
-print(json.dumps([ended, sorted(sys.modules)]))
+print(json.dumps(found))
 """
 
 
-def loaded_by(entry: str, *arguments: str) -> tuple[list[str], set[str]]:
-    """How a command failed, if it did, and the modules that it loaded by then."""
+def loaded_by(entry: str, *calls: list[str]) -> list[tuple[list[str], set[str]]]:
+    """How each call of a command failed, if it did, and the modules that were loaded by then."""
     done = subprocess.run(
-        [sys.executable, "-c", RUN, entry, *arguments],
+        [sys.executable, "-c", RUN, entry, json.dumps(calls)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    ended, modules = json.loads(done.stdout.splitlines()[-1])
-    return ended, set(modules)
+    return [(ended, set(modules)) for ended, modules in json.loads(done.stdout.splitlines()[-1])]
 
 
 def packages(modules: set[str]) -> set[str]:
@@ -71,32 +67,25 @@ def bare() -> set[str]:
     return set(json.loads(run.stdout))
 
 
-def test_every_entry_has_a_command_of_textmill():
-    assert sorted(module for module, _ in COMMANDS.values()) == ENTRIES
-
-
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_help_loads_little(entry, bare):
-    ended, modules = loaded_by(entry, "--help")
+def test_help_and_a_wrong_flag_load_little(entry, bare):
+    wrong = [] if entry in ASKED else [["--no_such_flag=3"]]
+    (ended, modules), *others = loaded_by(entry, ["--help"], *wrong)
     assert ended == ["SystemExit", "0"]
     assert not modules & HEAVY
     assert packages(modules - bare) <= (
         LIGHT_OF_TRAINERS if entry.startswith("trainers.") else LIGHT
     )
-
-
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry not in ASKED])
-def test_a_wrong_flag_loads_little(entry):
-    ended, modules = loaded_by(entry, "--no_such_flag=3")
-    assert ended[0] in ("SystemExit", "UsageError") and ended[1] != "0"
-    assert not modules & HEAVY
+    for ended, modules in others:
+        assert ended[0] in ("SystemExit", "UsageError") and ended[1] != "0"
+        assert not modules & HEAVY
 
 
 def test_loops_load_without_what_else_is_installed_for_numba(tmp_path):
     """Together 0.4 s of each process; fails when numba imports them in another way."""
     (tmp_path / "text.txt").write_text("a dog, and another dog\n" * 9)
     flags = [f"--input={tmp_path / 'text.txt'}", f"--output={tmp_path / 'made'}"]
-    ended, modules = loaded_by("pipelines.train_tokenizer", *flags, "--vocab_size=262")
+    [(ended, modules)] = loaded_by("pipelines.train_tokenizer", [*flags, "--vocab_size=262"])
     assert ended == ["", ""]
     assert "numba" in modules and not modules & {"awkward", "scipy.linalg"}
 

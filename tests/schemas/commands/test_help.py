@@ -1,13 +1,10 @@
 """--help of every command: one screen, all flags on request, real defaults, words that wrap."""
 
-import io
 import os
 import re
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Literal
-from unittest import mock
 
 import pytest
 
@@ -15,13 +12,10 @@ from pipelines.tasks.task import task_class
 from schemas.commands.flag_file import kinds_of
 from schemas.commands.help import Help, flags_of, help_lines
 from schemas.errors import UsageError
-from schemas.features import TASKS
-from tests.test_start import ENTRIES
+from tests.tools.help_pages import HELPED, help_of
 from tests.tools.places import ROOT
 
 MOST_LINES = 60
-COMMANDS = [[entry] for entry in ENTRIES]
-COMMANDS += [["pipelines.build_shards", f"--task={task}"] for task in TASKS]
 KINDS = {
     "pipelines.build_corpus": "pipelines.corpus.options:CorpusOptions",
     "pipelines.build_shards": "pipelines.build.options:BuildOptions",
@@ -128,20 +122,11 @@ def test_an_unknown_group_is_refused_with_the_nearest():
         lines("x")
 
 
-def show(module, *arguments):
-    """The output of a command on 80 columns."""
-    out = io.StringIO()
-    with redirect_stdout(out), mock.patch.dict("os.environ", COLUMNS="80"):
-        with pytest.raises(SystemExit, match="0"):
-            import_module(module).main([*arguments])
-    return out.getvalue()
-
-
-@pytest.fixture(scope="module", params=COMMANDS, ids=" ".join)
+@pytest.fixture(scope="module", params=HELPED, ids=" ".join)
 def helped(request):
     """A command, its first screen and its whole help."""
     command = request.param
-    return command, show(*command, "--help"), show(*command, "--help=all")
+    return command, help_of(*command, "--help"), help_of(*command, "--help=all")
 
 
 def test_the_first_screen_fits(helped):

@@ -11,7 +11,7 @@ import pytest
 
 from schemas.commands.textmill import COMMANDS
 from schemas.version import VERSION
-from tests.test_start import ENTRIES
+from tests.tools.help_pages import ENTRIES
 from tests.tools.places import ROOT
 
 SCRIPT = "import sys\nfrom schemas.commands.textmill import main\nsys.exit(main())\n"
@@ -41,7 +41,7 @@ def textmill(script):
 
 
 def test_every_entry_has_a_name():
-    assert sorted(module for module, _ in COMMANDS.values()) == sorted(ENTRIES)
+    assert sorted(module for module, _ in COMMANDS.values()) == ENTRIES
     assert ENTRY_POINT in (ROOT / "setup.py").read_text()
 
 
