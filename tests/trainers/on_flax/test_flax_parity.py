@@ -33,9 +33,16 @@ from trainers.run.program import Plan
 torch.set_num_threads(1)  # on a busy machine, several threads take longer
 ROWS, LENGTH = 8, 15
 NAMES = [name for name, (_, head) in MODELS.items() if head in ("CausalLM", "MaskedLM")]
+QUICK = ["gpt2", "opt-350m", "qwen3", "gemma3", "roberta, masked", "modernbert, masked"]
 PACKED = [
-    *("gpt2", "opt-350m", "llama yarn", "mistral", "qwen3", "olmo2", "gemma2", "gemma3"),
-    *(f"{name}, masked" for name in ("roberta", "bert", "electra narrow", "modernbert")),
+    *QUICK,
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in (
+            *("llama yarn", "mistral", "olmo2", "gemma2"),
+            *("bert, masked", "electra narrow, masked"),
+        )
+    ),
 ]
 # XLA without its optimizations: half the time of a test, and the same mathematics.
 jit = partial(
@@ -114,11 +121,11 @@ def program_of(config) -> Any:
 ROW = ("input_ids", "segment_ids", "labels", "loss_weights")
 
 
-# Programs of these are compiled for the tests of packing, too.
-SWITCHES = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in PACKED]
-
-
-@pytest.mark.parametrize("name", [*PACKED, *SWITCHES])
+# Programs of the others are compiled for the tests of packing, too.
+@pytest.mark.parametrize(
+    "name",
+    [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in QUICK)],
+)
 def test_logits_loss_gradients_and_a_step_equal_transformers(name):
     """`pytest -s` prints the largest differences."""
     model, config, weights = both_of(name)
@@ -209,7 +216,16 @@ def test_every_activation_is_theirs():
         np.testing.assert_allclose(ours(jnp.asarray(x)), theirs, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["opt-350m", "qwen3", "electra narrow, masked"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen3",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("opt-350m", "electra narrow, masked")
+        ),
+    ],
+)
 def test_bfloat16_stays_near(name):
     _, config, weights = both_of(name)
     params, rows = to_params(weights, config), padded_rows(1)

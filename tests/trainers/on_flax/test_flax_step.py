@@ -41,14 +41,14 @@ FLAGS = make_flags(
 )
 
 
-def program_of(flags=FLAGS, schema=SCHEMA, devices=None) -> FlaxProgram:
+def program_of(flags=FLAGS, schema=SCHEMA, devices=None, evaluates=False) -> FlaxProgram:
     """Compiled, before its first step."""
     plan = Plan(
         flags, schema, plan_model(flags, schema).config, flags.length.steps or 0, Path("run")
     )
     program = FlaxProgram(plan, MlmObjective(plan), devices)
     program.load(fresh(plan.model, flags.compute.seed), None)
-    program.compile(trains=True, evaluates=True)
+    program.compile(trains=True, evaluates=evaluates)
     return program
 
 
@@ -80,7 +80,7 @@ def apart(one, other):
 @pytest.fixture(scope="module")
 def compiled():
     """One program for many tests, and where it began."""
-    program = program_of()
+    program = program_of(evaluates=True)
     return program, program.weights(), program.state()
 
 
@@ -186,7 +186,7 @@ def test_dynamic_masks_train_and_evaluate():
     schema = mlm_schema(max_length=32, static_masking=False)
     flags = change_flags(FLAGS, masking="dynamic")
     batch = host_batch(schema=schema)
-    program = program_of(flags, schema)
+    program = program_of(flags, schema, evaluates=True)
     begin = program.weights(), program.state()
     losses, _ = losses_of(program, 3, lambda step: batch)
     program.load(*begin)

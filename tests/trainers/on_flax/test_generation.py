@@ -92,12 +92,12 @@ def arguments(config):
 
 
 PROMPTS_OF_ANY_LENGTH = [
-    np.random.default_rng(row).integers(3, 60, 1 + row % 13).tolist() for row in range(25)
+    np.random.default_rng(row).integers(3, 60, 1 + row).tolist() for row in range(13)
 ]
 
 
-# Their caches are llama's.
-SLOW = ("qwen2", "qwen3", "olmo2")
+# Their caches are llama's and gemma3's.
+SLOW = ("mistral", "qwen2", "qwen3", "olmo2")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_greedy_equals_transformers(name):
         mask = torch.ones_like(ids)
         theirs = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW)
         assert ours == theirs[0, len(prompt) :].tolist()
-    assert len({tuple(ours) for ours in greedy}) > 20
+    assert len({tuple(ours) for ours in greedy}) > 10
     assert max(len(set(ours)) for ours in greedy) > 3  # no loop of one token
 
 
