@@ -188,9 +188,12 @@ class Documents:
 
     def reject(self, number: int, reason: str, detail: str) -> Reject:
         """The reject of one of the documents."""
-        path, unit = self._file_of(number)
         offset = int(self.offsets[number]) if len(self.offsets) else None
-        return Reject(path, offset, reason, detail, unit)
+        for path, unit, documents in self.files:
+            if number < documents:
+                return Reject(path, offset, reason, detail, unit)
+            number -= documents
+        return Reject("", offset, reason, detail)
 
     def keep(self, left: np.ndarray, columns: pa.RecordBatch) -> "Documents":
         """The documents with the numbers `left`, ascending, and these columns."""
@@ -202,13 +205,6 @@ class Documents:
             offsets=self.offsets[left] if len(self.offsets) else self.offsets,
             files=tuple((*file[:2], n) for file, n in zip(self.files, numbers, strict=True)),
         )
-
-    def _file_of(self, number: int) -> tuple[str, str]:
-        for path, unit, documents in self.files:
-            if number < documents:
-                return path, unit
-            number -= documents
-        return "", "byte"
 
     @property
     def text(self) -> pa.LargeStringArray:

@@ -11,17 +11,15 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from pipelines import store
-from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.stored import extension, inner_extension, is_compressed
+from pipelines.readers.formats.table import FORMATS, formats_of
+from pipelines.readers.stored import inner_extension, is_compressed
 from pipelines.store import is_url
 from schemas import object_store as stores
 from schemas.errors import DataError, UsageError
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))
-_PACKED = {ending for row in FORMATS.values() if row.packs for ending in row.endings}
 _WEB = {ending for row in FORMATS.values() if row.is_web for ending in row.endings}
-_LABELLED = {e for row in FORMATS.values() if row.labels == "folder" for e in row.endings}
 HUGGING_FACE = "hf:"
 _SAVED_DATASET = ("dataset_dict.json", "state.json")
 _LIST = "@"
@@ -32,12 +30,6 @@ _STARS = re.compile(r"(^|/)\*\*(?:/|$)")  # folders at any depth
 _MANY_STARS = re.compile(r"(?:\*\*/){2,}")  # equivalent to one
 _MOST, _MOST_BRACES, _MOST_STARS = 10_000, 100, 3
 _OURS = ("MANIFEST.json", "tokenizer.json")
-_NO_FILES = (
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
 
 
 @contextmanager
@@ -220,12 +212,11 @@ def _size(path: str) -> int:
     except OSError as error:
         what = "is a broken link" if os.path.islink(path) else "cannot be looked up"
         raise DataError(f"{path} {what}: {error.strerror}") from error
-    for is_kind, what in _NO_FILES:
-        if is_kind(status.st_mode):
-            raise DataError(
-                f"{path} is {what}, not a regular file: write it to a file first, because inputs "
-                "are read in parts and more than once"
-            )
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(
+            f"{path} is not a regular file: write its content to one, because inputs are read in "
+            "parts and more than once"
+        )
     return status.st_size
 
 
@@ -247,7 +238,8 @@ def _in_folder(folder: str, label_folders: bool, web_pages: bool) -> list[str]:
             if _is_known(name, web_pages) and not _is_hidden(name)
         ]
     if label_folders:
-        texts = [path for path in paths if inner_extension(path) in _LABELLED]
+        rows = [(path, row) for path in paths for row in formats_of(inner_extension(path))]
+        texts = [path for path, row in rows if row.labels == "folder"]
         top = sorted(path for path in texts if os.path.dirname(path) == folder.rstrip("/"))
         below = sorted({os.path.relpath(path, folder).split(os.sep)[0] for path in texts})
         inner = [name for name in below if os.path.isdir(os.path.join(folder, name))]
@@ -279,11 +271,10 @@ def _base(path: str) -> str:
 
 
 def _is_known(path: str, web_pages: bool) -> bool:
-    if inner_extension(path) in _WEB and not web_pages:
-        return False
-    if is_compressed(path):
-        return inner_extension(path) in _PACKED
-    return extension(path) in KNOWN
+    return any(
+        (web_pages or not row.is_web) and (row.packs or not is_compressed(path))
+        for row in formats_of(inner_extension(path))
+    )
 
 
 def _alternatives(pattern: str) -> list[str]:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from pipelines.readers.main_text import extract_plain_text, main_text, parse_html
-from pipelines.readers.stored import find_utf_16
+from pipelines.readers.stored import ENCODED, find_utf_16
 from schemas.commands.entry import import_later
 from schemas.errors import UsageError
 
@@ -23,13 +23,7 @@ HTML = ("main", "all", "trafilatura")
 _PACKAGES = {"main": "resiliparse", "all": "resiliparse", "trafilatura": "trafilatura"}
 _EXTRAS = {"resiliparse": "web", "trafilatura": "trafilatura"}
 
-_MARKS = (  # UTF-32 first, because its marks begin like those of UTF-16
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
+_MARKS = (*ENCODED, (codecs.BOM_UTF8, "utf-8"))
 _META = re.compile(
     rb"<!--.*?-->|<(?:meta\b|\?xml\b)[^>]*?\b(?:charset|encoding)\s*=\s*[\"']?\s*([\w:.-]+)",
     re.IGNORECASE | re.DOTALL,
@@ -128,9 +122,9 @@ def read_page(data: bytes, content_type: str, html: str) -> Page:
       UnusablePageError: it is no page, or cannot be parsed in bounded time.
     """
     kind = page_kind(data, content_type)
-    markup = decode_page(data, charset_of(content_type)) if kind else ""
     if not kind:
         raise UnusablePageError("not_html")
+    markup = decode_page(data, charset_of(content_type))
     if kind == "text":
         return Page(markup.replace("\0", ""))
     return _convert(markup, html)

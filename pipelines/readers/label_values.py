@@ -54,10 +54,12 @@ def find_labels(
             f"reading field {role.field!r} of all documents to find the classes; --classes=a,b "
             "would save this"
         )
-        to_read = [_only(block, known) for block in blocks]
+        to_read = [
+            replace(block, parts=tuple(part for part in block.parts if known[part.path] is None))
+            for block in blocks
+        ]
         labels |= _read([block for block in to_read if block.parts], source, role)
-    if len(labels) > MOST:
-        raise _too_many(labels, role)
+    _refuse_many(labels, role)
     if not labels:
         raise DataError(f"no document has a label: field {role.field!r} is empty in all of them")
     classes = tuple(in_order(labels))
@@ -85,10 +87,6 @@ def _find_known(part: Part, role: Role) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def _only(block: Block, known: dict[str, tuple[str, ...] | None]) -> Block:
-    return replace(block, parts=tuple(part for part in block.parts if known[part.path] is None))
-
-
 def _read(blocks: list[Block], source: Source, role: Role) -> set[str]:
     source = replace(source, roles=(role,))
 
@@ -96,8 +94,7 @@ def _read(blocks: list[Block], source: Source, role: Role) -> set[str]:
         own: set[str] = set()
         for documents in read_block(block, source):
             own.update(pc.unique(documents.columns[role.name]).to_pylist())
-            if len(own) > MOST:
-                raise _too_many(own, role)
+            _refuse_many(own, role)
         return own
 
     labels: set[str] = set()
@@ -105,19 +102,19 @@ def _read(blocks: list[Block], source: Source, role: Role) -> set[str]:
         try:
             for own in threads.map(labels_of, blocks):
                 labels |= own
-                if len(labels) > MOST:
-                    raise _too_many(labels, role)
+                _refuse_many(labels, role)
         except BaseException:  # includes Ctrl-C: do not read the rest
             threads.shutdown(wait=False, cancel_futures=True)
             raise
     return labels
 
 
-def _too_many(labels: set[str], role: Role) -> UsageError:
-    longest = max(sorted(labels), key=len)
-    shown = longest if len(longest) <= _SHOWN else longest[:_SHOWN] + "..."
-    return UsageError(
-        f"--{role.name}_field={role.field} is probably no label: it has more than {MOST:,} "
-        f"different values, such as {shown!r}; name the field with the label, or list all classes "
-        "with --classes=a,b"
-    )
+def _refuse_many(labels: set[str], role: Role) -> None:
+    if len(labels) > MOST:
+        longest = max(sorted(labels), key=len)
+        shown = longest if len(longest) <= _SHOWN else longest[:_SHOWN] + "..."
+        raise UsageError(
+            f"--{role.name}_field={role.field} is probably no label: it has more than {MOST:,} "
+            f"different values, such as {shown!r}; name the field with the label, or list all "
+            "classes with --classes=a,b"
+        )

@@ -28,9 +28,7 @@ _LEVELS = "<div><div><div>"
 
 # Lengths are bytes of UTF-8, so that a Chinese character counts as much as a short word.
 _LONG = 80  # minimum of a long paragraph
-_LONG_IN_LISTS = (
-    20  # the same if paragraphs are less than half of the text: recipes, forums, tables
-)
+_LONG_IN_LISTS = 20  # the same if they are less than half of the text: recipes, forums
 _DECK = 80  # minimum of a heading that summarizes the text
 _FEW = 300  # a shorter main text is compared with the text of the whole page
 _LINKS = 0.6  # maximum share of links in a block of the text

@@ -35,7 +35,7 @@ from pipelines.readers.files import (
 )
 from pipelines.readers.formats import huggingface
 from pipelines.readers.formats.table import FORMATS, OTHER, formats_of
-from pipelines.readers.html_text import HTML, check_packages
+from pipelines.readers.html_text import check_packages
 from pipelines.readers.stored import (
     PACKINGS,
     Digest,
@@ -99,8 +99,6 @@ class Source:
             raise UsageError("no input: give --input=PATH, once or more often")
         if "" in self.patterns:
             raise UsageError("--input is empty: give a path")
-        if self.document not in DOCUMENTS:
-            raise UsageError(f"--document={self.document}: give one of {', '.join(DOCUMENTS)}")
         if self.has_labels and self.document != "file":
             raise UsageError(
                 f"--document={self.document}: a text file's folder is the label of one document, "
@@ -118,10 +116,6 @@ class Source:
             raise UsageError(
                 f"--max_document_bytes={self.max_document_bytes}: give 1 to {MOST_DOCUMENT_BYTES}"
             )
-        if self.html not in ("", *HTML):
-            raise UsageError(f"--html={self.html}: give one of {', '.join(HTML)}")
-        if self.block_bytes < 1:
-            raise UsageError(f"--block_bytes={self.block_bytes}: give at least 1")
 
     @property
     def has_labels(self) -> bool:
@@ -215,18 +209,22 @@ def _parts(source: Source) -> list[Part]:
     def plan(file: tuple[Part, huggingface.StoredSplit | None]) -> list[Part]:
         whole, split = file
         part = replace(whole, format="arrow" if split else _format_of(whole, source))
-        if FORMATS[part.format].is_web:
-            _check_web(part, source)
-        if FORMATS[part.format].labels == "folder" and source.has_labels:
-            label = FORMATS[part.format].module.folder_label(part.path)
-            part = replace(part, also_hashed=label)
-        packs = FORMATS[part.format].packs
-        if not packs and is_compressed(part.path):
+        row = FORMATS[part.format]
+        if row.is_web and not source.html:
+            raise UsageError(
+                f"{part.path} holds web pages ({row.name}); extract their text with python -m "
+                "pipelines.build_corpus --input=PAGES --output=CORPUS, and give --input=CORPUS here"
+            )
+        if row.is_web:
+            check_packages(source.html)
+        if row.labels == "folder" and source.has_labels:
+            part = replace(part, also_hashed=row.module.folder_label(part.path))
+        if not row.packs and is_compressed(part.path):
             raise UsageError(
                 f"{part.path}: {part.format} has its own compression, so {extension(part.path)} "
                 "cannot be read; unpack the file"
             )
-        return list(_plan_file(part, source, split)) if part.size or not packs else []
+        return list(_plan_file(part, source, split)) if part.size or not row.packs else []
 
     files = _files(source)
     # Opening a file in an object store is mostly waiting for a request, so many are opened at once.
@@ -248,16 +246,6 @@ def _format_of(part: Part, source: Source) -> str:
     return last.name
 
 
-def _check_web(part: Part, source: Source) -> None:
-    """Checks that the command reads web pages, and that the packages for them are installed."""
-    if not source.html:
-        raise UsageError(
-            f"{part.path} holds web pages ({part.format}); extract their text with python -m "
-            "pipelines.build_corpus --input=PAGES --output=CORPUS, and give --input=CORPUS here"
-        )
-    check_packages(source.html)
-
-
 def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None) -> Iterable[Part]:
     row = FORMATS[part.format]
     if row.cuts == "looked":
@@ -265,10 +253,9 @@ def _plan_file(part: Part, source: Source, split: huggingface.StoredSplit | None
             check_size(raw, part.path, part.size)
             return row.module.plan(raw, part, source, split.classes if split else None)
     row.module.check_roles(source.roles, part.path)
-    one_document = row.name == "text" and source.document == "file"
     if row.cuts == "nowhere" or is_compressed(part.path):
         return [part]
-    if one_document:
+    if row.name == "text" and source.document == "file":
         if not source.has_labels and part.size > source.max_document_bytes + len(BOM):
             raise too_large(part.path, part.size, source.max_document_bytes)
         return [part]

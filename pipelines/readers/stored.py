@@ -1,6 +1,7 @@
 """Reads stored files in parts: detects foreign formats, decompresses, and hashes stored bytes."""
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -112,13 +113,14 @@ _OTHERS = (
     (b"SQLite format 3\0", "an SQLite database", "export its text"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "export its text"),
 )
-_ENCODED = (  # UTF-32 first, because its marks begin like those of UTF-16
-    (b"\xff\xfe\0\0", "UTF-32"),
-    (b"\0\0\xfe\xff", "UTF-32"),
-    (b"\xff\xfe", "UTF-16"),
-    (b"\xfe\xff", "UTF-16"),
+ENCODED = (  # UTF-32 first, because its marks begin like those of UTF-16
+    (codecs.BOM_UTF32_LE, "UTF-32LE"),
+    (codecs.BOM_UTF32_BE, "UTF-32BE"),
+    (codecs.BOM_UTF16_LE, "UTF-16LE"),
+    (codecs.BOM_UTF16_BE, "UTF-16BE"),
 )
 _NUL_SHARE = 0.2  # minimum share of NULs in every other byte of UTF-16
+_FEW_NULS = 8  # may be in every other byte of text by chance
 _LARGEST_STEP = 16 << 20  # bytes read at once beyond a part
 _MARK_OF_TAR = slice(257, 262)
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
@@ -180,18 +182,14 @@ def inner_extension(path: str) -> str:
     return extension(os.path.splitext(path)[0] if is_compressed(path) else path)
 
 
-def refuse_foreign(head: bytes, path: str, *, unpacked: bool) -> None:
-    """Checks that a text file does not begin like a file of another format.
-
-    Args:
-      head: first PEEKED bytes of the content.
-      path: path of the file.
-      unpacked: whether the content was decompressed.
+def refuse_foreign(content: bytes, path: str) -> None:
+    """Checks that a text file, of which `content` is the first PEEKED bytes or more, is text.
 
     Raises:
-      DataError: it does; names the format and the remedy.
+      DataError: it begins like a file of another format; names the format and the remedy.
     """
-    names = [name for mark, name in _ENCODED if head.startswith(mark)]
+    head = content[:PEEKED]
+    names = [name for mark, name in ENCODED if head.startswith(mark)]
     if name := next(iter(names), "") or find_utf_16(head):
         raise DataError(
             f"{path} is {name}, not UTF-8: convert it, iconv -f {name} -t UTF-8 FILE > NEW_FILE"
@@ -200,7 +198,7 @@ def refuse_foreign(head: bytes, path: str, *, unpacked: bool) -> None:
         if head.startswith(packing.mark) and (ending != ".bz2" or head[4:10] == b"1AY&SY"):
             remedy = (
                 "it was compressed twice; unpack it once"
-                if unpacked
+                if is_compressed(path)
                 else f"give it a name that ends in {ending}"
             )
             raise DataError(f"{path} is {packing.name} data, not text: {remedy}")
@@ -213,11 +211,11 @@ def refuse_foreign(head: bytes, path: str, *, unpacked: bool) -> None:
 
 def find_utf_16(data: bytes) -> str:
     """The byte order of UTF-16 without a mark, by the positions of NULs; "" if it is not UTF-16."""
-    half = len(data) // 2
+    least = max(_NUL_SHARE * (len(data) // 2), _FEW_NULS)
     even, odd = data[::2].count(0), data[1::2].count(0)
-    if odd > _NUL_SHARE * half and not even:
+    if odd > least and not even:
         return "UTF-16LE"
-    return "UTF-16BE" if even > _NUL_SHARE * half and not odd else ""
+    return "UTF-16BE" if even > least and not odd else ""
 
 
 class _HashingFile(io.RawIOBase):
@@ -370,14 +368,10 @@ def file_digests(digests: Iterable[Digest]) -> Inputs:
     parts_of = defaultdict(list)
     for path, size, _, digest in sorted(digests):
         parts_of[path, size].append(digest)
-    files = (
-        InputFile(path, size, xxhash.xxh3_128_hexdigest(_together(parts).encode()))
-        for (path, size), parts in parts_of.items()
-    )
+    files = []
+    for (path, size), parts in parts_of.items():
+        together = "".join(parts)
+        if together.startswith(_ADDS_UP):
+            together = f"{sum(int(digest, 16) for digest in parts) % (1 << 128):032x}"
+        files.append(InputFile(path, size, xxhash.xxh3_128_hexdigest(together.encode())))
     return Inputs(tuple(sorted(files, key=lambda file: file.path)))
-
-
-def _together(digests: list[str]) -> str:
-    if not digests[0].startswith(_ADDS_UP):
-        return "".join(digests)
-    return f"{sum(int(digest, 16) for digest in digests) % (1 << 128):032x}"

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.csv as pv
 
 from pipelines.readers.documents import BOM, Documents, Reject, is_utf8, too_long
-from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
+from pipelines.readers.formats.role_columns import Classes, check_names, take_roles
 from pipelines.readers.formats.text import Boundary, Ends, read_runs
 from pipelines.readers.sources import Source
-from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
+from pipelines.readers.stored import Chunks, Part, is_compressed, refuse_foreign
 from pipelines.store import is_url
 from schemas.errors import DataError, UsageError
 
@@ -166,7 +166,7 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     for role in roles:
         if names.count(role.field) > 1:
             raise UsageError(f"{part.path}: {names.count(role.field)} columns are {role.field!r}")
-    check_fields(pa.schema([(name, pa.string()) for name in names]), roles, part.path, {})
+    check_names(roles, part.path, names)
     is_near = not is_compressed(part.path) and not is_url(part.path)
     if not is_near or part.size <= block_bytes:
         return [part]
@@ -210,7 +210,7 @@ def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
     """The names of the columns, and the end of the header row."""
     whole = Part(part.path, part.size, 0, part.size)
     head = next(iter(Chunks(raw, whole, _HEADER_BYTES)), b"")
-    refuse_foreign(head[:PEEKED], part.path, unpacked=is_compressed(part.path))
+    refuse_foreign(head, part.path)
     skip = len(BOM) if head.startswith(BOM) else 0
     ends = RecordEnds(part.format, skip)
     ends.scan(head[skip:], skip)

@@ -45,7 +45,10 @@ def check_fields(schema: pa.Schema, roles: tuple[Role, ...], path: str, classes:
         kind = field_type(schema, role.field)
         if kind is None:
             if not role.optional:
-                raise UsageError(missing_field(role, path, schema.names))
+                raise UsageError(
+                    f"{path} has no field {role.field!r}, which --{role.name}_field names; its "
+                    f"fields: {', '.join(sorted(schema.names)) or 'none'}"
+                )
         elif not (role.field in classes and pt.is_integer(kind)) and not _suits(kind, role):
             flag = "keep_fields" if role.values.is_plain else f"{role.name}_field"
             raise UsageError(
@@ -53,23 +56,9 @@ def check_fields(schema: pa.Schema, roles: tuple[Role, ...], path: str, classes:
             )
 
 
-def missing_field(role: Role, path: str, names: Sequence[str]) -> str:
-    """The message about a field that a file lacks."""
-    return (
-        f"{path} has no field {role.field!r}, which --{role.name}_field names; its fields: "
-        f"{', '.join(sorted(names)) or 'none'}"
-    )
-
-
 def check_names(roles: tuple[Role, ...], path: str, names: Sequence[str]) -> None:
-    """Checks that the fields of all roles are among those of a format.
-
-    Raises:
-      UsageError: a field is missing; names it and the fields of the format.
-    """
-    for role in roles:
-        if role.field not in names and not role.optional:
-            raise UsageError(missing_field(role, path, names))
+    """The same for a file whose fields are strings, or have suitable types."""
+    check_fields(pa.schema([(name, pa.string()) for name in names]), roles, path, {})
 
 
 def field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
@@ -183,7 +172,7 @@ def _role_column(
         column, rejected = _strings(column, role)
     if column.null_count and not role.optional:
         detail = f"field {role.field!r} is null"
-        for row in _rows(column.is_null()):
+        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             rejected.setdefault(row, ("missing_field", detail))
     column = column.fill_null("")
     if role.values.is_name and not role.optional:
@@ -336,7 +325,3 @@ def _string_bytes(column: pa.Array) -> int:
     if pt.is_list(column.type):
         column = column.flatten().field("text")
     return int(_lengths(column).sum())
-
-
-def _rows(mask: pa.BooleanArray) -> list[int]:
-    return np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()

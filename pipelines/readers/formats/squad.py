@@ -14,7 +14,7 @@ from pipelines.readers.documents import BOM, Documents, Role
 from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import record_documents
 from pipelines.readers.sources import Source
-from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
+from pipelines.readers.stored import Chunks, Part, refuse_foreign
 from schemas.errors import DataError, UsageError
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
@@ -34,7 +34,7 @@ def peek(raw: BinaryIO, part: Part) -> bool:
       DataError: it is one JSON array.
     """
     head = next(iter(Chunks(raw, part, _PEEK_BYTES)), b"").removeprefix(BOM)
-    refuse_foreign(head[:PEEKED], part.path, unpacked=is_compressed(part.path))
+    refuse_foreign(head, part.path)
     if head.lstrip()[:1] == b"[":
         raise DataError(
             f"{part.path} is one JSON array, which cannot be read in pieces: convert it to JSON "
@@ -59,8 +59,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     Raises:
       DataError: the file is damaged, no JSON, or not in SQuAD's format.
     """
-    roles, chunk_bytes = source.roles, source.block_bytes
-    chunks = Chunks(raw, part, chunk_bytes)
+    chunks = Chunks(raw, part, source.block_bytes)
     pieces, size = [], 0
     for chunk in chunks:
         pieces.append(chunk)
@@ -70,27 +69,16 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
                 f"{part.path} is larger than {_LARGEST:,} bytes, but SQuAD's JSON is parsed as a "
                 "whole: split it into several files, or convert it to JSON Lines"
             )
-    data = b"".join(pieces)
-    yield replace(
-        _documents(data.removeprefix(BOM), roles, part.path),
-        source_bytes=len(data),
-        stored_bytes=chunks.new_bytes(),
-        digests=chunks.digests(),
-    )
-
-
-def _documents(data: bytes, roles: tuple[Role, ...], path: str) -> Documents:
-    """The documents of a file, and rejected questions."""
+    data, path = b"".join(pieces), part.path
     try:
-        content = json.loads(data)
+        content = json.loads(data.removeprefix(BOM))
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 at byte {error.start:,}: convert it") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not complete JSON ({error}): get the file again") from error
-    records = (
-        (number, question, None) for number, question in enumerate(_questions(content, path))
-    )
-    return record_documents(records, roles, path, source_bytes=len(data))
+    records = ((n, question, None) for n, question in enumerate(_questions(content, path)))
+    documents = record_documents(records, source.roles, path, source_bytes=len(data))
+    yield replace(documents, stored_bytes=chunks.new_bytes(), digests=chunks.digests())
 
 
 def _questions(content: Any, path: str) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from pipelines.readers.documents import (
     too_long,
 )
 from pipelines.readers.sources import Source
-from pipelines.readers.stored import PEEKED, Chunks, Digest, Part, is_compressed, refuse_foreign
+from pipelines.readers.stored import Chunks, Digest, Part, is_compressed, refuse_foreign
 from schemas.errors import DataError, UsageError
 
 _BLANK_LINE = re.compile(rb"[ \t\r\v\f]*\n")
@@ -221,7 +221,7 @@ def read_runs(
     source_bytes = 0
     for chunk in chunks:
         if not place:
-            refuse_foreign(chunk[:PEEKED], part.path, unpacked=is_packed)
+            refuse_foreign(chunk, part.path)
         after = place + len(chunk)
         if begin is not None and place < begin:  # skips the header
             chunk, place = chunk[begin - place :], min(begin, after)
@@ -230,7 +230,9 @@ def read_runs(
         ends.scan(chunk, place)
         if is_passing:
             first = ends.first(began)
-            if first is None and (stop is None or after <= stop or _is_before(ends.begun, stop)):
+            if first is None and (
+                stop is None or after <= stop or ends.begun is not None and ends.begun < stop
+            ):
                 place = after
                 continue
             if first is None or (stop is not None and first[0] >= stop):
@@ -266,7 +268,3 @@ def read_runs(
     else:
         data = None if is_passing else b"".join(pieces)
     yield Run(data, began, None, source_bytes, chunks.new_bytes(), chunks.digests())
-
-
-def _is_before(place: int | None, stop: int) -> bool:
-    return place is not None and place < stop

@@ -10,20 +10,22 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from pipelines.readers.documents import Documents, Role, too_long
+from pipelines.readers.documents import Documents, too_long
 from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import Refusal, record_documents
 from pipelines.readers.html_text import UnusablePageError, may_be_page, read_page
 from pipelines.readers.sources import Source
-from pipelines.readers.stored import PEEKED, Chunks, Part, is_compressed, refuse_foreign
+from pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
 from schemas.drops import total_counts
 from schemas.errors import DataError
 
 FIELDS = ("content_type", "date", "id", "text", "title", "url")
+check_roles = partial(check_names, names=FIELDS)
 _MARK = b"WARC/"
 _BREAK = b"\r\n"
 _CHUNK_BYTES = 1 << 20  # a few records
@@ -38,11 +40,6 @@ _ARROW = {"br": "brotli", "zstd": "zstd"}  # content encoding -> codec of Arrow
 Headers = dict[str, str]  # name in lower case -> value
 
 
-def check_roles(roles: tuple[Role, ...], path: str) -> None:
-    """Checks that the fields of roles are those of WARC files: see `check_names`."""
-    check_names(roles, path, FIELDS)
-
-
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     """The documents of a file, in pieces of about `source.block_bytes` of content.
 
@@ -52,7 +49,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     chunks = Chunks(raw, part, min(source.block_bytes, _CHUNK_BYTES))
     content = _Content(chunks, part.path)
     if content.peek(len(_MARK)) != _MARK:
-        refuse_foreign(content.peek(PEEKED), part.path, unpacked=is_compressed(part.path))
+        refuse_foreign(content.peek(PEEKED), part.path)
     piece = _Piece()
     for record in _read_records(content):
         piece.add(record, content, source)

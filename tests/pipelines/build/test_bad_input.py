@@ -259,8 +259,8 @@ def changes(name: str, statement: str, *said: str) -> Case:
 
 
 ODD_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a FIFO": (os.mkfifo, "FIFO"),
-    "a socket": (bind_socket, "socket"),
+    "a FIFO": (os.mkfifo, "regular file"),
+    "a socket": (bind_socket, "regular file"),
     "a link in a circle": (lambda path: path.symlink_to(path), "link"),
     "a link to nothing": (lambda path: path.symlink_to(path.with_name("nowhere")), "link"),
 }
@@ -274,7 +274,7 @@ FILES = {
         )
         for what, (make, word) in ODD_FILES.items()
     },
-    "a device": Case(flags=["--input=/dev/zero"], code=1, said=["/dev/zero", "device"]),
+    "a device": Case(flags=["--input=/dev/zero"], code=1, said=["/dev/zero", "regular file"]),
     "no such file": Case(
         flags=["--input={d}/nowhere.txt"], code=1, said=["no file matches", "nowhere.txt"]
     ),

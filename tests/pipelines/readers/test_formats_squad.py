@@ -1,6 +1,7 @@
 """SQuAD's files, v1.1 and v2.0, by hand and the real one."""
 
 import bz2
+import io
 import json
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from pipelines.readers.documents import Role
 from pipelines.readers.formats import squad
+from pipelines.readers.sources import Source
+from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
 from tests.tools.read_sources import read_all, rejects_of, texts_of
 
@@ -115,6 +118,12 @@ FIELDS = st.sampled_from(["id", "question", "context", "answers", "is_impossible
 ODD = st.one_of(STRINGS, ANSWERS, st.booleans(), st.sampled_from([None, 7, {}, [None], ["a"]]))
 
 
+def read_squad(data, roles):
+    part = Part("x.json", len(data), 0, len(data), "squad")
+    [documents] = squad.read(io.BytesIO(data), part, Source(("x.json",), roles=roles))
+    return documents
+
+
 @given(st.lists(ARTICLES, max_size=3), st.booleans(), st.data())
 def test_whatever_a_field_holds_each_question_is_kept_refused_or_empty(articles, ascii_only, drawn):
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
@@ -130,7 +139,7 @@ def test_whatever_a_field_holds_each_question_is_kept_refused_or_empty(articles,
     data = json.dumps({"version": "x", "data": articles}, ensure_ascii=ascii_only).encode()
     optional = (*ROLES[:2], Role("id", "id", "id", optional=True), ROLES[3])
     for roles in (ROLES, optional, ROLES[:2]):
-        found = squad._documents(data, roles, "x.json")
+        found = read_squad(data, roles)
         assert found.read == len(questions)
         assert all(found.columns["question"].to_pylist())
         assert not any(column.null_count for column in found.columns.columns)
@@ -150,4 +159,4 @@ def test_whatever_a_field_holds_each_question_is_kept_refused_or_empty(articles,
 )
 def test_a_question_with_an_odd_field_is_kept_where_it_can_be(content, kept):
     data = json.dumps({"data": [content]}).encode()
-    assert squad._documents(data, ROLES, "x.json").columns["id"].to_pylist() == kept
+    assert read_squad(data, ROLES).columns["id"].to_pylist() == kept

@@ -162,8 +162,6 @@ def test_an_unknown_field_is_refused_with_the_list(tmp_path):
     path = write(tmp_path / "x.warc.gz", pages(1))
     with pytest.raises(UsageError, match="'body'.*content_type, date, id, text, title, url"):
         read_warc(path, roles=(Role("text", "string", "body"),))
-    with pytest.raises(UsageError, match="--html=fast: give one of main, all, trafilatura"):
-        read_warc(path, html="fast")
 
 
 def test_what_is_no_page_is_counted_by_reason(tmp_path):

@@ -22,7 +22,7 @@ from pipelines.readers.sources import (
     plan_blocks,
     read_block,
 )
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError
 from tests.tools.read_sources import LABELED, read_all, rejects_of, texts_of
 
 COMPRESSORS = {
@@ -165,8 +165,6 @@ def test_inputs_without_text_are_refused(tmp_path):
     (tmp_path / "e.txt").touch()
     with pytest.raises(DataError, match="e.txt is empty: give a file with text"):
         read_lines(tmp_path / "e.txt")
-    with pytest.raises(UsageError, match="--document=word"):
-        Source(("x",), document="word")
 
 
 @pytest.mark.parametrize("split", ["", "test"])
