@@ -193,6 +193,8 @@ class Family(NamedTuple):
       new: fields of a new model, if they differ from `Key.absent`; may be functions, too.
       dropout_keys: keys that are written from `dropout` and never read.
       eos_ids: default eos ids of config.json; None for encoders.
+      read_more: fields that depend on several keys, from the fields that `keys` gave.
+      write_more: keys that depend on several fields or keys, from the model and the other keys.
     """
 
     classes: Tuple[str, ...]
@@ -210,6 +212,8 @@ class Family(NamedTuple):
     new: Mapping[str, Any] = {}
     dropout_keys: Tuple[str, ...] = ()
     eos_ids: Optional[Tuple[int, ...]] = None
+    read_more: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
+    write_more: Callable[["ModelConfig", Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
 
     @property
     def fields(self) -> Tuple[str, ...]:
@@ -428,7 +432,7 @@ _KEYS = (
     Key("layers", "num_hidden_layers", 12),
     Key("heads", "num_attention_heads", 12),
     Key("intermediate_size", "intermediate_size", 3072),
-    Key("max_positions", "max_position_embeddings", 512),  # theirs includes the position offset
+    Key("max_positions", "max_position_embeddings", 512),
     Key("token_types", "type_vocab_size", 2),
     Key("activation", "hidden_act", "gelu"),
     Key("layer_norm_epsilon", "layer_norm_eps", 1e-12),
@@ -468,9 +472,18 @@ FAMILIES = {
         class_head=("classifier.dense", "classifier.out_proj"),
         keys=(
             Key("vocab_size", "vocab_size", 50265),
-            Key("position_offset", "pad_token_id", 1),  # theirs is one less
+            Key("position_offset", "pad_token_id", 1),
             *_KEYS,
         ),
+        # Positions begin after the padding id, and their key counts all rows of the table.
+        read_more=lambda fields: {
+            "position_offset": fields["position_offset"] + 1,
+            "max_positions": fields["max_positions"] - fields["position_offset"] - 1,
+        },
+        write_more=lambda config, _: {
+            "pad_token_id": config.position_offset - 1,
+            "max_position_embeddings": config.position_rows,
+        },
         new={"token_types": 1, "layer_norm_epsilon": 1e-5},
         **_OF_ENCODERS,
     ),
@@ -520,6 +533,10 @@ FAMILIES = {
         other_heads=(("classifier.",), ()),
         always={"norm_first": True, "final_norm": True, "is_gated": True},
         dropout_keys=("embedding_dropout", "attention_dropout", "mlp_dropout"),
+        write_more=lambda _, content: {  # it has two names for each
+            "cls_token_id": content["bos_token_id"],
+            "sep_token_id": content["eos_token_id"],
+        },
     ),
     "gpt2": Family(
         classes=("GPT2LMHeadModel",),
@@ -564,6 +581,8 @@ FAMILIES = {
         ),
         fixed={"enable_bias": True, "layer_norm_elementwise_affine": True},
         always={"position_offset": 2},
+        # config.json may have the last norm for post-norm models, too.
+        read_more=lambda fields: {"final_norm": fields["final_norm"] and fields["norm_first"]},
         dropout_keys=("dropout", "attention_dropout"),
         eos_ids=(2,),
     ),

@@ -244,11 +244,7 @@ class ModelConfig:
         """The model of a config.json, with a head for these classes."""
         values = _read_fields(content, where)
         row = FAMILIES[values["family"]]
-        if values["family"] == "roberta":  # theirs are the padding id, and all rows of the table
-            values["position_offset"] += 1
-            values["max_positions"] -= values["position_offset"]
-        if not values.get("norm_first", True):  # config.json may have it for post-norm models, too
-            values["final_norm"] = False
+        values.update(row.read_more(values))
         try:
             return cls(**values, classes=tuple(classes) if row.class_head else ())
         except UsageError as error:
@@ -280,13 +276,7 @@ class ModelConfig:
             "initializer_range": 0.02,
             "dtype": "float32",
         }
-        if self.family == "roberta":  # transformers derives positions from this id
-            content["pad_token_id"] = self.position_offset - 1
-            content["max_position_embeddings"] = self.position_rows
-        if self.family == "modernbert":  # it has two names for each
-            content.update(
-                cls_token_id=content["bos_token_id"], sep_token_id=content["eos_token_id"]
-            )
+        content.update(row.write_more(self, content))
         if row.local:
             names = {is_local: name for name, is_local in _IS_LOCAL.items()}
             content["layer_types"] = [names[self.is_local(n)] for n in range(self.layers)]

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import count
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -86,12 +85,7 @@ class JaxProcesses(Processes):
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        _: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         """See `Processes`; waits first if the error may be due to the end of another process."""
         if self._is_over or error is None:
             return

@@ -11,8 +11,7 @@ import atexit
 import os
 import re
 from contextlib import contextmanager, nullcontext
-from types import TracebackType
-from typing import Any, Callable, ContextManager, Iterator, Optional, Type
+from typing import Any, Callable, ContextManager, Iterator, Optional
 
 import torch
 import torch.distributed as dist
@@ -42,12 +41,7 @@ class Ranks(Processes):
                 dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
         return values[0]
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        _: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
         """Has this process end without PyTorch's destructors.
 
         Threads of torch.distributed may outlive what they use: one of 24 processes of PyTorch 2.15

@@ -54,14 +54,6 @@ from trainers.run.program import (
 from trainers.run.run_directory import CHECKPOINTS
 
 
-def is_due(step: int, *, every: int, steps: int) -> bool:
-    """Whether a run of `steps` evaluates after this step; --stop_after does not count as the end.
-
-    With every=4 and steps=10 it does after 4, 8 and 10.
-    """
-    return step > 0 and (step % every == 0 or step == steps)
-
-
 @dataclass
 class Progress:
     """The part of a checkpoint that is neither weights nor optimizer."""
@@ -95,12 +87,13 @@ class Progress:
     def count(self, step: int, metrics: Mapping[str, Any], task: Task) -> bool:
         """Counts an evaluation; returns whether it is the best so far.
 
-        NaN and a metric that the split does not define (AUC with one class) are never better.
+        The lowest loss is best, and the highest of other metrics. NaN and a metric that the split
+        does not define (AUC with one class) are never better.
         """
         self.evaluated = step
         if task.best_by is None:
             return False
-        value, sign = metrics.get(task.best_by, math.nan), 1 if task.best_is_highest else -1
+        value, sign = metrics.get(task.best_by, math.nan), -1 if task.best_by == "loss" else 1
         if math.isfinite(value) and (self.best is None or sign * value > sign * self.best):
             self.best, self.best_step, self.without_better = value, step, 0
             return True

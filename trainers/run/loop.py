@@ -21,7 +21,7 @@ from trainers.flags.run_flags import DataFlags
 from trainers.models.families import Weights
 from trainers.models.plan_model import training_flops
 from trainers.models.weights import shapes
-from trainers.run.checkpoints import Checkpoints, Progress, Writer, is_due
+from trainers.run.checkpoints import Checkpoints, Progress, Writer
 from trainers.run.journal import (
     METRICS,
     MetricsFile,
@@ -264,7 +264,9 @@ class Loop:
         running: Optional[_Running] = None
         with closing(self._train_calls()) as calls:
             while progress.step < self.stop and not self.signal:
-                rows, on_devices = self._next(calls)
+                before = time.perf_counter()
+                rows, on_devices = next(calls)
+                self.rates.count_wait(time.perf_counter() - before)
                 read = self.program.train(on_devices, progress.step)
                 if running is not None:
                     self._report(running)
@@ -292,12 +294,6 @@ class Loop:
                     return
         if running is not None:
             self._report(running)
-
-    def _next(self, calls: Iterator[_Placed]) -> _Placed:
-        before = time.perf_counter()
-        placed = next(calls)
-        self.rates.count_wait(time.perf_counter() - before)
-        return placed
 
     def _report(self, running: _Running) -> None:
         """Waits for a call's metrics, writes and shows them; raises as `check_finite`."""
@@ -380,8 +376,10 @@ class Loop:
         return split in self.shards.splits and self.shards.rows(split) > 0
 
     def _is_evaluated_now(self) -> bool:
-        every, steps = self.flags.length.evaluate_every, self.program.steps
-        return self._evaluates and is_due(self.progress.step, every=every, steps=steps)
+        """After every --evaluate_every steps, and after the last of the schedule."""
+        step, every = self.progress.step, self.flags.length.evaluate_every
+        is_due = step > 0 and (step % every == 0 or step == self.program.steps)
+        return self._evaluates and is_due
 
     def _evaluate(self) -> None:
         """Evaluates the validation split, and keeps the weights if they are the best so far."""

@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import (
     Any,
     Callable,
@@ -180,11 +180,6 @@ class Task(ABC):
     best_by: Optional[str] = None  # the metric that chooses the best weights
     head_share: float = 1.0  # of positions that the model's head computes
 
-    @property
-    def best_is_highest(self) -> bool:
-        """Whether a higher value is better; false for the loss."""
-        return self.best_by != "loss"
-
     @abstractmethod
     def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
         """Metrics of a whole split, `loss` among them; None if all its loss weights are 0.
@@ -283,12 +278,7 @@ class Processes:
         """Begins the run."""
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        _: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
         """Reports an error to the other processes, so that they do not wait."""
 
 
@@ -390,11 +380,6 @@ class Interruption:
     def __init__(self) -> None:
         self.signal: Optional[int] = None  # the number of the signal
         self._before: Dict[int, Any] = {}
-
-    @property
-    def exit_code(self) -> int:
-        """As shells report a signal: 130 for Ctrl-C, 143 for SIGTERM."""
-        return 128 + (self.signal or signal.SIGINT)
 
     def __enter__(self) -> "Interruption":
         """Catches the signals."""

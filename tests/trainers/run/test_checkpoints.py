@@ -149,7 +149,7 @@ def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
 
 def test_of_best_weights_that_were_removed_the_next_take_the_place(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    task: Any = SimpleNamespace(best_by="loss", best_is_highest=False)
+    task: Any = SimpleNamespace(best_by="loss")
     progress = Progress(4, best=1.5, best_step=4, without_better=1)
     save_best(checkpoints, 4)
     assert checkpoints.forget_lost_best(progress) is None and progress.best == 1.5
