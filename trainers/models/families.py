@@ -10,11 +10,11 @@ from typing import (
     Any,
     Callable,
     Dict,
-    Iterable,
     List,
     Mapping,
     NamedTuple,
     Optional,
+    Sequence,
     Tuple,
 )
 
@@ -89,7 +89,10 @@ class Module(NamedTuple):
         }
 
 
-def modules_at(ours: str, theirs: str, table: Iterable[Tuple[Any, ...]]) -> List[Module]:
+Table = Sequence[Tuple[Any, ...]]
+
+
+def modules_at(ours: str, theirs: str, table: Table) -> List[Module]:
     """Modules whose names have a common prefix, such as those of a layer.
 
     modules_at("layers.0.", "h.0.", [("mlp_in", "linear", "mlp.c_fc", 512, 128)]) is [Module(
@@ -245,6 +248,16 @@ def _head_size(values: Mapping[str, Any]) -> int:
     return values["hidden_size"] // max(values["heads"], 1)
 
 
+def _stack(
+    config: "ModelConfig", embeddings: Table, at: str, layer: Table, last: Table = ()
+) -> List[Module]:
+    """Embeddings, the layers at "encoder.layer", and what follows them."""
+    modules = modules_at("embeddings.", config.base, embeddings)
+    for n in range(config.layers):
+        modules += modules_at(f"layers.{n}.", f"{config.base}{at}.{n}.", layer)
+    return modules + modules_at("", config.base, last)
+
+
 def _encoder(config: "ModelConfig") -> List[Module]:
     width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
     embeddings = [
@@ -264,16 +277,13 @@ def _encoder(config: "ModelConfig") -> List[Module]:
         ("mlp_out", "linear", "output.dense", hidden, wide),
         ("mlp_norm", "norm", "output.LayerNorm", hidden),
     ]
-    modules = modules_at("embeddings.", config.base, embeddings)
-    for n in range(config.layers):
-        modules += modules_at(f"layers.{n}.", f"{config.base}encoder.layer.{n}.", layer)
-    return modules
+    return _stack(config, embeddings, "encoder.layer", layer)
 
 
 def _refine(
     modules: List[Module], config: "ModelConfig", joined: Mapping[str, Tuple[int, ...]]
 ) -> List[Module]:
-    """Modules of a layer with `joined` by name; the residual stream sums 2 * layers outputs."""
+    """Modules with `joined` by name; the residual stream sums 2 * layers outputs."""
     less = {"deviation": 0.02 * (2 * config.layers) ** -0.5}
     refined = []
     for module in modules:
@@ -297,15 +307,11 @@ def _modernbert(config: "ModelConfig") -> List[Module]:
         ("mlp_in", "matrix", "mlp.Wi", 2 * wide, hidden),
         ("mlp_out", "matrix", "mlp.Wo", hidden, wide),
     ]
-    modules = modules_at("embeddings.", config.base, embeddings)
-    joined = {"qkv": (hidden,) * 3, "mlp_in": (wide, wide)}
-    for n in range(config.layers):
-        parts = layer if n else layer[1:]  # the embeddings' norm is before the first attention
-        parts = modules_at(f"layers.{n}.", f"{config.base}layers.{n}.", parts)
-        modules += _refine(parts, config, joined)
-    return modules + modules_at(
-        "", config.base, [("final_norm", "bare_norm", "final_norm", hidden)]
-    )
+    last = [("final_norm", "bare_norm", "final_norm", hidden)]
+    modules = _stack(config, embeddings, "layers", layer, last)
+    # The embeddings' norm is before the first attention.
+    modules = [module for module in modules if module.ours != "layers.0.attention_norm"]
+    return _refine(modules, config, {"qkv": (hidden,) * 3, "mlp_in": (wide, wide)})
 
 
 def _gpt2(config: "ModelConfig") -> List[Module]:
@@ -322,19 +328,16 @@ def _gpt2(config: "ModelConfig") -> List[Module]:
         ("mlp_in", "linear", "mlp.c_fc", wide, hidden),
         ("mlp_out", "linear", "mlp.c_proj", hidden, wide),
     ]
-    modules = modules_at("embeddings.", config.base, embeddings)
-    for n in range(config.layers):
-        parts = modules_at(f"layers.{n}.", f"{config.base}h.{n}.", layer)
-        for module in _refine(parts, config, {"qkv": (hidden,) * 3}):
-            modules.append(module._replace(is_turned=module.kind == "linear"))
-    return modules + modules_at("", config.base, [("final_norm", "norm", "ln_f", hidden)])
+    modules = _stack(config, embeddings, "h", layer, [("final_norm", "norm", "ln_f", hidden)])
+    modules = _refine(modules, config, {"qkv": (hidden,) * 3})
+    return [module._replace(is_turned=module.kind == "linear") for module in modules]
 
 
 def _opt(config: "ModelConfig") -> List[Module]:
     width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
     embeddings = [
-        ("tokens", "table", "embed_tokens", config.vocab_size, width),
-        ("positions", "table", "embed_positions", config.position_rows, hidden),
+        ("tokens", "table", "decoder.embed_tokens", config.vocab_size, width),
+        ("positions", "table", "decoder.embed_positions", config.position_rows, hidden),
     ]
     layer = [
         ("qkv", "linear", tuple(f"self_attn.{part}_proj" for part in "qkv"), hidden, hidden),
@@ -344,17 +347,13 @@ def _opt(config: "ModelConfig") -> List[Module]:
         ("mlp_out", "linear", "fc2", hidden, wide),
         ("mlp_norm", "norm", "final_layer_norm", hidden),
     ]
-    base = f"{config.base}decoder."
-    modules = modules_at("embeddings.", base, embeddings)
-    for n in range(config.layers):
-        modules += modules_at(f"layers.{n}.", f"{base}layers.{n}.", layer)
+    last = []
     if config.final_norm:
-        modules += modules_at("", base, [("final_norm", "norm", "final_layer_norm", hidden)])
+        last.append(("final_norm", "norm", "decoder.final_layer_norm", hidden))
     if config.is_projected:
-        into = ("embeddings.projection", "matrix", "project_in", hidden, width)
-        out = ("project_out", "matrix", "project_out", width, hidden)
-        modules += modules_at("", base, [into, out])
-    return modules
+        embeddings.append(("projection", "matrix", "decoder.project_in", hidden, width))
+        last.append(("project_out", "matrix", "decoder.project_out", width, hidden))
+    return _stack(config, embeddings, "decoder.layers", layer, last)
 
 
 # Our names of the norms of a layer to those in Llama, in OLMo 2 and in Gemma.
@@ -393,10 +392,7 @@ def _llama(
     for name, width in zip(("query", "key"), widths):
         layer.append((f"{name}_norm", norm, f"self_attn.{name[0]}_norm", width))
     tokens = [("tokens", "table", "embed_tokens", config.vocab_size, hidden)]
-    modules = modules_at("embeddings.", config.base, tokens)
-    for n in range(config.layers):
-        modules += modules_at(f"layers.{n}.", f"{config.base}layers.{n}.", layer)
-    return modules + modules_at("", config.base, [("final_norm", norm, "norm", hidden)])
+    return _stack(config, tokens, "layers", layer, [("final_norm", norm, "norm", hidden)])
 
 
 def head_modules(config: "ModelConfig") -> List[Module]:
