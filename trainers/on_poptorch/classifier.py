@@ -1,11 +1,11 @@
-"""BERT, RoBERTa and ELECTRA as classifiers in PyTorch, with their loss.
+"""BERT, RoBERTa and ELECTRA as classifiers in PyTorch.
 
 Modules are named as in `trainers.models`. Legend: B rows, L tokens, E width of the embedding, H of
 the hidden states, N heads, C classes.
 """
 
 import functools
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from torch.nn import functional
 from trainers.data.batches import Batch
 from trainers.models.families import ACTIVATIONS
 from trainers.models.model_config import ModelConfig
-from trainers.on_poptorch.module_program import Inputs, ModuleObjective
 from trainers.run.program import Arrays
-from trainers.tasks.classification import LABEL, LOGITS, ROW_WEIGHTS
+from trainers.tasks.classification import LABEL
 
 # Added to the scores of padding. float16 can hold -10,000, exp() of it is 0 in every precision, and
 # a row of padding only gives a mean instead of NaN.
@@ -177,33 +176,3 @@ class Head(nn.Module):
         # Logits rounded to bfloat16 would tie too often.
         with torch.autocast(dense_BxH.device.type, enabled=False):
             return self.out(dense_BxH.float())
-
-
-class ClassifierObjective(ModuleObjective):
-    """Cross-entropy of the classes, each row with the weight of its class."""
-
-    def __init__(self, config: ModelConfig, class_weights: Sequence[float]):
-        super().__init__(Classifier(config))
-        self._class_weights = np.asarray(class_weights, np.float32)
-
-    def prepare(self, rows: Batch) -> Tuple[Arrays, float]:
-        """Arguments of the module with the rows' weights, f32 [B]; and the sum of the weights."""
-        arrays = classifier_arrays(rows)
-        weights_B = self._class_weights[arrays[LABEL]]
-        if ROW_WEIGHTS in rows:
-            arrays[ROW_WEIGHTS] = rows[ROW_WEIGHTS]
-        return dict(arrays, weights=weights_B), float(weights_B.sum(dtype=np.float64))
-
-    def loss(self, inputs: Inputs) -> Tensor:
-        """The sum of the rows' weighted cross-entropies."""
-        logits_BxC, label_B = self._logits(inputs), inputs[LABEL].long()
-        losses_B = functional.cross_entropy(logits_BxC, label_B, reduction="none")
-        return (losses_B * inputs["weights"]).sum()
-
-    def evaluate(self, inputs: Inputs) -> Dict[str, Tensor]:
-        """Float32 logits [B, C], and labels [B] and `row_weights` [B] if rows have them."""
-        names = [name for name in (LABEL, ROW_WEIGHTS) if name in inputs]
-        return {LOGITS: self._logits(inputs), **{name: inputs[name] for name in names}}
-
-    def _logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        return self.module(*(inputs[name] for name in TEXT_INPUTS))

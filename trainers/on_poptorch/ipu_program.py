@@ -26,12 +26,7 @@ from schemas.errors import UsageError
 from trainers.data.batches import Batch
 from trainers.flags.framework_flags import IpuComputeFlags
 from trainers.flags.run_flags import OptimizationFlags, RunFlags
-from trainers.on_poptorch.classifier import (
-    TEXT_INPUTS,
-    Classifier,
-    ClassifierObjective,
-    classifier_arrays,
-)
+from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from trainers.on_poptorch.module_program import (
     RANDOM,
     ModuleProgram,
@@ -416,4 +411,4 @@ def make_program(plan: Plan, task: ClassificationTask) -> Program:
         return IpuProgram(plan, task.weights, poptorch)
     if processes != "1" and Ranks().count == 1:  # only training joins the others
         raise UsageError(f"WORLD_SIZE={processes}: use_model runs in one process, without torchrun")
-    return ModuleProgram(plan, ClassifierObjective(plan.model, task.weights), compute.device)
+    return ModuleProgram(plan, task.weights, compute.device)

@@ -1,32 +1,21 @@
-"""A PyTorch module on the CPU or on GPUs, for any task.
+"""The classifier in plain PyTorch, on the CPU or on GPUs.
 
-    class Squares(ModuleObjective):
-        def prepare(self, rows):              # numpy arrays, and what the loss is the mean over
-            return {"x": rows["x"], "y": rows["y"]}, float(len(rows["x"]))
-
-        def loss(self, inputs):               # the sum over a microbatch
-            return (self.module(inputs["x"]) - inputs["y"]).square().sum()
-
-        def evaluate(self, inputs):
-            return {"prediction": self.module(inputs["x"])}
-
-    program = ModuleProgram(plan, Squares(module))
-
-The module's state_dict has the names of `trainers.models.weights.shapes`. Under torchrun each
-process computes the loss of its share of each batch, see `trainers.on_poptorch.ranks`.
+Under torchrun each process computes the loss of its share of each batch, see
+`trainers.on_poptorch.ranks`.
 """
 
-from abc import ABC, abstractmethod
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from schemas.errors import DataError, UsageError
 from trainers.data.batches import Batch
 from trainers.flags.run_flags import OptimizationFlags
+from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from trainers.on_poptorch.ranks import (
     Ranks,
     choose_gpu,
@@ -35,39 +24,17 @@ from trainers.on_poptorch.ranks import (
     report_lost_ranks,
 )
 from trainers.run.program import STOP, TOKENS, Arrays, Plan, Program, Schedule, check_state
+from trainers.tasks.classification import LABEL, LOGITS, ROW_WEIGHTS
 
 Inputs = Mapping[str, Tensor]
-
-
-class ModuleObjective(ABC):
-    """A module with its loss and its outputs in evaluations."""
-
-    def __init__(self, module: nn.Module):
-        self.module = module
-
-    @abstractmethod
-    def prepare(self, rows: Batch) -> Tuple[Arrays, float]:
-        """Arrays for the device, and what the loss of these rows is the mean over.
-
-        Called in the reader's thread, for evaluations too. The first axis of each array is rows,
-        along which microbatches are cut. PyTorch has no unsigned dtypes but uint8.
-        """
-
-    @abstractmethod
-    def loss(self, inputs: Inputs) -> Tensor:
-        """The weighted sum of the losses of a microbatch: f32 []."""
-
-    @abstractmethod
-    def evaluate(self, inputs: Inputs) -> Dict[str, Tensor]:
-        """The task's outputs."""
 
 
 class PlacedRows(NamedTuple):
     """This process's rows of a step on the device.
 
     Attributes:
-      inputs: of the objective.
-      counts: what their loss is the mean over, and tokens; f64 [2].
+      inputs: those of `classifier_arrays`, the weight of each row's class, and `row_weights`.
+      counts: the sum of the weights, and tokens; f64 [2].
     """
 
     inputs: Inputs
@@ -75,10 +42,10 @@ class PlacedRows(NamedTuple):
 
 
 class ModuleProgram(Program):
-    """A module on the CPU or a GPU, or on one in each process of a run under torchrun."""
+    """A classifier on the CPU or a GPU, or on one in each process of a run under torchrun."""
 
-    def __init__(self, plan: Plan, objective: ModuleObjective, device: str):
-        """Moves the module to its device.
+    def __init__(self, plan: Plan, class_weights: Sequence[float], device: str):
+        """Makes the module on its device.
 
         Raises:
           UsageError: as `choose_device`, or the processes cannot share the batch equally.
@@ -88,8 +55,9 @@ class ModuleProgram(Program):
         self._device, self._precision = choose_device(device, self._compute.precision, ranks.local)
         self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
         _check_ranks(self._compute.batch_size, ranks.count, self._microbatches)
-        self._objective, self.module = objective, objective.module.to(self._device)
-        objective.module = ranks.parallelize(self.module)
+        self.module = Classifier(plan.model).to(self._device)
+        self._parallel = ranks.parallelize(self.module)
+        self._class_weights = np.asarray(class_weights, np.float32)
         self._optimizer = torch_optimizer(self._rates, self.module)
         self.evaluation_rows = self._compute.batch_size // self._microbatches
         self.devices = ranks.count
@@ -122,11 +90,13 @@ class ModuleProgram(Program):
 
     def put(self, rows: Batch) -> PlacedRows:
         """Tensors on the device; copies to a GPU do not block."""
-        arrays, counted = self._objective.prepare(rows)
+        arrays = classifier_arrays(rows)
+        weights_B = arrays["weights"] = self._class_weights[arrays[LABEL]]
+        if ROW_WEIGHTS in rows:
+            arrays[ROW_WEIGHTS] = rows[ROW_WEIGHTS]
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        counts = torch.tensor(
-            [counted, np.count_nonzero(rows.get("segment_ids", []))], dtype=torch.float64
-        )
+        counted, tokens = weights_B.sum(dtype=np.float64), np.count_nonzero(rows["segment_ids"])
+        counts = torch.tensor([counted, tokens], dtype=torch.float64)
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)  # of this thread, for pinned memory
             send = lambda tensor: tensor.pin_memory().to(self._device, non_blocking=True)  # noqa: E731
@@ -156,9 +126,11 @@ class ModuleProgram(Program):
         loss = torch.zeros((), device=self._device)
         for number, inputs in enumerate(self._cut(placed.inputs), 1):
             is_last = number == self._microbatches
-            with nullcontext() if is_last else keep_gradients(self._objective.module):
+            with nullcontext() if is_last else keep_gradients(self._parallel):
                 with self._autocast():
-                    part = self._objective.loss(inputs) / share
+                    logits_BxC, label_B = self._logits(inputs), inputs[LABEL].long()
+                    losses_B = functional.cross_entropy(logits_BxC, label_B, reduction="none")
+                    part = (losses_B * inputs["weights"]).sum() / share
                 part.backward()
             loss += part.detach() / ranks.count
         limit = rates.clip_norm or float("inf")
@@ -176,10 +148,12 @@ class ModuleProgram(Program):
         return wait
 
     def evaluate(self, placed: PlacedRows) -> Callable[[], Arrays]:
-        """The objective's outputs of all processes' rows, without dropout."""
+        """Float32 logits [B, C], labels and `row_weights` of all processes' rows, no dropout."""
         self.module.eval()
         with torch.no_grad(), self._autocast():
-            outputs = self._objective.evaluate(placed.inputs)
+            names = [name for name in (LABEL, ROW_WEIGHTS) if name in placed.inputs]
+            outputs = {LOGITS: self._logits(placed.inputs)}
+            outputs.update((name, placed.inputs[name]) for name in names)
         with report_lost_ranks():
             results = {name: self._ranks.concatenate(rows) for name, rows in outputs.items()}
             if self._ranks.count > 1:
@@ -207,6 +181,9 @@ class ModuleProgram(Program):
         signal = torch.full((1,), self.asked_to_stop(), dtype=counts.dtype, device=counts.device)
         all_Rx3 = self._ranks.concatenate(torch.cat((counts, signal))[None])
         return all_Rx3[:, :2].sum(dim=0), all_Rx3[:, 2].max()
+
+    def _logits(self, inputs: Inputs) -> Tensor:
+        return self._parallel(*(inputs[name] for name in TEXT_INPUTS))
 
     def _cut(self, inputs: Inputs) -> List[Inputs]:
         count = self._microbatches

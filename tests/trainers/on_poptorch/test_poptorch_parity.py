@@ -11,7 +11,7 @@ from trainers.metrics.attention import PADDING, verify_attention
 from trainers.models.weights import to_published
 from trainers.on_poptorch.classifier import (
     TEXT_INPUTS,
-    ClassifierObjective,
+    Classifier,
     EncoderLayer,
     classifier_arrays,
 )
@@ -22,12 +22,11 @@ NAMES = [name for name, (_, head) in MODELS.items() if head == "SequenceClassifi
 
 
 def ours_of(model):
-    """Our objective with its weights, in evaluation mode."""
+    """Our module with its weights, in evaluation mode."""
     config, weights = as_ours(model, "SequenceClassification")
-    objective = ClassifierObjective(config, [1.0] * len(CLASSES))
-    objective.module.load_state_dict(tensors_of(weights))
-    objective.module.eval()
-    return config, objective
+    module = Classifier(config)
+    module.load_state_dict(tensors_of(weights))
+    return config, module.eval()
 
 
 def tensors_of(arrays):
@@ -56,8 +55,8 @@ def arguments_of(rows):
 def test_logits_loss_gradients_and_a_step_are_theirs(name):
     """With attention in one operator and in several; `pytest -s` prints the differences."""
     model = make_model(name)
-    config, objective = ours_of(model)
-    module, rows = objective.module, rows_of(model)
+    config, module = ours_of(model)
+    rows = rows_of(model)
     due = compute(model, arguments_of(rows), rows["label"])
     for layer in module.modules():
         if isinstance(layer, EncoderLayer):
@@ -67,9 +66,8 @@ def test_logits_loss_gradients_and_a_step_are_theirs(name):
         if isinstance(layer, EncoderLayer):
             layer.fused_attention = False
     logits = module(*inputs_of(rows)).detach()
-    arrays, counted = objective.prepare(rows)
-    assert counted == len(rows["label"])
-    loss = objective.loss(tensors_of(arrays)) / counted
+    labels = torch.from_numpy(rows["label"].astype(np.int64))
+    loss = torch.nn.functional.cross_entropy(module(*inputs_of(rows)), labels)
     loss.backward()
     gradients = {n: np.asarray(p.grad) for n, p in module.named_parameters()}
     rates = {"learning_rate": RATE, "weight_decay": DECAY, "epsilon": EPSILON}
@@ -83,7 +81,7 @@ def test_logits_loss_gradients_and_a_step_are_theirs(name):
 def test_padding_changes_nothing():
     """A row's logits are those of its example alone, whatever stands in the padding."""
     theirs = make_model("electra narrow, classes")
-    model, rows = ours_of(theirs)[1].module, rows_of(theirs)
+    model, rows = ours_of(theirs)[1], rows_of(theirs)
     ids, segments, types = inputs_of(rows)
     whole = model(ids, segments, types).detach()
     report = verify_attention(lambda batch: model(*inputs_of(batch)), rows, causal=False)
