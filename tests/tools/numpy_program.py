@@ -21,7 +21,16 @@ from trainers.data.batches import Batch
 from trainers.flags.command_line import make_flags
 from trainers.flags.run_flags import ComputeFlags, DecoderFlags, OptimizationFlags, RunFlags
 from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.program import Arrays, Plan, Program, Schedule, Trainer, check_state
+from trainers.run.program import (
+    Arrays,
+    Plan,
+    Program,
+    Schedule,
+    Snapshot,
+    Trainer,
+    check_state,
+    to_tensors,
+)
 from trainers.run.start import train
 from trainers.tasks.language_models import ClmFlags, ClmTask
 
@@ -117,7 +126,7 @@ class NumpyProgram(Program):
         self._done = 0
         if state is None:
             return
-        check_state(state, self.state(), self._flags.optimization.optimizer)
+        check_state(state, self._state(), self._flags.optimization.optimizer)
         self._momentum, self._done = state["momentum"].copy(), int(state["count"])
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
@@ -172,13 +181,17 @@ class NumpyProgram(Program):
 
         return read
 
-    def weights(self) -> Arrays:
+    def snapshot(self, *, weights_only: bool = False) -> Snapshot:
+        """Copies: the next step changes the arrays."""
         self._diary.note("weights", self._done)
-        return {name: value.copy() for name, value in self._weights.items()}
-
-    def state(self) -> Arrays:
+        weights = to_tensors({name: value.copy() for name, value in self._weights.items()})
+        if weights_only:
+            return weights, {}
         self._diary.note("state", self._done)
-        return {"momentum": self._momentum.copy(), "count": np.array(self._done, np.uint32)}
+        return weights, to_tensors({name: value.copy() for name, value in self._state().items()})
+
+    def _state(self) -> Arrays:
+        return {"momentum": self._momentum, "count": np.array(self._done, np.uint32)}
 
 
 def _pairs(rows: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -32,7 +32,16 @@ from trainers.on_flax.layers import (
     to_params,
 )
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
-from trainers.run.program import STOP, TOKENS, Arrays, Plan, Program, Tensor, Tensors, check_state
+from trainers.run.program import (
+    STOP,
+    TOKENS,
+    Arrays,
+    Plan,
+    Program,
+    Snapshot,
+    Tensor,
+    check_state,
+)
 from trainers.run.run_directory import PROFILE
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
@@ -252,16 +261,11 @@ class FlaxProgram(Program):
         sums = self._evaluate(self._params, placed, self._put_stop())
         return lambda: jax.device_get(sums)
 
-    def weights(self) -> Weights:
-        """The weights on the host."""
-        return _fetch(self.snapshot(weights_only=True)[0])
+    def snapshot(self, *, weights_only: bool = False) -> Snapshot:
+        """Copies on the devices, which are freed as they are written.
 
-    def state(self) -> Arrays:
-        """Optax's state on the host: {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}."""
-        return _fetch(self.snapshot()[1])
-
-    def snapshot(self, *, weights_only: bool = False) -> tuple[Tensors, Tensors]:
-        """See `Program`; copies on the devices, which are freed as they are written."""
+        Optax's state is {"1.0.count": ..., "1.0.mu.layers.0.qkv.kernel": ...}.
+        """
         self._profile.stop(self._params)
         leaves, due = name_leaves(self._copy_params(self._params)), shapes(self._plan.model)
         weights = {
@@ -335,10 +339,6 @@ class FlaxProgram(Program):
         """
         micro = column.reshape(-1, self._accumulation, *column.shape[1:]).swapaxes(0, 1)
         return jax.lax.with_sharding_constraint(micro, self._micro_by_row)
-
-
-def _fetch(tensors: Tensors) -> Arrays:
-    return {name: tensor.fetch()() for name, tensor in tensors.items()}
 
 
 def _count(batch: DeviceBatch, stop: jax.Array) -> Sums:

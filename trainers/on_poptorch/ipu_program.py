@@ -35,7 +35,15 @@ from trainers.on_poptorch.module_program import (
     parameter_groups,
 )
 from trainers.on_poptorch.ranks import Ranks
-from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
+from trainers.run.program import (
+    Arrays,
+    Plan,
+    Program,
+    Schedule,
+    Snapshot,
+    check_state,
+    to_tensors,
+)
 from trainers.tasks.classification import LOGITS, ClassificationTask
 
 Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32
@@ -177,19 +185,20 @@ class IpuProgram(Program):
         logits_BxC = self._attach(self._inference)(*placed[: len(TEXT_INPUTS)])
         return lambda: {LOGITS: logits_BxC.float().numpy()}
 
-    def weights(self) -> Arrays:
-        """A copy of the weights, after PopTorch has copied them to the host."""
+    def snapshot(self, *, weights_only: bool = False) -> Snapshot:
+        """Copies on the host, after PopTorch has copied the weights there.
+
+        The state is PopTorch's moments by its own names, and that of dropout's random numbers.
+        """
         if self._attached is not None and self._attached is self._training:
             self._training.copyWeightsToHost()
-        weights = self.module.state_dict()
-        return {name: copy_to_host(value.float()) for name, value in weights.items()}
-
-    def state(self) -> Arrays:
-        """PopTorch's moments by its own names, and the state of dropout's random numbers."""
+        weights = {name: value.float() for name, value in self.module.state_dict().items()}
+        if weights_only:
+            return copy_to_host(weights), {}
         # PopTorch reads the moments from the IPUs, or did so when the program was detached.
         moments = self._optimizer.state_dict()["ipu_state"]
-        random = np.array(self._training.rng_state, np.uint64)
-        return {RANDOM: random, **{name: copy_to_host(value) for name, value in moments.items()}}
+        random = to_tensors({RANDOM: np.array(self._training.rng_state, np.uint64)})
+        return copy_to_host(weights), {**random, **copy_to_host(moments)}
 
     def _attach(self, program: Any) -> Any:
         """Attaches a program to the IPUs and detaches the other first; None only detaches."""

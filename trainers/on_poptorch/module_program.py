@@ -23,7 +23,18 @@ from trainers.on_poptorch.ranks import (
     keep_gradients,
     report_lost_ranks,
 )
-from trainers.run.program import STOP, TOKENS, Arrays, Plan, Program, Schedule, check_state
+from trainers.run.program import (
+    STOP,
+    TOKENS,
+    Arrays,
+    Plan,
+    Program,
+    Schedule,
+    Snapshot,
+    Tensors,
+    check_state,
+    to_tensors,
+)
 from trainers.tasks.classification import LABEL, LOGITS, ROW_WEIGHTS
 
 Inputs = Mapping[str, Tensor]
@@ -103,16 +114,13 @@ class ModuleProgram(Program):
             tensors, counts = {name: send(x) for name, x in tensors.items()}, send(counts)
         return PlacedRows(tensors, counts)
 
+    @report_lost_ranks()
     def train(self, placed: PlacedRows, step: int) -> Callable[[], List[Dict[str, float]]]:
         """One step: microbatches one after another, then the optimizer.
 
         The loss is the mean over what counts in the whole batch, so that the gradients do not
         depend on the number of processes, which add them up after the last microbatch.
         """
-        with report_lost_ranks():
-            return self._train(placed, step)
-
-    def _train(self, placed: PlacedRows, step: int) -> Callable[[], List[Dict[str, float]]]:
         rates, module, ranks = self._rates, self.module, self._ranks
         rate = rates.learning_rate * self._share_of_rate(step)
         for group in self._optimizer.param_groups:
@@ -161,13 +169,10 @@ class ModuleProgram(Program):
         reads = {name: send_to_host(result) for name, result in results.items()}
         return lambda: {name: read() for name, read in reads.items()}
 
-    def weights(self) -> Arrays:
-        """A copy of the weights on the host."""
-        return {name: copy_to_host(value) for name, value in self.module.state_dict().items()}
-
-    def state(self) -> Arrays:
-        """The optimizer's state: "0.exp_avg", "0.step" ..."""
-        return {name: copy_to_host(value) for name, value in self._optimizer_tensors().items()}
+    def snapshot(self, *, weights_only: bool = False) -> Snapshot:
+        """Copies on the host; the state is {"0.exp_avg": ..., "0.step": ..., ...}."""
+        state = {} if weights_only else self._optimizer_tensors()
+        return copy_to_host(self.module.state_dict()), copy_to_host(state)
 
     def _optimizer_tensors(self) -> Dict[str, Tensor]:
         return {
@@ -286,6 +291,6 @@ def send_to_host(tensor: Tensor) -> Callable[[], np.ndarray]:
     return read
 
 
-def copy_to_host(tensor: Tensor) -> np.ndarray:
-    """A copy on the host that no later step changes."""
-    return tensor.detach().cpu().numpy().copy()
+def copy_to_host(tensors: Mapping[str, Tensor]) -> Tensors:
+    """Copies on the host, which no later step changes."""
+    return to_tensors({name: x.detach().cpu().numpy().copy() for name, x in tensors.items()})

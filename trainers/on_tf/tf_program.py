@@ -23,7 +23,15 @@ from trainers.flags.run_flags import OptimizationFlags, refuse_existing
 from trainers.models.set_tokenizer import SCHEMA, TOKENIZER
 from trainers.on_tf.backend import keras, tf
 from trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
-from trainers.run.program import Arrays, Plan, Program, Schedule, check_state
+from trainers.run.program import (
+    Arrays,
+    Plan,
+    Program,
+    Schedule,
+    Snapshot,
+    check_state,
+    to_tensors,
+)
 
 _DROPOUT = 0x64726F70  # "drop"; separates the seeds of dropout from others
 
@@ -109,7 +117,7 @@ class TfProgram(Program):
             # are, since XLA on one device cannot sum them over devices.
             jit = self._jit and self._replicas == 1
             self._train = tf.function(self._train_step, jit_compile=jit)
-            weights, state = self.weights(), self.state()
+            weights, state = read(self._objective.model), self._read_state()
             self.train(padding(self._compute.batch_size), 0)()
             fill(self._objective.model, weights)
             self._fill_state(state)
@@ -146,12 +154,12 @@ class TfProgram(Program):
             for name, value in running.items()
         }
 
-    def weights(self) -> Arrays:
-        """See `Program`."""
-        return read(self._objective.model)
+    def snapshot(self, *, weights_only: bool = False) -> Snapshot:
+        """See `Program`; copies on the host."""
+        state = {} if weights_only else self._read_state()
+        return to_tensors(read(self._objective.model)), to_tensors(state)
 
-    def state(self) -> Arrays:
-        """See `Program`."""
+    def _read_state(self) -> Arrays:
         return {name: variable.numpy() for name, variable in name_state(self._optimizer).items()}
 
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:

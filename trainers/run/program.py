@@ -56,6 +56,7 @@ class Tensor(NamedTuple):
 
 
 Tensors = Dict[str, Tensor]
+Snapshot = Tuple[Tensors, Tensors]  # weights and state
 
 
 def to_tensors(arrays: Mapping[str, Any]) -> Tensors:
@@ -93,7 +94,7 @@ class Program(ABC):
     def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
         """Puts float32 weights on the devices, before `compile`.
 
-        `state` is the result of `state()` from the same step; None starts a new optimizer.
+        `state` is that of a `snapshot` of the same step; None starts a new optimizer.
 
         Raises:
           DataError: the state is not of this optimizer.
@@ -124,16 +125,11 @@ class Program(ABC):
         """
 
     @abstractmethod
-    def weights(self) -> Arrays:
-        """The weights after the steps so far, a float32 copy on the host."""
+    def snapshot(self, *, weights_only: bool = False) -> Snapshot:
+        """The float32 weights and the optimizer's state, which later steps do not change.
 
-    @abstractmethod
-    def state(self) -> Arrays:
-        """The optimizer's moments and counts: weights and state determine the next step."""
-
-    def snapshot(self, *, weights_only: bool = False) -> Tuple[Tensors, Tensors]:
-        """Weights and state after the steps so far, which later steps do not change."""
-        return to_tensors(self.weights()), to_tensors({} if weights_only else self.state())
+        They determine the next step. The state is empty with `weights_only`.
+        """
 
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
         """Writes files of the framework, such as a SavedModel; returns a line for the log.

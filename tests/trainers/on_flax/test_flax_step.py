@@ -19,6 +19,7 @@ from tests.tools.clm_factory import clm_rows, clm_schema
 from tests.tools.places import ROOT
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema, packed_rows
+from tests.tools.snapshots import state_in, weights_in
 from tests.tools.torch_models import PlainLoop, open_model
 from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
@@ -68,7 +69,7 @@ def step_of(program, batch, step=0):
 def losses_of(program, steps=6, batches=host_batch):
     """Losses of the first steps, and the weights after them."""
     losses = [step_of(program, batches(step=step), step)["loss"] for step in range(steps)]
-    return losses, program.weights()
+    return losses, weights_in(program)
 
 
 def apart(one, other):
@@ -81,7 +82,7 @@ def apart(one, other):
 def compiled():
     """One program for many tests, and where it began."""
     program = program_of(evaluates=True)
-    return program, program.weights(), program.state()
+    return program, weights_in(program), state_in(program)
 
 
 @pytest.fixture
@@ -133,11 +134,11 @@ def test_another_shape_is_refused_not_compiled(program):
 def test_buffers_are_donated_and_none_of_the_host_s(compiled, program):
     """Arrays given to `load`, and those that `weights` and `state` gave, stay as they are."""
     given = [{name: array.copy() for name, array in arrays.items()} for arrays in compiled[1:]]
-    before = program.weights(), program.state()
+    before = weights_in(program), state_in(program)
     table = program._params["embeddings"]["tokens"]["embedding"]
     losses_of(program, 3)
     assert table.is_deleted()
-    assert apart(program.weights(), before[0]) > 0.001
+    assert apart(weights_in(program), before[0]) > 0.001
     for arrays in (compiled[1:], before):
         for one, other in zip(arrays, given, strict=True):
             assert apart(one, other) == 0
@@ -157,15 +158,15 @@ def test_weights_and_state_go_on_in_another_program_to_the_bit(optimizer):
     flags = change_flags(DROPPING, optimizer=optimizer)
     program = program_of(flags)
     first, _ = losses_of(program, 2)
-    weights, state = program.weights(), program.state()
+    weights, state = weights_in(program), state_in(program)
     assert state and all(type(array) is np.ndarray for array in state.values())
     again = program_of(flags)
     again.load(weights, state)
     for step in (2, 3):
         batch = host_batch(step=step)
         assert step_of(program, batch, step) == step_of(again, batch, step)
-    assert apart(program.weights(), again.weights()) == 0
-    assert apart(program.state(), again.state()) == 0
+    assert apart(weights_in(program), weights_in(again)) == 0
+    assert apart(state_in(program), state_in(again)) == 0
 
 
 def test_a_state_of_another_optimizer_is_refused_by_name(compiled, program):
@@ -187,7 +188,7 @@ def test_dynamic_masks_train_and_evaluate():
     flags = change_flags(FLAGS, masking="dynamic")
     batch = host_batch(schema=schema)
     program = program_of(flags, schema, evaluates=True)
-    begin = program.weights(), program.state()
+    begin = weights_in(program), state_in(program)
     losses, _ = losses_of(program, 3, lambda step: batch)
     program.load(*begin)
     assert losses_of(program, 3, lambda step: batch)[0] == losses
@@ -199,7 +200,7 @@ def test_dynamic_masks_train_and_evaluate():
 
 def test_dropout_is_a_function_of_the_step(program):
     dropping = program_of(DROPPING)
-    begin, losses = (dropping.weights(), dropping.state()), []
+    begin, losses = (weights_in(dropping), state_in(dropping)), []
     for step in (0, 0, 1):
         dropping.load(*begin)
         losses.append(step_of(dropping, host_batch(), step)["loss"])
@@ -278,7 +279,7 @@ def test_twenty_steps_of_adamw_are_pytorch_s(tmp_path, capsys):
         batch |= dict(row_index=np.arange(8), epoch=np.zeros(8, np.int64))
         worst = max(worst, abs(step_of(program, batch, step)["loss"] - theirs.step(batch)))
     named = {n: p.detach().numpy() for n, p in theirs.model.named_parameters()}
-    difference = apart(to_published(program.weights(), plan.model), named)
+    difference = apart(to_published(weights_in(program), plan.model), named)
     with capsys.disabled():
         print(f"\n20 steps beside PyTorch: losses {worst:.1e}, weights {difference:.1e}", end="")
     assert worst < 3e-6 and difference < 3e-6

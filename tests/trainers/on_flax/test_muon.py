@@ -12,6 +12,7 @@ import pytest
 from schemas.errors import DataError
 from tests.tools.clm_factory import clm_rows, clm_schema
 from tests.tools.shard_factory import mlm_schema
+from tests.tools.snapshots import state_in, weights_in
 from trainers.flags.command_line import make_flags
 from trainers.flags.run_flags import PretrainingFlags
 from trainers.flax_clm import FlaxClmFlags
@@ -138,10 +139,10 @@ def bits_of(arrays):
 def test_a_resumed_run_ends_as_an_unbroken_one_and_others_refuse_its_state(plan):
     whole = train(program_of(plan, fresh(plan.model, 0)), plan, range(4))
     half = train(program_of(plan, fresh(plan.model, 0)), plan, range(2))
-    state, weights = half.state(), half.weights()
+    state, weights = state_in(half), weights_in(half)
     rest = train(program_of(plan, weights, state), plan, range(2, 4))
-    assert bits_of(rest.weights()) == bits_of(whole.weights())
-    assert bits_of(rest.state()) == bits_of(whole.state())
+    assert bits_of(weights_in(rest)) == bits_of(weights_in(whole))
+    assert bits_of(state_in(rest)) == bits_of(state_in(whole))
     adamw = optimizer_for(PretrainingFlags(), lambda done: RATE, plan.model.modules)
     due = jax.eval_shape(adamw.init, to_params(weights, plan.model))
     with pytest.raises(DataError, match="does not fit --optimizer=adamw and this model: 1.0.count"):
@@ -150,7 +151,7 @@ def test_a_resumed_run_ends_as_an_unbroken_one_and_others_refuse_its_state(plan)
 
 def test_names_of_the_state(plan):
     """Checkpoints have them: with other names no run could be resumed."""
-    state = program_of(plan, fresh(plan.model, 0)).state()
+    state = state_in(program_of(plan, fresh(plan.model, 0)))
     muon, adamw = "1.inner_states.muon.inner_state.", "1.inner_states.adamw.inner_state."
     kernels = [f"layers.0.{n}.kernel" for n in ("attention_out", "mlp_in", "mlp_out", "qkv")]
     others = [

@@ -15,6 +15,7 @@ from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
 from tests.tools.poptorch_programs import make_program
+from tests.tools.snapshots import state_in, weights_in
 from trainers import use_model
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from trainers.on_poptorch.module_program import choose_device, dropout_seed
@@ -120,7 +121,7 @@ def test_class_weights(shards, accumulation):
         shards, **settings, class_weights="1,2.5", accumulation=accumulation, weight_decay=0.0
     )
     assert program.evaluation_rows == 8 // accumulation
-    before = program.weights()
+    before = weights_in(program)
     rows = next(ShardSet(str(shards)).batches("train", batch_size=8, seed=0, prefetch=0))
     inputs = tensors(classifier_arrays(rows))
     module = program.module
@@ -140,12 +141,12 @@ def test_class_weights(shards, accumulation):
 def test_a_batch_of_classes_without_weight(shards):
     """The step changes no weight, and nothing is divided by 0."""
     program = make_program(shards, **DIMENSIONS, class_weights="0,1", weight_decay=0.0)
-    before = program.weights()
+    before = weights_in(program)
     rows = next(ShardSet(str(shards)).batches("train", batch_size=8, seed=0, prefetch=0))
     rows["label"] = np.zeros_like(rows["label"])
     [found] = program.train(program.put(rows), 0)()
     assert (found["loss"], found["counted"], found["gradient_norm"]) == (0, 0, 0)
-    assert_same(before, program.weights())
+    assert_same(before, weights_in(program))
 
 
 def test_logits_are_float32_where_all_else_is_bfloat16(shards):
@@ -189,14 +190,14 @@ def test_a_program_goes_on_to_the_bit(shards, optimizer):
     for step, batch in enumerate(batches):
         found += whole.train(whole.put(batch), step)()
         if step == 2:
-            weights, state = whole.weights(), whole.state()
+            weights, state = weights_in(whole), state_in(whole)
     again = program_of(shards, optimizer=optimizer, dropout=0.5)
     again.load(weights, state)
-    assert_same(state, again.state())
+    assert_same(state, state_in(again))
     losses = [again.train(again.put(batches[step]), step)()[0] for step in (3, 4, 5)]
     assert losses == found[3:]
-    assert_same(whole.weights(), again.weights())
-    assert_same(whole.state(), again.state())
+    assert_same(weights_in(whole), weights_in(again))
+    assert_same(state_in(whole), state_in(again))
     assert found[0].keys() == {"loss", "counted", "learning_rate", "gradient_norm"}
 
 
@@ -206,7 +207,7 @@ def test_hyperparameters_are_the_flags_and_not_the_checkpoints(shards):
     [batch, *_] = batches_of(shards)
     first.train(first.put(batch), 0)()
     again = program_of(shards, weight_decay=0.1)
-    again.load(first.weights(), first.state())
+    again.load(weights_in(first), state_in(first))
     [found] = again.train(again.put(batch), 1)()
     assert found["learning_rate"] == pytest.approx(0.01 * 5 / 6)
     [matrices, vectors] = again._optimizer.param_groups
@@ -221,7 +222,7 @@ def test_the_state_of_another_optimizer_is_refused(shards):
     with pytest.raises(
         DataError, match="does not fit --optimizer=sgd_momentum and .* 0.exp_avg is"
     ):
-        sgd.load(adam.weights(), adam.state())
+        sgd.load(weights_in(adam), state_in(adam))
 
 
 @pytest.mark.slow

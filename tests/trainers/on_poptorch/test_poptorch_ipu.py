@@ -10,6 +10,7 @@ from schemas.errors import DataError, UsageError
 from tests.tools.poptorch_programs import make_program
 from tests.tools.poptorch_stub import installed
 from tests.tools.run_reading import read_metrics
+from tests.tools.snapshots import weights_in
 from trainers import use_model
 from trainers.flags.command_line import make_flags
 from trainers.on_poptorch.ipu_program import parse_blocks, place_on_ipus
@@ -160,7 +161,7 @@ def test_half_precision(shards):
     assert {weight.dtype for weight in made.module.parameters()} == {torch.float16}
     epsilons = {m.eps for m in made.module.modules() if isinstance(m, torch.nn.LayerNorm)}
     assert np.float16(min(epsilons)) > 0
-    assert {array.dtype.name for array in made.weights().values()} == {"float32"}
+    assert {array.dtype.name for array in weights_in(made).values()} == {"float32"}
     settings = made._optimizer.settings
     assert (settings["loss_scaling"], settings["accum_type"]) == (128.0, torch.float16)
     moments = ("first_order_momentum_accum_type", "second_order_momentum_accum_type")

@@ -19,6 +19,7 @@ from tests.tools.class_factory import write_class_set
 from tests.tools.places import ROOT
 from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import replace_file
+from tests.tools.snapshots import state_in, weights_in
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags
@@ -256,10 +257,10 @@ def same(found, expected):
 def test_compiling_changes_nothing(shards, jit):
     """Not a bit of weights and state, though XLA compiles a step by making it."""
     program, batches = program_of(shards, jit_compile=jit)
-    before = program.weights()
+    before = weights_in(program)
     program.compile(trains=True, evaluates=True)
-    same(program.weights(), before)
-    state = program.state()
+    same(weights_in(program), before)
+    state = state_in(program)
     assert state.pop("adamw/iteration") == 0 and state.pop("adamw/learning_rate") > 0
     assert not any(value.any() for value in state.values())
     assert [found["learning_rate"] for found in steps_of(program, batches[:2])] == pytest.approx(
@@ -274,15 +275,15 @@ def test_a_program_goes_on_from_its_state(name, shards):
     program, batches = program_of(shards, optimizer=name, dropout=0.1)
     program.compile(trains=True, evaluates=False)
     steps_of(program, batches[:2])
-    weights, state = program.weights(), program.state()
+    weights, state = weights_in(program), state_in(program)
     assert program._optimizer and len(state) == len(program._optimizer.variables)
     rest = steps_of(program, batches[2:], start=2)
     resumed, _ = program_of(shards, optimizer=name, dropout=0.1)
     resumed.load(weights, state)
     resumed.compile(trains=True, evaluates=False)
     assert steps_of(resumed, batches[2:], start=2) == rest
-    same(resumed.weights(), program.weights())
-    same(resumed.state(), program.state())
+    same(weights_in(resumed), weights_in(program))
+    same(state_in(resumed), state_in(program))
     other = {"adamw": "sgd_momentum"}.get(name, "adamw")
     with pytest.raises(DataError, match=f"does not fit --optimizer={other} and this model: "):
         program_of(shards, optimizer=other)[0].load(weights, state)
@@ -295,7 +296,7 @@ def test_microbatches_make_the_same_step(shards, jit):
     for count in (None, 2, 4):
         program, batches = program_of(shards, accumulation=count, dropout=0.0, jit_compile=jit)
         program.compile(trains=True, evaluates=False)
-        found.append((steps_of(program, batches[:1])[0], program.weights()))
+        found.append((steps_of(program, batches[:1])[0], weights_in(program)))
         assert program.evaluation_rows == 8 // (count or 1)
     (whole, weights), *others = found
     assert whole["counted"] > 8

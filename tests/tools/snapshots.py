@@ -1,0 +1,13 @@
+"""What a program puts into checkpoints, on the host."""
+
+from trainers.run.program import Arrays, Program
+
+
+def weights_in(program: Program) -> Arrays:
+    weights, _ = program.snapshot(weights_only=True)
+    return {name: tensor.fetch()() for name, tensor in weights.items()}
+
+
+def state_in(program: Program) -> Arrays:
+    _, state = program.snapshot()
+    return {name: tensor.fetch()() for name, tensor in state.items()}
