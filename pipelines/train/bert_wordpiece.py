@@ -126,11 +126,7 @@ def train_wordpiece(
     counts: np.ndarray,
     *,
     first: Sequence[str],
-    vocab_size: int,
-    min_frequency: int = 2,
-    max_token_length: int | None = None,
-    special_tokens: Sequence[str] = (),
-    progress: np.ndarray | None = None,
+    **limits: Any,
 ) -> Trained:
     """Trains a WordPiece vocabulary on words that occur `counts` times.
 
@@ -138,26 +134,10 @@ def train_wordpiece(
       words: distinct words, UTF-8, not empty, without nulls; their order has no effect.
       counts: int64[len(words)], each at least 1.
       first: the result of `first_tokens`.
-      vocab_size: see `merge_words`.
-      min_frequency: see `merge_words`.
-      max_token_length: tokens of merges have fewer characters than this, or two; `##` is not
-        counted.
-      special_tokens: the special tokens at the beginning of `first`.
-      progress: see `merge_words`.
+      **limits: arguments of `merge_words`; `##` does not count as symbols.
     """
     offsets, symbols = _symbols(words, {token: i for i, token in enumerate(first)})
-    trained = merge_words(
-        offsets,
-        symbols,
-        counts,
-        first=first,
-        special_tokens=special_tokens,
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        max_token_length=max_token_length,
-        continuing_prefix=PREFIX,
-        progress=progress,
-    )
+    trained = merge_words(offsets, symbols, counts, first=first, continuing_prefix=PREFIX, **limits)
     return replace(trained, word_tokens=_encoded_lengths(words, trained.tokens))
 
 
@@ -196,7 +176,7 @@ def _encoded_lengths(words: pa.LargeBinaryArray, tokens: Sequence[str]) -> np.nd
     return np.fromiter(lengths(), np.int64, len(words))
 
 
-_ROLES = {  # transformers' names for the special tokens of BERT
+ROLES = {  # transformers' names for the special tokens of BERT
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
     "pad_token": "[PAD]",
@@ -237,37 +217,30 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
             f"also with {PREFIX}, are {len(first):,} tokens before any merge; use at least as "
             "many, or keep only the N most frequent characters with --limit_alphabet=N"
         )
-    return train_wordpiece(
-        words.words,
-        counts,
-        first=first,
-        **options.limits(),
-        progress=progress,
-    )
+    limits = options.limits()
+    return train_wordpiece(words.words, counts, first=first, **limits, progress=progress)
 
 
-def tokenizer_json(trained: Trained, _: Histogram, options: TokenizerOptions) -> bytes:
-    """The content of tokenizer.json, with BERT's `[CLS] text [SEP]` if it has these tokens."""
+def tokenizer_of(trained: Trained, _: Histogram, options: TokenizerOptions) -> Tokenizer:
+    """The tokenizer, with BERT's `[CLS] text [SEP]` if it has these tokens."""
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer(lowercase=options.wordpiece.lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
-    specials = options.specials()
-    add_special_tokens(tokenizer, specials)
-    if {"[CLS]", "[SEP]"} <= set(specials):
+    add_special_tokens(tokenizer, options)
+    if {"[CLS]", "[SEP]"} <= {*options.specials()}:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]",
             pair="[CLS] $A [SEP] $B:1 [SEP]:1",
             special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
         )
-    return tokenizer.to_str(pretty=True).encode()
+    return tokenizer
 
 
 def tokenizer_config(options: TokenizerOptions) -> dict[str, Any]:
-    """The settings for tokenizer_config.json."""
+    """The settings for tokenizer_config.json besides roles."""
     return {
-        **{role: token for role, token in _ROLES.items() if token in options.specials()},
         "do_lower_case": options.wordpiece.lowercase,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }

@@ -15,7 +15,7 @@ from pipelines.train.merge_loop import Trained, merge_words
 from pipelines.train.options import TokenizerOptions
 from pipelines.train.output import add_special_tokens
 
-_ROLES = {  # transformers' names for the special tokens of RoBERTa
+ROLES = {  # transformers' names for the special tokens of RoBERTa
     "bos_token": "<s>",
     "cls_token": "<s>",
     "eos_token": "</s>",
@@ -41,11 +41,8 @@ def train_bpe(
     words: pa.LargeBinaryArray,
     counts: np.ndarray,
     *,
-    vocab_size: int,
-    min_frequency: int = 2,
-    max_token_length: int | None = None,
     special_tokens: Sequence[str] = (),
-    progress: np.ndarray | None = None,
+    **limits: Any,
 ) -> Trained:
     """Trains a byte-level BPE on words that occur `counts` times.
 
@@ -55,24 +52,11 @@ def train_bpe(
     Args:
       words: distinct pre-tokens as raw bytes, not empty, without nulls; their order has no effect.
       counts: int64[len(words)], each at least 1.
-      vocab_size: see `merge_words`.
-      min_frequency: see `merge_words`.
-      max_token_length: tokens of merges have fewer bytes than this, or two.
       special_tokens: the tokens with the first ids.
-      progress: see `merge_words`.
-
-    Raises:
-      ValueError: a count is below 1, a word is empty, or `vocab_size` is too small for the tokens
-        before any merge.
+      **limits: arguments of `merge_words`: vocab_size, min_frequency, max_token_length, progress.
     """
     first = first_tokens(special_tokens)
-    if vocab_size < len(first):
-        raise ValueError(f"vocab_size is {vocab_size}, but {len(first)} tokens come before merges")
-    if len(counts) and counts.min() < 1:
-        raise ValueError(f"a word has the count {counts.min()}")
     data, offsets = utf8_bytes(words)
-    if len(words) and np.diff(offsets).min() < 1:
-        raise ValueError(f"word {np.diff(offsets).argmin()} is empty")
     ids = {token: i for i, token in enumerate(first)}
     of_byte = np.array([ids[character] for character in byte_characters()], np.int32)
     return merge_words(
@@ -81,15 +65,12 @@ def train_bpe(
         counts,
         first=first,
         special_tokens=special_tokens,
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        max_token_length=max_token_length,
-        progress=progress,
+        **limits,
     )
 
 
-def tokenizer_json(trained: Trained, words: Histogram, options: TokenizerOptions) -> bytes:
-    """The content of tokenizer.json, with RoBERTa's `<s> text </s>` if it has these tokens.
+def tokenizer_of(trained: Trained, words: Histogram, options: TokenizerOptions) -> Tokenizer:
+    """The tokenizer, with RoBERTa's `<s> text </s>` if it has these tokens.
 
     Ids, merges and added tokens are as `tokenizers` itself would save them after training. As in
     the published RoBERTa, `<mask>` includes the space before it, since it replaces a word with its
@@ -102,9 +83,8 @@ def tokenizer_json(trained: Trained, words: Histogram, options: TokenizerOptions
         tokenizer.normalizer = normalizer_of(cutting.normalizers)
     tokenizer.pre_tokenizer = _pre_tokenizer(cutting)
     tokenizer.decoder = decoders.ByteLevel()
-    specials = options.specials()
-    add_special_tokens(tokenizer, specials, takes_space="<mask>")
-    if {"<s>", "</s>"} <= set(specials):
+    add_special_tokens(tokenizer, options, takes_space="<mask>")
+    if {"<s>", "</s>"} <= {*options.specials()}:
         tokenizer.post_processor = processors.RobertaProcessing(
             ("</s>", vocabulary["</s>"]),
             ("<s>", vocabulary["<s>"]),
@@ -112,7 +92,7 @@ def tokenizer_json(trained: Trained, words: Histogram, options: TokenizerOptions
         )
     else:
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    return tokenizer.to_str(pretty=True).encode()
+    return tokenizer
 
 
 def _pre_tokenizer(cutting: Cutting) -> pre_tokenizers.PreTokenizer:
@@ -132,6 +112,5 @@ def _pre_tokenizer(cutting: Cutting) -> pre_tokenizers.PreTokenizer:
 
 
 def tokenizer_config(options: TokenizerOptions) -> dict[str, Any]:
-    """The settings for tokenizer_config.json."""
-    roles = {role: token for role, token in _ROLES.items() if token in options.specials()}
-    return {**roles, "add_prefix_space": options.bpe.add_prefix_space}
+    """The settings for tokenizer_config.json besides roles."""
+    return {"add_prefix_space": options.bpe.add_prefix_space}

@@ -458,10 +458,10 @@ def merge_words(
     counts: np.ndarray,
     *,
     first: Sequence[str],
-    special_tokens: Sequence[str],
     vocab_size: int,
-    min_frequency: int,
-    max_token_length: int | None,
+    special_tokens: Sequence[str] = (),
+    min_frequency: int = 2,
+    max_token_length: int | None = None,
     continuing_prefix: str = "",
     progress: np.ndarray | None = None,
 ) -> Trained:
@@ -472,9 +472,9 @@ def merge_words(
       symbols: int32, the ids of the symbols of all words, joined.
       counts: int64[W], occurrences of each word, at least 1.
       first: the tokens before any merge, symbols included.
-      special_tokens: the special tokens at the beginning of `first`.
       vocab_size: size of the vocabulary, `first` included; a result with fewer tokens means that no
         pair was left.
+      special_tokens: the special tokens at the beginning of `first`.
       min_frequency: pairs that occur less often are not merged.
       max_token_length: tokens of merges have fewer symbols than this, or two.
       continuing_prefix: prefix of tokens that do not begin a word.

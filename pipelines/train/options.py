@@ -41,6 +41,7 @@ class ModelKind:
       pattern: default splitting pattern, a regular expression.
       first_tokens: takes special tokens; returns the tokens before any merge, for any text.
       first_are: description of these tokens in messages.
+      module: its module in this package.
     """
 
     special_tokens: str
@@ -48,6 +49,7 @@ class ModelKind:
     pattern: str
     first_tokens: Callable[[Sequence[str]], list[str]]
     first_are: str
+    module: str
 
 
 BPE, WORDPIECE = "bpe", "wordpiece"
@@ -58,6 +60,7 @@ MODELS = {
         pattern=PATTERNS[GPT2],
         first_tokens=first_tokens,
         first_are="the 256 bytes and the special tokens",
+        module="byte_level_bpe",
     ),
     WORDPIECE: ModelKind(
         special_tokens="[PAD],[UNK],[CLS],[SEP],[MASK]",
@@ -65,21 +68,21 @@ MODELS = {
         pattern=bert_words(),
         first_tokens=list,
         first_are="the special tokens",
+        module="bert_wordpiece",
     ),
 }
-_MODULES = {BPE: "byte_level_bpe", WORDPIECE: "bert_wordpiece"}
 
 
 def load_model(name: str) -> ModuleType:
     """Imports the module of a tokenizer type; its loop takes half a second to load.
 
-    A module has four functions:
+    A module has `ROLES`, transformers' names for its special tokens, and four functions:
       - `words_of(histogram, options)` returns the words to merge, with their counts;
       - `train(words, options, progress)` returns the vocabulary and merges;
-      - `tokenizer_json(trained, words, options)` returns the content of tokenizer.json;
-      - `tokenizer_config(options)` returns the settings for tokenizer_config.json.
+      - `tokenizer_of(trained, words, options)` returns the tokenizer of `tokenizers`;
+      - `tokenizer_config(options)` returns the other settings for tokenizer_config.json.
     """
-    return import_module(f"{__package__}.{_MODULES[name]}")
+    return import_module(f"{__package__}.{MODELS[name].module}")
 
 
 MAX_VOCABULARY = 1 << 24
@@ -208,7 +211,9 @@ class TokenizerOptions:
             raise UsageError("--output is empty: give the directory of the tokenizer")
         if self.model not in MODELS:
             raise UsageError(f"--model={self.model}: give one of {', '.join(MODELS)}")
-        self._refuse_other_models_flags()
+        for model in {*MODELS} - {self.model}:
+            where = f"on --model={self.model}, only on --model={model}"
+            _refuse_given(getattr(self, model), where)
         specials = self.specials()
         for token in specials:
             if not token.strip() or token != token.strip():
@@ -218,7 +223,7 @@ class TokenizerOptions:
                 )
             if specials.count(token) > 1:
                 raise UsageError(f"--special_tokens={self.special_tokens}: {token} is given twice")
-        kind = self.model_kind()
+        kind = MODELS[self.model]
         for token in kind.needed:
             if token not in specials:
                 raise UsageError(
@@ -241,37 +246,13 @@ class TokenizerOptions:
         check_name(self.reading.filter)
         if self.from_histogram is None:
             self.source()
-        elif self.reading.input:
-            raise UsageError("--input and --from_histogram exclude each other: give one of them")
-        elif self.reading.group_field:
-            raise UsageError(
-                "--group_field needs documents, and --from_histogram holds only words: give "
-                "--input to compare groups"
-            )
-        elif self.reading.filter:
-            raise UsageError(
-                "--filter needs documents, and --from_histogram holds only words: leave --filter "
-                "out, or give --input"
-            )
-
-    def _refuse_other_models_flags(self) -> None:
-        for model in MODELS:
-            own: BpeFlags | WordpieceFlags = getattr(self, model)
-            for field in fields(own) if model != self.model else ():
-                if getattr(own, field.name) != field.default:
-                    raise UsageError(
-                        f"--{field.name} has no effect on --model={self.model}, only on "
-                        f"--model={model}: leave it out"
-                    )
-
-    def model_kind(self) -> ModelKind:
-        """The row of --model in the table of models."""
-        return MODELS[self.model]
+        else:
+            _refuse_given(self.reading, "with --from_histogram, which holds words, not documents")
 
     def specials(self) -> tuple[str, ...]:
         """The tokens of --special_tokens, or the model's own, in their order."""
         given = self.special_tokens
-        tokens = self.model_kind().special_tokens if given is None else given
+        tokens = MODELS[self.model].special_tokens if given is None else given
         return tuple(tokens.split(",")) if tokens else ()
 
     def limits(self) -> dict[str, Any]:
@@ -286,7 +267,7 @@ class TokenizerOptions:
     def cutting(self) -> Cutting:
         """How documents are cut into words, where no histogram decides it."""
         own = self.bpe
-        pattern = pattern_of(own.pattern) if own.pattern else self.model_kind().pattern
+        pattern = pattern_of(own.pattern) if own.pattern else MODELS[self.model].pattern
         return Cutting(pattern, own.normalizer or NO_NORMALIZER, own.add_prefix_space)
 
     def _check_cutting(self) -> None:
@@ -319,3 +300,10 @@ class TokenizerOptions:
             "special_tokens": list(self.specials()),
             **(self.reading.parameters() if self.from_histogram is None else {}),
         }
+
+
+def _refuse_given(flags: BpeFlags | WordpieceFlags | TextFlags, where: str) -> None:
+    """Raises UsageError for flags that have no effect, if they are not at their defaults."""
+    for field in fields(flags):
+        if getattr(flags, field.name) != field.default:
+            raise UsageError(f"--{field.name} has no effect {where}: leave it out")

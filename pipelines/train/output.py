@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from pipelines.runners.block_run import BlockJob, BlockReport
 from pipelines.train.fertility import Fertility, FileGroups
 from pipelines.train.histogram import Cutting, Histogram
 from pipelines.train.merge_loop import Trained
+from pipelines.train.options import TokenizerOptions
 from pipelines.writers.output_directory import TOKENIZER_REPORT, refuse_another
 from pipelines.writers.rejects import REJECTS
 from pipelines.writers.staging import STAGING, publish_files
@@ -193,12 +194,14 @@ def report_of(
 # ---- the files for Hugging Face ----
 
 
-def add_special_tokens(tokenizer: Tokenizer, tokens: Sequence[str], takes_space: str = "") -> None:
+def add_special_tokens(
+    tokenizer: Tokenizer, options: TokenizerOptions, takes_space: str = ""
+) -> None:
     """Makes tokens of the vocabulary special; `takes_space` includes the space before it."""
     tokenizer.add_special_tokens(
         [
             AddedToken(token, lstrip=token == takes_space, normalized=False, special=True)
-            for token in tokens
+            for token in options.specials()
         ]
     )
 

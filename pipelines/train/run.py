@@ -127,8 +127,10 @@ def _train(
     model = load_model(options.model)
     words = model.words_of(histogram, options)
     trained = _merge(options, words)
-    write_file(os.path.join(folder, TOKENIZER), model.tokenizer_json(trained, words, options))
-    settings = model.tokenizer_config(options)
+    content = model.tokenizer_of(trained, words, options).to_str(pretty=True).encode()
+    write_file(os.path.join(folder, TOKENIZER), content)
+    roles = {role: token for role, token in model.ROLES.items() if token in options.specials()}
+    settings = roles | model.tokenizer_config(options)
     if options.chat_template:
         settings["chat_template"] = read_chat_template(options.chat_template)
         _warn_of_endless_turns(settings, options.specials())

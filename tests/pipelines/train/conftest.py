@@ -34,8 +34,8 @@ def train(tmp_path, text):
         given = {flag.partition("=")[0] for flag in flags}
         usual = {"--vocab_size": "300", "--document": "line", "--input": str(text)}
         if "--from_histogram" in given:
-            del usual["--input"]
-        if "--input" in given and not any(".txt" in flag for flag in flags):
+            del usual["--input"], usual["--document"]
+        elif "--input" in given and not any(".txt" in flag for flag in flags):
             del usual["--document"]
         usual = {} if "--config" in given else usual
         more = [f"{flag}={value}" for flag, value in usual.items() if flag not in given]

@@ -167,15 +167,6 @@ def test_another_thread_can_watch_and_stop():
     assert train({b"abc": 2}, 300, progress=np.array([0, 1])).merges == []
 
 
-def test_histograms_that_cannot_be_merged():
-    with pytest.raises(ValueError, match="vocab_size is 257, but 258 tokens come before merges"):
-        train({b"a": 1}, 257, special_tokens=("<s>", "<pad>"))
-    with pytest.raises(ValueError, match="a word has the count 0"):
-        train({b"a": 0}, 300)
-    with pytest.raises(ValueError, match="word 1 is empty"):
-        train({b"a": 1, b"": 1}, 300)
-
-
 def test_compiles_where_no_cache_can_be_written(monkeypatch):
     real = numba.njit
 

@@ -256,7 +256,7 @@ def test_a_run_that_fails_leaves_what_was_there(train, tmp_path, trained, monkey
     def fail(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(byte_level_bpe, "tokenizer_json", fail)
+    monkeypatch.setattr(byte_level_bpe, "tokenizer_of", fail)
     for name in ("tokenizer", "new"):
         with pytest.raises(KeyboardInterrupt):
             train(name, "--vocab_size=310", "--overwrite")
