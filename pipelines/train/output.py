@@ -16,8 +16,7 @@ from pipelines.train.fertility import Fertility, FileGroups
 from pipelines.train.histogram import Cutting, Histogram
 from pipelines.train.merge_loop import Trained
 from pipelines.train.options import TokenizerOptions
-from pipelines.writers.output_directory import TOKENIZER_REPORT, refuse_another
-from pipelines.writers.rejects import REJECTS
+from pipelines.writers.output_directory import TOKENIZER_FILES, TOKENIZER_REPORT, refuse_another
 from pipelines.writers.staging import STAGING, publish_files
 from schemas.errors import DataError
 from schemas.metadata import Inputs
@@ -25,10 +24,7 @@ from schemas.typed_json import from_json
 from schemas.version import VERSION
 
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_REPORT
-CONFIG = "tokenizer_config.json"
-RUN = "config.yaml"  # the flags, to repeat the run
 READ, SAMPLE = "read.json", "sample.json"  # only in the staging directory
-_FILES = (HISTOGRAM, REJECTS, REPORT, CONFIG, RUN)  # published before tokenizer.json
 FORMAT_VERSION = 1  # of report.json
 
 
@@ -278,7 +274,7 @@ def _report(output: str) -> Report:
 def publish(output: str, run: str) -> None:
     """Publishes the files of a tokenizer from OUTPUT/.staging."""
     staging = os.path.join(output, STAGING)
-    sizes = {name: store.size(os.path.join(staging, name)) for name in _FILES}
+    sizes = {name: store.size(os.path.join(staging, name)) for name in TOKENIZER_FILES}
     files = {name: (name, size) for name, size in sizes.items() if size is not None}
     content = store.read(os.path.join(staging, TOKENIZER))
-    publish_files(output, run, TOKENIZER, content, files, _FILES)
+    publish_files(output, run, TOKENIZER, content, files, TOKENIZER_FILES)

@@ -38,11 +38,9 @@ from pipelines.train.histogram import Histogram, read_histogram
 from pipelines.train.merge_loop import Trained
 from pipelines.train.options import BPE, TokenizerOptions, load_model
 from pipelines.train.output import (
-    CONFIG,
     HISTOGRAM,
     READ,
     REPORT,
-    RUN,
     SAMPLE,
     TOKENIZER,
     CountJob,
@@ -58,10 +56,11 @@ from pipelines.train.word_counter import fault_of
 from pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.entry import import_later
-from schemas.commands.flag_file import config_bytes
+from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import number_of
 from schemas.drops import REJECTED, describe_dropped
 from schemas.errors import UsageError
+from schemas.tokenizer_json import TOKENIZER_CONFIG
 from schemas.typed_json import from_json, to_json
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def _train(
     if options.chat_template:
         settings["chat_template"] = read_chat_template(options.chat_template)
         _warn_of_endless_turns(settings, options.specials())
-    write_file(os.path.join(folder, CONFIG), config_json(settings))
+    write_file(os.path.join(folder, TOKENIZER_CONFIG), config_json(settings))
     report = report_of(
         _parameters(options),
         text,
@@ -145,7 +144,7 @@ def _train(
         fertility=() if options.from_histogram else _measure_groups(folder),
     )
     write_file(os.path.join(folder, REPORT), to_json(report))
-    write_file(os.path.join(folder, RUN), config_bytes("pipelines.train_tokenizer", options))
+    write_file(os.path.join(folder, CONFIG), config_bytes("pipelines.train_tokenizer", options))
     return report
 
 

@@ -1,7 +1,6 @@
 """Checks an output directory: it may contain the requested dataset, or files to protect."""
 
 import os
-import re
 import tempfile
 from collections.abc import Iterable
 
@@ -9,11 +8,12 @@ from pipelines import store
 from pipelines.readers.corpus_files import CORPUS, is_corpus
 from pipelines.readers.sources import Block, hash_inputs
 from pipelines.store import disk_errors, is_url
+from pipelines.writers.shard_files import OF_SET
 from pipelines.writers.staging import LOCK
 from schemas import object_store as stores
-from schemas.agreement import METADATA
+from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError, UsageError
-from schemas.manifest import DECONTAMINATION, MANIFEST, REJECTED
+from schemas.manifest import MANIFEST, REJECTED, REJECTS
 from schemas.metadata import Inputs, Schema, SetInfo, read_set
 from schemas.set_files import Cache
 from schemas.tokenizer_json import TOKENIZER_CONFIG
@@ -27,14 +27,8 @@ _KINDS = {
     "config.json": "a model or a run of a trainer",
     EXPORT_RECORD: "an export",
 }
-_SHARD = r".+-\d{5}-of-\d{5}\..+"
-_OF_SET = re.compile("|".join((_SHARD, *map(re.escape, (*METADATA, DECONTAMINATION, *REJECTED)))))
-# Files that a run replaces or removes, by `own` of `refuse_others`.
-_REPLACED = {
-    MANIFEST: _OF_SET,
-    CORPUS: _OF_SET,
-    TOKENIZER_REPORT: re.compile(r"config\.yaml|histogram\.parquet"),
-}
+# Files of a tokenizer, which the next run replaces; tokenizer.json is written after them.
+TOKENIZER_FILES = ("histogram.parquet", REJECTS, TOKENIZER_REPORT, TOKENIZER_CONFIG, CONFIG)
 
 
 def refuse_others(output: str, own: str) -> None:
@@ -61,7 +55,9 @@ def refuse_others(output: str, own: str) -> None:
         with disk_errors(output):
             names = sorted(os.listdir(output))
         names += [name for name in REJECTED if os.path.exists(os.path.join(output, name))]
-        taken = [name for name in names if own in _REPLACED and _REPLACED[own].fullmatch(name)]
+        taken = [name for name in names if name in TOKENIZER_FILES and own == TOKENIZER_REPORT]
+        if own in (MANIFEST, CORPUS):
+            taken = [*filter(OF_SET.fullmatch, names)]
         if taken and LOCK not in names:  # no run has written here
             raise UsageError(
                 f"--output={output} already has a file {taken[0]}, which the run would replace: "

@@ -45,8 +45,11 @@ from schemas.typed_json import from_json, to_json
 _ENDINGS = {"jsonl.zst", "parquet", *FORMATS}
 _ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endings}
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
-_SHARD_FILE, _STAGED_NAME = re.compile(_SHARD), re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
+_STAGED_NAME = re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
 _REMOVED = "removed"  # the folder of a corpus that lists removed documents
+_OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, *REJECTED)))
+# Files of a dataset or a corpus, which the next run replaces or removes.
+OF_SET = re.compile(rf"(?:{_REMOVED}/)?{_SHARD}|{_OTHERS}")
 _NOTE = ".finished.npz"
 _DAMAGE = (DataError, OSError, ValueError, KeyError, zipfile.BadZipFile)
 
@@ -223,11 +226,7 @@ def publish(
     there = {*store.sizes(output)} if is_url(output) else {*os.listdir(output)}
     if os.path.isdir(os.path.join(output, _REMOVED)):
         there |= {f"{_REMOVED}/{name}" for name in os.listdir(os.path.join(output, _REMOVED))}
-    old = {
-        name
-        for name in there
-        if name in METADATA or _SHARD_FILE.fullmatch(name.removeprefix(f"{_REMOVED}/"))
-    } | {DECONTAMINATION, *REJECTED}
+    old = {*filter(OF_SET.fullmatch, there), *REJECTED}
     files = {file.path: (_staged_of(file), file.bytes) for file in listed}
     publish_files(output, run, MANIFEST, to_json(manifest), files, old)
     return manifest

@@ -57,6 +57,7 @@ def test_a_failure_leaves_no_file(tmp_path):
         (CORPUS, "schema.json"),
         (CORPUS, "rejects/rejects.jsonl"),
         (TOKENIZER_REPORT, "histogram.parquet"),
+        (TOKENIZER_REPORT, "rejects/rejects.jsonl"),
     ],
 )
 def test_a_directory_with_a_users_file_that_a_run_would_replace_is_refused(tmp_path, own, name):
