@@ -23,8 +23,9 @@ from pipelines.corpus.metadata import (
     FileStatistics,
     bins_of,
 )
+from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
-from pipelines.corpus.near_duplicates.steps import Cluster, FindJob, add_clusters, name_tally
+from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters, name_tally
 from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.paragraphs import remove_paragraphs
 from pipelines.corpus.partition import digests_of
@@ -59,7 +60,7 @@ class CorpusJob(BlockJob):
     keep_source: bool
     max_rejects: int  # the run fails if it rejects more; no limit below 0
     config: bytes  # content of config.yaml, which repeats the run
-    near: FindJob | None = None  # None if near-duplicates are kept
+    near: Rule | None = None  # None if near-duplicates are kept
     paragraphs: ParagraphRule | None = None  # None if repeated paragraphs are kept
 
     @property

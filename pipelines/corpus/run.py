@@ -14,8 +14,6 @@ from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob
 from pipelines.corpus.metadata import FILLED, Corpus, CorpusSchema, read_corpus
-from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.steps import FindJob
 from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.report import funnel_table
@@ -178,27 +176,12 @@ def wire(
             keep_source=options.keep_source,
             max_rejects=options.reading.max_rejects,
             config=config_bytes("pipelines.build_corpus", options),
+            near=options.near.rule(),
             paragraphs=options.paragraphs(),
         )
-        if rule := options.near.rule():
-            job = replace(job, near=_find_job(job, rule))
         _ = pipeline | _build_corpus(job)
 
     return build
-
-
-def _find_job(job: CorpusJob, rule: Rule) -> FindJob:
-    """Settings of the search for near-duplicates in the partitions of a run."""
-    return FindJob(
-        rule=rule,
-        partitions=job.partitions,
-        scratch=job.scratch,
-        shuffle_by=job.shuffle_by,
-        staging=job.staging,
-        run=job.run,
-        local=job.local,
-        blocks=job.blocks,
-    )
 
 
 def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[str, str]:

@@ -39,9 +39,8 @@ from pipelines.corpus.job import (
     remove_near_duplicates,
     write_documents,
 )
-from pipelines.corpus.metadata import CorpusStatistics
-from pipelines.corpus.near_duplicates.steps import REMOVALS, FindReport
-from pipelines.corpus.near_duplicates.transforms import FindNear
+from pipelines.corpus.near_duplicates.steps import REMOVALS
+from pipelines.corpus.near_duplicates.transforms import FindJob, FindNear
 from pipelines.corpus.options import ParagraphRule
 from pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from pipelines.corpus.partition import (
@@ -54,7 +53,6 @@ from pipelines.corpus.partition import (
 from pipelines.corpus.publish import publish_corpus
 from pipelines.readers.documents import no_documents
 from pipelines.readers.sources import Block
-from pipelines.runners.block_run import ALL
 from pipelines.runners.console import Journal
 from pipelines.runners.shuffle import Deliveries, keyed_type
 from pipelines.runners.steps import (
@@ -244,14 +242,6 @@ def _markers(partitions: int) -> Iterator[tuple[int, bytes]]:
     return ((number, b"") for number in range(partitions))
 
 
-def _of_near(keyed: tuple[int, FindReport]) -> tuple[int, CorpusReport]:
-    report = keyed[1]
-    statistics = CorpusStatistics(observed=report.observed)
-    return ALL, CorpusReport(
-        deliveries=report.deliveries, statistics=statistics, clusters=report.clusters
-    )
-
-
 class BuildCorpus(beam.PTransform):
     """Blocks in the staging folder -> a published corpus."""
 
@@ -274,9 +264,10 @@ class BuildCorpus(beam.PTransform):
         [staged] = wiring.apply(Stage(job, DOCUMENTS_SENT), grouped, _STAGED)
         reports = wiring.reports
         removed = []
-        if job.near:
-            near = cast(dict[str, PCollection], staged | beam.Keys() | FindNear(job.near))
-            reports.append(near["reports"] | "NearCounts" >> beam.Map(_of_near))
+        if rule := job.near:
+            find = FindNear(FindJob(**vars(job), rule=rule))
+            near = cast(dict[str, PCollection], staged | beam.Keys() | find)
+            reports.append(near["reports"])
             removed.append(near["removed"])
         if job.is_staged:
             grouped = wiring.group("File", staged, *removed)

@@ -1,4 +1,4 @@
-"""The logic of the steps that find near-duplicates, their settings and reports, without Beam. Pure.
+"""The logic of the steps that find near-duplicates, without Beam. Pure.
 
     text -> members of buckets -> pairs -> sets of higher documents -> edges -> removed documents
 
@@ -7,7 +7,6 @@ near-duplicates is sent to each partition once, and no worker holds the sets of 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -36,8 +35,8 @@ from pipelines.corpus.near_duplicates.rows import (
 from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.runners.shuffle import Deliveries, place_of_key
-from schemas.drops import Observed, shorten, total_observed
+from pipelines.runners.shuffle import place_of_key
+from schemas.drops import Observed, shorten
 
 Batches = Iterable[tuple[int, pa.RecordBatch]]
 _CLUSTERS = 10  # clusters reported
@@ -224,7 +223,7 @@ def add_clusters(parts: Iterable[tuple[Cluster, ...]]) -> tuple[Cluster, ...]:
     return tuple(sorted(clusters, key=lambda one: (-one.removed, one.document))[:_CLUSTERS])
 
 
-# ---- settings and reports of workers ----
+# ---- numbers of shuffles and rounds ----
 
 ROUNDS_BEFORE = 3  # before a single worker decides the rest
 _PARTITIONS_OF_ONE_PLACE = 64  # a single worker decides up to this many: cheaper than rounds
@@ -248,57 +247,6 @@ def name_tally(key: int) -> str:
     return _SHUFFLES[min(shuffle, ROUNDS)].format(number)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindJob:
-    """The settings that every worker needs.
-
-    Attributes:
-      rule: definition of near-duplicates.
-      partitions: number of partitions of the corpus, and of the buckets.
-      scratch: folder of staged partitions and shuffle files.
-      shuffle_by: how batches travel between workers: files or runner.
-      staging: staging folder of the run.
-      run: id of the run that waits for this job.
-      local: folder of progress files on the machine that launched the run.
-      blocks: number of blocks of the plan; a partition is reported as block `blocks + partition`
-        when it is signed, and as `blocks + partitions + partition` when its sets are sent.
-    """
-
-    rule: Rule
-    partitions: int
-    scratch: str
-    shuffle_by: str
-    staging: str
-    run: str
-    local: str
-    blocks: int
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds in which partitions decide before a single worker decides the rest."""
-        return ROUNDS_BEFORE if self.partitions > _PARTITIONS_OF_ONE_PLACE else 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class FindReport:
-    """The report of a bundle.
-
-    Attributes:
-      observed: counts of documents and pairs, for stats.json.
-      clusters: the largest clusters.
-      deliveries: partitions read, and batches sent and received.
-    """
-
-    observed: Observed = field(default_factory=dict)
-    clusters: tuple[Cluster, ...] = ()
-    deliveries: Deliveries = field(default_factory=Deliveries)
-
-    @classmethod
-    def sum(cls, reports: "Iterable[FindReport]") -> "FindReport":
-        """Adds up reports."""
-        reports = list(reports)
-        return cls(
-            observed=total_observed(report.observed for report in reports),
-            clusters=add_clusters(report.clusters for report in reports),
-            deliveries=Deliveries.sum(report.deliveries for report in reports),
-        )
+def count_rounds(partitions: int) -> int:
+    """Number of rounds in which partitions decide before a single worker decides the rest."""
+    return ROUNDS_BEFORE if partitions > _PARTITIONS_OF_ONE_PLACE else 0

@@ -12,12 +12,16 @@ The logic of the steps is in `steps` and `resolve`.
 
 from abc import ABC
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
+from pipelines.corpus.job import CorpusJob, CorpusReport
+from pipelines.corpus.metadata import CorpusStatistics
+from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
 from pipelines.corpus.near_duplicates.rows import (
     ASK,
@@ -37,8 +41,7 @@ from pipelines.corpus.near_duplicates.steps import (
     PAIRS,
     REMOVALS,
     ROUNDS,
-    FindJob,
-    FindReport,
+    count_rounds,
     largest_clusters,
     make_members,
     make_sets,
@@ -53,12 +56,33 @@ from pipelines.runners.shuffle import Deliveries, receive
 from pipelines.runners.steps import KeyedStep, SendingStep, Wiring, tag_of
 from pipelines.store import load
 from pipelines.writers.staging import check_turn
+from schemas.drops import Observed
 
 _EDGE_BYTES = 4 << 20  # bytes of edges sent together
 
 
+@dataclass(frozen=True, kw_only=True)
+class FindJob(CorpusJob):
+    """The settings of a run that removes near-duplicates.
+
+    A partition is reported as block `blocks + partition` when it is signed, and as
+    `blocks + partitions + partition` when its sets are sent.
+    """
+
+    rule: Rule
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds in which partitions decide."""
+        return count_rounds(self.partitions)
+
+
+def _report_of(counts: Observed) -> CorpusReport:
+    return CorpusReport(statistics=CorpusStatistics(observed=counts))
+
+
 class _Step(KeyedStep[FindJob], ABC):
-    REPORT = FindReport
+    REPORT = CorpusReport
 
     def put_removed(self, edges: np.ndarray) -> None:
         """Sends removed documents to the partitions of their representatives."""
@@ -68,7 +92,7 @@ class _Step(KeyedStep[FindJob], ABC):
 class Sign(SendingStep[FindJob]):
     """A partition -> members of buckets, and an empty value that makes `Fetch` visit it."""
 
-    REPORT = FindReport
+    REPORT = CorpusReport
 
     def process(self, number: int) -> Iterator:
         """Signs the documents in parts."""
@@ -78,7 +102,7 @@ class Sign(SendingStep[FindJob]):
         text = read_partition(job.scratch, number)["text"]
         for batches, counts in make_members(number, text, job.rule, job.partitions):
             self.put(MEMBERS, batches)
-            self.report(observed=counts)
+            self.add(_report_of(counts))
             yield from self.send()
         self._journal.add(bytes_read=text.nbytes)
         self.report(deliveries=Deliveries(blocks=(job.blocks + number,)))
@@ -92,7 +116,7 @@ class Propose(_Step):
         for pairs, asks, counts in propose_pairs(take_rows(streams, MEMBER), self._job.rule):
             self.put(PAIRS, pairs)
             self.put(ASKS, asks)
-            self.report(observed=counts)
+            self.add(_report_of(counts))
             yield
 
 
@@ -116,7 +140,7 @@ class Fetch(_Step):
 class Verify(SendingStep[FindJob]):
     """Pairs, and the sets of their higher documents -> edges, by the partition that decides."""
 
-    REPORT = FindReport
+    REPORT = CorpusReport
 
     def process(self, keyed: tuple[int, Any]) -> Iterator:
         """Compares sets; memory holds the pairs, and one value with sets at a time."""
@@ -139,7 +163,7 @@ class Verify(SendingStep[FindJob]):
         pairs = all_distinct(read_pairs(), PAIR)
         text = read_partition(job.scratch, key)["text"]
         for edges, counts in verify_pairs(pairs, read_sets, text, job.rule):
-            self.report(observed=counts)
+            self.add(_report_of(counts))
             to = np.zeros(len(edges), np.int64)
             if job.rounds:
                 edges, to = first_messages(edges)
@@ -184,7 +208,7 @@ class Name(_Step):
         edges = take_rows(streams, EDGE)
         removed, counts = name_removed(edges, digests_of(batch))
         self.put(REMOVALS, removed)
-        self.report(observed=counts, clusters=largest_clusters(edges, batch))
+        self.add(replace(_report_of(counts), clusters=largest_clusters(edges, batch)))
         yield
 
 
@@ -199,8 +223,7 @@ class FindNear(beam.PTransform):
         """Wires the steps.
 
         Returns:
-          `removed`: (partition, REMOVED rows) of the shuffle REMOVALS; `reports`: (ALL,
-          FindReport).
+          `removed`: (partition, REMOVED rows) of the shuffle REMOVALS; `reports`: (ALL, report).
         """
         job, named = self._job, []
         wiring = Wiring(job.shuffle_by)
