@@ -5,6 +5,7 @@ Exit code 0 and one line if everything is as published; else 1, and what is wron
 
 import sys
 import time
+from collections import Counter
 
 from pipelines.host.flags import parse_flags
 from pipelines.host.imports import leave_out_pandas
@@ -16,7 +17,6 @@ from schemas.errors import DataError
 # Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
 check_corpus = import_later("pipelines.corpus.publish:check_corpus")
 is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
-Findings = import_later("pipelines.inspection.checks.set_check:Findings")
 verify_set = import_later("pipelines.inspection.checks.set_check:verify_set")
 
 
@@ -25,18 +25,14 @@ def main(argv: list[str]) -> None:
     options: VerifyOptions = parse_flags(argv, VERIFY_HELP, VerifyOptions)
     leave_out_pandas()
     began = time.monotonic()
-    sets = corpora = rows = tokens = documents = 0
-    failures = []
+    counts, failures = Counter[str](), []
     for directory in options.directories:
         try:
             if is_corpus(directory):
-                checked = check_corpus(directory)
-                corpora += 1
-                documents += checked.documents
-                if checked.problems:
-                    failures.append(Findings(checked.problems).failure(directory))
-                continue
-            findings = verify_set(directory, follow_links=options.follow_links)
+                findings, unit = check_corpus(directory), "corpus"
+            else:
+                findings = verify_set(directory, follow_links=options.follow_links)
+                unit = "dataset"
         except DataError as error:
             failures.append(str(error))
             continue
@@ -44,23 +40,13 @@ def main(argv: list[str]) -> None:
             say(f"note: {directory}: {note}", sys.stderr)
         if findings.problems:
             failures.append(findings.failure(directory))
-        sets += 1
-        rows += findings.rows
-        tokens += findings.tokens
+        counts += Counter({unit: 1, "document": findings.documents})
+        counts += Counter({"row": findings.rows, "token": findings.tokens})
     if failures:
         raise DataError("\n".join(failures))
-    counts = [
-        number_of(number, *unit)
-        for number, *unit in (
-            (sets, "dataset"),
-            (corpora, "corpus", "corpora"),
-            (documents, "document"),
-            (rows, "row"),
-            (tokens, "token"),
-        )
-        if number
-    ]
-    say(f"ok: {', '.join(counts)}, {time.monotonic() - began:.1f} s")
+    units = {"dataset": "", "corpus": "corpora", "document": "", "row": "", "token": ""}
+    shown = (number_of(counts[unit], unit, many) for unit, many in units.items() if counts[unit])
+    say(f"ok: {', '.join(shown)}, {time.monotonic() - began:.1f} s")
 
 
 if __name__ == "__main__":

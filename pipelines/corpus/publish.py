@@ -6,7 +6,6 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from pipelines.corpus.metadata import (
 from pipelines.corpus.partition import SOURCE, partition_of
 from pipelines.corpus.report import SAMPLED, WRITER, CorpusContent, dataset_card, render_report
 from pipelines.host.imports import pc
+from pipelines.inspection.checks.set_check import Findings
 from pipelines.inspection.report.page import report_file
 from pipelines.readers.documents import Documents, Role
 from pipelines.readers.sources import (
@@ -149,26 +149,13 @@ def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
         )
 
 
-@dataclass
-class CorpusFindings:
-    """The result of `check_corpus`.
-
-    Attributes:
-      problems: a sentence for each, which names the file.
-      documents: number of documents that were read.
-    """
-
-    problems: list[str] = field(default_factory=list)
-    documents: int = 0
-
-
-def check_corpus(directory: str) -> CorpusFindings:
+def check_corpus(directory: str) -> Findings:
     """Checks the sha256 of every file, and the id, file and counts of every document.
 
     Raises:
       DataError: the directory is no corpus, or its metadata files contradict each other.
     """
-    corpus, findings = read_corpus(directory), CorpusFindings()
+    corpus, findings = read_corpus(directory), Findings()
     for file in corpus.manifest.files:
         if store.sha256(os.path.join(directory, file.path)) != file.sha256:
             findings.problems.append(f"{file.path}: its sha256 is not the one in {MANIFEST}")
@@ -180,7 +167,7 @@ def check_corpus(directory: str) -> CorpusFindings:
     return findings
 
 
-def _check_documents(corpus: Corpus, findings: CorpusFindings) -> Iterator[str]:
+def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
     last, lengths = _NO_ID, np.zeros(BINS, np.int64)
     fields = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
     filled: Counter[str] = Counter()

@@ -20,9 +20,19 @@ from pipelines.corpus.filters import in_order
 from pipelines.corpus.metadata import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
 from pipelines.corpus.near_duplicates.steps import Cluster
 from pipelines.inspection.report import sections
-from pipelines.inspection.report.content import compact, cut_text, largest, meter, spaced, tile
+from pipelines.inspection.report.content import (
+    compact,
+    cut_text,
+    flag_lines,
+    largest,
+    list_inputs,
+    meter,
+    spaced,
+    tile,
+)
 from pipelines.inspection.report.flow_and_zipf import flow
 from pipelines.inspection.report.page import Sections, render_page
+from pipelines.inspection.set_tables import length_bins
 from pipelines.runners.console import columns_table
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of, visible
@@ -196,9 +206,7 @@ def _figures(content: CorpusContent) -> list[dict[str, Any]]:
     """Figures of document lengths and hosts."""
     columns = []
     lengths = content.statistics.lengths
-    used = [bin_ for bin_, count in enumerate(lengths) if count]
-    for bin_ in range(used[0], used[-1] + 1):
-        low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
+    for bin_, low, high in length_bins(lengths):
         span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
         title = f"{lengths[bin_]:,} documents with {span} words"
         label = f"{low:,}" if low < 10_000 else compact(low)
@@ -220,10 +228,6 @@ def _host(url: str) -> str:
         return urlsplit(url).hostname or "none"
     except ValueError:
         return "none"
-
-
-def _observed(content: CorpusContent) -> list[dict[str, Any]] | None:
-    return observed(content.statistics.observed)
 
 
 def _documents(content: CorpusContent) -> dict[str, Any]:
@@ -260,17 +264,13 @@ def _rejects(content: CorpusContent) -> dict[str, Any] | None:
 
 
 def _made(content: CorpusContent) -> dict[str, Any]:
-    schema, files = content.schema, content.inputs.files
+    schema = content.schema
     facts = {
         "written by": f"Textmill {schema.code_version}, format {schema.format_version}",
         "fingerprint": schema.fingerprint,
     }
     values: Mapping[str, Any] = schema.parameters
     facts |= {spaced(name): cut_text(str(values[name])) for name in sorted(values)[:40]}
-    inputs = [(file.path, decimal(file.bytes)) for file in files[:_LISTED]]
-    if len(files) > _LISTED:
-        rest = sum(file.bytes for file in files[_LISTED:])
-        inputs.append((f"and {len(files) - _LISTED:,} more", decimal(rest)))
     meanings = {
         "id": "xxh3_128 of the text",
         "text": "the document",
@@ -280,13 +280,9 @@ def _made(content: CorpusContent) -> dict[str, Any]:
     return {
         "command": "python -m pipelines.build_corpus --config=DIR/config.yaml --num_files="
         f"{schema.files} --output=NEW_DIR",
-        "flags": [
-            line
-            for line in content.config.decode().strip().split("\n")
-            if not line.startswith(("#", "num_files:"))
-        ],
+        "flags": flag_lines(content.config, "num_files:"),
         "facts": {name: value for name, value in facts.items() if value},
-        "inputs": inputs,
+        "inputs": list_inputs(content.inputs.files),
         "row": "A document",
         "features": [
             (name, "int64" if name == "record" else "string", meanings.get(name, "kept field"))
@@ -299,7 +295,7 @@ _SECTIONS: Sections = (
     ("", "overview", _overview),
     ("Documents and text", "went", _flows),
     ("Removed by each rule", "removals", _funnel),
-    ("Counts by the rules", "observed", _observed),
+    ("Counts by the rules", "observed", lambda content: observed(content.statistics.observed)),
     ("Corpus", "observed", _figures),
     ("Sample documents", "excerpts", _documents),
     ("Largest clusters of near-duplicates", "excerpts", _clusters),

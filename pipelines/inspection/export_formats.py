@@ -1,8 +1,8 @@
 """Export formats: functions that write the rows of a shard to an open file.
 
 A function `write_FORMAT(file, schema, rows, chunks)` leaves `file` open; `rows` is the number of
-rows in all chunks. `WRITERS` has these functions, and `pipelines.inspection.options.EXPORT_FORMATS`
-their help. Each split of a format in `INDICES` is a folder with the index of its files, INDEX.
+rows in all chunks. `WRITERS` has these functions. Each split of a format in `INDICES` is a folder
+with the index of its files, INDEX.
 """
 
 import json

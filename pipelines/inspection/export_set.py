@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from pipelines.inspection.export_formats import INDEX, INDICES, WRITERS
 from pipelines.inspection.options import ExportOptions
 from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
+from pipelines.inspection.row_text import MASKS
 from pipelines.runners.console import Console, Display, Journal
 from pipelines.store import disk_errors, write_file
 from pipelines.writers.output_directory import EXPORT_RECORD, refuse_another, refuse_others
@@ -32,7 +33,6 @@ from schemas.typed_json import from_json, load_json, read_bounded, to_json
 CHUNK_BYTES = 4 << 20  # of rows in memory at once; one row group of Parquet
 _UPDATE_SECONDS = 0.2
 _NAME = re.compile(r"(\w+/)?[\w-]+\.\w+")  # a file name; a split may have its own folder
-_MASKS = ("masked_positions", "masked_ids", "masked_weights")
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class RowTable:
         numbers = columns
         if self._options.unmask:
             numbers = {**columns, "input_ids": unmask(columns)}
-            numbers = {name: numbers[name] for name in numbers if name not in _MASKS}
+            numbers = {name: numbers[name] for name in numbers if name not in MASKS}
         if self._options.layout is not None:
             numbers = LAYOUTS[self._options.layout](numbers)
         arrays = {name: _array(numbers[name]) for name in sorted(numbers)}

@@ -1,7 +1,7 @@
 """The command lines of inspect_shards, verify and export -> frozen configurations that refuse."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -10,26 +10,8 @@ from schemas.errors import UsageError
 from schemas.object_store import is_url
 from schemas.set_files import CACHE_GIGABYTES
 
-# Name of an export's format, which is in `pipelines.inspection.export_formats.WRITERS` -> help.
-EXPORT_FORMATS = {
-    "parquet": "for tools that read tables",
-    "jsonl": "a line of lists for each row",
-    "arrow": "Arrow's stream, which datasets.Dataset.from_file maps",
-    "mds": "MosaicML's, a folder for each split, which StreamingDataset reads",
-}
-# Name of a layout, which is in `schemas.layouts.LAYOUTS` -> help.
-EXPORT_LAYOUTS = {
-    "huggingface": "input_ids, labels and what else a model of transformers takes",
-    "maxtext": "inputs and targets, with their _position and _segmentation",
-}
-_FORMATS_HELP = (
-    "Format of the files: " + "; ".join(f"{name} ({use})" for name, use in EXPORT_FORMATS.items())
-) + "."
-_LAYOUTS_HELP = (
-    "Columns of the export: "
-    + "; ".join(f"{name} ({columns})" for name, columns in EXPORT_LAYOUTS.items())
-    + ". Default: the features as the dataset stores them."
-)
+Format = Literal["parquet", "jsonl", "arrow", "mds"]
+Layout = Literal["huggingface", "maxtext"]
 _Directory = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
 _Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -120,10 +102,16 @@ class ExportOptions:
 
     directory: _Directory
     """Directory or URL of a dataset."""
-    to: Annotated[str, tyro.conf.arg(metavar="FORMAT", help=_FORMATS_HELP)]
+    to: Format
+    """Format of the files: parquet (for tools that read tables); jsonl (a line of lists for each
+    row); arrow (Arrow's stream, which datasets.Dataset.from_file maps); mds (MosaicML's, a folder
+    for each split, which StreamingDataset reads)."""
     output: str
     """Directory of the export, on a local disk."""
-    layout: Annotated[str | None, tyro.conf.arg(metavar="LAYOUT", help=_LAYOUTS_HELP)] = None
+    layout: Layout | None = None
+    """Columns of the export: huggingface (input_ids, labels and what else a model of transformers
+    takes); maxtext (inputs and targets, with their _position and _segmentation). Default: the
+    features as the dataset stores them."""
     split: str | None = None
     """Split to export. Default: all of them."""
     unmask: _Switch = False
@@ -139,13 +127,9 @@ class ExportOptions:
     dataset."""
 
     def __post_init__(self) -> None:
-        """Refuses a format or layout that there is not, and an output that is not local."""
+        """Refuses an output that is not local."""
         if not self.output:
             raise UsageError("--output is empty: give the directory of the export")
-        if self.to not in EXPORT_FORMATS:
-            raise UsageError(f"--to={self.to}: one of {', '.join(EXPORT_FORMATS)}")
-        if self.layout not in (None, *EXPORT_LAYOUTS):
-            raise UsageError(f"--layout={self.layout}: one of {', '.join(EXPORT_LAYOUTS)}")
         if is_url(self.output):
             raise UsageError(
                 f"--output={self.output}: exports are written to a disk; give a local directory, "

@@ -22,8 +22,7 @@ REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what a masked token became
 LOSS, PREFIX = "loss_weights", "prefix_mask"  # marks with a style of their own
 
 LABEL, EXAMPLE_ID = "label", "example_id"
-
-_MASKS = ("masked_positions", "masked_ids", "masked_weights")
+MASKS = ("masked_positions", "masked_ids", "masked_weights")
 _LONGEST_FACT = 100  # characters
 
 
@@ -47,15 +46,6 @@ class TokenTexts:
         """Takes the tokenizer of the dataset."""
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
-
-    @classmethod
-    def from_json(cls, tokenizer_json: bytes) -> "TokenTexts":
-        """Loads the bytes of tokenizer.json.
-
-        Raises:
-          DataError: the tokenizer is invalid.
-        """
-        return cls(LoadedTokenizer(tokenizer_json))
 
     def text(self, ids: list[int]) -> str:
         r"""Returns the text of adjacent tokens; incomplete UTF-8 becomes \xe2.
@@ -103,7 +93,7 @@ def _marks(schema: Schema, sequence: str) -> list[str]:
     if sequence != "input_ids" or schema.holds_documents:
         return []
     streams = sequences(schema)
-    texts = {*streams, *streams.values(), *_MASKS}
+    texts = {*streams, *streams.values(), *MASKS}
     shape = schema.feature(sequence).shape
     # If lengths are equal, these features would match the other sequences too.
     return [f.name for f in schema.features if f.shape == shape and f.name not in texts]
@@ -115,7 +105,7 @@ def row_facts(row: Mapping[str, np.ndarray], schema: Schema) -> dict[str, str]:
     Omits features that are 0, except a label.
     """
     streams = sequences(schema)
-    shown = {*streams, *streams.values(), *_MASKS, *_marks(schema, "input_ids")}
+    shown = {*streams, *streams.values(), *MASKS, *_marks(schema, "input_ids")}
     facts = {}
     for feature in schema.features:
         values = row[feature.name]

@@ -1,6 +1,6 @@
 """Tables of a dataset's counts for a terminal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.console import RenderableType
@@ -124,12 +124,11 @@ def _splits(stats: Statistics, schema: Schema) -> Table:
     return own
 
 
-def length_bins(total: ShardStatistics) -> Iterator[tuple[int, int, int, int]]:
-    """Yields lower and upper bound of a bin in tokens, its documents, and their tokens."""
-    used = [bin_ for bin_, count in enumerate(total.length_histogram) if count]
+def length_bins(histogram: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yields the bins between the first and last that has documents, with smallest and largest."""
+    used = [bin_ for bin_, count in enumerate(histogram) if count]
     for bin_ in range(used[0], used[-1] + 1) if used else ():
-        low, high = (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
-        yield low, high, total.length_histogram[bin_], total.length_tokens[bin_]
+        yield bin_, (1 << bin_) >> 1, max((1 << bin_) - 1, 0)
 
 
 def _lengths(total: ShardStatistics) -> Table:
@@ -137,10 +136,10 @@ def _lengths(total: ShardStatistics) -> Table:
     return bars_table(
         (
             f"{low:,}" if low >= high else f"{low:,}-{high:,}",
-            documents,
-            f"{tokens / max(total.tokens, 1):.1%} of all tokens",
+            total.length_histogram[bin_],
+            f"{total.length_tokens[bin_] / max(total.tokens, 1):.1%} of all tokens",
         )
-        for low, high, documents, tokens in length_bins(total)
+        for bin_, low, high in length_bins(total.length_histogram)
     )
 
 

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.options import InspectOptions
 from pipelines.inspection.read_rows import find_split, read_rows, sequences
 from pipelines.inspection.row_text import (
@@ -87,7 +88,7 @@ def _print_search(info: SetInfo, search: str, options: InspectOptions, console: 
 def token_texts(info: SetInfo) -> TokenTexts:
     """Loads the texts of a dataset's tokens."""
     with open(info.locate("tokenizer.json"), "rb") as tokenizer:
-        return TokenTexts.from_json(tokenizer.read())
+        return TokenTexts(LoadedTokenizer(tokenizer.read()))
 
 
 def show_row(info: SetInfo, split: str | None, row: int) -> list[RenderableType]:

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from rich.filesize import decimal
 
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.row_text import TokenTexts
 from pipelines.writers.rejects import Rejects
 from schemas.manifest import ManifestFile
-from schemas.metadata import Inputs, Schema
+from schemas.metadata import InputFile, Inputs, Schema
 from schemas.statistics import ShardStatistics, Statistics
+
+_LISTED = 20  # input files; the rest is one line
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,21 @@ def percent(share: float) -> str:
 def spaced(name: str) -> str:
     """Writes a name as words: min_words -> min words, near_duplicates -> near-duplicates."""
     return name.replace("near_dup", "near-dup").replace("_", " ")
+
+
+def list_inputs(files: Sequence[InputFile]) -> list[tuple[str, str]]:
+    """Paths and sizes of the first input files, and the size of the rest as one."""
+    inputs = [(file.path, decimal(file.bytes)) for file in files[:_LISTED]]
+    if len(files) > _LISTED:
+        rest = sum(file.bytes for file in files[_LISTED:])
+        inputs.append((f"and {len(files) - _LISTED:,} more", decimal(rest)))
+    return inputs
+
+
+def flag_lines(config: bytes, *left_out: str) -> list[str]:
+    """The lines of config.yaml, without comments and some flags."""
+    lines = config.decode().strip().split("\n")
+    return [line for line in lines if not line.startswith(("#", *left_out))]
 
 
 def cut_text(text: str, longest: int = 300) -> str:

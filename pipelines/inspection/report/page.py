@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import jinja2
@@ -87,7 +86,7 @@ def report_file(make: Callable[[], bytes]) -> dict[str, bytes]:
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_source),
+        loader=jinja2.PackageLoader("pipelines.inspection.report", ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         bytecode_cache=_bytecode_cache(),
@@ -106,7 +105,3 @@ def _bytecode_cache() -> jinja2.BytecodeCache | None:
     """Caches compiled templates beside compiled Python, if writable: compiling takes 0.1 s."""
     folder = os.path.join(os.path.dirname(__file__), "__pycache__")
     return jinja2.FileSystemBytecodeCache(folder) if os.access(folder, os.W_OK) else None
-
-
-def _source(name: str) -> str:
-    return files("pipelines.inspection.report").joinpath(name).read_text(encoding="utf-8")

@@ -18,7 +18,9 @@ from pipelines.inspection.report.content import (
     SetContent,
     compact,
     cut_text,
+    flag_lines,
     largest,
+    list_inputs,
     meter,
     percent,
     spaced,
@@ -75,11 +77,7 @@ def overview(content: SetContent) -> dict[str, Any]:
 
 def describe_making(content: SetContent) -> dict[str, Any]:
     """The command, the schema, the input files and the features of a row."""
-    schema, files = content.schema, content.inputs.files
-    inputs = [(file.path, decimal(file.bytes)) for file in files[:_LISTED]]
-    if len(files) > _LISTED:
-        rest = sum(file.bytes for file in files[_LISTED:])
-        inputs.append((f"and {len(files) - _LISTED:,} more", decimal(rest)))
+    schema = content.schema
     roles = sorted(schema.special_ids.items(), key=lambda item: item[::-1])
     facts = {
         "written by": f"Textmill {schema.code_version}, format {schema.format_version}",
@@ -96,13 +94,9 @@ def describe_making(content: SetContent) -> dict[str, Any]:
         # The tokenizer and the number of shards of this dataset, whatever the machine.
         "command": "python -m pipelines.build_shards --config=DIR/config.yaml "
         f"--tokenizer=DIR/tokenizer.json --num_shards={shards} --output=NEW_DIR",
-        "flags": [
-            line
-            for line in content.config.decode().strip().split("\n")
-            if not line.startswith(("#", "tokenizer:", "num_shards:"))
-        ],
+        "flags": flag_lines(content.config, "tokenizer:", "num_shards:"),
         "facts": {name: value for name, value in facts.items() if value},
-        "inputs": inputs,
+        "inputs": list_inputs(content.inputs.files),
         "row": "A row",
         "features": [
             (f.name, f"{f.dtype} {list(f.shape) if f.shape else ''}".strip(), f.meaning)
@@ -208,7 +202,8 @@ def lengths(content: SetContent) -> dict[str, Any] | None:
     """Documents, and their tokens, by the number of tokens in a document."""
     columns, shares = [], []
     cut, total = not content.schema.holds_documents, content.total
-    for low, high, documents, tokens in length_bins(total):
+    for bin_, low, high in length_bins(total.length_histogram):
+        documents, tokens = total.length_histogram[bin_], total.length_tokens[bin_]
         label = f"{low:,}" if low < 10_000 else compact(low)
         span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
         # All documents in the bins above that of L are longer than a row.

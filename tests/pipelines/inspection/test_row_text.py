@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.row_text import (
     Piece,
     TokenTexts,
@@ -37,14 +38,16 @@ def _row(ids: list[int], segments: list[int], masks: Sequence[tuple[int, int]] =
 
 def test_text_of_one_segment_does_not_run_into_the_next():
     row = _row([5, 6, 7, 8] + [PAD] * 8, [1, 1, 2, 2] + [0] * 8)
-    pieces = row_pieces(row, SCHEMA, TokenTexts.from_json(tokenizer_json(50)))
+    pieces = row_pieces(row, SCHEMA, TokenTexts(LoadedTokenizer(tokenizer_json(50))))
     assert [(p.segment, p.text) for p in pieces] == [(1, " w5 w6"), (2, " w7 w8"), (0, "")]
 
 
 def test_rows_without_masks():
     schema = mlm_schema(max_length=4, static_masking=False)
     row = {"input_ids": np.array([0, 5, 4, 2]), "segment_ids": np.array([1, 1, 1, 1])}
-    kinds = [p.kind for p in row_pieces(row, schema, TokenTexts.from_json(tokenizer_json(50)))]
+    kinds = [
+        p.kind for p in row_pieces(row, schema, TokenTexts(LoadedTokenizer(tokenizer_json(50))))
+    ]
     assert kinds == ["special", "text", "special", "special"]  # <mask> was in the text
 
 
@@ -68,7 +71,7 @@ def _schema(*features: Feature, **parameters) -> Schema:
 
 
 ROW = {"input_ids": np.array([5, 6, 7, 2]), "segment_ids": np.array([1, 1, 1, 1])}
-TEXTS = TokenTexts.from_json(tokenizer_json(50))
+TEXTS = TokenTexts(LoadedTokenizer(tokenizer_json(50)))
 
 
 def test_marks_of_places_cut_the_text():
@@ -146,7 +149,7 @@ def byte_level() -> tuple[TokenTexts, dict[bytes, int]]:
         encoded = tokenizer.encode(text).ids
         ids[text.encode()[-1:]] = encoded[-1]
         ids[text.encode()[:1]] = encoded[0]
-    return TokenTexts.from_json(tokenizer.to_str().encode()), ids
+    return TokenTexts(LoadedTokenizer(tokenizer.to_str().encode())), ids
 
 
 def test_bytes_of_a_whole_character_are_the_character_and_others_are_told(byte_level):
@@ -168,9 +171,9 @@ def test_word_pieces_get_their_spaces_back():
     vocabulary = {"[UNK]": 0, "mill": 1, "##ing": 2, "text": 3}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
-    texts = TokenTexts.from_json(tokenizer.to_str().encode())
+    texts = TokenTexts(LoadedTokenizer(tokenizer.to_str().encode()))
     assert texts.text(tokenizer.encode("milling text").ids) == " milling text"
 
 
 def test_an_id_that_no_token_has_is_told():
-    assert TokenTexts.from_json(tokenizer_json(50)).text([7, 50]) == " w7<id 50>"
+    assert TokenTexts(LoadedTokenizer(tokenizer_json(50))).text([7, 50]) == " w7<id 50>"
