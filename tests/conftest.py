@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from tests.tools.quick_libraries import quicken_tyro
 from tests.tools.store_servers import (  # noqa: F401  fixtures
     gs_session_server,
     gs_store,
@@ -22,6 +23,8 @@ from tests.tools.swig_types import keep_swig_types
 
 with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
+
+quicken_tyro()
 
 # A machine may be busy, and what is compiled takes its time once: no deadline. Continuous
 # integration tries the same examples every time, so that a red run is the commit's fault; people

@@ -1,5 +1,6 @@
 """Waiting for other threads and processes; and fast backends, however little they encode."""
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,10 @@ from typing import Any
 import pytest
 
 from pipelines.encoding import tokenizer
+from tests.tools.quick_libraries import quicken_beam
 
+if "CI" not in os.environ:
+    quicken_beam()
 tokenizer.FAST_PAYS_BYTES = 0  # commands that tests start in other processes decide by the size
 
 
