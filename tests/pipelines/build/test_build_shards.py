@@ -134,6 +134,7 @@ def test_sigterm_ends_workers_that_are_still_starting(
     assert psutil.wait_procs(workers, timeout=10)[1] == []
 
 
+@pytest.mark.slow
 def test_a_truncated_archive_is_said_in_one_paragraph(tokenizer_path, tmp_path):
     source = tmp_path / "cut.txt.gz"
     source.write_bytes(gzip.compress(os.urandom(1000).hex().encode() * 50)[:-300])
@@ -196,9 +197,9 @@ def test_what_is_published_before_the_lock_is_had_stays(
 @pytest.mark.parametrize(
     ("how", "mode"),
     [
-        (signal.SIGINT, PROCESSES),
+        (signal.SIGINT, []),
         (signal.SIGKILL, []),
-        pytest.param(signal.SIGINT, [], marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, PROCESSES, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, PROCESSES, marks=pytest.mark.slow),
     ],
 )

@@ -96,7 +96,9 @@ def faults_of_a_bad_day(store, shard):
     ]
 
 
-def test_a_bad_day_changes_nothing(store, local, corpus, monkeypatch):
+@pytest.mark.parametrize("kind", ["gs", pytest.param("s3", marks=pytest.mark.slow)])
+def test_a_bad_day_changes_nothing(kind, local, corpus, monkeypatch, request):
+    store = request.getfixturevalue(f"{kind}_store")
     flags = shard_flags(corpus, local / "bpe", store.url("set/"))
     rules = faults_of_a_bad_day(store, "train-00001-of-00003.array_record")
     with monkeypatch.context() as patch:

@@ -212,6 +212,7 @@ def test_a_set_without_rows_or_masks(tmp_path):
     assert "Masks" not in text and "Packing" not in text and "Tokens There were none." in text
 
 
+@pytest.mark.slow
 def test_250_000_ids_and_65_536_shards_are_a_small_page(tmp_path):
     schema = mlm_schema(vocab_size=250_000, shards={"train": 65_535, "validation": 1})
     counts = (1_000_000 // np.arange(1, 250_001)).astype(np.int64)

@@ -59,8 +59,12 @@ LINES = {
     "tsv": delimited("\t"),
     "warc": warc,
 }
-COMPRESSED = [(form, pack) for form in LINES for pack in PACK if pack and form != "warc"]
-COMPRESSED += [("warc", ".gz"), ("warc", ".zst")]
+COMPRESSED = [*(("jsonl", pack) for pack in PACK if pack), ("warc", ".gz")]
+COMPRESSED += [
+    pytest.param(form, pack, marks=pytest.mark.slow)
+    for form in ("txt", "csv", "tsv", "warc")
+    for pack in ([".zst"] if form == "warc" else filter(None, PACK))
+]
 
 
 def column():

@@ -142,11 +142,7 @@ MATRIX = [
     *((task, "Prism") for task in OF_PRISM),
     ("mlm", "Prism, through the runner"),
     ("tokenizer", "bundles repeated"),
-    ("tokenizer", "two worker processes"),
-    *(
-        pytest.param(task, "two worker processes", marks=pytest.mark.slow)
-        for task in ("chat", "classification", "clm", "qa", "span_corruption", "tokens")
-    ),
+    *(pytest.param(task, "two worker processes", marks=pytest.mark.slow) for task in OF_PRISM[1:]),
 ]
 
 

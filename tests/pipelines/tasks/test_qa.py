@@ -319,6 +319,7 @@ def test_every_answer_of_squad_comes_back(gpt2, tmp_path):
     assert (found - expected).total() == counts.segments - len(asked) == 449
 
 
+@pytest.mark.slow
 def test_part_by_part_is_what_the_whole_text_encodes_to(gpt2, tmp_path):
     documents = squad("dev-v1.1", tmp_path)
     task = Qa(max_question_length=512, max_answer_length=512)

@@ -47,9 +47,9 @@ def test_the_log_of_workers_commands_no_terminal(tmp_path):
 @pytest.mark.parametrize(
     ("command", "mode"),
     [
-        ("build_shards", "processes"),
+        ("build_shards", "in this process"),
         ("train_tokenizer", "in this process"),
-        pytest.param("build_shards", "in this process", marks=pytest.mark.slow),
+        pytest.param("build_shards", "processes", marks=pytest.mark.slow),
         pytest.param("build_shards", "threads", marks=pytest.mark.slow),
         pytest.param("train_tokenizer", "threads", marks=pytest.mark.slow),
         pytest.param("train_tokenizer", "processes", marks=pytest.mark.slow),

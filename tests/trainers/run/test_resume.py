@@ -122,15 +122,15 @@ def lines(shards, tmp_path) -> list[tuple[str, int]]:
 
 
 WRITE = ("checkpoints.py", "journal.py", "run_directory.py")
-# Every eighth line each.
-PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 8))]
+# Every sixteenth line each.
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 16))]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of an open file
 @pytest.mark.parametrize("part", PARTS)
 def test_ctrl_c_at_any_line(shards, whole, tmp_path, lines, part):
     """Also before the first step, and as the run ends."""
-    for number, line in enumerate([line for line in lines if line[0] not in WRITE][part::8]):
+    for number, line in enumerate([line for line in lines if line[0] not in WRITE][part::16]):
         flags = numpy_flags(shards, tmp_path / str(number), **SHORT)
         run_traced(flags, line, lambda: os.kill(os.getpid(), signal.SIGINT))
         latest = Checkpoints(tmp_path / str(number)).latest
@@ -141,7 +141,7 @@ def test_ctrl_c_at_any_line(shards, whole, tmp_path, lines, part):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_killed_at_any_line_that_writes(shards, whole, tmp_path, lines, part):
-    for number, line in enumerate([line for line in lines if line[0] in WRITE][part::8]):
+    for number, line in enumerate([line for line in lines if line[0] in WRITE][part::16]):
         flags = numpy_flags(shards, tmp_path / str(number), **SHORT)
         child = os.fork()
         if not child:

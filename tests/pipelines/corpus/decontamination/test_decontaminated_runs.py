@@ -130,7 +130,12 @@ def test_what_is_found_is_cut_out(search, unit):
     "flags",
     [
         ["--static_masking", "--max_length=32"],
-        *(["--task=tokens", f"--file_format={name}"] for name in DOCUMENT_FORMATS),
+        ["--task=tokens", "--file_format=megatron"],
+        *(
+            pytest.param(["--task=tokens", f"--file_format={name}"], marks=pytest.mark.slow)
+            for name in DOCUMENT_FORMATS
+            if name != "megatron"
+        ),
     ],
     ids=lambda flags: flags[-1],
 )
