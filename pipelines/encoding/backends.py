@@ -132,13 +132,9 @@ class ReferenceBackend:
         Raises:
           DataError: the tokenizer failed on a document.
         """
-        parts = []
-        for batch in slices(text, _REFERENCE_BATCH_BYTES):
-            ids = encode_each(self._tokenizer, batch.to_pylist())
-            lengths = [len(document) for document in ids]
-            flat = np.fromiter((i for document in ids for i in document), np.uint32, sum(lengths))
-            parts.append(Ragged.of(flat, lengths))
-        return Ragged.joined(parts)
+        batches = slices(text, _REFERENCE_BATCH_BYTES)
+        ids = (encode_each(self._tokenizer, batch.to_pylist()) for batch in batches)
+        return Ragged.joined([*map(Ragged.of_lists, ids)])
 
 
 class FastBackend:

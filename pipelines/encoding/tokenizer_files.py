@@ -182,8 +182,11 @@ def _read(path: str) -> bytes:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _read_object(path: str) -> dict[str, Any]:
-    """Reads a file that must hold a JSON object."""
+def _read_object(*path_parts: str) -> dict[str, Any]:
+    """Reads a file that must hold a JSON object; {} if there is no file."""
+    path = os.path.join(*path_parts)
+    if not os.path.isfile(path):
+        return {}
     try:
         value = json.loads(_read(path))
         json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
@@ -196,8 +199,7 @@ def _read_object(path: str) -> dict[str, Any]:
 
 def _read_beside(directory: str) -> dict[str, Any]:
     """Values from the other files of the directory, by field of TokenizerFiles."""
-    path = os.path.join(directory, TOKENIZER_CONFIG)
-    config = _read_object(path) if os.path.isfile(path) else {}
+    config = _read_object(directory, TOKENIZER_CONFIG)
     return {
         "named": _named_roles(directory),
         "chat_templates": _chat_templates(directory),
@@ -209,9 +211,8 @@ def _named_roles(directory: str) -> dict[str, str]:
     """Role to token; special_tokens_map.json takes precedence over tokenizer_config.json."""
     tokens: dict[str, Any] = {}
     for name in _BESIDE:
-        path = os.path.join(directory, name)
-        if os.path.isfile(path):
-            tokens |= {key: value for key, value in _read_object(path).items() if value is not None}
+        found = _read_object(directory, name)
+        tokens |= {key: value for key, value in found.items() if value is not None}
     named = {}
     for role, keys in _NAMES.items():
         for key in reversed(keys):
@@ -225,8 +226,7 @@ def _named_roles(directory: str) -> dict[str, str]:
 
 def _chat_templates(directory: str) -> dict[str, str]:
     """Name to chat template; template files take precedence over tokenizer_config.json."""
-    path = os.path.join(directory, "tokenizer_config.json")
-    value = _read_object(path).get("chat_template") if os.path.isfile(path) else None
+    value = _read_object(directory, TOKENIZER_CONFIG).get("chat_template")
     listed = value if isinstance(value, list) else [{"name": DEFAULT, "template": value}]
     templates = {
         one["name"]: one["template"]
@@ -264,8 +264,7 @@ def _refuse_to_leave(directory: str, path: str) -> None:
 def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:
     """The byte-level BPE that transformers builds from the files of GPT-2, RoBERTa or OPT."""
     directory = os.path.dirname(vocab_path)
-    config_path = os.path.join(directory, "tokenizer_config.json")
-    config = _read_object(config_path) if os.path.isfile(config_path) else {}
+    config = _read_object(directory, TOKENIZER_CONFIG)
     add_prefix_space = config.get("add_prefix_space") is True
     vocab, lines = _read_object(vocab_path), _read(merges_path)
     check_vocabulary(vocab, vocab_path)

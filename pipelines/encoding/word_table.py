@@ -4,7 +4,6 @@ It is exact by construction: a plan cuts words where no token can reach across, 
 word come from `tokenizers` or from a compiled loop that gives the same ids.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -142,10 +141,10 @@ class WordEncoder:
     def encode(self, words: list[str]) -> Ragged:
         """The ids of each word."""
         if not self._joins or any(_END in word for word in words):
-            return _ragged_of(encode_each(self._alone, words))
+            return Ragged.of_lists(encode_each(self._alone, words))
         starts = range(0, len(words), _JOINED)
         texts = [_END.join([*words[start : start + _JOINED], ""]) for start in starts]
-        ids = _ragged_of(encode_each(self._joined, texts)).values
+        ids = Ragged.of_lists(encode_each(self._joined, texts)).values
         ends = np.flatnonzero(ids == self._end)
         return Ragged(np.delete(ids, ends), np.append(0, ends - np.arange(len(ends))))
 
@@ -233,10 +232,8 @@ class WordTable:
     def _clear(self) -> None:
         self._slots = np.zeros((1 << 16, 4), np.int64)
         self._numbers = self._slots.view(np.uint32)
-        self._long_starts, self._long_words = (
-            np.zeros(1 << 10, np.int64),
-            np.zeros(1 << 14, np.uint8),
-        )
+        self._long_starts = np.zeros(1 << 10, np.int64)
+        self._long_words = np.zeros(1 << 14, np.uint8)
         self._pool = np.zeros(1 << 14, np.uint32)
         self._at = np.zeros(6, np.int64)
         if self._plan.whole is not None:
@@ -310,11 +307,3 @@ class WordTable:
         word_loop.fill_slots(
             slots, ids, offsets, (self._slots, self._numbers), self._pool, self._at
         )
-
-
-def _ragged_of(ids: Sequence[Sequence[int]]) -> Ragged:
-    """Lists of ids as one array."""
-    lengths = [len(each) for each in ids]
-    return Ragged.of(
-        np.fromiter((i for each in ids for i in each), np.uint32, sum(lengths)), lengths
-    )

@@ -4,6 +4,7 @@ Legend: S pieces.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,13 @@ class Ragged(NamedTuple):
     def of(cls, values: np.ndarray, lengths: np.ndarray | Sequence[int]) -> "Ragged":
         """Takes lengths instead of offsets: `of([7, 8, 9], [1, 0, 2])` has offsets [0, 1, 1, 3]."""
         return cls(values, np.append(0, np.cumsum(lengths)).astype(np.int64))
+
+    @classmethod
+    def of_lists(cls, items: Sequence[Sequence[int]]) -> "Ragged":
+        """Takes lists of numbers, which become uint32."""
+        lengths = [len(item) for item in items]
+        numbers = np.fromiter(chain.from_iterable(items), np.uint32, sum(lengths))
+        return cls.of(numbers, lengths)
 
     @classmethod
     def joined(cls, parts: "Sequence[Ragged]") -> "Ragged":
