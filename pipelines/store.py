@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from schemas import object_store as stores
-from schemas import typed_json
 from schemas.errors import DataError
 from schemas.manifest import file_sha256
 from schemas.object_store import is_url
@@ -155,16 +154,6 @@ class _StoredFile(io.RawIOBase):
         buffer[:wanted] = data
         self._at += wanted
         return wanted
-
-
-def load_json(path: str) -> Any:
-    """Parses a JSON file.
-
-    Raises:
-      DataError: the file is missing or not UTF-8 JSON.
-    """
-    with workspace(os.path.dirname(path)) as folder:
-        return typed_json.load_json(local_copy(path, folder))
 
 
 def write_file(path: str, content: bytes) -> None:

@@ -39,7 +39,7 @@ from schemas.errors import TextmillError, one_line
 
 _INSTALL_SECONDS, _LOAD_SECONDS = 900, 300
 # Messages of installers if no index answers; the packages may still be right.
-_NO_INDEX = re.compile(
+NO_INDEX = re.compile(
     r"dns error|name resolution|Name or service not known|Network is unreachable|timed out|"
     r"Connection (refused|reset|aborted)|NewConnectionError|error sending request|"
     r"Failed to fetch|Request failed|tunnel|certificate|Max retries|offline|network was disabled",
@@ -156,25 +156,22 @@ def _check_package(
     with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
         console = Console(stderr=True, soft_wrap=True)
         with console.working("installing the workers' package in an empty environment"):
-            clean = os.path.join(folder, "clean")
-            result = install(clean, [package, *local], setup.requirements_file)
-        if result.problem and not result.no_index:
+            python = os.path.join(folder, "clean", "bin", "python")
+            problem = install(python, [package, *local], setup.requirements_file)
+        if problem and not NO_INDEX.search(problem):
             remedy = "correct it as pip reports, or set --sdk_container_image (deploy/Dockerfile)"
-            yield Check(name, "failed", f"it does not install: {result.problem[:400]}", remedy)
+            yield Check(name, "failed", f"it does not install: {problem[:400]}", remedy)
             return
-        if result.problem:
-            reason = f"no package index could be reached: {result.problem[:200]}"
+        if problem:
+            reason = f"no package index could be reached: {problem[:200]}"
             yield Check(name, "not checked", reason)
-            where = "in a new interpreter of this environment"
+            python, where = sys.executable, "in a new interpreter of this environment"
         else:
             size = decimal(os.path.getsize(package))
             yield Check(name, "ok", f"{size}; it installs in an empty environment")
         with console.working("unpickling the job's functions and coders"):
             loaded, problems = load_job(
-                result.python or sys.executable,
-                job.SerializeToString(),
-                filter_name,
-                None if result.python else package,
+                python, job.SerializeToString(), filter_name, package if problem else None
             )
     remedy = (
         "workers need it, too: as a module or package beside that of the filter, as an "
@@ -186,24 +183,13 @@ def _check_package(
         yield Check("unpickling", "ok", f"all {loaded} functions and coders load {where}")
 
 
-@dataclass(frozen=True)
-class Installed:
-    """The result of an installation.
+def install(python: str, packages: list[str], requirements_file: str | None = None) -> str:
+    """Creates an environment, and installs packages, files or source directories.
 
-    Attributes:
-      python: the interpreter of the environment; "" if the installer failed.
-      problem: the output of the installer if it failed.
-      no_index: whether it failed because no index could be reached.
+    Returns:
+      The output of the installer if it failed, else "".
     """
-
-    python: str
-    problem: str = ""
-    no_index: bool = False
-
-
-def install(folder: str, packages: list[str], requirements_file: str | None = None) -> Installed:
-    """Creates an environment in a new directory; installs packages, files or source directories."""
-    python = os.path.join(folder, "bin", "python")
+    folder = os.path.dirname(os.path.dirname(python))
     create, pip = [sys.executable, "-m", "venv"], [python, "-m", "pip", "install"]
     if uv := shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable)):
         create = [uv, "venv", "--quiet", "--python", sys.executable]
@@ -213,8 +199,8 @@ def install(folder: str, packages: list[str], requirements_file: str | None = No
         done = _run(step, _INSTALL_SECONDS)
         if done.returncode:
             printed = " ".join((done.stderr or done.stdout).split())
-            return Installed("", printed, no_index=_NO_INDEX.search(printed) is not None)
-    return Installed(python)
+            return printed or f"exit code {done.returncode}"
+    return ""
 
 
 def load_job(

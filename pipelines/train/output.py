@@ -20,7 +20,7 @@ from pipelines.writers.output_directory import TOKENIZER_FILES, TOKENIZER_REPORT
 from pipelines.writers.staging import STAGING, publish_files
 from schemas.errors import DataError
 from schemas.metadata import Inputs
-from schemas.typed_json import from_json
+from schemas.typed_json import from_json, parse_json
 from schemas.version import VERSION
 
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_REPORT
@@ -268,7 +268,7 @@ def _differences(output: str, parameters: dict[str, Any], digest: Callable[[], s
 
 def _report(output: str) -> Report:
     path = os.path.join(output, REPORT)
-    return from_json(Report, store.load_json(path), path)
+    return from_json(Report, parse_json(store.read(path), path), path)
 
 
 def publish(output: str, run: str) -> None:

@@ -61,7 +61,7 @@ from schemas.commands.terminal import number_of
 from schemas.drops import REJECTED, describe_dropped
 from schemas.errors import UsageError
 from schemas.tokenizer_json import TOKENIZER_CONFIG
-from schemas.typed_json import from_json, to_json
+from schemas.typed_json import from_json, parse_json, to_json
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -210,7 +210,7 @@ def _count(
     path = os.path.join(staging.folder, READ)
     wiring = wire_counting(options, run, staging)
     run.execute(wiring, staging, is_done=lambda: store.exists(path))
-    text = from_json(Text, store.load_json(path), path)
+    text = from_json(Text, parse_json(store.read(path), path), path)
     return read_histogram(os.path.join(staging.folder, HISTOGRAM)), text
 
 

@@ -79,25 +79,6 @@ class _HashedFile:
         self._file.close()
 
 
-class _TFRecordFile:
-    """Writes rows to a TFRecord file."""
-
-    def __init__(self, file: _HashedFile, stride: int):
-        self._file = file
-
-    def write(self, rows: np.ndarray) -> None:
-        self._file.write(frame(rows).reshape(-1))
-
-    def finish(self) -> None:
-        pass
-
-
-def _writer(file_format: str, file: _HashedFile, stride: int) -> ArrayRecordFile | _TFRecordFile:
-    if file_format == "tfrecord":
-        return _TFRecordFile(file, stride)
-    return ArrayRecordFile(file, stride)
-
-
 def write_shard(
     chunks: Iterable[np.ndarray], staging: str, name: str, formats: tuple[str, ...], stride: int
 ) -> list[ManifestFile]:
@@ -115,14 +96,17 @@ def write_shard(
     """
 
     def write(files: dict[str, _HashedFile]) -> int:
-        rows = 0
-        writers = [_writer(f, file, stride) for f, file in files.items()]
+        rows, array_record, tfrecord = 0, None, files.get("tfrecord")
+        if "array_record" in files:
+            array_record = ArrayRecordFile(files["array_record"], stride)
         for chunk in chunks:
             rows += len(chunk)
-            for writer in writers:
-                writer.write(chunk)
-        for writer in writers:
-            writer.finish()
+            if array_record:
+                array_record.write(chunk)
+            if tfrecord:
+                tfrecord.write(frame(chunk).reshape(-1))
+        if array_record:
+            array_record.finish()
         return rows
 
     return _stage_files(staging, name, formats, write)

@@ -12,7 +12,6 @@ import pytest
 from pipelines.build_corpus import main as build_corpus
 from pipelines.build_shards import main as build_shards
 from pipelines.runners import job_servers, preflight, preflight_job
-from pipelines.runners.preflight_job import Installed
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 
@@ -22,7 +21,7 @@ DATAFLOW = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-
 @pytest.fixture
 def no_index(monkeypatch):
     """As where no index can be reached."""
-    nothing = Installed("", "dns error: no such host", no_index=True)
+    nothing = "dns error: no such host"
     monkeypatch.setattr(preflight_job, "install", lambda *_: nothing)
 
 
