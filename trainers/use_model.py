@@ -4,6 +4,7 @@
     python -m trainers.use_model RUN --export=DIR
     python -m trainers.use_model RUN --predict=FILE.jsonl
     python -m trainers.use_model RUN --generate="Once upon a time" --temperature=0.8
+    python -m trainers.use_model RUN --chat="What is 3 plus 4?"
 
 RUN is the directory of a run, one of its checkpoints, or a directory of published weights.
 `python -m trainers.use_model RUN --help` also lists the flags of the run's trainer.
@@ -50,7 +51,7 @@ HELP = Help(
     usage="RUN",
     example="run --evaluate --validation_split=test",
     page="docs/trainers.md",
-    common="checkpoint evaluate export predict predictions generate temperature shards "
+    common="checkpoint evaluate export predict predictions generate chat temperature shards "
     "validation_split batch_size",
 )
 TrainerName = Literal["flax_mlm", "flax_clm", "tf_classifier", "tf_qa", "poptorch_classifier"]
@@ -190,17 +191,18 @@ def use_model(
       DataError: a file cannot be read or written.
     """
     line, exports = ProgressLine(), flags.compute.exports_program
-    needs_one = use.export or exports or use.predict or generation.generate
+    writes = generation.generate is not None or generation.chat is not None
+    needs_one = use.export or exports or use.predict or writes
     if not (use.evaluate or needs_one):
         raise UsageError(
-            f"nothing to do with {use.run}: give --evaluate, --export=DIR, --predict=FILE or "
-            "--generate=TEXT"
+            f"nothing to do with {use.run}: give --evaluate, --export=DIR, --predict=FILE, "
+            "--generate=TEXT or --chat=TEXT"
         )
     if use.checkpoint == ALL and needs_one:
         raise UsageError("--checkpoint=all works with --evaluate only: give one checkpoint")
     if use.evaluate:
         _evaluate(use, flags, trained, trainer, line)
-    if generation.generate is not None:
+    if writes:
         assert trainer.write_text is not None  # else there is no such flag
         want_addresses(trainer.gigabytes, trainer.framework)
         trainer.write_text(trained, flags, generation)

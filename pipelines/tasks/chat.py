@@ -16,13 +16,7 @@ from pipelines.encoding.tokenizer_files import DEFAULT
 from pipelines.readers.documents import Documents, Role
 from pipelines.rows.example_batch import ExampleBatch
 from pipelines.rows.ragged import Ragged, cut, ranges
-from pipelines.tasks.chat_template import (
-    ChatTemplate,
-    Message,
-    Part,
-    read_arguments,
-    read_chat_template,
-)
+from pipelines.tasks.chat_template import read_chat_template
 from pipelines.tasks.chat_turns import BadConversation, Conversation, TurnEnds, find_turn_ends
 from pipelines.tasks.clm import is_predicted, need_predicted
 from pipelines.tasks.task import (
@@ -35,6 +29,7 @@ from pipelines.tasks.task import (
     problems_where,
 )
 from pipelines.tasks.token_spans import token_ends, token_span
+from schemas.chat_template import ChatTemplate, Message, Part, read_arguments
 from schemas.errors import DataError, UsageError
 from schemas.features import token_dtype
 from schemas.metadata import Schema

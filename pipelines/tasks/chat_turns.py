@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from pipelines.tasks.chat_template import ChatTemplate, Message, Part, TemplateFailed
+from schemas.chat_template import ChatTemplate, Message, Part, TemplateFailed
 from schemas.errors import UsageError
 
 _BLOCK = 1 << 14  # consecutive private characters; a conversation's probes are from one block

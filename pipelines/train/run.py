@@ -25,7 +25,7 @@ from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import Console
 from pipelines.runners.launch import choose_runner
 from pipelines.store import write_file
-from pipelines.tasks.chat_template import ChatTemplate, read_chat_template
+from pipelines.tasks.chat_template import read_chat_template
 from pipelines.tasks.chat_turns import find_turn_ends
 from pipelines.train.fertility import (
     Fertility,
@@ -55,6 +55,7 @@ from pipelines.train.output import (
 from pipelines.train.word_counter import fault_of
 from pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from pipelines.writers.staging import Staging, find_or_make
+from schemas.chat_template import ChatTemplate
 from schemas.commands.entry import import_later
 from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import number_of

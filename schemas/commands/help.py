@@ -35,7 +35,7 @@ _VALUES = {
     **dict.fromkeys(("output", "shards", "export", "export_saved_model"), "DIR"),
     "init_from": "DIR|NAME",
     **dict.fromkeys(("predict", "predictions", "report"), "FILE"),
-    **dict.fromkeys(("generate", "search"), "TEXT"),
+    **dict.fromkeys(("chat", "generate", "search"), "TEXT"),
 }
 
 

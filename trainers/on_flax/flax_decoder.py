@@ -19,6 +19,7 @@ longest prompt, T new tokens at most, M = P + T positions.
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from schemas.chat_template import ChatTemplate, TemplateFailed, read_arguments
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from trainers.flags.framework_flags import FlaxComputeFlags
@@ -154,26 +156,52 @@ def make_program(plan: Plan, task: Task) -> FlaxProgram:
 
 
 def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -> None:
-    """Prints the text of --generate with one or several continuations.
+    """Prints the text of --generate with one or several continuations, or answers to --chat.
 
     Raises:
       UsageError: the model or the flags cannot continue the text.
       DataError: a file is broken.
     """
-    text = flags.generate or ""
     if trained.tokenizer_json is None:
         raise UsageError(f"{trained.directory} has no tokenizer.json: copy the model's there")
     tokenizer = open_tokenizer(trained.tokenizer_json)
     start = trained.prefix_ids
     prefix = leading_ids(tokenizer) if start is None else list(start)
-    prompt = _prompt(text, prefix, trained, tokenizer)
+    if flags.chat is None:
+        prompt = _prompt(flags.generate or "", prefix, trained, tokenizer)
+        shown = prompt[len(prefix) :]
+    else:
+        text, ends = _render(flags.chat, trained, tokenizer)
+        prompt, shown = _prompt(text, prefix, trained, tokenizer), []
+        trained = replace(trained, eos_ids=(*trained.eos_ids, *ends))
     output, speed = _generate(trained, run_flags.compute, flags, prompt)
     for row in range(flags.samples):
         if flags.samples > 1:
             say(f"--- {row + 1} of {flags.samples}")
         ids = output.ids[row, : output.lengths[row]].tolist()
-        say(tokenizer.decode(prompt[len(prefix) :] + ids))
+        say(tokenizer.decode(shown + ids))
     _note(speed)
+
+
+def _render(message: str, trained: Trained, tokenizer: Any) -> tuple[str, list[int]]:
+    """The prompt for an answer to a user's message, and the id that ends the answer."""
+    if trained.schema is None or "chat_template" not in trained.schema.parameters:
+        raise UsageError(
+            f"--chat: {trained.directory} is not a run on a dataset of --task=chat, which has a "
+            "template: write the prompt with --generate"
+        )
+    parameters, ids = trained.schema.parameters, trained.schema.special_ids
+    tokens = {f"{role}_token": tokenizer.id_to_token(number) for role, number in ids.items()}
+    variables = tokens | read_arguments(str(parameters.get("chat_template_arguments", "")))
+    template = ChatTemplate(str(parameters["chat_template"]), "the dataset's template", variables)
+    messages = [{"role": "user", "content": message}]
+    answer = {"role": "assistant", "content": "alpha"}
+    try:
+        prompt, whole = template.render(messages, prompt=True), template.render([*messages, answer])
+    except TemplateFailed as error:
+        raise UsageError(f"--chat={message}: the dataset's template fails: {error}") from error
+    after = tokenizer.encode(whole.rpartition("alpha")[2], add_special_tokens=False).ids
+    return prompt, [id for id in after if id in trained.schema.all_special_ids][:1]
 
 
 def _prompt(text: str, prefix: list[int], trained: Trained, tokenizer: Any) -> list[int]:

@@ -210,9 +210,13 @@ class GenerationFlags:
     """Number of texts to draw, in one batch, with --seed."""
     generate: Optional[str] = None
     """Text to continue."""
+    chat: Optional[str] = None
+    """Message of a user to answer, in the chat template of the training dataset."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
+        if self.generate is not None and self.chat is not None:
+            raise UsageError(f"--generate={self.generate} --chat={self.chat}: give one of them")
         at_least(self, 1, "samples", "max_new_tokens")
         if not (self.temperature == 0 or self.temperature >= 1e-30):  # float32 logits are divided
             raise UsageError(

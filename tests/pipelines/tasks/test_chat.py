@@ -22,7 +22,7 @@ from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.readers.documents import Documents
 from pipelines.tasks.chat import Chat
-from pipelines.tasks.chat_template import ChatTemplate
+from schemas.chat_template import ChatTemplate
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from tests.tools.chat_styles import STYLES, oracle, styled_tokenizer

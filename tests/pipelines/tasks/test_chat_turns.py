@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.tasks.chat_template import ChatTemplate, TemplateFailed
 from pipelines.tasks.chat_turns import BadConversation, Conversation, find_turn_ends
+from schemas.chat_template import ChatTemplate, TemplateFailed
 from schemas.errors import DataError, UsageError
 
 TOKENS = ("<e>", "<e>x", "</s>")

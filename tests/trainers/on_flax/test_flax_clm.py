@@ -5,20 +5,24 @@ tests/trainers/run, flags and test_use_model.py test the code that all five trai
 
 import json
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.monitoring
+import jax.numpy as jnp
 import pytest
 
 from schemas.errors import UsageError
-from tests.tools.clm_factory import write_clm_set
+from tests.tools.clm_factory import chat_schema, write_clm_set
 from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json
 from tests.tools.torch_models import greedy, nats_of, open_model
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import main
+from trainers.on_flax import flax_decoder
+from trainers.on_flax.flax_decoder import Generated
 from trainers.run.journal import MetricsFile
 from trainers.run.trained import find_trained
 
@@ -185,12 +189,39 @@ def test_a_long_prompt_leaves_less_room_and_says_so(whole, capsys):
         use_model.main([str(whole[0]), f"--generate={words} {' '.join(words.split()[:8])}"])
 
 
+CHAT = (
+    "{% for m in messages %}w{{ m.role | length + 10 }} {{ m.content }} <mask> {% endfor %}"
+    "{% if add_generation_prompt %}w19{% endif %}"
+)
+
+
+def test_a_message_is_answered_in_the_template_of_the_dataset(tmp_path, monkeypatch, capsys):
+    """Up to the first special token after an answer."""
+    parameters = {**chat_schema().parameters, "chat_template": CHAT}
+    write_clm_set(
+        tmp_path / "set", schema=replace(chat_schema(), parameters=parameters, fingerprint="")
+    )
+    main(flags(tmp_path / "set", tmp_path / "run", "--stop_after=1"))
+    calls = []
+
+    def generate(trained, compute, flags, prompt):
+        calls.append((prompt, trained.eos_ids))
+        return Generated(jnp.array([[9, 4, 0]]), jnp.array([2])), "fast"
+
+    monkeypatch.setattr(flax_decoder, "_generate", generate)
+    capsys.readouterr()
+    use_model.main([str(tmp_path / "run"), "--chat=w7 w8"])
+    assert calls == [([14, 7, 8, 4, 19], (2, 4))] and capsys.readouterr().out == "w9\n"
+
+
 USING = [
     (["--generate=w7", "--samples=2"], "--samples=2 would be the same text each"),
     (["--evaluate", "--batch-size=0"], "--batch_size=0: must be at least 1"),
     ([], "nothing to do with .* give --evaluate, --export=DIR"),
     (["--evaluate", "--predict=texts"], "only classifiers label texts"),
     (["--checkpoint=all", "--generate=w7"], "--checkpoint=all works with --evaluate only"),
+    (["--chat=w7"], "--chat: .* is not a run on a dataset of --task=chat"),
+    (["--chat=w7", "--generate=w7"], "--generate=w7 --chat=w7: give one of them"),
     (["--report=r.jsonl"], "--report=r.jsonl needs --evaluate"),
     (["--predictions=file"], "--predictions=file needs --predict=FILE"),
 ]

@@ -151,7 +151,7 @@ def test_generation_flags_that_are_refused(values, said):
 
 
 def test_generation_flags_that_are_taken():
-    assert GenerationFlags() == GenerationFlags(64, 0.0, 0, 1.0, 1, None)
+    assert GenerationFlags() == GenerationFlags(64, 0.0, 0, 1.0, 1, None, None)
     GenerationFlags(max_new_tokens=1, temperature=0.5, top_k=1, top_p=0.5, samples=2)
 
 
