@@ -4,7 +4,7 @@ import functools
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -52,10 +52,6 @@ class Filters:
 
     def __post_init__(self) -> None:
         """Rejects unknown names."""
-        if self.normalize not in get_args(Normalize):
-            raise UsageError(
-                f"--normalize={self.normalize}: give one of {', '.join(get_args(Normalize))}"
-            )
         for name in self._presets:
             if name not in papers():
                 raise UsageError(

@@ -24,7 +24,7 @@ from pipelines.corpus.metadata import (
     bins_of,
 )
 from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
+from pipelines.corpus.near_duplicates.rows import REMOVED, differs, distinct, take_rows
 from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters, name_tally
 from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.paragraphs import remove_paragraphs
@@ -152,15 +152,13 @@ def count_removed(
     for code, name in enumerate(names.tolist()):
         own = np.flatnonzero(code_N == code)
         own = own[np.lexsort((halves[own, 1], halves[own, 0]))]
-        is_new = np.ones(len(own), bool)
-        is_new[1:] = (halves[own][1:] != halves[own][:-1]).any(axis=1)
         samples = tuple(
             Sample(
                 digests[row].tobytes().hex(),
                 shorten(pc.utf8_slice_codeunits(texts.slice(row, 1), 0, LONGEST + 1)[0].as_py()),
                 details[int(row)] if details is not None else "",
             )
-            for row in own[is_new][:SAMPLES].tolist()
+            for row in own[differs(*halves[own].T)][:SAMPLES].tolist()
         )
         removed[name] = Removed(
             documents=int(copies_N[own].sum()),

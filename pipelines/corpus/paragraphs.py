@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.near_duplicates.rows import batches_by_key, distinct, take_rows
+from pipelines.corpus.near_duplicates.rows import batches_by_key, differs, distinct, take_rows
 from pipelines.corpus.options import ParagraphRule
 from pipelines.corpus.partition import (
+    binaries,
     digests_of,
     find_rows,
     join_equal,
@@ -24,6 +25,7 @@ from pipelines.corpus.partition import (
     with_one_copy,
 )
 from pipelines.host.imports import pc
+from pipelines.readers.documents import gather
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import count_words, utf8_bytes
 
@@ -71,12 +73,7 @@ def list_paragraphs(batch: pa.RecordBatch, rule: ParagraphRule) -> np.ndarray:
     rows = np.zeros(len(starts), PARAGRAPH)
     if not len(starts):
         return rows
-    # Paragraphs and the gaps between them tile the data, so that no byte is copied.
-    tiles = np.stack([starts, stops], axis=1).ravel()
-    pieces = pa.LargeStringArray.from_buffers(
-        len(tiles) - 1, pa.py_buffer(tiles), pa.py_buffer(np.ascontiguousarray(data))
-    ).take(pa.array(np.arange(0, len(tiles) - 1, 2)))
-    rows["hash"] = content_digests(pieces).view("V16").reshape(-1)
+    rows["hash"] = content_digests(gather(data, starts, stops)).view("V16").reshape(-1)
     rows["document"] = np.ascontiguousarray(digests_of(batch)).view("V16").reshape(-1)[document]
     first = np.flatnonzero(np.diff(document, prepend=-1))
     sizes = np.diff(np.append(first, len(document)))
@@ -101,12 +98,9 @@ def find_repeated(
     rows = distinct(take_rows(streams, PARAGRAPH))
     if not len(rows):
         return []
-    is_new = np.ones(len(rows), bool)
-    is_new[1:] = rows["hash"][1:] != rows["hash"][:-1]
-    is_document = is_new.copy()
-    is_document[1:] |= rows["document"][1:] != rows["document"][:-1]
+    is_new = differs(rows["hash"])
     group = np.cumsum(is_new) - 1
-    documents = np.bincount(group, is_document)
+    documents = np.bincount(group, differs(rows["hash"], rows["document"]))
     chosen = rows[(documents[group] > most) & ~is_new]
     return batches_by_key(chosen, partition_of(_bytes_of(chosen["document"]), partitions))
 
@@ -156,10 +150,7 @@ def remove_paragraphs(batch: pa.RecordBatch, streams: list[bytes], rule: Paragra
     if len(left):
         digests = content_digests(text)
         columns = dict(zip(left.schema.names, left.columns, strict=True))
-        columns["digest"] = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(16), len(digests), [None, pa.py_buffer(digests)]
-        )
-        columns |= {"text": text, "words": pa.array(words)}
+        columns |= {"digest": binaries(digests), "text": text, "words": pa.array(words)}
         changed = join_equal(with_one_copy(pa.record_batch(columns)))
     unchanged = with_one_copy(batch.take(pa.array(untouched)))
     return Edited(unchanged, changed, emptied, len(left), int(lost), words_lost)

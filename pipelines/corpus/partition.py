@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import store
+from pipelines.corpus.near_duplicates.rows import differs
 from pipelines.host.imports import pc
 from pipelines.readers.documents import Documents
 from pipelines.rows.example_batch import DIGEST_BYTES, from_stream
@@ -42,7 +43,7 @@ def partition_of(digests: np.ndarray, partitions: int) -> np.ndarray:
 
 def make_batch(documents: Documents, *, keep_source: bool) -> pa.RecordBatch:
     """Makes a sorted batch from a piece of a block; equal documents are joined."""
-    columns: dict[str, Any] = {"digest": _binaries(content_digests(documents.text))}
+    columns: dict[str, Any] = {"digest": binaries(content_digests(documents.text))}
     columns |= dict(zip(documents.columns.schema.names, documents.columns.columns, strict=True))
     if keep_source:
         paths = pa.array([path for path, _, _ in documents.files], pa.large_string())
@@ -62,9 +63,7 @@ def join_equal(batch: pa.RecordBatch) -> pa.RecordBatch:
     digests = digests_of(batch)
     halves = digests.view(">u8").reshape(-1, 2).astype(np.uint64)
     order = np.lexsort((halves[:, 1], halves[:, 0]))
-    halves = halves[order]
-    is_new = np.ones(len(order), bool)
-    is_new[1:] = (halves[1:] != halves[:-1]).any(axis=1)
+    is_new = differs(*halves[order].T)
     if is_new.all():
         return batch.take(pa.array(order))
     starts = np.flatnonzero(is_new)
@@ -120,13 +119,14 @@ def find_rows(batch: pa.RecordBatch, digests: np.ndarray) -> np.ndarray:
     Raises:
       DataError: the partition lacks a hash.
     """
-    rows = pc.index_in(_binaries(digests), value_set=batch["digest"])
+    rows = pc.index_in(binaries(digests), value_set=batch["digest"])
     if rows.null_count:
         raise DataError("the runner delivered a hash to a partition that does not have it")
     return rows.to_numpy().astype(np.int64)
 
 
-def _binaries(digests: np.ndarray) -> pa.Array:
+def binaries(digests: np.ndarray) -> pa.Array:
+    """The column `digest` of hashes: uint8 [n, 16]."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(digests))]
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(DIGEST_BYTES), len(digests), buffers)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipelines import store
 from pipelines.corpus.decontamination.matches import hits_file
 from pipelines.corpus.filters import warn_of
-from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
+from pipelines.corpus.job import CorpusJob, CorpusReport, hex_ids, name_shuffle
 from pipelines.corpus.metadata import (
     BINS,
     CARD,
@@ -48,8 +48,6 @@ from schemas.errors import DataError, TextmillError
 from schemas.manifest import DECONTAMINATION, MANIFEST, Manifest, ManifestFile
 from schemas.metadata import Inputs
 from schemas.typed_json import to_json
-
-_NO_ID = bytes(16)
 
 
 def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
@@ -87,17 +85,16 @@ def _card(report: CorpusReport, job: CorpusJob) -> dict[str, bytes]:
 def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusContent:
     """The content of report.html."""
     columns = job.schema.columns
-    batches, rows = [], 0
-    of_name = {file.path: file for file in report.files}
+    batches, of_name = [], {file.path: file for file in report.files}
     with store.workspace(job.staging) as folder:
-        for file in map(of_name.__getitem__, job.schema.names()):
-            path = store.local_copy(shard_files.find(job.output, file), folder)
-            for documents in read_rows(path, file.rows or 0, columns):
-                batches.append(documents.columns)
-                rows += len(documents.columns)
-                if rows >= SAMPLED:
-                    break
-            if rows >= SAMPLED:
+        files = map(of_name.__getitem__, job.schema.names())
+        local = (
+            (store.local_copy(shard_files.find(job.output, file), folder), file.rows or 0)
+            for file in files
+        )
+        for documents in (piece for own in local for piece in read_rows(*own, columns)):
+            batches.append(documents.columns)
+            if sum(map(len, batches)) >= SAMPLED:
                 break
     return CorpusContent(
         schema=job.schema,
@@ -168,7 +165,7 @@ def check_corpus(directory: str) -> Findings:
 
 
 def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
-    last, lengths = _NO_ID, np.zeros(BINS, np.int64)
+    last, lengths = "", np.zeros(BINS, np.int64)
     fields = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
     filled: Counter[str] = Counter()
     for number, file in enumerate(corpus.documents):
@@ -207,24 +204,14 @@ def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
         yield f"stats.json: lengths are {corpus.stats.lengths}, not {tuple(lengths.tolist())}"
 
 
-def _check_order(ids: pa.LargeStringArray, digests: np.ndarray, last: bytes) -> bytes:
-    """Checks that ids are the hashes of the texts and ascend; returns the last one."""
-    if not len(digests):
-        return last
-    if pc.unique(pc.binary_length(ids)).to_pylist() != [32]:
-        raise DataError("an id does not have 32 hexadecimal digits")
-    try:
-        stored = bytes.fromhex("".join(ids.to_pylist()))
-    except ValueError as error:
-        raise DataError("an id does not have 32 hexadecimal digits") from error
-    if stored != digests.tobytes():
+def _check_order(ids: pa.LargeStringArray, digests: np.ndarray, last: str) -> str:
+    """Checks that ids are the hashes of the texts and ascend from `last`; returns the last one."""
+    if not ids.equals(hex_ids(digests)):
         raise DataError("an id is not the hash of its text")
-    halves = digests.view(">u8").reshape(-1, 2).astype(np.uint64)
-    high, low = halves[:, 0], halves[:, 1]
-    grows = (high[1:] > high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] > low[:-1]))
-    if not grows.all() or (last != _NO_ID and digests[0].tobytes() <= last):
+    ordered = pa.concat_arrays([pa.array([last], ids.type), ids])
+    if not pc.all(pc.less(ordered[:-1], ordered[1:])).as_py():
         raise DataError("ids are not in strictly ascending order")
-    return digests[-1].tobytes()
+    return ordered[-1].as_py()
 
 
 def _check_removed(corpus: Corpus, file: ManifestFile) -> Iterator[str]:
@@ -232,8 +219,7 @@ def _check_removed(corpus: Corpus, file: ManifestFile) -> Iterator[str]:
     number = corpus.schema.removed_names().index(file.path)
     documents = corpus.documents[number]
     try:
-        removed = _ids(corpus, file, "id")
-        kept = _ids(corpus, documents, "id")
+        removed, kept = _ids(corpus, file), _ids(corpus, documents)
     except TextmillError as error:
         yield f"{file.path}: {error}"
         return
@@ -245,8 +231,8 @@ def _check_removed(corpus: Corpus, file: ManifestFile) -> Iterator[str]:
         yield f"{file.path}: it does not list {file.rows:,} different documents"
 
 
-def _ids(corpus: Corpus, file: ManifestFile, column: str) -> pa.LargeStringArray:
-    pieces = [piece.columns[column] for piece in _read(corpus, file, (column,))]
+def _ids(corpus: Corpus, file: ManifestFile) -> pa.LargeStringArray:
+    pieces = [piece.columns["id"] for piece in _read(corpus, file, ("id",))]
     return pa.concat_arrays([pa.array([], pa.large_string()), *pieces])
 
 

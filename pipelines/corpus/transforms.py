@@ -18,7 +18,7 @@ The logic of the steps is in modules that do not import Beam.
 import time
 from abc import ABC
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -99,15 +99,28 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
         self.report(deliveries=Deliveries(blocks=(block.index,)))
 
 
-class Stage(KeyedStep[CorpusJob]):
-    """The documents of a partition -> the staged partition; or its file, if no step follows."""
+class _Step(KeyedStep[CorpusJob], ABC):
+    """A step on partitions.
+
+    Attributes:
+      NEXT: shuffle of an empty value for each partition, so that a later step visits all; None
+        without one.
+    """
 
     REPORT = CorpusReport
+    NEXT: ClassVar[int | None] = None
 
     def process(self, keyed: tuple[int, Any]) -> Iterator:
-        """Stages the partition; an empty value makes later steps visit it."""
+        """Handles a partition."""
         yield from super().process(keyed)
-        yield TaggedOutput(tag_of(_STAGED), (keyed[0], b""))
+        if self.NEXT is not None:
+            yield TaggedOutput(tag_of(self.NEXT), (keyed[0], b""))
+
+
+class Stage(_Step):
+    """The documents of a partition -> the staged partition; or its file, if no step follows."""
+
+    NEXT = _STAGED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes exact duplicates and sorts."""
@@ -122,10 +135,8 @@ class Stage(KeyedStep[CorpusJob]):
         yield
 
 
-class Write(KeyedStep[CorpusJob]):
+class Write(_Step):
     """A staged partition and the list of its near-duplicates -> its files."""
-
-    REPORT = CorpusReport
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes near-duplicates and writes the files."""
@@ -135,10 +146,8 @@ class Write(KeyedStep[CorpusJob]):
         yield
 
 
-class _ParagraphStep(KeyedStep[CorpusJob], ABC):
+class _ParagraphStep(_Step, ABC):
     """A step that applies --duplicate_paragraphs."""
-
-    REPORT = CorpusReport
 
     def __init__(self, job: CorpusJob, receives: int, rule: ParagraphRule):
         super().__init__(job, receives)
@@ -148,10 +157,7 @@ class _ParagraphStep(KeyedStep[CorpusJob], ABC):
 class Remove(_ParagraphStep):
     """A partition and the list of its near-duplicates -> it without them; its paragraphs."""
 
-    def process(self, keyed: tuple[int, Any]) -> Iterator:
-        """Removes near-duplicates; an empty value makes `Edit` visit the partition."""
-        yield from super().process(keyed)
-        yield TaggedOutput(tag_of(REPEATED), (keyed[0], b""))
+    NEXT = REPEATED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes near-duplicates and lists paragraphs."""
@@ -176,10 +182,7 @@ class Repeated(_ParagraphStep):
 class Edit(_ParagraphStep):
     """A partition and its repeated paragraphs -> edited documents, by their new partition."""
 
-    def process(self, keyed: tuple[int, Any]) -> Iterator:
-        """Edits documents; an empty value makes `WriteAll` visit the partition."""
-        yield from super().process(keyed)
-        yield TaggedOutput(tag_of(MOVED), (keyed[0], b""))
+    NEXT = MOVED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes repeated paragraphs, and sends edited documents to their new partitions."""
@@ -193,10 +196,8 @@ class Edit(_ParagraphStep):
         yield
 
 
-class WriteAll(KeyedStep[CorpusJob]):
+class WriteAll(_Step):
     """The unchanged and edited documents of a partition -> its file."""
-
-    REPORT = CorpusReport
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes documents that edits made equal, and writes the file."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from pipelines.corpus.near_duplicates.rows import differs
 from pipelines.rows.text_bytes import utf8_bytes
 from pipelines.rows.word_hashes import WORD, Words, hash_words, weigh_words
 
@@ -149,7 +150,7 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
     text, place, length, prefix, whole = (
         column[order] for column in (text, place, length, prefix, whole)
     )
-    fresh = _changes(prefix) | _changes(length) | _changes(whole)
+    fresh = differs(prefix, length, whole)
     pair = np.unique(np.stack([np.cumsum(fresh) - 1, text], axis=1), axis=0)
     return GramIndex(
         targets=targets,
@@ -222,10 +223,3 @@ def _hash_runs(
         if step == least - 1:
             prefix = whole
     return prefix, whole
-
-
-def _changes(column: np.ndarray) -> np.ndarray:
-    """Bool [n]: whether a value differs from the one before."""
-    changes = np.ones(len(column), bool)
-    changes[1:] = column[1:] != column[:-1]
-    return changes

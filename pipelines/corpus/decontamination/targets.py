@@ -6,7 +6,7 @@ A separate job finds the n-grams that are common language; it reads the input on
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,25 +40,6 @@ _ROWS = 1024  # rows decoded at a time
 _TEXT, _QUESTION = ("text",), ("question",)
 _FLAT = ("text", "csv", "tsv")  # formats whose fields are strings, never lists or objects
 _SHOWN = 100  # common n-grams shown in decontamination.json
-
-
-@dataclass(frozen=True)
-class TargetReport:
-    """Counts of a target (decontamination.json).
-
-    Attributes:
-      path: path of the file or dataset.
-      sha256: sha256 of the file, or of the dataset's manifest.
-      texts: number of texts in the chosen fields that are not in an earlier target.
-      too_short: number of texts with too few words to search for.
-      common: number of texts whose n-grams are all common language.
-    """
-
-    path: str
-    sha256: str
-    texts: int
-    too_short: int
-    common: int
 
 
 def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
@@ -134,17 +115,20 @@ def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.
 
 
 def _report(index: GramIndex, kept: GramIndex, common: np.ndarray) -> bytes:
+    """decontamination.json; a text counts for the first target that has it."""
     targets = index.targets
     is_common = ~index.short_T & (kept.total_T == 0)
     files = []
     for number, (path, sha256) in enumerate(targets.files):
         own = targets.file_T == number
-        short, gone = (int(np.count_nonzero(which & own)) for which in (index.short_T, is_common))
-        files.append(TargetReport(path, sha256, int(own.sum()), short, gone))
+        counts = {"texts": own, "too_short": own & index.short_T, "common": own & is_common}
+        files.append(
+            {"path": path, "sha256": sha256} | {n: int(which.sum()) for n, which in counts.items()}
+        )
     shown = sorted({index.text_of(gram) for gram in common[:_SHOWN].tolist()})
     return to_json(
         {
-            "targets": [asdict(file) for file in files],
+            "targets": files,
             "ngrams": len(index.hash_G),
             "common_ngrams": len(common),
             "common_examples": shown,

@@ -35,7 +35,7 @@ import xxhash
 from numba import types
 
 from pipelines.corpus.near_duplicates.flags import Bands, Shingle
-from pipelines.corpus.near_duplicates.rows import PAIR
+from pipelines.corpus.near_duplicates.rows import PAIR, differs
 from pipelines.corpus.near_duplicates.shingles import AT_ONCE, shingle_hashes
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.text_bytes import slices, utf8_bytes
@@ -129,18 +129,11 @@ def find_pairs(
 def _rank(members: np.ndarray) -> np.ndarray:
     """Sorts members by bucket and rank, without those that are alone in a bucket."""
     order = np.argsort(members["key"])
-    is_alone = _differs(members["key"][order])
+    is_alone = differs(members["key"][order])
     is_alone[:-1] &= is_alone[1:].copy()
     order = order[~is_alone]
     keys, lengths, places = (members[name][order] for name in ("key", "length", "place"))
     return members.take(order[np.lexsort((places, ~lengths, keys))])
-
-
-def _differs(values: np.ndarray) -> np.ndarray:
-    """Whether each value differs from the one before: [4, 4, 7] -> [True, False, True]."""
-    differs = np.ones(len(values), bool)
-    differs[1:] = values[1:] != values[:-1]
-    return differs
 
 
 def _mismatches(bands: Bands, threshold: Fraction) -> tuple[int, int]:
@@ -155,7 +148,7 @@ def _pair(
     members: np.ndarray, limits: tuple[int, int], is_unpaired: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Yields pairs of ranked members in parts; sets `is_unpaired` for those to retry."""
-    starts = np.append(np.flatnonzero(_differs(members["key"])), len(members))
+    starts = np.append(np.flatnonzero(differs(members["key"])), len(members))
     sketches, places = np.ascontiguousarray(members["sketch"]), members["place"]
     anchors, state = np.empty(ROOM, np.int64), np.zeros(3, np.int64)
     numbers = np.empty((min(_PAIRS_AT_ONCE, ROOM * (len(members) + 1)), 2), np.int64)

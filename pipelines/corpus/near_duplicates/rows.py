@@ -103,13 +103,18 @@ def batches_by_key(rows: np.ndarray, keys: np.ndarray) -> Iterable[tuple[int, pa
     return ((key, to_batch(some)) for key, some in by_key(rows, keys))
 
 
+def differs(*columns: np.ndarray) -> np.ndarray:
+    """Whether each row differs from the one before: [4, 4, 7] -> [True, False, True]."""
+    differs = np.ones(len(columns[0]), bool)
+    differs[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return differs
+
+
 def distinct(rows: np.ndarray) -> np.ndarray:
     """The distinct rows, sorted by their fields."""
     names = rows.dtype.names or ()
     rows = rows.take(np.lexsort([rows[name] for name in reversed(names)]))
-    is_new = np.ones(len(rows), bool)
-    is_new[1:] = np.any([rows[name][1:] != rows[name][:-1] for name in names], axis=0)
-    return rows.take(np.flatnonzero(is_new))
+    return rows.take(np.flatnonzero(differs(*(rows[name] for name in names))))
 
 
 def all_distinct(parts: Iterable[np.ndarray], dtype: np.dtype) -> np.ndarray:

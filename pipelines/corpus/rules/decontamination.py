@@ -4,12 +4,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
 from pipelines import store
-from pipelines.corpus.rules.rule import MOST, Family, Rule
+from pipelines.corpus.rules.rule import Family, Rule, check_numbers
 from pipelines.readers.corpus_files import find_corpus
 from pipelines.readers.files import HUGGING_FACE, expand_lists, find_files
 from pipelines.readers.formats import huggingface
@@ -17,7 +17,6 @@ from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST
 
 Unit = Literal["document", "paragraph", "line"]
-_UNITS = get_args(Unit)
 _LONGEST = 64  # words of an n-gram
 
 
@@ -62,30 +61,17 @@ class Decontamination(Family):
         for flag in fields(self) if not self.decontaminate else ():
             if getattr(self, flag.name) != flag.default:
                 raise UsageError(f"--{flag.name} needs --decontaminate=FILES_OR_DATASETS")
-        ngram, least = self.decontaminate_ngram, self.decontaminate_min_words
-        for name, is_right, expected in (
-            ("unit", self.decontaminate_unit in _UNITS, f"one of {', '.join(_UNITS)}"),
-            ("ngram", 1 <= ngram <= _LONGEST, f"from 1 to {_LONGEST} words"),
-            (
-                "min_words",
-                1 <= least <= ngram,
-                f"from 1 to {ngram}, the words of --decontaminate_ngram",
-            ),
-            ("share", 0 <= self.decontaminate_share <= 1, "a share from 0 to 1"),
-            (
-                "max_documents",
-                0 <= self.decontaminate_max_documents < MOST,
-                "at least 0 and below 2**63",
-            ),
-            (
-                "fields",
-                all(self.fields()) or not self.decontaminate_fields,
-                "names separated by commas",
-            ),
+        check_numbers(self)
+        ngram, named = self.decontaminate_ngram, self.decontaminate_fields
+        for name, low, high, unit in (
+            ("decontaminate_ngram", 1, _LONGEST, "words"),
+            ("decontaminate_min_words", 1, ngram, "words, as --decontaminate_ngram has"),
+            ("decontaminate_share", 0, 1, "of the n-grams"),
         ):
-            if not is_right:
-                name = f"decontaminate_{name}"
-                raise UsageError(f"--{name}={getattr(self, name)}: give {expected}")
+            if not low <= (value := getattr(self, name)) <= high:
+                raise UsageError(f"--{name}={value}: give from {low} to {high} {unit}")
+        if not all(self.fields()):
+            raise UsageError(f"--decontaminate_fields={named}: give names separated by commas")
 
     def fields(self) -> tuple[str, ...]:
         """The names in --decontaminate_fields; () if the flag is not set."""

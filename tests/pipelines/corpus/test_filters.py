@@ -167,7 +167,6 @@ def test_a_module_that_fails_while_it_is_imported(module):
 @pytest.mark.parametrize(
     "values",
     [
-        {"normalize": "nfd"},
         {"min_chars": -1},
         {"max_chars": -1},
         {"min_words": -1},

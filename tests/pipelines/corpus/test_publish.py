@@ -107,7 +107,7 @@ def with_column(table, name, values):
             lambda t: with_column(t, "text", ["another", *t["text"].to_pylist()[1:]]),
         ),
         ("not in strictly ascending order", lambda t: t.take(list(range(len(t)))[::-1])),
-        ("does not have 32 hexadecimal", lambda t: with_column(t, "id", ["x" * 31] * len(t))),
+        ("not the hash of its text", lambda t: with_column(t, "id", ["x" * 31] * len(t))),
         ("has no field 'url'", lambda t: t.drop_columns(["url"])),
     ],
 )
