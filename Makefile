@@ -8,6 +8,9 @@ BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
 	--constraint requirements.lock
 
+# Pytest compiles 370 files in each process, unless it may keep them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all flink-test check docs bench prism lock clean
 .DELETE_ON_ERROR:

@@ -46,16 +46,6 @@ def lines_of(output, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_a_run_measures_every_row_of_validation(shards, tmp_path):
-    main(flags(shards, tmp_path / "run", STEPS, "--evaluate_every=4"))
-    batches = ShardSet(shards).in_order("validation", batch_size=4)
-    stored = sum(batch["masked_weights"].sum() for batch in batches)
-    evaluations = lines_of(tmp_path / "run", "evaluation")
-    assert [(line["step"], line["masked"]) for line in evaluations] == [
-        (step, stored) for step in (4, 8, 12, 15)
-    ]
-
-
 @pytest.mark.slow
 def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
     """Masks of an evaluation come of the set: its largest seed, and its rate or BERT's."""
