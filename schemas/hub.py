@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from functools import partial
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from schemas.commands.terminal import in_time, say
 from schemas.errors import UsageError
@@ -16,22 +16,16 @@ _NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(?P<revision>\w[\w./-
 _PATIENCE = 8.0  # seconds until the Hub counts as not reachable
 
 
-class _FileSet(NamedTuple):
-    patterns: Tuple[str, ...]  # of the files to download
-    either: Tuple[str, ...]  # one of these makes a cached folder complete
-
-
 _TOKENIZER = (
     *("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt"),
     *("tokenizer_config.json", "special_tokens_map.json"),
     *("chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-_FILES: Dict[str, _FileSet] = {
-    "tokenizer": _FileSet(_TOKENIZER, ("tokenizer.json", "vocab.json")),
-    "init_from": _FileSet(
-        ("config.json", *_WEIGHTS, "model-*.safetensors", *_TOKENIZER[:4]), _WEIGHTS
-    ),
+# By flag: patterns of the files to download; files of which one makes a cached folder complete.
+_FILES = {
+    "tokenizer": (_TOKENIZER, ("tokenizer.json", "vocab.json")),
+    "init_from": (("config.json", *_WEIGHTS, "model-*.safetensors", *_TOKENIZER[:4]), _WEIGHTS),
 }
 
 
@@ -58,19 +52,19 @@ def find_on_hub(value: str, *, flag: str) -> HubFolder:
     if not match or os.path.lexists(value) or value.endswith((".json", ".txt")):
         return HubFolder(value, value)
     hub = _import_hub()
-    name, revision, files = match["name"], match["revision"], _FILES[flag]
+    name, revision, (patterns, either) = match["name"], match["revision"], _FILES[flag]
     try:
         folder = hub.snapshot_download(
-            name, revision=revision, allow_patterns=[*files.patterns], local_files_only=True
+            name, revision=revision, allow_patterns=[*patterns], local_files_only=True
         )
-        if any(os.path.exists(os.path.join(folder, file)) for file in files.either):
+        if any(os.path.exists(os.path.join(folder, file)) for file in either):
             return _folder_of(name, folder)
     except (hub.errors.LocalEntryNotFoundError, ValueError):  # ValueError: no name of the Hub
         pass
     commit = _ask_hub(value, name, revision, flag)
     say(f"note: downloading {name} at commit {commit} from the Hugging Face Hub", sys.stderr)
     try:
-        folder = hub.snapshot_download(name, revision=commit, allow_patterns=[*files.patterns])
+        folder = hub.snapshot_download(name, revision=commit, allow_patterns=[*patterns])
     except Exception as error:  # whatever its transports raise
         raise _unavailable(value, name, flag, f"its download failed ({error})") from error
     return _folder_of(name, folder)

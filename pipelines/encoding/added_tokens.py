@@ -5,7 +5,7 @@ token with `lstrip` or `rstrip` includes the white space on that side.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -66,12 +66,18 @@ class AddedTokens:
         edge[starts] += 1
         edge[stops] -= 1
         keep = np.cumsum(edge, dtype=np.int8)[:-1] == 0
-        pieces = _pieces(offsets, starts, stops)
-        ids = encode(data[keep], pieces.offsets, pieces.of_texts[firsts])
-        begins = ids.offsets[pieces.after_tokens]
+        # The rest of the text is in pieces: the first of each text, the one after each token. A
+        # token that begins where a text begins belongs to that text.
+        gone = np.append(0, np.cumsum(stops - starts))
+        before = np.searchsorted(starts, offsets, side="left")
+        of_texts = np.arange(len(offsets)) + before
+        after_tokens = np.searchsorted(offsets, starts, side="right") + np.arange(len(starts))
+        pieces = np.empty(len(offsets) + len(starts), np.int64)
+        pieces[after_tokens], pieces[of_texts] = starts - gone[:-1], offsets - gone[before]
+        ids = encode(data[keep], pieces, of_texts[firsts])
+        begins = ids.offsets[after_tokens]
         values = np.insert(ids.values, begins, self._flags[tokens, _ID].astype(np.uint32))
-        before = pieces.of_texts - np.arange(len(offsets))
-        return Ragged(values, ids.offsets[pieces.of_texts] + before)
+        return Ragged(values, ids.offsets[of_texts] + before)
 
     def _find(self, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """Start, end and number of each added token in the text: int64[3, tokens found]."""
@@ -91,32 +97,6 @@ class AddedTokens:
 def _by_pair_and_length(item: tuple[bytes, Any]) -> tuple[bool, bytes, int]:
     content = item[0]
     return len(content) == 1, content[:2], -len(content)
-
-
-class _Pieces(NamedTuple):
-    """Text without its added tokens.
-
-    Attributes:
-      offsets: int64[pieces + 1], where pieces begin in the remaining text.
-      of_texts: int64[n + 1], the first piece of each text.
-      after_tokens: int64[tokens found], the piece that follows each token.
-    """
-
-    offsets: np.ndarray
-    of_texts: np.ndarray
-    after_tokens: np.ndarray
-
-
-def _pieces(offsets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> _Pieces:
-    number = len(starts)
-    gone = np.append(0, np.cumsum(stops - starts))
-    # A token that begins where a text begins belongs to that text.
-    after_tokens = np.searchsorted(offsets, starts, side="right") + np.arange(number)
-    of_texts = np.arange(len(offsets)) + np.searchsorted(starts, offsets, side="left")
-    where = np.empty(len(offsets) + number, np.int64)
-    where[after_tokens] = starts - gone[:-1]
-    where[of_texts] = offsets - gone[np.searchsorted(starts, offsets, side="left")]
-    return _Pieces(where, of_texts, after_tokens)
 
 
 # ---- the loop ----

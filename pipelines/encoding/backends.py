@@ -271,7 +271,10 @@ def choose_backend(
     reference = ReferenceBackend(tokenizer)
     try:
         with failures_as_data_errors("it cannot be loaded", "`tokenizers` needs none of it"):
-            backend = _make_fast(tokenizer, config, reference)
+            if why_not_gigatoken(config) is None:
+                backend: Any = FastBackend(tokenizer.to_str().encode(), reference)
+            else:
+                backend = _make_backend(config, tokenizer)
             if isinstance(backend, str):
                 return reference, backend
             wrong = _find_difference(backend, tokenizer)
@@ -286,15 +289,6 @@ def choose_backend(
         wrong,
     )
     return reference, wrong
-
-
-def _make_fast(
-    tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any], reference: ReferenceBackend
-) -> Backend | str:
-    """A fast backend for a tokenizer, or why there is none."""
-    if why_not_gigatoken(config) is None:
-        return FastBackend(tokenizer.to_str().encode(), reference)
-    return _make_backend(config, tokenizer)
 
 
 def _find_difference(fast: Backend, tokenizer: tokenizers.Tokenizer) -> str | None:
