@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -38,24 +38,6 @@ NAMESPACE = "textmill"
 _REPORTS = "reports"
 
 
-class _Job(Protocol):
-    """The settings that a step needs; see `pipelines.runners.block_run.BlockJob`."""
-
-    @property
-    def local(self) -> str: ...
-    @property
-    def staging(self) -> str: ...
-    @property
-    def run(self) -> str: ...
-    @property
-    def shuffle_by(self) -> str: ...
-    @property
-    def scratch(self) -> str: ...
-
-
-T = TypeVar("T", bound=_Job)
-
-
 def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollection[Block]
     """Reads the blocks of a staging directory, and distributes them to workers."""
     return (
@@ -66,10 +48,10 @@ def spread_blocks(pipeline: beam.Pipeline, staging: str) -> Any:  # a PCollectio
     )
 
 
-class Step(beam.DoFn, Generic[T]):
+class Step(beam.DoFn, Generic[J]):
     """A step of a worker that reports progress to the job's directory `local`."""
 
-    def __init__(self, job: T):
+    def __init__(self, job: J):
         self._job = job
 
     def setup(self) -> None:
@@ -94,7 +76,7 @@ class BlockStep(Step[J]):
             self._journal.add(bytes_read=documents.stored_bytes)
 
 
-class SendingStep(Step[T]):
+class SendingStep(Step[J]):
     """A step that sends batches, and reports once per bundle.
 
     Attributes:
@@ -140,10 +122,10 @@ class SendingStep(Step[T]):
                     yield TaggedOutput(tag_of(shuffle), keyed)
 
 
-class KeyedStep(SendingStep[T], ABC):
+class KeyedStep(SendingStep[J], ABC):
     """A step that handles all values of a key at once."""
 
-    def __init__(self, job: T, receives: int = 0):
+    def __init__(self, job: J, receives: int = 0):
         """Follows the shuffle numbered `receives`, if there are several."""
         super().__init__(job)
         self._receives = receives
