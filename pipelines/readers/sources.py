@@ -7,7 +7,6 @@ of a file into ranges gives the same documents. Documents are columns of Arrow a
 
 import os
 import pickle
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +36,6 @@ from pipelines.readers.formats import huggingface
 from pipelines.readers.formats.table import FORMATS, OTHER, formats_of
 from pipelines.readers.html_text import check_packages
 from pipelines.readers.stored import (
-    PACKINGS,
     Digest,
     Part,
     extension,
@@ -361,34 +359,16 @@ def uneven(blocks: Sequence[Block], workers: int) -> str | None:
 
     Plain text, JSON Lines and CSV are cut anywhere, Arrow between batches. A compressed file cannot
     be cut, nor a row group of Parquet.
-
-    Args:
-      blocks: blocks of all inputs.
-      workers: number of workers that read at once.
     """
     largest = max(blocks, key=lambda block: block.bytes)
     total = sum(block.bytes for block in blocks)
     if largest.bytes < _LONG_BYTES or largest.bytes * workers < _UNEVEN * total:
         return None
     part = max(largest.parts, key=lambda part: part.bytes)
+    remedy = "unpack it if it is compressed, or split it into several files"
+    if part.format == "parquet":
+        remedy = "write it with smaller row groups"
     return (
         f"one of {workers} workers reads {largest.bytes / total:.0%} of the input while the others "
-        f"wait: {part.path} ({decimal(part.bytes)}) {_remedy(part)}"
-    )
-
-
-def _remedy(part: Part) -> str:
-    if part.format == "parquet":
-        return "has a row group of this size; write it with smaller row groups"
-    if FORMATS[part.format].cuts == "nowhere" or not is_compressed(part.path):
-        return "cannot be cut; split it into several files"
-    packer = PACKINGS[extension(part.path)].name
-    if FORMATS[part.format].cuts != "anywhere":
-        return f"is compressed as a whole; unpack it: {packer} -dk {shlex.quote(part.path)}"
-    name = shlex.quote(part.path)
-    end = inner_extension(part.path) + extension(part.path)
-    filtered = shlex.quote(f"{packer} > $FILE{end}")
-    return (
-        "is compressed as a whole; unpack it, or compress it in parts, at least one per worker: "
-        f"{packer} -dc {name} | split -l 1000000 --filter={filtered} - part-"
+        f"wait: {part.path} ({decimal(part.bytes)}) is read as a whole; {remedy}"
     )

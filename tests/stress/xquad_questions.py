@@ -71,11 +71,11 @@ def main(argv: list[str]) -> None:
 def find(finder: Finder, texts: list[str]) -> set[int]:
     """The documents that hold a question."""
     return {
-        overlap.document + start
+        document + start
         for start in range(0, len(texts), _AT_ONCE)
-        for overlap in finder.find(
+        for document, _ in finder.find(
             pa.array(texts[start : start + _AT_ONCE], pa.large_string())
-        ).overlaps
+        ).hits
     }
 
 

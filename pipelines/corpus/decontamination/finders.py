@@ -17,7 +17,7 @@ import xxhash
 
 from pipelines import store
 from pipelines.corpus.decontamination.gram_index import GramIndex
-from pipelines.corpus.decontamination.matches import Finder, Hit, Overlap
+from pipelines.corpus.decontamination.matches import Finder
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules.rule import Judged
 from pipelines.host.imports import pc
@@ -115,37 +115,13 @@ def judge_texts(text: pa.LargeStringArray, finder: Finder, unit: str) -> Judged:
       finder: the finder of targets.
       unit: document, paragraph or line.
     """
-    contamination = finder.find(text)
-    documents = np.unique(contamination.spans[:, 0])
-    reason = np.zeros(len(text), bool)
+    found, reason, after = finder.find(text), np.zeros(len(text), bool), None
     if unit == "document":
-        reason[documents] = True
-    after = cut_out(text, contamination.spans, unit) if unit != "document" else None
-    digests = {
-        document: digest.tobytes().hex()
-        for document, digest in zip(
-            documents.tolist(), content_digests(text.take(pa.array(documents))), strict=True
-        )
-    }
-    hits = tuple((o.document, _hit(o, digests[o.document], finder)) for o in contamination.overlaps)
-    first = {document: hit.target for document, hit in reversed(hits)}
-    return Judged(reason, after, {"contaminated": Counter(first.values())} if first else {}, hits)
-
-
-def _hit(overlap: Overlap, digest: str, finder: Finder) -> Hit:
-    """The hit of an overlap, without the path of the document."""
-    targets, text = finder.index.targets, overlap.text
-    return Hit(
-        document=digest,
-        target=targets.files[targets.file_T[text]][0],
-        field=targets.fields[targets.field_T[text]],
-        record=int(targets.record_T[text]),
-        path="",
-        found=overlap.found,
-        of=int(finder.total_T[text]),
-        texts=overlap.texts,
-        overlap=overlap.words,
-    )
+        reason[found.spans[:, 0]] = True
+    else:
+        after = cut_out(text, found.spans, unit)
+    first = Counter({document: hit.target for document, hit in reversed(found.hits)}.values())
+    return Judged(reason, after, {"contaminated": first} if first else {}, found.hits)
 
 
 def cut_out(text: pa.LargeStringArray, spans: np.ndarray, unit: str) -> pa.LargeStringArray:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from pipelines.corpus.decontamination.gram_index import BASE, SPREAD, GramIndex
 from pipelines.host.compiled import entry, inner
@@ -26,25 +27,6 @@ _AT_ONCE = 1 << 18  # bytes of text searched together, so that their words fit t
 _LONGEST = 300  # bytes shown of an overlap
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """An overlap of a document with a target text.
-
-    Attributes:
-      document: number of the document.
-      text: number of the target text.
-      found: number of different n-grams of the text in the document.
-      texts: number of all target texts that the document holds.
-      words: longest run of common words, as it occurs in the document, at most _LONGEST bytes.
-    """
-
-    document: int
-    text: int
-    found: int
-    texts: int
-    words: str
-
-
 @dataclass(frozen=True, order=True)
 class Hit:
     """A document and an evaluation text that it contains.
@@ -54,11 +36,11 @@ class Hit:
       target: path of the file with the evaluation text.
       field: field of the record.
       record: number of the record among those of the file with text in the field.
-      path: file of the document; the first by name if several files contain it.
-      found: number of n-grams of the text in the document.
+      path: file of the document, which `filter_documents` knows; the first by name of several.
+      found: number of different n-grams of the text in the document.
       of: number of n-grams of the text that count.
       texts: number of all evaluation texts in the document; the best matches are listed.
-      overlap: longest run of common words, as it occurs in the document.
+      overlap: longest run of common words, as it occurs in the document, at most _LONGEST bytes.
     """
 
     document: str
@@ -79,11 +61,11 @@ class Contamination:
     Attributes:
       spans: int64 [n, 3]: the document, and the bytes where an n-gram of a held text begins and
         ends.
-      overlaps: the best matches, at most MOST_LISTED for each document.
+      hits: number of a document, and its best matches, at most MOST_LISTED.
     """
 
     spans: np.ndarray
-    overlaps: tuple[Overlap, ...]
+    hits: tuple[tuple[int, Hit], ...]
 
 
 @dataclass(frozen=True)
@@ -98,32 +80,31 @@ class _Look:
 
 
 class Finder:
-    """Finds the n-grams of an index in documents."""
+    """Finds the n-grams of an index of targets in documents.
+
+    Attributes:
+      index: the index.
+    """
 
     def __init__(self, index: GramIndex):
         """Builds the lookup tables."""
-        self._index = index
+        self.index = index
         self._bitmap, self._shift = index.bitmap()
         self._prefix_P, self._bounds_P = index.prefixes()
-        self.total_T, self._need_T = index.total_T, index.need_T
+        self._total_T, self._need_T = index.total_T, index.need_T
         self._data, _ = utf8_bytes(index.targets.text)
-
-    @property
-    def index(self) -> GramIndex:
-        """The index of target n-grams."""
-        return self._index
 
     def find(self, text: pa.LargeStringArray) -> Contamination:
         """Finds target texts in documents."""
-        spans, overlaps = [np.zeros((0, 3), np.int64)], []
+        spans, hits = [np.zeros((0, 3), np.int64)], []
         for look in self._look(text):
             counted_H, listed = self._judge(look.hits)
             document, word, gram = look.hits[counted_H].T
             begins = look.words.starts[word] - look.bounds[document]
-            ends = look.words.stops[word + self._index.length_G[gram] - 1] - look.bounds[document]
+            ends = look.words.stops[word + self.index.length_G[gram] - 1] - look.bounds[document]
             spans.append(np.stack([document + look.first, begins, ends], axis=1))
-            overlaps += [_overlap(look, row) for row in listed.tolist()]
-        return Contamination(np.concatenate(spans), tuple(overlaps))
+            hits += [self._hit(look, row) for row in listed.tolist()]
+        return Contamination(np.concatenate(spans), tuple(hits))
 
     def count(self, text: pa.LargeStringArray) -> np.ndarray:
         """int64 [n, 2], ascending: distinct pairs of document and n-gram."""
@@ -134,7 +115,7 @@ class Finder:
 
     def _look(self, text: pa.LargeStringArray) -> Iterator[_Look]:
         """Yields slices of documents with hits, after comparing their words letter by letter."""
-        index, first = self._index, 0
+        index, first = self.index, 0
         for some in slices(text, _AT_ONCE):
             data, bounds = utf8_bytes(some)
             words = hash_some_words(data, bounds)
@@ -149,7 +130,7 @@ class Finder:
             first += len(some)
 
     def _are_same(self, data: np.ndarray, words: Words, hits: np.ndarray) -> np.ndarray:
-        index = self._index
+        index = self.index
         _, word, gram = np.ascontiguousarray(hits.T)
         return are_same_words(
             *(data, words.starts, words.stops, word),
@@ -158,18 +139,28 @@ class Finder:
         )
 
     def _judge(self, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        index = self._index
+        index = self.index
         return judge_hits(
             *(hits, _distinct(hits), index.bounds_G, index.text_G, index.length_G),
-            *(self.total_T, self._need_T),
+            *(self._total_T, self._need_T),
         )
 
-
-def _overlap(look: _Look, row: list[int]) -> Overlap:
-    document, text, found, begin, stop, texts = row
-    start, end = int(look.words.starts[begin]), int(look.words.stops[stop - 1])
-    shown = look.data[start : min(end, start + _LONGEST)].tobytes().decode(errors="ignore")
-    return Overlap(document + look.first, text, found, texts, shown)
+    def _hit(self, look: _Look, row: list[int]) -> tuple[int, Hit]:
+        document, text, found, begin, stop, texts = row
+        start, end = int(look.words.starts[begin]), int(look.words.stops[stop - 1])
+        content = look.data[look.bounds[document] : look.bounds[document + 1]]
+        targets = self.index.targets
+        return document + look.first, Hit(
+            document=xxhash.xxh3_128_hexdigest(content.tobytes()),
+            target=targets.files[targets.file_T[text]][0],
+            field=targets.fields[targets.field_T[text]],
+            record=int(targets.record_T[text]),
+            path="",
+            found=found,
+            of=int(self._total_T[text]),
+            texts=texts,
+            overlap=look.data[start : min(end, start + _LONGEST)].tobytes().decode(errors="ignore"),
+        )
 
 
 def _distinct(hits: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,14 +111,15 @@ def test_what_is_found_is_what_a_search_word_by_word_finds(texts, documents, siz
         (number, *span) for number, (_, spans) in enumerate(due) for span in spans
     }
     listed = {}
-    for overlap in found.overlaps:
-        listed.setdefault(overlap.document, {})[overlap.text] = overlap
+    for number, hit in found.hits:
+        listed.setdefault(number, {})[hit.record] = hit
+        assert hit.document == xxhash.xxh3_128_hexdigest(documents[number].encode())
     for number, (held, _) in enumerate(due):
         assert set(listed.get(number, {})) == set(held)
         for text, grams in held.items():
-            overlap = listed[number][text]
-            assert (overlap.found, overlap.texts) == (len(grams), len(held))
-            assert overlap.words in documents[number]
+            hit = listed[number][text]
+            assert (hit.found, hit.texts) == (len(grams), len(held))
+            assert hit.overlap in documents[number]
 
 
 @given(
@@ -156,11 +158,11 @@ def test_the_overlap_is_the_longest_run_of_common_words():
     target = "one two three four five six seven eight"
     document = "x One, two THREE y two three four - five six. z"
     found = finder_of([target], 3, 2).find(column(["none", document]))
-    [overlap] = found.overlaps
-    assert (overlap.document, overlap.text, overlap.found, overlap.texts) == (1, 0, 4, 1)
-    assert overlap.words == "two three four - five six"
-    assert finder_of([target], 3, 2, 0.6).find(column([document])).overlaps
-    assert not finder_of([target], 3, 2, 0.7).find(column([document])).overlaps
+    [(number, hit)] = found.hits
+    assert (number, hit.record, hit.found, hit.texts) == (1, 0, 4, 1)
+    assert hit.overlap == "two three four - five six"
+    assert finder_of([target], 3, 2, 0.6).find(column([document])).hits
+    assert not finder_of([target], 3, 2, 0.7).find(column([document])).hits
 
 
 def test_a_document_is_listed_with_the_texts_of_which_most_is_found():
@@ -168,8 +170,8 @@ def test_a_document_is_listed_with_the_texts_of_which_most_is_found():
     document = " . ".join(f"alpha beta {number}" for number in range(MOST_LISTED + 5))
     document += " . " + texts[12]
     found = finder_of(texts, 3, 2).find(column([document]))
-    assert [overlap.text for overlap in found.overlaps] == [12, *range(MOST_LISTED - 1)]
-    assert {overlap.texts for overlap in found.overlaps} == {MOST_LISTED + 5}
+    assert [hit.record for _, hit in found.hits] == [12, *range(MOST_LISTED - 1)]
+    assert {hit.texts for _, hit in found.hits} == {MOST_LISTED + 5}
     assert len(found.spans) == MOST_LISTED + 5 + 4  # and "alpha beta 12" once more
 
 

@@ -67,7 +67,7 @@ def test_planted_questions_are_found(language):
     ngram, least = flags.decontaminate_ngram, flags.decontaminate_min_words
     index = index_targets(targets, ngram=ngram, least=least, share=0.0)
     found = Finder(index).find(pa.array(planted + clean, pa.large_string()))
-    documents = {overlap.document for overlap in found.overlaps}
+    documents = {document for document, _ in found.hits}
     held = [document for document in documents if document < len(planted)]
     assert len(held) >= 0.95 * len(planted)
     assert documents == {*held}
