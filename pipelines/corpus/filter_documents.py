@@ -109,12 +109,7 @@ class Applied:
 
 
 def apply_rules(columns: pa.RecordBatch, rules: tuple[Rule, ...]) -> Applied:
-    """Applies each rule to the documents that the rules before it keep.
-
-    Args:
-      columns: columns of all roles, the text first.
-      rules: rules in the order in which they run.
-    """
+    """Applies each rule to the documents that the rules before it keep."""
     left, text = np.arange(len(columns)), columns.column(0)
     reasons: dict[int, str] = {}
     observed: Observed = {}

@@ -200,13 +200,7 @@ def _lengths(text: pa.LargeStringArray) -> np.ndarray:
 
 
 def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> CorpusReport:
-    """Stages the file of a partition, and counts its documents.
-
-    Args:
-      batch: the kept documents.
-      number: number of the partition.
-      job: settings of the run.
-    """
+    """Stages the file of the partition `number`, and counts its documents."""
     schema, name = job.schema, job.schema.names()[number]
     columns = {"id": hex_ids(digests_of(batch)), **{n: batch[n] for n in schema.columns[1:]}}
     content = _ENCODERS[schema.file_format](pa.table(columns))
@@ -231,16 +225,9 @@ def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> Corpu
 def remove_near_duplicates(
     batch: pa.RecordBatch, streams: list[bytes], number: int, job: CorpusJob
 ) -> tuple[pa.RecordBatch, CorpusReport]:
-    """Removes near-duplicates from a partition, and stages the file that lists them.
+    """Removes near-duplicates, the REMOVED rows of `streams`, and stages the file that lists them.
 
-    Args:
-      batch: the partition.
-      streams: REMOVED rows of its documents.
-      number: number of the partition.
-      job: settings of the run.
-
-    Returns:
-      The kept rows and the report.
+    Returns the kept rows and the report.
     """
     removed = distinct(take_rows(streams, REMOVED))
     rows = removed["row"].astype(np.int64)
@@ -280,12 +267,7 @@ def remove_near_duplicates(
 def edit_paragraphs(
     batch: pa.RecordBatch, streams: list[bytes], rule: ParagraphRule
 ) -> tuple[pa.RecordBatch, pa.RecordBatch | None, CorpusReport]:
-    """Removes repeated paragraphs from a partition.
-
-    Args:
-      batch: the partition.
-      streams: PARAGRAPH rows of its documents.
-      rule: the paragraphs to remove.
+    """Removes repeated paragraphs, the PARAGRAPH rows of `streams`, from a partition.
 
     Returns:
       The unchanged rows; the edited rows, which may belong to other partitions; the report.

@@ -214,11 +214,7 @@ class CorpusOptions:
 
 
 def refuse_cleaning(arguments: Iterable[str], command: str) -> None:
-    """Rejects flags that only build_corpus has.
-
-    Args:
-      arguments: arguments that the command's own parser did not recognize.
-      command: name of the command, such as build_shards.
+    """Rejects flags of build_corpus among the arguments that another command does not know.
 
     Raises:
       UsageError: an argument is a flag of build_corpus; shows how to use it.

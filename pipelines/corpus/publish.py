@@ -119,11 +119,7 @@ def _places(job: CorpusJob) -> list[Placed]:
 
 
 def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
-    """Checks that no block, batch, file or document was lost.
-
-    Raises:
-      DataError: something was lost, too many documents were rejected, or none is left.
-    """
+    """Checks that no block, batch, file or document was lost, and that some are left."""
     statistics = report.statistics
     # The search for near-duplicates reports each partition twice: signed, and sets sent.
     parts = 2 * job.partitions if job.near else 0
@@ -241,12 +237,7 @@ def _read(corpus: Corpus, file: ManifestFile, columns: tuple[str, ...]) -> Itera
 
 
 def read_rows(path: str, rows: int, columns: tuple[str, ...]) -> Iterator[Documents]:
-    """Yields the rows of one file of a corpus, in pieces.
-
-    Args:
-      path: the file, parquet or jsonl.zst.
-      rows: number of rows in the file.
-      columns: columns to read; the first has no empty value.
+    """Yields the rows of one file of a corpus, in pieces; the first column has no empty value.
 
     Raises:
       DataError, UsageError: the file cannot be read, or lacks a column.

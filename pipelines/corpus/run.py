@@ -134,12 +134,7 @@ def run_of(
 def _find_finished(
     options: CorpusOptions, schema: CorpusSchema, blocks: list[Block]
 ) -> Corpus | None:
-    """The corpus in the output directory, if it has these flags and inputs.
-
-    Raises:
-      UsageError: the directory holds another corpus; names the differences and the remedy.
-      DataError: the directory holds a damaged corpus.
-    """
+    """The corpus in the output directory; raises UsageError if it has other flags or inputs."""
     refuse_others(options.output, CORPUS)
     if options.overwrite or not is_corpus(options.output):
         return None

@@ -193,12 +193,7 @@ def _array(column: np.ndarray) -> pa.Array:
 
 
 def _find_finished(asked: ExportRecord, output: str) -> ExportRecord | None:
-    """Returns the export in the output directory if it is this one; None if there is none.
-
-    Raises:
-      UsageError: the directory has another export, or files that this one would replace.
-      DataError: a file of the export is missing or changed.
-    """
+    """Returns the export in the output directory; None if there is none; raises for another."""
     path, remedy = os.path.join(output, EXPORT_RECORD), "give another --output, or --overwrite"
     if not os.path.exists(path):
         taken = [name for name in asked.files if os.path.exists(os.path.join(output, name))]

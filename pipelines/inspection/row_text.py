@@ -56,11 +56,7 @@ class TokenTexts:
         return visible(b"".join(map(self._of, ids)).decode("utf-8", "backslashreplace"))
 
     def spell(self, ids: np.ndarray) -> tuple[bytes, np.ndarray]:
-        """Returns the bytes of all tokens, concatenated, and their offsets, int64 [n + 1].
-
-        Args:
-          ids: [n], all below vocab_size.
-        """
+        """Returns the bytes of n tokens, all below vocab_size, and their offsets, int64 [n + 1]."""
         spelt = self._all.take(pa.array(ids.astype(np.int64)))
         _, offsets, data = spelt.buffers()
         bounds = np.frombuffer(offsets, np.int64)[spelt.offset : spelt.offset + len(ids) + 1]

@@ -197,11 +197,7 @@ def _folders(top: str) -> Iterator[str]:
 
 
 def _size(path: str) -> int:
-    """The size of a regular file.
-
-    Raises:
-      DataError: it is no regular file, or cannot be looked up, or its name is not UTF-8.
-    """
+    """The size of a regular file with a name in UTF-8; raises DataError for others."""
     try:
         path.encode()
         status = os.stat(path)
@@ -278,11 +274,7 @@ def _is_known(path: str, web_pages: bool) -> bool:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces first.
-
-    Raises:
-      UsageError: there are too many to search for.
-    """
+    """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces first."""
     expanded = _expand_braces(_MANY_STARS.sub("**/", pattern))
     many = len(_BRACES.findall(pattern)) > _MOST_BRACES
     patterns = [] if many else list(itertools.islice(expanded, _MOST + 1))

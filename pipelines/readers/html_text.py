@@ -169,12 +169,7 @@ def charset_of(content_type: str) -> str:
 
 
 def decode_page(data: bytes, declared: str = "") -> str:
-    """The characters of a page; invalid bytes become U+FFFD.
-
-    Args:
-      data: bytes of the page.
-      declared: encoding in the HTTP header; "" without one.
-    """
+    """The characters of a page, `declared` in the HTTP header; invalid bytes become U+FFFD."""
     for mark, codec in _MARKS:
         if data.startswith(mark):
             return data[len(mark) :].decode(codec, "replace")
@@ -231,11 +226,7 @@ def _is_beyond_latin(data: bytes) -> bool:
 
 
 def _convert(markup: str, html: str) -> Page:
-    """Extracts the text of a page.
-
-    Raises:
-      UnusablePageError: it cannot be parsed in bounded time.
-    """
+    """Extracts the text; raises UnusablePageError if that could take more than bounded time."""
     tags = markup.count("<")
     if tags > _MOST_TAGS:
         raise UnusablePageError("html_too_large")

@@ -30,12 +30,6 @@ def find_labels(
     Folders of text files are labels. Hugging Face files list their classes, which keep their
     numbers if all files have the same. For other files, the field is read in all documents.
 
-    Args:
-      blocks: all inputs.
-      source: how to read the inputs.
-      role: role of kind label.
-      say: function that prints a line.
-
     Raises:
       UsageError: there are more than MOST labels.
       DataError: no document has a label.

@@ -101,12 +101,7 @@ def sketches(signature: np.ndarray) -> np.ndarray:
 def find_pairs(
     members: np.ndarray, bands: Bands, threshold: Fraction
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Finds candidate pairs for `verify`.
-
-    Args:
-      members: MEMBER rows of whole buckets, in any order.
-      bands: bands of the signatures.
-      threshold: minimum similarity of near-duplicates.
+    """Finds candidate pairs for `verify` among the MEMBER rows of whole buckets, in any order.
 
     Yields:
       PAIR rows in parts, a pair once for each bucket where it met; and the number of uncompared

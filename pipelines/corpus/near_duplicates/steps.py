@@ -94,13 +94,7 @@ def propose_pairs(members: np.ndarray, rule: Rule) -> Iterator[tuple[Batches, Ba
 
 
 def make_sets(requests: np.ndarray, text: pa.LargeStringArray, rule: Rule) -> Iterator[Batches]:
-    """Documents of a partition -> requested sets, by the partition that requested them.
-
-    Args:
-      requests: ASK rows, in any order.
-      text: texts of the partition.
-      rule: definition of near-duplicates.
-    """
+    """Documents of a partition -> sets that ASK rows request, by the partition that requests."""
     requests = distinct(requests)
     rows = rows_of(requests["higher"])
     for some in _cut(_lengths(text, rows), _BYTES_AT_ONCE):
@@ -166,11 +160,8 @@ def verify_pairs(
 def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Observed]:
     """Edges of removed documents -> REMOVED rows, by partition; counts clusters by size.
 
-    Sizes are counted in ranges: {"2 to 3": 10, "4 to 7": 1}.
-
-    Args:
-      edges: EDGE rows, all with representatives in one partition.
-      digests: uint8 [n, 16], hashes of the documents of that partition.
+    Sizes are counted in ranges: {"2 to 3": 10, "4 to 7": 1}. `digests`, uint8 [n, 16], are those of
+    the partition of all representatives.
     """
     removed = np.empty(len(edges), REMOVED)
     removed["row"], removed["similarity"] = rows_of(edges["lower"]), edges["similarity"]
@@ -202,12 +193,7 @@ class Cluster(NamedTuple):
 
 
 def largest_clusters(edges: np.ndarray, batch: pa.RecordBatch) -> tuple[Cluster, ...]:
-    """The largest clusters whose representatives are in a partition.
-
-    Args:
-      edges: EDGE rows of removed documents.
-      batch: the partition of their representatives.
-    """
+    """The largest clusters of removed documents whose representatives are in a partition."""
     places_, removed = np.unique(edges["higher"], return_counts=True)
     rows = rows_of(places_)[np.argsort(-removed, kind="stable")[:_CLUSTERS]]
     removed = -np.sort(-removed)[:_CLUSTERS]

@@ -74,12 +74,7 @@ class C4(Family):
 
 
 def judge(text: pa.LargeStringArray, flags: dict[str, Any]) -> Judged:
-    """Removes lines, then drops documents.
-
-    Args:
-      text: large_string [n], the documents.
-      flags: value of each flag, by name; rules without a flag are off.
-    """
+    """Removes lines, then drops documents, by the flags that are set."""
     parts = [_judge_slice(part, flags) for part in slices(text, _AT_ONCE)]
     if not parts:
         return Judged(np.zeros(0, np.int64), text)

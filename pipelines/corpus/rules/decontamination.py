@@ -123,9 +123,6 @@ class TargetFile(NamedTuple):
 def target_files(patterns: tuple[str, ...]) -> tuple[TargetFile, ...]:
     """Finds all files, sorted by content; of equal files the first.
 
-    Args:
-      patterns: values of --decontaminate.
-
     Raises:
       DataError: a pattern matches no file, or a corpus is damaged.
     """

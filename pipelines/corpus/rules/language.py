@@ -107,13 +107,7 @@ class Language(Family):
 
 
 def judge(identified: Labels, wanted: frozenset[str], least: float) -> Judged:
-    """Drops documents in other languages, and those with a low probability.
-
-    Args:
-      identified: label and probability of each document.
-      wanted: labels to keep.
-      least: minimum probability.
-    """
+    """Drops documents in other languages, and those with a low probability."""
     labels, probability = identified
     is_other = np.array([label not in wanted for label in labels], bool)
     tenths = np.minimum((probability * 10).astype(int), 9)

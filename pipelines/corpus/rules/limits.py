@@ -199,11 +199,7 @@ def measure_fineweb(words: Words, limits: _Limits, short: int) -> Mapping[str, n
 
 
 def _ngram_limits(name: str, value: str | None) -> _Limits:
-    """Limits for each n: gopher_max_top_ngrams "2:0.2,3:0.18" -> gopher_max_top_2_grams: 0.2, ...
-
-    Raises:
-      UsageError: it has another form.
-    """
+    """Limits for each n: gopher_max_top_ngrams "2:0.2,3:0.1" -> gopher_max_top_2_grams: 0.2, ..."""
     limits: dict[int, float] = {}
     for part in value.split(",") if value else ():
         n, _, share = part.partition(":")

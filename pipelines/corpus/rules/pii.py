@@ -1,12 +1,9 @@
 """--pii: replaces personal data with the placeholders <email>, <ip> and <phone>.
 
 Addresses are found by their form, as by datatrove's PIIFormatter (FineWeb) and Dolma's taggers.
-datatrove puts other addresses in their place; a placeholder keeps a model from learning any.
-  - E-mail addresses: letters, digits and symbols, @, and a domain with a dot that ends in letters.
-  - Public IPv4 and IPv6 addresses (`ipaddress.is_global`). 192.168.0.1 is kept, and so are version
-    numbers with more parts (1.2.3.4.5).
-  - Phone numbers, with --pii_phones: a plus and 8 to 15 digits, or North American numbers with
-    separators: (212) 555-0123. Other forms look like dates and prices.
+192.168.0.1 is kept, and so are version numbers with more parts (1.2.3.4.5). Phone numbers have a
+plus and 8 to 15 digits, or the North American form with separators, (212) 555-0123; other forms
+look like dates and prices.
 
 RE2 in Arrow finds documents that may have some, and Python's `re` edits only these. Its patterns
 take linear time: none starts twice in a run of letters, and parts are as short as RFCs allow.

@@ -1,13 +1,6 @@
-"""--url_blocklist: drops documents by their URL.
+"""--url_blocklist: drops documents by their URL; docs/inputs.md shows the entries of a list.
 
-A list has one entry in each line; lines that begin with # are comments. The form of an entry
-decides what it matches:
-  - `example.com`, with a dot: the host and its subdomains, such as www.example.com;
-  - `example.com/forum`, with a slash: URLs that begin with it, up to the end of a path component;
-  - `casino`, with neither: URLs that contain this word between other characters than letters and
-    digits.
-Case, the scheme, `www.`, the user and the port do not count. UT1's lists, which FineWeb was built
-with, have this form.
+Case, the scheme, `www.`, the user and the port do not count.
 """
 
 import hashlib

@@ -269,11 +269,7 @@ class _SetCheck:
     def _surroundings(
         self, schema: Schema, loading: Future[LoadedTokenizer]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the ids before and after each segment.
-
-        Raises:
-          DataError: the tokenizer is missing, broken, or not that of the schema.
-        """
+        """Returns the ids before and after each segment; raises DataError for another tokenizer."""
         tokenizer = loading.result().with_roles(schema.special_ids)
         path = self._files.fetch("tokenizer.json")
         if file_sha256(path) != schema.tokenizer_sha256:

@@ -84,12 +84,7 @@ class ShardCheck:
         self._row_hashes: list[np.ndarray] = []
 
     def run(self, stop: threading.Event, located: Mapping[str, str]) -> None:
-        """Reads the shard until the end or until `stop` is set.
-
-        Args:
-          stop: ends the check early.
-          located: local paths of its files, by path in the manifest; other files are skipped.
-        """
+        """Reads the located files of the shard until the end or until `stop` is set."""
         if self._schema.holds_documents:
             self._check_documents(stop, located)
         else:

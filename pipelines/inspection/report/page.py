@@ -71,11 +71,7 @@ def load_macros() -> Any:
 
 
 def report_file(make: Callable[[], bytes]) -> dict[str, bytes]:
-    """The file's name and content; without a page, nothing but a warning: rows are not at stake.
-
-    Args:
-      make: renders the page.
-    """
+    """The file's name and content; a warning if it cannot be rendered: rows are not at stake."""
     try:
         return {REPORT: make()}
     except Exception:

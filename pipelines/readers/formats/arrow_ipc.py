@@ -29,12 +29,6 @@ _MAPPED_BYTES = 64 << 20  # a larger batch is mapped into memory instead of read
 def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
     """Checks the fields of a file, and cuts it between record batches.
 
-    Args:
-      raw: the file.
-      part: the whole file as one part.
-      source: the roles, and the bytes of a part, unless one batch is larger.
-      classes: names of class numbers, if they differ from those in the file.
-
     Raises:
       DataError: it is no Arrow file, or is cut short.
       UsageError: a field is missing, or has an unsuitable type.

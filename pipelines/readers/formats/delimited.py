@@ -151,12 +151,6 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
     Whether a newline ends a record depends on all content before it, which is scanned at about a
     gigabyte per second. Compressed files and URLs are not cut.
 
-    Args:
-      raw: the file.
-      part: the whole file as one part.
-      source: the roles, and the bytes of a part.
-      classes: not used, since all fields are text.
-
     Raises:
       DataError: the file has no header, or a quote is never closed.
       UsageError: a field is missing.

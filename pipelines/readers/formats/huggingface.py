@@ -36,10 +36,7 @@ class StoredSplit:
 
 
 def find_split(address: str) -> StoredSplit:
-    """Finds, builds or downloads a split.
-
-    Args:
-      address: the address without `hf:`.
+    """Finds, builds or downloads a split by its address without `hf:`.
 
     Raises:
       UsageError: the address names no split and there are several, or names a missing one.

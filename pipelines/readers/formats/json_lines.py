@@ -60,15 +60,7 @@ def json_documents(
     *,
     longest: int = MAX_DOCUMENT_BYTES,
 ) -> Documents:
-    """Reads the roles' fields from each line.
-
-    Args:
-      data: whole lines.
-      roles: fields to read; the first is a string.
-      path: path of the file, for rejects.
-      offset: offset of `data` in the file; at 0 a byte order mark is skipped.
-      longest: maximum bytes of a line; longer ones are rejected.
-    """
+    """Reads the roles' fields from each line of `data`, which begins at `offset` in the file."""
     skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
     starts, stops = find_lines(np.frombuffer(data, np.uint8), skip)
     is_long = stops - starts > longest
@@ -174,11 +166,7 @@ def _arrow_table(
 
 
 def _explicit_schema(peeked: list[dict[str, Any]], roles: tuple[Role, ...]) -> pa.Schema:
-    """A schema of the roles' fields, with types inferred from some objects.
-
-    Raises:
-      pa.ArrowTypeError: no types fit.
-    """
+    """A schema of the roles' fields, with types of some objects; raises ArrowTypeError."""
     schemas: list[pa.Schema] = []
     for role in roles:
         values = (look_up(record, role.field) for record in peeked)

@@ -23,14 +23,7 @@ def record_documents(
     *,
     source_bytes: int,
 ) -> Documents:
-    """Documents of parsed records.
-
-    Args:
-      records: offset and fields of each record; a refusal if it was rejected already.
-      roles: fields to read.
-      path: path of the file, for rejects.
-      source_bytes: bytes of all records.
-    """
+    """Documents of records: offset, fields, and a refusal if the record was rejected already."""
     columns: list[list] = [[] for _ in roles]
     offsets: list[int] = []
     rejects: list[Reject] = []

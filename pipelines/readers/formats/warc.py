@@ -215,11 +215,7 @@ def _read_conversion(
 
 
 def _read_response(record: _Record, content: _Content, source: Source) -> dict[str, str] | Refusal:
-    """The text of a page.
-
-    Raises:
-      UnusablePageError: the response is no page.
-    """
+    """The text of a page; raises UnusablePageError if the response is none."""
     head = content.peek(min(record.length, _LONGEST_HEAD))
     size = head.find(2 * _BREAK) + 4
     if size < 4:
