@@ -380,9 +380,9 @@ def parse_log_to(text: str) -> Tuple[str, ...]:
     """The names in `--log_to`: "tensorboard,wandb" -> ("tensorboard", "wandb"); "" -> ().
 
     Raises:
-      UsageError: a name is unknown or repeated, or its package is not installed.
+      UsageError: a name is unknown, or its package is not installed.
     """
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         package = _LOG_PACKAGES.get(name)
         if package is None:
@@ -390,8 +390,6 @@ def parse_log_to(text: str) -> Tuple[str, ...]:
                 f"--log_to={text}: {name!r} is unknown; give {' or '.join(_LOG_PACKAGES)}, or "
                 "both separated by a comma (metrics.jsonl is always written)"
             )
-        if names.count(name) > 1:
-            raise UsageError(f"--log_to={text} names {name} twice: give it once")
         if importlib.util.find_spec(package) is None:
             raise UsageError(
                 f"--log_to={text}: the package {package} is not installed: pip install {package}"

@@ -169,7 +169,7 @@ def draw_confusion(
     save_figure(figure, path)
 
 
-def draw_reliability(bars: Calibration, path: str, title: str) -> None:
+def draw_reliability(bars: Calibration, path: str) -> None:
     """Draws accuracy over confidence, the rows of each bin, and the calibration error."""
     figure, axes = new_figure((6.0, 5.0))
     bins = len(bars.rows)
@@ -183,7 +183,7 @@ def draw_reliability(bars: Calibration, path: str, title: str) -> None:
     share.step(np.append(left, 1.0), shares, where="post", color="C2", linewidth=1)
     share.set(ylabel="share of the rows (line)", ylim=(0, 1))
     axes.set(xlabel="probability of the predicted class", ylabel="accuracy")
-    title = f"{title}\nexpected calibration error {bars.error:.4f}"
+    title = f"Reliability\nexpected calibration error {bars.error:.4f}"
     axes.set(xlim=(0, 1), ylim=(0, 1), title=title)
     axes.legend(loc="upper left")
     save_figure(figure, path)

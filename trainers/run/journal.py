@@ -163,7 +163,7 @@ def _open_tensorboard(output: str, start_step: int) -> MetricSink:
     return MetricSink(write, writer.close)
 
 
-def _open_wandb(output: str, name: str, settings: Mapping[str, Any]) -> MetricSink:
+def _open_wandb(output: str, settings: Mapping[str, Any]) -> MetricSink:
     """A run of Weights & Biases; each output directory has one, also after it was resumed.
 
     WANDB_MODE=offline needs no account.
@@ -180,7 +180,7 @@ def _open_wandb(output: str, name: str, settings: Mapping[str, Any]) -> MetricSi
     try:
         run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "textmill"),
-            name=name,
+            name=os.path.basename(output),
             dir=output,
             id=id_file.read_text(encoding="utf-8").strip(),
             resume="allow",
@@ -197,15 +197,15 @@ def _open_wandb(output: str, name: str, settings: Mapping[str, Any]) -> MetricSi
 
 
 def open_sinks(
-    log_to: str, output: str, *, start_step: int, name: str, settings: Mapping[str, Any]
+    log_to: str, output: str, *, start_step: int, settings: Mapping[str, Any]
 ) -> List[MetricSink]:
     """Opens the sinks of `--log_to` for a run in `output` that continues after `start_step`.
 
-    Weights & Biases shows the run's name and settings.
+    Weights & Biases shows the settings.
     """
     openers: Dict[str, Callable[[], MetricSink]] = {
         "tensorboard": lambda: _open_tensorboard(output, start_step),
-        "wandb": lambda: _open_wandb(output, name, settings),
+        "wandb": lambda: _open_wandb(output, settings),
     }
     return [openers[sink]() for sink in parse_log_to(log_to)]
 

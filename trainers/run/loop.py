@@ -238,7 +238,6 @@ class Loop:
             self.flags.files.log_to,
             str(self.plan.output),
             start_step=self.start,
-            name=self.plan.output.name,
             settings={**flag_values(self.flags), "model": asdict(self.plan.model)},
         )
         return MetricsFile(self.metrics_path, also=sinks)
@@ -452,17 +451,10 @@ def check_finite(
     output: str,
     checkpoint: int,
 ) -> None:
-    """Saves the batch in `output` and raises, unless all values are finite.
-
-    Args:
-      values: such as {"loss": 2.3, "gradient norm": 1.1}.
-      batch: from the reader, with `row_index`.
-      step: counted from 1.
-      output: the run's directory.
-      checkpoint: step of the newest checkpoint, 0 for none.
+    """Saves the batch in `output`, the run's directory, unless all values are finite.
 
     Raises:
-      DataError: a value is infinite or NaN; names the step, the rows and the file.
+      DataError: a value is infinite or NaN; names the step (from 1), the rows and the file.
     """
     if all(math.isfinite(value) for value in values.values()):
         return

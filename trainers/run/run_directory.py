@@ -123,15 +123,12 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
     remedy = "copy it from a backup; a new run with the flags of config.yaml writes the same"
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-        digest = settings.pop("sha256", None)
-        is_whole = all(
-            isinstance(settings[part], str) for part in ("trainer", "fingerprint")
-        ) and all(isinstance(settings[part], dict) for part in ("config", "model"))
+        digest = settings.pop("sha256")
     except FileNotFoundError:
         raise UsageError(f"{output} holds no run: it has no {SETTINGS}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is not a trainer's configuration ({error!r}): {remedy}") from error
-    if not is_whole or digest != _digest(settings):
+    if digest != _digest(settings):
         raise DataError(f"{path} has changed since the run wrote it: {remedy}")
     if trainer not in (None, settings["trainer"]):
         raise UsageError(

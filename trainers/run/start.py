@@ -196,8 +196,17 @@ def _summarize(loop: Loop) -> None:
     rates = f"{mean.steps:,.2f} steps/s, {mean.tokens:,.0f} tokens/s"
     rates = f": on average {rates}, waiting for data {mean.waiting:.1%}" if mean.steps else ""
     say(f"{step} steps done; this run took {took}{rates}")
-    for text in summarize_losses(lines, task, loop.progress.best_step):
-        say(text)
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    by_step: Dict[Any, Metrics] = {
+        line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
+        for line in lines
+        if line["kind"] == "evaluation"
+    }
+    if losses:
+        say(f"  training    loss {losses[0]:.4f} at first, {losses[-1]:.4f} at last")
+    for name, at in (("last", max(by_step, default=None)), ("best", loop.progress.best_step)):
+        if at in by_step:
+            say(f"  {name:<12}step {at}: {task.describe(by_step[at])}")
     say(f"  checkpoint  {checkpoints.directory / str(step)}")
     if checkpoints.best is not None:
         say(f"  best        {checkpoints.best_directory / str(checkpoints.best)}")
@@ -210,22 +219,3 @@ def _summarize(loop: Loop) -> None:
         names = ("stop_after", "export", "export_saved_model", "profile")
         without: Dict[str, Any] = dict.fromkeys(names)
         say(f"  resume      {command(flags, resume=True, **without)}")
-
-
-def summarize_losses(
-    lines: List[Dict[str, Any]], task: Task, best_step: Optional[int]
-) -> List[str]:
-    """Lines on a run's first and last loss, its last evaluation and its best."""
-    losses = [line["loss"] for line in lines if line["kind"] == "train"]
-    by_step: Dict[int, Metrics] = {
-        line["step"]: {name: value for name, value in line.items() if name not in ("kind", "step")}
-        for line in lines
-        if line["kind"] == "evaluation"
-    }
-    summary = []
-    if losses:
-        summary.append(f"  training    loss {losses[0]:.4f} at first, {losses[-1]:.4f} at last")
-    for name, step in (("last", max(by_step, default=None)), ("best", best_step)):
-        if step in by_step:
-            summary.append(f"  {name:<12}step {step}: {task.describe(by_step[step])}")
-    return summary

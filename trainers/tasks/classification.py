@@ -136,9 +136,8 @@ class ClassificationTask(Task):
         confusion = class_scores.confusion_matrix(chosen_B, self._label_B, classes)
         title = f"accuracy {self._metrics['accuracy']:.2%} of {len(self._label_B):,} rows"
         class_scores.draw_confusion(confusion, self.classes, str(folder / "confusion.png"), title)
-        probability_BxC = class_scores.probabilities(self._logits_BxC)
-        bins = class_scores.calibration(probability_BxC, self._label_B)
-        class_scores.draw_reliability(bins, str(folder / "reliability.png"), "Reliability")
+        bins = class_scores.calibration(probabilities(self._logits_BxC), self._label_B)
+        class_scores.draw_reliability(bins, str(folder / "reliability.png"))
 
 
 def count_labels(shards: BatchReader, split: str) -> List[int]:

@@ -32,31 +32,26 @@ from trainers.run.program import TOKENS, Arrays, Metrics, Task
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 
 
-class TokenSums(NamedTuple):
-    """Float64 sums over a split: float32 cannot count beyond 2**24.
-
-    Attributes:
-      of_sets: LOSS, CORRECT, COUNTED and TOKENS (without padding) of each dataset of a mixture, by
-        `set_index`; or of 0.
-    """
-
-    of_sets: Dict[int, Metrics]
-
-    def total(self, name: str) -> float:
-        """A sum over all datasets."""
-        return sum(sums[name] for sums in self.of_sets.values())
+TokenSums = Dict[int, Metrics]
+"""LOSS, CORRECT, COUNTED and TOKENS (without padding) of a split, for each dataset of a mixture by
+its `set_index`, or for 0. They are float64: float32 cannot count beyond 2**24."""
 
 
 def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> TokenSums:
     """The sums of batches from `BatchReader.in_order`, each of one dataset."""
-    of_sets: Dict[int, Metrics] = {}
+    of_sets: TokenSums = {}
     for batch, outputs in batches:
         index = int(batch["set_index"][0]) if "set_index" in batch else 0
         sums = of_sets.setdefault(index, dict.fromkeys((LOSS, CORRECT, COUNTED, TOKENS), 0.0))
         for name in (LOSS, CORRECT, COUNTED):
             sums[name] += float(np.sum(outputs[name], dtype=np.float64))
         sums[TOKENS] += int(outputs.get(TOKENS, np.count_nonzero(batch["segment_ids"])))
-    return TokenSums(of_sets)
+    return of_sets
+
+
+def total(sums: TokenSums, name: str) -> float:
+    """A sum over all datasets."""
+    return sum(own[name] for own in sums.values())
 
 
 def token_metrics(sums: TokenSums, names: Sequence[str]) -> Optional[Metrics]:
@@ -64,13 +59,13 @@ def token_metrics(sums: TokenSums, names: Sequence[str]) -> Optional[Metrics]:
 
     `names` of a mixture's datasets add the loss of each: {"loss/books": 2.1, "loss/web": 3.2}.
     """
-    counted = sums.total(COUNTED)
+    counted = total(sums, COUNTED)
     if not counted:
         return None
-    loss = sums.total(LOSS) / counted
-    metrics = {"loss": loss, "accuracy": sums.total(CORRECT) / counted}
+    loss = total(sums, LOSS) / counted
+    metrics = {"loss": loss, "accuracy": total(sums, CORRECT) / counted}
     metrics["perplexity"] = exponential(loss)
-    for index, own in sums.of_sets.items():
+    for index, own in sums.items():
         if names and own[COUNTED]:
             metrics[f"loss/{names[index]}"] = own[LOSS] / own[COUNTED]
     return metrics
@@ -174,7 +169,7 @@ class MlmTask(Task):
         """Loss, accuracy and perplexity, and the number of masked tokens."""
         sums = add_up(batches)
         metrics = token_metrics(sums, self._names)
-        return metrics and dict(metrics, masked=sums.total(COUNTED))
+        return metrics and dict(metrics, masked=total(sums, COUNTED))
 
     def describe(self, metrics: Mapping[str, float]) -> str:
         """The metrics as a line."""
@@ -222,8 +217,7 @@ class GenerationFlags:
             raise UsageError(
                 f"--temperature={self.temperature}: must be 0 (greedy), or at least 1e-30"
             )
-        if self.top_k < 0:
-            raise UsageError(f"--top_k={self.top_k}: must be at least 0 (all tokens)")
+        at_least(self, 0, "top_k")
         if not 0 < self.top_p <= 1:
             raise UsageError(f"--top_p={self.top_p}: must be above 0 and at most 1")
         if self.samples > 1 and not self.temperature:
@@ -257,10 +251,10 @@ class ClmTask(Task):
         metrics = token_metrics(sums, self._names)
         if metrics is None:
             return None
-        loss, counted = sums.total(LOSS), sums.total(COUNTED)
-        metrics.update(predicted=counted, unpredicted=sums.total(TOKENS) - counted)
+        loss, counted = total(sums, LOSS), total(sums, COUNTED)
+        metrics.update(predicted=counted, unpredicted=total(sums, TOKENS) - counted)
         text_bytes = words = 0.0
-        for index, own in sums.of_sets.items():
+        for index, own in sums.items():
             text = self._text_of_sets.get(index, ShardStatistics())
             share = own[TOKENS] / max(1, text.tokens_in_rows)
             text_bytes += text.text_bytes * share

@@ -117,12 +117,14 @@ def drawn(monkeypatch, draw, *arguments):
     """The figure that a function would save."""
     saved = []
     monkeypatch.setattr(class_scores, "save_figure", lambda figure, path: saved.append(figure))
-    draw(*arguments, "path", "title")
+    draw(*arguments)
     return saved[0]
 
 
 def test_a_confusion_matrix_shows_counts_and_shares(monkeypatch):
-    figure = drawn(monkeypatch, draw_confusion, np.array([[3, 1], [1, 1]]), ["$x$", "b"])
+    figure = drawn(
+        monkeypatch, draw_confusion, np.array([[3, 1], [1, 1]]), ["$x$", "b"], "", "title"
+    )
     axes, scale = figure.axes
     assert scale.get_ylabel() == "share of the true class"
     assert axes.images[0].get_array().tolist() == [[0.75, 0.25], [0.5, 0.5]]
@@ -146,7 +148,7 @@ def test_a_confusion_matrix_of_many_classes(monkeypatch, classes, counts, rotati
     """With too many of them, names and counts could not be read; the first has no row."""
     names = [str(number) for number in range(classes)]
     confusion = np.diag([0] + [1] * (classes - 1))
-    figure = drawn(monkeypatch, draw_confusion, confusion, names)
+    figure = drawn(monkeypatch, draw_confusion, confusion, names, "", "title")
     axes = figure.axes[0]
     assert (axes.images[0].get_array() == confusion).all()
     assert tuple(figure.get_size_inches()) == (inches + 1, inches)
@@ -157,7 +159,7 @@ def test_a_confusion_matrix_of_many_classes(monkeypatch, classes, counts, rotati
 def test_a_reliability_diagram(monkeypatch):
     """With the bins of `test_calibration_by_hand`, whose first and third are empty."""
     found = calibration(np.array([[0.5, 0.5], [0.1, 0.9], [0.0, 1.0]]), np.array([0, 0, 1]), bins=4)
-    figure = drawn(monkeypatch, draw_reliability, found)
+    figure = drawn(monkeypatch, draw_reliability, found, "")
     axes, share = figure.axes
     assert tuple(figure.get_size_inches()) == (6, 5)
     bars = [(bar.get_x(), bar.get_width(), bar.get_height()) for bar in axes.patches]
@@ -168,7 +170,7 @@ def test_a_reliability_diagram(monkeypatch):
     assert rows.tolist() == [[0, 0], [0.25, 1 / 3], [0.5, 0], [0.75, 2 / 3], [1, 2 / 3]]
     assert share.lines[0].get_drawstyle() == "steps-post"
     assert axes.get_xlim() == axes.get_ylim() == share.get_ylim() == (0, 1)
-    assert axes.get_title() == f"title\nexpected calibration error {found.error:.4f}"
+    assert axes.get_title() == f"Reliability\nexpected calibration error {found.error:.4f}"
     assert axes.get_xlabel() == "probability of the predicted class"
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["perfect calibration", "measured"]

@@ -26,11 +26,11 @@ from trainers.tasks.language_models import (
     GenerationFlags,
     MaskRates,
     MlmTask,
-    TokenSums,
     add_up,
     describe_tokens,
     mask_rates,
     token_metrics,
+    total,
 )
 from trainers.tasks.qa import QaTask
 from trainers.tf_classifier import TfClassifierFlags
@@ -53,10 +53,10 @@ def measure(task, found) -> dict[str, float]:
 def test_token_measures_by_hand():
     found = [(BATCH, sums_of()), (BATCH, sums_of(loss=2.0, correct=4.0))]
     sums = add_up(iter(found))
-    assert sums == TokenSums({0: {"loss": 8.0, "correct": 6.0, "counted": 8.0, "tokens": 14.0}})
+    assert sums == {0: {"loss": 8.0, "correct": 6.0, "counted": 8.0, "tokens": 14.0}}
     assert token_metrics(sums, ()) == {"loss": 1.0, "accuracy": 0.75, "perplexity": math.e}
-    assert token_metrics(TokenSums({0: dict(SUMS, counted=0.0)}), ()) is None
-    high = TokenSums({0: {"loss": 1e9, "correct": 0.0, "counted": 1.0}})
+    assert token_metrics({0: dict(SUMS, counted=0.0)}, ()) is None
+    high = {0: {"loss": 1e9, "correct": 0.0, "counted": 1.0}}
     assert token_metrics(high, ()) == {
         "loss": 1e9,
         "accuracy": 0.0,
@@ -66,9 +66,9 @@ def test_token_measures_by_hand():
 
 def test_sums_are_counted_beyond_24_bits():
     many = [(BATCH, sums_of(counted=2.0**24)), *[(BATCH, sums_of(counted=1.0))] * 9]
-    assert add_up(iter(many)).total("counted") == 2**24 + 9
+    assert total(add_up(iter(many)), "counted") == 2**24 + 9
     by_row = {name: np.full(2, value / 2, np.float32) for name, value in SUMS.items()}
-    assert add_up(iter([(BATCH, by_row)])).of_sets == {0: {**SUMS, "tokens": 7}}, (
+    assert add_up(iter([(BATCH, by_row)])) == {0: {**SUMS, "tokens": 7}}, (
         "of each row, or of them all"
     )
 
