@@ -20,7 +20,7 @@ from typing import (
 
 import numpy as np
 
-from trainers.models.rope import Rope
+from trainers.models.rope import Rope, RopeKey
 
 Weights = Dict[str, np.ndarray]
 """Our name of each weight, "layers.0.qkv.weight", to a float32 array in PyTorch's layout: a linear
@@ -138,22 +138,6 @@ class Key(NamedTuple):
     def write(self, value: Any) -> Any:
         """Converts a value of ours to theirs."""
         return None if value == self.null else self.read(value)
-
-
-class RopeKey(NamedTuple):
-    """Rotary positions in Hugging Face's config.json.
-
-    Attributes:
-      ours: a field of ModelConfig, rope or local_rope.
-      theirs: the key of theta that transformers 4 writes.
-      theta: its default.
-      layers: the key in `rope_parameters` of families with several; "" for those with one.
-    """
-
-    ours: str = "rope"
-    theirs: str = "rope_theta"
-    theta: float = 10000.0
-    layers: str = ""
 
 
 class LocalKey(NamedTuple):

@@ -374,14 +374,7 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
             )
         values[key.ours] = key.read(value)
     for key in row.ropes:
-        values[key.ours] = Rope.from_json(
-            content,
-            where=where,
-            layers=key.layers,
-            theta_key=key.theirs,
-            theta=key.theta,
-            is_scaled=key.ours == "rope",
-        )
+        values[key.ours] = Rope.from_json(content, key, where=where)
     if row.local:
         layers = row.complete(values)["layers"]
         values["local_layers"] = _read_local_layers(content, row.local, layers, where)

@@ -10,7 +10,7 @@ families have for each type of layer. Pure numpy; Python 3.8 syntax.
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
@@ -35,6 +35,22 @@ _REQUIRED = ("factor", "low_freq_factor", "high_freq_factor")
 _BANDS = {"llama3": ("low_freq_factor", "high_freq_factor"), "yarn": ("beta_slow", "beta_fast")}
 _ONLY = {"partial_rotary_factor": 1, "truncate": True}  # keys with one supported value
 _READ = {"type", "rope_type", "finetuned", *_LIMITS, *_ONLY}  # "finetuned" has no effect
+
+
+class RopeKey(NamedTuple):
+    """Rotary positions in Hugging Face's config.json.
+
+    Attributes:
+      ours: a field of ModelConfig, rope or local_rope.
+      theirs: the key of theta that transformers 4 writes.
+      theta: its default.
+      layers: the key in `rope_parameters` of families with several; "" for those with one.
+    """
+
+    ours: str = "rope"
+    theirs: str = "rope_theta"
+    theta: float = 10000.0
+    layers: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,42 +103,26 @@ class Rope:
                 raise UsageError(f"{low}={from_}: must be below {high}={to}")
 
     @classmethod
-    def from_json(
-        cls,
-        content: Mapping[str, Any],
-        *,
-        where: str,
-        layers: str = "",
-        theta_key: str = "rope_theta",
-        theta: float = 10000.0,
-        is_scaled: bool = True,
-    ) -> "Rope":
-        """The rotary positions of a config.json.
-
-        Args:
-          content: config.json.
-          where: start of errors, "--init_from=DIR".
-          layers: a key of `rope_parameters`, "full_attention", in families that have them for each
-            type of layer.
-          theta_key: the key of theta in files of transformers 4.
-          theta: the family's default.
-          is_scaled: whether `rope_scaling` of transformers 4 is meant for these layers.
+    def from_json(cls, content: Mapping[str, Any], key: RopeKey, *, where: str) -> "Rope":
+        """The rotary positions of a config.json; errors begin with `where`, "--init_from=DIR".
 
         Raises:
           UsageError: a setting that is not supported.
           DataError: a value of a wrong type, or none that the type needs.
         """
         try:
-            scaling, given = (_object(content, key) for key in ("rope_scaling", "rope_parameters"))
-            if layers:
-                own = _object(given, layers) if given else given
-                given = {**own, **(scaling if is_scaled else {})}
+            scaling, given = (
+                _object(content, name) for name in ("rope_scaling", "rope_parameters")
+            )
+            if key.layers:
+                own = _object(given, key.layers)
+                given = {**own, **(scaling if key.ours == "rope" else {})}
             else:
                 given = scaling or given
-            given = {"rope_theta": content.get(theta_key, theta), **given}
+            given = {"rope_theta": content.get(key.theirs, key.theta), **given}
             if content.get("partial_rotary_factor") is not None:
                 given.setdefault("partial_rotary_factor", content["partial_rotary_factor"])
-            values = {key: value for key, value in given.items() if value is not None}
+            values = {name: value for name, value in given.items() if value is not None}
             kind = values.get("rope_type", values.get("type", "default"))
             names = _USED.get(kind, ()) if isinstance(kind, str) else ()
             _check_keys(values, names)
@@ -146,10 +146,6 @@ class Rope:
         float32 [D / 2], falling from 1; for D 4 and theta 10,000 [1, 0.01]. Each operation rounds
         to float32, as in transformers: at position 8,000 another rounding would be 0.0005 radians.
         """
-        if head_size % 2 or head_size < 2:
-            raise UsageError(
-                f"heads have {head_size} numbers: rotary positions need an even number"
-            )
         exponents = np.arange(0, head_size, 2, dtype=np.float32) / np.float32(head_size)
         powers = float(np.float32(self.rope_theta)) ** exponents.astype(np.float64)
         inverse = np.float32(1) / powers.astype(np.float32)
