@@ -253,7 +253,9 @@ def _evaluate(
         say(f"{model} on {title}: {task.describe(metrics)}; {speed:,.0f} tokens/s")
         if use.report is not None:
             where = {"checkpoint": model, "shards": shards.name, "split": split}
-            _append(use.report, {**where, **metrics, "tokens_per_second": round(speed, 1)})
+            report = {**where, **metrics, "tokens_per_second": round(speed, 1)}
+            with open(use.report, "a", encoding="utf-8") as file:
+                file.write(json_text(report))
         if trained.schema is not None:
             (folder / name).mkdir(parents=True, exist_ok=True)
             task.write_files(folder / name)
@@ -310,14 +312,6 @@ def _measure(
             "is nothing to evaluate: give another --validation_split"
         )
     return metrics, tokens / max(time.monotonic() - began, 1e-9)
-
-
-def _append(path: str, report: Dict[str, Any]) -> None:
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json_text(report))
-    except OSError as error:
-        raise DataError(f"--report={path} cannot be written: {error}") from error
 
 
 if __name__ == "__main__":

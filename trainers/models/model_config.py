@@ -250,14 +250,6 @@ class ModelConfig:
         except UsageError as error:
             raise UsageError(f"{where}: config.json: {error}") from None
 
-    @classmethod
-    def find_published(
-        cls, content: Mapping[str, Any], *, where: str
-    ) -> Tuple["ModelConfig", Optional[Tuple[int, ...]], Tuple[int, ...]]:
-        """The model of a config.json, and the ids of `text_ids`."""
-        classes = published_classes(content, where=where)
-        return cls.from_json(content, classes=classes, where=where), *text_ids(content, where=where)
-
     def to_json(
         self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
     ) -> Dict[str, Any]:

@@ -65,12 +65,17 @@ class ModuleProgram(Program):
         self._ranks = ranks = Ranks()
         self._device, self._precision = choose_device(device, self._compute.precision, ranks.local)
         self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
-        _check_ranks(self._compute.batch_size, ranks.count, self._microbatches)
+        rows, share = self._compute.batch_size, ranks.count * self._microbatches
+        if rows % share:
+            raise UsageError(
+                f"--batch_size={rows} cannot be shared by {ranks.count} processes in "
+                f"{self._microbatches} microbatches: give a multiple of {share}"
+            )
         self.module = Classifier(plan.model).to(self._device)
         self._parallel = ranks.parallelize(self.module)
         self._class_weights = np.asarray(class_weights, np.float32)
         self._optimizer = torch_optimizer(self._rates, self.module)
-        self.evaluation_rows = self._compute.batch_size // self._microbatches
+        self.evaluation_rows = rows // self._microbatches
         self.devices = ranks.count
         self._share_of_rate = Schedule(self.steps, self._rates)
         devices = f"{ranks.count} x {self._device.type}" if ranks.count > 1 else self._device.type
@@ -232,14 +237,6 @@ def check_device(state: Arrays, *, on_ipus: bool) -> None:
         raise DataError(
             f"the checkpoint is of a run on {there}, but this run is on {here}, and their "
             "optimizers differ: resume there, or start over with --init_from an exported model"
-        )
-
-
-def _check_ranks(batch_size: int, ranks: int, accumulation: int) -> None:
-    if batch_size % (ranks * accumulation):
-        raise UsageError(
-            f"--batch_size={batch_size} cannot be shared by {ranks} processes in {accumulation} "
-            f"microbatches: give a multiple of {ranks * accumulation}"
         )
 
 

@@ -46,12 +46,6 @@ def allowed_attention(segment_ids_BxL: Any, prefix_mask_BxL: Any = None) -> Any:
     return allowed & (segments[:, :, None] == segments[:, None, :])
 
 
-def positions_of(segment_ids_BxL: Any) -> Any:
-    """Int32 [B, L], from 0 in each segment: [[1, 1, 1, 2, 2]] -> [[0, 1, 2, 0, 1]]."""
-    before = tf.cast(allowed_attention(segment_ids_BxL), tf.int32)
-    return tf.reduce_sum(before, axis=2) - 1
-
-
 class Decoder(keras.Model):
     """Packed rows to the logits of each next token; generation uses its parts, too."""
 
@@ -106,7 +100,10 @@ class Decoder(keras.Model):
         Segment 0 is padding; a seed turns dropout on.
         """
         allowed = allowed_attention(segment_ids_BxL, prefix_mask_BxL)
-        x_BxLxH, _ = self.hidden(input_ids_BxL, positions_of(segment_ids_BxL), allowed, seed)
+        # From 0 in each segment, as many as the tokens of it up to this one.
+        earlier = tf.cast(allowed_attention(segment_ids_BxL), tf.int32)
+        positions_BxL = tf.reduce_sum(earlier, axis=2) - 1
+        x_BxLxH, _ = self.hidden(input_ids_BxL, positions_BxL, allowed, seed)
         return self.logits(x_BxLxH)
 
 

@@ -322,20 +322,13 @@ class Loop:
             tokens = int(values.pop(TOKENS, np.count_nonzero(rows["segment_ids"])))
             rate = self.rates.count_step(tokens)
             epoch = step * size / train_rows
-            self.metrics.write(
-                {
-                    "kind": "train",
-                    "step": step,
-                    "epoch": round(epoch, 4),
-                    **values,
-                    "tokens": tokens,
-                    **self._speeds(rate),
-                }
-            )
+            speeds, line = self._speeds(rate), {"kind": "train", "step": step}
+            line.update(epoch=round(epoch, 4), **values, tokens=tokens, **speeds)
+            self.metrics.write(line)
             left = (time.perf_counter() - self.began) / (step - self.start) * (self.stop - step)
             self.line.update(
                 f"step {step}/{self.stop}  epoch {epoch:.2f}  loss {values['loss']:.4f}  "
-                f"{1 / rate.steps:.3g} s/step  {self._describe_speed(rate)}  "
+                f"{1 / rate.steps:.3g} s/step  {self._describe_speed(speeds)}  "
                 f"waiting for data {rate.waiting:.1%}  {duration(left)} left"
             )
 
@@ -353,14 +346,15 @@ class Loop:
             speeds["mfu"] = round(a_device * self.flops / self.program.peak, 4)
         return speeds
 
-    def _describe_speed(self, rate: Rate) -> str:
+    def _describe_speed(self, speeds: Dict[str, float]) -> str:
         """The speed on the line: "12,340 tokens/s (3,085 a device, MFU 41.2%)"."""
-        speeds, details = self._speeds(rate), []
+        details = []
         if self.program.devices > 1:
             details.append(f"{speeds['tokens_per_second_per_device']:,.0f} a device")
         if "mfu" in speeds:
             details.append(f"MFU {speeds['mfu']:.1%}")
-        return f"{rate.tokens:,.0f} tokens/s" + (f" ({', '.join(details)})" if details else "")
+        text = f"{speeds['tokens_per_second']:,.0f} tokens/s"
+        return f"{text} ({', '.join(details)})" if details else text
 
     def _whole_batch(self, step: int) -> Batch:
         """The rows of a step, those of other processes too."""

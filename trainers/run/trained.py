@@ -11,7 +11,7 @@ from schemas.errors import UsageError
 from schemas.metadata import Schema
 from trainers.models.families import FAMILIES, Weights
 from trainers.models.hf_files import read_directory
-from trainers.models.model_config import ModelConfig
+from trainers.models.model_config import ModelConfig, published_classes, text_ids
 from trainers.models.set_tokenizer import TOKENIZER, read_schema, read_tokenizer
 from trainers.models.weights import from_published
 from trainers.run.checkpoints import BEST, Checkpoints, read_weights
@@ -91,7 +91,9 @@ def _find_run(output: Path, which: Optional[str]) -> Trained:
 def _find_published(directory: Path) -> Trained:
     where = str(directory)
     content, tensors = read_directory(where, flag="")
-    config, prefix_ids, eos_ids = ModelConfig.find_published(content, where=where)
+    classes = published_classes(content, where=where)
+    config = ModelConfig.from_json(content, classes=classes, where=where)
+    prefix_ids, eos_ids = text_ids(content, where=where)
     has_tokenizer = (directory / TOKENIZER).is_file()
     is_decoder = FAMILIES[config.family].eos_ids is not None
     trainer = "flax_clm" if is_decoder else "tf_classifier" if config.classes else "flax_mlm"
