@@ -74,6 +74,7 @@ def test_an_edit_may_give_a_document_the_text_of_a_removed_one(tmp_path, capsys)
     assert capsys.readouterr().out.startswith("ok: 1 corpus, 5 documents, ")
 
 
+@pytest.mark.slow
 def test_a_document_of_any_length_is_read(tmp_path):
     path = tmp_path / "documents-00000-of-00001.parquet"
     text = "a" * (MAX_DOCUMENT_BYTES + 1)  # of a run with more --max_document_bytes

@@ -237,6 +237,7 @@ def test_no_stream_of_a_local_run_is_flushed_by_a_timer(mode, tmp_path, monkeypa
     assert sdk_worker_main._get_data_buffer_time_limit_ms([]) == 0  # what worker processes take
 
 
+@pytest.mark.slow
 def test_the_reproduction_on_the_page_runs(tmp_path):
     """Quickly: it gives so few elements that no flush meets them."""
     page = (ROOT / "docs" / "beam_local_runner.md").read_text()

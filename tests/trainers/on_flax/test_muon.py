@@ -136,6 +136,7 @@ def bits_of(arrays):
     return {name: value.tobytes() for name, value in arrays.items()}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_as_an_unbroken_one_and_others_refuse_its_state(plan):
     whole = train(program_of(plan, fresh(plan.model, 0)), plan, range(4))
     half = train(program_of(plan, fresh(plan.model, 0)), plan, range(2))

@@ -43,6 +43,7 @@ def test_a_trace_of_two_steps_and_none_of_an_evaluation(run, tmp_path, capfd):
     assert [*(tmp_path / "run").rglob("perfetto_trace.json.gz")] == [path]
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_earlier_has_a_shorter_trace(run):
     assert run("--steps=5", "--profile=100")
 
