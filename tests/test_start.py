@@ -8,6 +8,7 @@ import pytest
 
 from tests.tools.help_pages import ENTRIES
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 HEAVY = {
     # (Not google itself: a .pth file of google-cloud-aiplatform's makes an empty one.)
@@ -43,13 +44,7 @@ print(json.dumps(found))
 
 def loaded_by(entry: str, *calls: list[str]) -> list[tuple[list[str], set[str]]]:
     """How each call of a command failed, if it did, and the modules that were loaded by then."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, entry, json.dumps(calls)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", RUN, entry, json.dumps(calls), check=True)
     return [(ended, set(modules)) for ended, modules in json.loads(done.stdout.splitlines()[-1])]
 
 
@@ -98,5 +93,5 @@ list(split_by("a").cut(np.frombuffer(b"aba", np.uint8), np.array([0, 3])))
 import numba
 print(numba.njit(lambda a: a @ a)(np.eye(2) * 3).tolist())
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-c", code)
     assert done.stdout.strip() == "[[9.0, 0.0], [0.0, 9.0]]", done.stderr

@@ -14,6 +14,7 @@ import schemas.object_store
 from pipelines import store as stores
 from pipelines.readers.files import open_file
 from schemas.errors import DataError, UsageError
+from tests.tools.python_process import run_python
 
 ROOT = Path(__file__).parents[2]
 MB = 1 << 20
@@ -173,7 +174,7 @@ def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
         "assert stat.S_IMODE(os.stat(path).st_mode) == 0o600\n"
         "assert stores._s3_options() == {'secret': 'hidden'}\nprint(path)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
     assert not os.path.exists(done.stdout.strip())
 

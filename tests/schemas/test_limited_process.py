@@ -1,15 +1,13 @@
 """A child answers, is ended when it takes too much, and is started again."""
 
 import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from schemas.limited_process import LimitedProcess, LimitExceeded
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 PROGRAM = """
 import time
@@ -70,7 +68,7 @@ from schemas.limited_process import LimitedProcess
 print(LimitedProcess({PROGRAM!r}).ask(b"who").decode(), flush=True)
 os._exit(9)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-c", code)
     until = time.monotonic() + 60
     while os.path.exists(f"/proc/{int(done.stdout)}") and time.monotonic() < until:
         time.sleep(0.05)

@@ -19,6 +19,7 @@ from pipelines.inspection.checks.set_check import verify_set
 from schemas.errors import DataError, UsageError
 from schemas.set_files import WrongFile, default_directory
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from trainers.flax_mlm import main as flax_mlm
 from trainers.reader import ShardSet
@@ -271,9 +272,7 @@ run_entry(lambda argv: read_set(argv[0]))
         ("file:///b/x", "gcsfs", "write a path of this machine without file://"),
         ("S3://b/x", "gcsfs", "write s3:// in lower case"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-c", script, url, package], capture_output=True, text=True, cwd=ROOT
-        )
+        done = run_python("-c", script, url, package)
         assert done.returncode == 2 and message in done.stderr and url in done.stderr
 
 

@@ -1,16 +1,13 @@
 """--filter and config files in whole runs of build_shards."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from pipelines.build_shards import main
 from schemas.errors import UsageError
 from schemas.metadata import read_set
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 
 def arguments(source, tokenizer_path, output, *more):
@@ -59,13 +56,7 @@ def test_a_worker_process_finds_the_filter_where_the_command_is_run(tokenizer_pa
     )
     more = ["--filter=chooser:choose", "--direct_running_mode=multi_processing"]
     command = arguments("in.jsonl", tokenizer_path, "set", *more, "--direct_num_workers=2")
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.build_shards", *command],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    done = run_python("-m", "pipelines.build_shards", *command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert read_set(str(tmp_path / "set")).stats.dropped["filter:short"] == 1
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import datasets
 import pyarrow as pa
@@ -14,7 +12,6 @@ from pipelines.build_corpus import main
 from schemas.errors import DataError, UsageError
 from tests.tools.corpus_factory import build, rows_of, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of, near_documents
-from tests.tools.places import ROOT
 
 
 def hash_of(text):
@@ -124,13 +121,6 @@ def test_nothing_left_is_an_error(tmp_path, source):
     with pytest.raises(DataError, match="no document is left to write; 2 were read .2 min_words"):
         build(source, tmp_path / "corpus", "--min_words=5")
     assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == [".lock"]
-
-
-@pytest.mark.parametrize(("flag", "code"), [("--input=nowhere", 1), ("--inputs=x", 2)])
-def test_exit_codes_of_build_corpus(tmp_path, flag, code):
-    command = [sys.executable, "-m", "pipelines.build_corpus", flag, f"--output={tmp_path / 'o'}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
 
 
 def test_removed_near_duplicates_are_listed_with_their_texts(tmp_path, source):

@@ -3,7 +3,6 @@
 import json
 import logging
 import pickle
-import subprocess
 import sys
 
 import numpy as np
@@ -15,6 +14,7 @@ from pipelines.encoding.backends import FastBackend
 from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
 from pipelines.rows.ragged import Ragged
 from schemas.errors import DataError
+from tests.tools.python_process import run_python
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 
 _ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "mask": 4}
@@ -231,5 +231,5 @@ def test_importing_is_cheap():
         "import sys, pipelines.encoding.tokenizer; "
         "print({'awkward', 'gigatoken', 'numba', 'apache_beam'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout == "set()\n"

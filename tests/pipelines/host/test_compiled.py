@@ -1,14 +1,13 @@
 """Machine code that is kept on disk: used while what it was made of stays the same."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from pipelines.host import compiled
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 FILES = {
     "numbers.py": "import numpy as np\nSTEP = 2\nTABLE = np.array([10, 20])\n",
@@ -54,12 +53,7 @@ def test_a_change_in_another_file_is_seen(tmp_path):
     def run() -> tuple[int, int]:
         """The result of the loop, and the number of pieces of machine code that are kept then."""
         paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", RUN],
-            env={**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(tmp_path / "kept")},
-            capture_output=True,
-            text=True,
-        )
+        done = run_python("-B", "-c", RUN, PYTHONPATH=paths, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
         assert not done.returncode, done.stderr
         return int(done.stdout), len(list((tmp_path / "kept").rglob("*.nbc")))
 

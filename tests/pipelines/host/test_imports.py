@@ -1,13 +1,10 @@
 """Packages that libraries import if they are installed, and that a run does not need."""
 
-import subprocess
-import sys
-
 import pyarrow as pa
 import pytest
 
 from pipelines.host.imports import leave_out
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 _RUN = """
 import sys
@@ -33,9 +30,7 @@ print(list(frame.a), pyarrow.array(pandas.Series([1.0, None])).null_count)
 )
 def test_a_run_on_this_machine_loads_no_clouds_and_no_pandas(flag, imported):
     """A data frame still imports pandas, and pyarrow takes it."""
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, flag], capture_output=True, text=True, cwd=ROOT
-    )
+    done = run_python("-c", _RUN, flag)
     assert done.stdout.splitlines() == [imported, "[1] 1"], done.stderr
 
 

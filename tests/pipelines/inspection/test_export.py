@@ -25,6 +25,7 @@ from schemas.metadata import read_set
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.mds_rows import read_mds
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 from tests.tools.shard_factory import (
     SPECIAL_IDS,
     mlm_schema,
@@ -253,9 +254,7 @@ def test_a_disk_that_refuses(made, tmp_path, to):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\nrun_entry(main)"
     )
     arguments = [str(made[0]), f"--to={to}", f"--output={tmp_path / 'out'}"]
-    found = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True
-    )
+    found = run_python("-c", code, *arguments)
     assert found.returncode == 1
     said = found.stderr.strip().splitlines()
     assert len(said) == 1, said

@@ -3,8 +3,6 @@
 import io
 import json
 import math
-import subprocess
-import sys
 from datetime import datetime
 
 import numpy as np
@@ -17,6 +15,7 @@ from pipelines.readers.formats import arrow_ipc, parquet
 from pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
 from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
+from tests.tools.python_process import run_python
 from tests.tools.read_sources import LABELED, read_all, rejects_of, rows_of, texts_of
 
 
@@ -360,7 +359,7 @@ print("\\n".join(messages))
 
 
 def test_flips_in_a_parquet_footer_never_end_the_process():
-    run = subprocess.run([sys.executable, "-c", FLIPS], capture_output=True, text=True)
+    run = run_python("-c", FLIPS)
     assert run.returncode == 0, run.stderr[-500:]
     assert "is no complete Parquet file (a column from byte " in run.stdout
     # Asked of the metadata itself, Arrow ends the process with this.

@@ -1,8 +1,6 @@
 """A job that goes on after its command has died: it must not touch what another run makes."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from pipelines.build_shards import main as build_shards
 from pipelines.train_tokenizer import main as train_tokenizer
 from pipelines.writers.staging import LOCK, check_turn, publish_files, stage
 from schemas.errors import DataError
+from tests.tools.python_process import run_python
 
 # As another run of the same --output would: it takes the lock's file, between two documents.
 TAKEOVER = """
@@ -67,7 +66,7 @@ def test_a_killed_command_leaves_its_turn_to_the_next(tmp_path):
         "import os, signal; from pipelines.writers.staging import stage\n"
         f"with stage({output!r}) as found: print(found.run, flush=True); os.kill(os.getpid(), 9)"
     )
-    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    killed = run_python("-c", code)
     run = killed.stdout.strip()
     check_turn(os.path.join(output, ".staging"), run)  # until somebody else comes
     with stage(output), pytest.raises(DataError, match="this job published nothing"):

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import time
 from collections import Counter
 
@@ -31,6 +29,7 @@ from pipelines.train import transforms as counting
 from pipelines.train.word_counter import BUCKETS
 from schemas.errors import DataError
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 PLAN = [Block(n, (Part("a.txt", 90, 30 * n, 30 * n + 30),)) for n in range(3)]
 
@@ -245,5 +244,5 @@ def test_the_reproduction_on_the_page_runs(tmp_path):
     assert len(code.splitlines()) <= 30
     program = tmp_path / "lost.py"
     program.write_text(code.replace("100_000", "100"))
-    run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    run = run_python(program, check=True)
     assert sorted(run.stdout.splitlines()) == [f"key {k}: 0 of 100 elements lost" for k in "abcd"]

@@ -1,7 +1,6 @@
 """The package for workers of a runner: its files, its requirements, and which workers need it."""
 
 import importlib.metadata
-import subprocess
 import sys
 import zipfile
 from email import message_from_bytes
@@ -15,6 +14,7 @@ from pipelines.runners.launch import runner_flags
 from pipelines.runners.worker_package import package_code, requirements, write_package
 from schemas.errors import UsageError
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 DATAFLOW = ["--runner=DataflowRunner"]
 # The extra [pipelines] of setup.py, what all of Textmill needs, and what reads stores.
@@ -166,9 +166,7 @@ def test_an_installed_textmill_gives_the_same_package_as_a_checkout(tmp_path):
         "print(worker_package.write_package(sys.argv[2]))"
     )
     folders = [str(tmp_path / "site"), str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *folders], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = run_python("-c", code, *folders, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).read_bytes() == first.read_bytes()
 

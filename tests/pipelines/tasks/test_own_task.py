@@ -3,12 +3,11 @@
 import gzip
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 PAGE = ROOT / "docs" / "extending.md"
 TASK, FEATURES = "pipelines/tasks/prefix_lm.py", "schemas/features.py"
@@ -83,9 +82,7 @@ def checkout(tmp_path_factory):
 
 
 def run(checkout, *arguments):
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=checkout, capture_output=True, text=True, check=False
-    )
+    done = run_python(*arguments, cwd=checkout)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -1,6 +1,5 @@
 """How a command ends, in a real process: exit code, message, and what interrupts it."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import time
 import pytest
 
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 _ENTRY = """
 import os, sys
@@ -182,13 +182,7 @@ def test_a_missing_package_is_one_line(command, package, extra, tmp_path):
     (tmp_path / f"{package}.py").write_text(
         f"raise ModuleNotFoundError('No module named {package}', name='{package}')"
     )
-    found = subprocess.run(
-        [sys.executable, "-m", command, str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    found = run_python("-m", command, str(tmp_path), PYTHONPATH=str(tmp_path))
     name = command.partition(".")[2]
     assert (found.returncode, found.stderr) == (
         1,

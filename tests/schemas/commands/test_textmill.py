@@ -13,6 +13,7 @@ from schemas.commands.textmill import COMMANDS
 from schemas.version import VERSION
 from tests.tools.help_pages import ENTRIES
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 SCRIPT = "import sys\nfrom schemas.commands.textmill import main\nsys.exit(main())\n"
 ENTRY_POINT = 'entry_points={"console_scripts": ["textmill = schemas.commands.textmill:main"]}'
@@ -29,13 +30,7 @@ def script(tmp_path_factory):
 @pytest.fixture(scope="module")
 def textmill(script):
     def run(*arguments, cwd=ROOT, **environment):
-        return subprocess.run(
-            [sys.executable, script, *arguments],
-            cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", **environment},
-            capture_output=True,
-            text=True,
-        )
+        return run_python(script, *arguments, cwd=cwd, COLUMNS="80", **environment)
 
     return run
 
@@ -76,7 +71,7 @@ def test_help_of_a_command_names_what_was_typed(textmill, name):
         ("flax-clm", 2, "textmill has no command 'flax-clm': did you mean train flax-clm?"),
         ("train tf-q", 2, "textmill has no command 'train tf-q': did you mean train tf-qa?"),
         ("xyz", 2, "textmill has no command 'xyz': textmill --help lists them"),
-        ("export a --to=b --output=c", 2, "--to=b: one of parquet, jsonl, arrow, mds"),
+        ("export a --to=b --output=c", 2, "--to=b: choose one of parquet, jsonl, arrow, mds"),
         ("verify /dev/null/none", 1, "/dev/null/none "),
     ],
 )

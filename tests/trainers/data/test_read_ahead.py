@@ -1,14 +1,12 @@
 """Items in order, errors where they came, no thread left behind."""
 
-import subprocess
-import sys
 import threading
 from itertools import islice
 
 import pytest
 
 from schemas.errors import DataError
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 from trainers.data.batches import read_ahead
 
 
@@ -44,7 +42,5 @@ def test_a_process_may_end_in_the_middle():
         "import itertools; from trainers.data.batches import read_ahead\n"
         "seen = read_ahead(itertools.count(), 2); print(next(seen))"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30
-    )
+    found = run_python("-c", code)
     assert (found.returncode, found.stdout, found.stderr) == (0, "0\n", "")

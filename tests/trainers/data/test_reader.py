@@ -2,8 +2,6 @@
 
 import multiprocessing
 import pickle
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from schemas.typed_json import to_json
-from tests.tools.places import ROOT
 from tests.tools.shard_factory import (
     mlm_schema,
     packed_rows,
@@ -299,16 +296,6 @@ def test_an_empty_split_is_refused_when_read(tmp_path):
     assert shards.rows("train") == 0
     with pytest.raises(DataError, match="split 'train' has no rows"):
         shards.batches("train", batch_size=1, seed=0)
-
-
-def test_imports_numpy_and_schemas_only():
-    code = (
-        "import sys, trainers.reader; "
-        "print([m for m in ('jax', 'flax', 'tensorflow', 'torch', 'apache_beam', 'array_record', "
-        "'matplotlib', 'grain') if m in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert (found.stdout, found.stderr) == ("[]\n", "")
 
 
 def assert_same_batches(left, right):

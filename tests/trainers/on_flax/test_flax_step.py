@@ -1,9 +1,6 @@
 """The compiled steps: accumulation, devices, states, optimizers, evaluation sums."""
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ from flax import nnx
 
 from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from tests.tools.snapshots import state_in, weights_in
@@ -313,17 +310,7 @@ assert apart(weights, shared) < 1e-3
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 8])
 def test_several_devices_give_the_losses_of_one(count):
-    settings = {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT),
-    }
-    found = subprocess.run(
-        [sys.executable, "-c", DEVICES_CODE, str(count)],
-        cwd=ROOT,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-    )
+    devices = f"--xla_force_host_platform_device_count={count}"
+    found = run_python("-c", DEVICES_CODE, str(count), XLA_FLAGS=devices, JAX_PLATFORMS="cpu")
     print(found.stdout)
     assert found.returncode == 0, found.stderr

@@ -3,9 +3,6 @@
 tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
 """
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +10,8 @@ from torch.nn import functional
 
 from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
-from tests.tools.places import ROOT
 from tests.tools.poptorch_programs import make_program
+from tests.tools.python_process import run_python
 from tests.tools.snapshots import state_in, weights_in
 from trainers import use_model
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
@@ -239,7 +236,5 @@ def main(argv):
 
 run_entry(main)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code, check=True)
     assert (done.stdout, done.stderr) == ("", "")

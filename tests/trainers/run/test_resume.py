@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.tools.numpy_program import (
     remains_of,
     run_numpy,
 )
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 from tests.tools.run_reading import change_flags, untimed_lines
 from trainers.flags.command_line import command
 from trainers.flags.run_flags import OptimizationFlags
@@ -356,12 +355,7 @@ FILLED = [
 @pytest.mark.parametrize(("name", "count", "said"), FILLED)
 def test_where_nothing_more_can_be_written(shards, whole, tmp_path, name, count, said):
     """A file that may not grow stands for a full disk; the run resumes once there is room."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(shards), str(tmp_path), name, str(count)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    done = run_python("-c", FULL, str(shards), str(tmp_path), name, str(count))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(said.format(tmp_path)) and "--resume" in done.stdout
     run_numpy(shards, tmp_path, resume=True)
