@@ -35,7 +35,7 @@ EXPORT_HELP = Help(
     module="pipelines.export",
     about="Converts a dataset to files for tools that do not read tf.train.Example: one file for "
     "each shard, with the rows in the same order.",
-    usage="DATASET --to=FORMAT --output=DIR",
+    usage="DATASET --to=parquet|jsonl|arrow|mds --output=DIR",
     example="shards --to=parquet --layout=huggingface --output=exported",
     page="docs/readers.md",
 )

@@ -11,7 +11,9 @@ from schemas.metadata import read_set
 WORDS = "one two three four five six seven eight nine ten"
 
 
-def warnings_of(capsys, tokenizer_path, tmp_path, content: str, *flags: str) -> list[str]:
+def warnings_of(
+    capsys, tokenizer_path, tmp_path, content: str, *flags: str, splits: str = "train:1"
+) -> list[str]:
     path = tmp_path / "text.txt"
     path.write_bytes(content.encode())
     main(
@@ -22,7 +24,7 @@ def warnings_of(capsys, tokenizer_path, tmp_path, content: str, *flags: str) -> 
             "--max_length=32",
             f"--input={path}",
         ]
-        + [f"--output={tmp_path / 'set'}", "--splits=train:1", "--num_shards=train:1", *flags]
+        + [f"--output={tmp_path / 'set'}", f"--splits={splits}", "--num_shards=1", *flags]
     )
     shown = " ".join(capsys.readouterr().out.split())
     return [part.split(" inspect it:")[0] for part in shown.split("warning: ")[1:]]
@@ -49,15 +51,13 @@ def test_a_book_that_is_one_paragraph(capsys, tokenizer_path, tmp_path):
 
 
 def test_one_file_leaves_a_split_empty(capsys, tokenizer_path, tmp_path):
-    flags = ("--document=file", "--splits=train:0.98,validation:0.02", "--num_shards=1")
-    [warning] = warnings_of(capsys, tokenizer_path, tmp_path, "One.\nTwo.\nOne.\n", *flags)
+    splits, given = "train:0.98,validation:0.02", (capsys, tokenizer_path, tmp_path)
+    [warning] = warnings_of(*given, "One.\nTwo.\nOne.\n", "--document=file", splits=splits)
     assert (
         warning.startswith("the split validation is empty: ")
         and "1 document was kept; use --document=paragraph, or name the files" in warning
     )
-    [warning] = warnings_of(
-        capsys, tokenizer_path, tmp_path, "One.\nTwo.\n", "--overwrite", *flags[1:]
-    )
+    [warning] = warnings_of(*given, "One.\nTwo.\n", "--overwrite", splits=splits)
     assert "2 documents were kept; name the files" in warning
 
 
