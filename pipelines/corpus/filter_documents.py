@@ -120,7 +120,7 @@ def apply_rules(columns: pa.RecordBatch, rules: tuple[Rule, ...]) -> Applied:
         judged = rule.judge(text, *(columns[role].take(pa.array(left)) for role in rule.roles))
         reason, after = judged.reason.astype(np.int64), judged.text
         if after is not None:
-            reason[(reason == 0) & _is_empty(after)] = 1
+            reason[(reason == 0) & (pc.binary_length(after).to_numpy() == 0)] = 1
         hits += [(int(left[place]), hit) for place, hit in judged.hits]
         dropped, kept = np.flatnonzero(reason), pa.array(reason == 0)
         reasons |= {
@@ -140,22 +140,16 @@ def apply_rules(columns: pa.RecordBatch, rules: tuple[Rule, ...]) -> Applied:
         add_observed(observed, judged.observed)
         if after is not None:
             is_edited = True
-            add_observed(observed, _count_edits(rule.edits, before, text))
+            changed = pc.sum(pc.not_equal(before, text)).as_py() or 0
+            lost = (
+                pc.sum(pc.subtract(pc.binary_length(before), pc.binary_length(text))).as_py() or 0
+            )
+            counts = {"edited": {rule.edits: changed}, "edited_bytes": {rule.edits: lost}}
+            add_observed(observed, counts)
     columns = columns.take(pa.array(left)) if reasons else columns
     if is_edited:
         columns = columns.set_column(0, "text", text)
     return Applied(left, columns, reasons, observed, tuple(hits), measured)
-
-
-def _is_empty(text: pa.LargeStringArray) -> np.ndarray:
-    return pc.binary_length(text).to_numpy() == 0
-
-
-def _count_edits(name: str, before: pa.LargeStringArray, after: pa.LargeStringArray) -> Observed:
-    lengths = pc.binary_length
-    changed = pc.sum(pc.not_equal(before, after)).as_py() or 0
-    lost = int(lengths(before).to_numpy().sum() - lengths(after).to_numpy().sum())
-    return {"edited": {name: changed}, "edited_bytes": {name: lost}}
 
 
 def _lines(documents: Documents, reasons: dict[int, str], measured: dict[int, tuple]) -> bytes:

@@ -75,16 +75,12 @@ def join_equal(batch: pa.RecordBatch) -> pa.RecordBatch:
         for group in np.flatnonzero(stops - starts > 1).tolist():
             rows = order[starts[group] : stops[group]]
             fields = batch.select(others).take(pa.array(rows)).to_pylist()
-            smallest = min(range(len(rows)), key=lambda row: _key(fields[row]))
-            chosen[group] = rows[smallest]
+            keys = [[(value == "", value) for value in own.values()] for own in fields]
+            chosen[group] = rows[keys.index(min(keys))]
     taken = batch.take(pa.array(chosen))
     return taken.set_column(
         taken.schema.get_field_index("copies"), taken.schema.field("copies"), pa.array(copies)
     )
-
-
-def _key(fields: dict[str, Any]) -> tuple[tuple[bool, Any], ...]:
-    return tuple((value == "", value) for value in fields.values())
 
 
 def cut_batch(batch: pa.RecordBatch, partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -29,7 +29,7 @@ _LIST_BYTES = 64 << 20
 _STARS = re.compile(r"(^|/)\*\*(?:/|$)")  # folders at any depth
 _MANY_STARS = re.compile(r"(?:\*\*/){2,}")  # equivalent to one
 _MOST, _MOST_BRACES, _MOST_STARS = 10_000, 100, 3
-_OURS = ("MANIFEST.json", "tokenizer.json")
+_OURS = ("MANIFEST.json", "tokenizer.json")  # in folders whose JSON is no input
 
 
 @contextmanager
@@ -226,7 +226,8 @@ def _in_folder(folder: str, label_folders: bool, web_pages: bool) -> list[str]:
         folders[:] = [
             name
             for name in folders
-            if not _is_hidden(name) and not _is_ours(os.path.join(parent, name))
+            if not _is_hidden(name)
+            and not any(os.path.exists(os.path.join(parent, name, ours)) for ours in _OURS)
         ]
         paths += [
             os.path.join(parent, name)
@@ -251,11 +252,6 @@ def _in_folder(folder: str, label_folders: bool, web_pages: bool) -> list[str]:
 
 def _refuse_folder(error: OSError) -> None:
     raise DataError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
-
-
-def _is_ours(folder: str) -> bool:
-    """Whether a folder holds a Textmill dataset or a tokenizer, whose JSON is no input."""
-    return any(os.path.exists(os.path.join(folder, name)) for name in _OURS)
 
 
 def _is_hidden(relative: str) -> bool:

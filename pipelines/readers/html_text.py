@@ -192,7 +192,8 @@ def decode_page(data: bytes, declared: str = "") -> str:
 
 def _find_codec(data: bytes, declared: list[str]) -> str:
     """The Python codec of a page that is not UTF-8, from its bytes and declared codecs."""
-    detected = _detect(data)
+    sample = _TAGS.sub(b"<>", data[:_SAMPLE_BYTES])
+    detected = codec_of(_detect_encoding(sample, html5_compatible=False) or "")
     if detected in declared or not declared or data.isascii():
         return detected or "cp1252"
     # A server's default for a page that is clearly in another script.
@@ -210,12 +211,6 @@ def codec_of(label: str) -> str:
     except (LookupError, ValueError):
         return ""
     return _WIDER.get(name, name) if _CODECS.fullmatch(name) else ""
-
-
-def _detect(data: bytes) -> str:
-    """The codec detected from the bytes, which may not be one of HTML's."""
-    sample = _TAGS.sub(b"<>", data[:_SAMPLE_BYTES])
-    return codec_of(_detect_encoding(sample, html5_compatible=False) or "")
 
 
 def _is_beyond_latin(data: bytes) -> bool:

@@ -98,7 +98,10 @@ class Finder:
         """Finds target texts in documents."""
         spans, hits = [np.zeros((0, 3), np.int64)], []
         for look in self._look(text):
-            counted_H, listed = self._judge(look.hits)
+            counted_H, listed = judge_hits(
+                *(look.hits, _distinct(look.hits), self.index.bounds_G, self.index.text_G),
+                *(self.index.length_G, self._total_T, self._need_T),
+            )
             document, word, gram = look.hits[counted_H].T
             begins = look.words.starts[word] - look.bounds[document]
             ends = look.words.stops[word + self.index.length_G[gram] - 1] - look.bounds[document]
@@ -136,13 +139,6 @@ class Finder:
             *(data, words.starts, words.stops, word),
             *(self._data, index.starts_W, index.stops_W, index.place_G[gram]),
             *(index.length_G[gram], character_table()),
-        )
-
-    def _judge(self, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        index = self.index
-        return judge_hits(
-            *(hits, _distinct(hits), index.bounds_G, index.text_G, index.length_G),
-            *(self._total_T, self._need_T),
         )
 
     def _hit(self, look: _Look, row: list[int]) -> tuple[int, Hit]:

@@ -5,7 +5,6 @@ Blocks -> holders of n-grams, by bucket of n-grams -> common n-grams.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
@@ -38,14 +37,7 @@ from pipelines.store import write_file
 
 _BUCKETS = 64
 _DELIVERED = _BUCKETS  # the key of deliveries
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """Common n-grams of a bucket, and deliveries."""
-
-    deliveries: Deliveries
-    common: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
+_Counted = tuple[Deliveries, np.ndarray]  # and the common n-grams of a bucket
 
 
 class FindGrams(BlockStep[GramJob]):
@@ -85,12 +77,12 @@ def add_up(keyed: tuple[int, Iterable[Any]], limit: int) -> tuple[int, _Counted]
     """Adds up the deliveries of bundles, or finds the common n-grams of a bucket."""
     key, parts = keyed
     if key == _DELIVERED:
-        return ALL, _Counted(Deliveries.sum(parts))
+        return ALL, (Deliveries.sum(parts), np.zeros(0, np.int64))
     received, holders = [NO_VALUES], NO_HOLDERS
     for part in parts:
         received.append(tally([(key, part)]))
         holders = add_holders([holders, np.frombuffer(part, np.uint64).reshape(-1, 2)], limit)
-    return ALL, _Counted(Deliveries(received=add_tallies(received)), find_common(holders, limit))
+    return ALL, (Deliveries(received=add_tallies(received)), find_common(holders, limit))
 
 
 class WriteCommon(beam.DoFn):
@@ -103,13 +95,13 @@ class WriteCommon(beam.DoFn):
         """Checks that nothing was lost, and writes the file."""
         job, counted = self._job, list(everything[1])
         check_deliveries(
-            Deliveries.sum(one.deliveries for one in counted),
+            Deliveries.sum(deliveries for deliveries, _ in counted),
             lambda: read_blocks(job.staging),
             job.blocks,
             lambda key: f"bucket {key} of the n-grams",
         )
         path = os.path.join(job.staging, COMMON)
-        write_file(path, np.sort(np.concatenate([one.common for one in counted])).tobytes())
+        write_file(path, np.sort(np.concatenate([common for _, common in counted])).tobytes())
         yield path
 
 

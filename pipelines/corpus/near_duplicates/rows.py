@@ -44,17 +44,14 @@ def rows_of(places: np.ndarray) -> np.ndarray:
 
 def to_batch(rows: np.ndarray, sets: Ragged | None = None) -> pa.RecordBatch:
     """Rows as a batch of one column; with `sets`, a second column of a uint64 set for each row."""
-    columns = {_ROWS: _binaries(rows)}
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(rows).view(np.uint8))]
+    kind = pa.binary(rows.dtype.itemsize)
+    columns = {_ROWS: pa.Array.from_buffers(kind, len(rows), buffers)}
     if sets is not None:
         data = pa.py_buffer(np.ascontiguousarray(sets.values).view(np.uint8))
         buffers = [None, pa.py_buffer(sets.offsets * 8), data]
         columns[_SETS] = pa.Array.from_buffers(pa.large_binary(), len(rows), buffers)
     return pa.record_batch(columns)
-
-
-def _binaries(rows: np.ndarray) -> pa.Array:
-    buffer = pa.py_buffer(np.ascontiguousarray(rows).view(np.uint8))
-    return pa.Array.from_buffers(pa.binary(rows.dtype.itemsize), len(rows), [None, buffer])
 
 
 def of_batch(batch: pa.RecordBatch, dtype: np.dtype) -> np.ndarray:

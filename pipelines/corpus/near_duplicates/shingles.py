@@ -8,7 +8,6 @@ Legend: U units (words or characters), D documents, S shingles, P pairs.
 """
 
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -62,22 +61,10 @@ def shingle_hashes(data: np.ndarray, bounds: np.ndarray, shingle: Shingle) -> Ra
     return Ragged(values, runs.offsets)
 
 
-class Verified(NamedTuple):
-    """Similarities of pairs.
-
-    Attributes:
-      is_near: bool [p], whether the exact similarity reaches the threshold.
-      similarities: float64 [p]; 0 for pairs that are not near.
-    """
-
-    is_near: np.ndarray
-    similarities: np.ndarray
-
-
 def verify(
     sets: Ragged, firsts: np.ndarray, others: Ragged, seconds: np.ndarray, threshold: Fraction
-) -> Verified:
-    """Compares pairs of sets.
+) -> np.ndarray:
+    """float64 [p]: similarities of pairs of sets; 0 if the exact one is below the threshold.
 
     A set with LARGEST_SET hashes is a sample of a larger one; two sets are then compared up to the
     last hash of the sample. The similarity of these 65,536 hashes or more differs from the exact
@@ -95,7 +82,7 @@ def verify(
     ratio = threshold.numerator, threshold.denominator
     count_common((*sets,), (*others,), *pairs, LARGEST_SET, ratio, common, union)
     is_near = (common * ratio[1] >= union * ratio[0]) & (union > 0)
-    return Verified(is_near, np.where(is_near, common / np.maximum(union, 1), 0))
+    return np.where(is_near, common / np.maximum(union, 1), 0)
 
 
 # ---- compiled ----

@@ -149,11 +149,11 @@ def verify_pairs(
             for begin in range(0, len(others), _PAIRS_AT_ONCE):
                 chosen = all_chosen[begin : begin + _PAIRS_AT_ONCE]
                 other = others[begin : begin + _PAIRS_AT_ONCE]
-                verified = verify(sets, number[chosen], higher_sets, other, rule.threshold)
-                near = own_pairs[chosen[verified.is_near]]
+                found = verify(sets, number[chosen], higher_sets, other, rule.threshold)
+                near = own_pairs[chosen[found > 0]]
                 edges = np.zeros(len(near), EDGE)
                 edges["higher"], edges["lower"] = near["higher"], near["lower"]
-                edges["similarity"] = verified.similarities[verified.is_near]
+                edges["similarity"] = found[found > 0]
                 yield edges, observe(verified=len(near), refuted=len(chosen) - len(near))
 
 

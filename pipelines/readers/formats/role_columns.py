@@ -106,7 +106,8 @@ def take_roles(
             empty_N = _lengths(column) == 0
             empty_N[list(rejected)] = False
     if source_bytes is None:
-        source_bytes = sum(_string_bytes(column) for column in columns)
+        flat = (c.flatten().field("text") if pt.is_list(c.type) else c for c in columns)
+        source_bytes = sum(int(_lengths(column).sum()) for column in flat)
     strings = [_lengths(column) for column in columns if pt.is_large_string(column.type)]
     for row in np.flatnonzero(sum(strings) > longest).tolist():
         long = too_long(path, first + row, longest)
@@ -319,9 +320,3 @@ def _lengths(column: pa.LargeStringArray) -> np.ndarray:
     """Bytes of each string; 0 for null."""
     lengths = pc.binary_length(column)
     return lengths.fill_null(0).to_numpy(zero_copy_only=False)
-
-
-def _string_bytes(column: pa.Array) -> int:
-    if pt.is_list(column.type):
-        column = column.flatten().field("text")
-    return int(_lengths(column).sum())

@@ -7,6 +7,7 @@ other types are ignored. Offsets are numbers of records of any type, from 0.
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +22,6 @@ from pipelines.readers.formats.role_values import Refusal, record_documents
 from pipelines.readers.html_text import UnusablePageError, may_be_page, read_page
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
-from schemas.drops import total_counts
 from schemas.errors import DataError
 
 FIELDS = ("content_type", "date", "id", "text", "title", "url")
@@ -50,13 +50,23 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     content = _Content(chunks, part.path)
     if content.peek(len(_MARK)) != _MARK:
         refuse_foreign(content.peek(PEEKED), part.path)
-    piece = _Piece()
+    records, unusable, began = [], Counter[str](), 0
+
+    def documents() -> Documents:
+        size = content.place - began
+        found = record_documents(records, source.roles, part.path, source_bytes=size)
+        return replace(found, stored_bytes=chunks.new_bytes(), unusable=dict(unusable))
+
     for record in _read_records(content):
-        piece.add(record, content, source)
-        if content.place - piece.began >= source.block_bytes:
-            yield _documents(piece, content, chunks, source)
-            piece = _Piece(content.place)
-    yield replace(_documents(piece, content, chunks, source), digests=chunks.digests())
+        try:
+            if fields := _read_fields(record, content, source):
+                records.append(fields)
+        except UnusablePageError as error:
+            unusable[error.reason] += 1
+        if content.place - began >= source.block_bytes:
+            yield documents()
+            records, unusable, began = [], Counter[str](), content.place
+    yield replace(documents(), digests=chunks.digests())
 
 
 class _Content:
@@ -163,39 +173,20 @@ def _decode(line: bytes) -> str:
         return line.decode("latin-1")
 
 
-class _Piece:
-    """The documents of consecutive records."""
-
-    def __init__(self, began: int = 0):
-        self.began = began  # offset in the content
-        self.records: list[tuple[int, dict[str, str], Refusal | None]] = []
-        self.unusable: list[str] = []
-
-    def add(self, record: _Record, content: _Content, source: Source) -> None:
-        """Reads a record, if it is a document."""
-        kind = record.headers["warc-type"].lower()
-        if kind not in ("response", "conversion"):
-            return
-        read_fields = _read_response if kind == "response" else _read_conversion
-        try:
-            fields = read_fields(record, content, source)
-        except UnusablePageError as error:
-            self.unusable.append(error.reason)
-            return
-        refusal = None
-        if isinstance(fields, tuple):
-            fields, refusal = {}, fields
-        fields["url"] = record.headers.get("warc-target-uri", "").strip("<>")
-        fields["date"] = record.headers.get("warc-date", "")
-        fields["id"] = record.headers.get("warc-record-id", "")
-        self.records.append((record.number, fields, refusal))
-
-
-def _documents(piece: _Piece, content: _Content, chunks: Chunks, source: Source) -> Documents:
-    size = content.place - piece.began
-    documents = record_documents(piece.records, source.roles, content.path, source_bytes=size)
-    unusable = total_counts(*({reason: 1} for reason in piece.unusable))
-    return replace(documents, stored_bytes=chunks.new_bytes(), unusable=unusable)
+def _read_fields(
+    record: _Record, content: _Content, source: Source
+) -> tuple[int, dict[str, str], Refusal | None] | None:
+    """Number, fields and refusal of a record; None if it is no document."""
+    kind = record.headers["warc-type"].lower()
+    if kind not in ("response", "conversion"):
+        return None
+    fields = (_read_response if kind == "response" else _read_conversion)(record, content, source)
+    if isinstance(fields, tuple):
+        return record.number, {}, fields
+    fields["url"] = record.headers.get("warc-target-uri", "").strip("<>")
+    fields["date"] = record.headers.get("warc-date", "")
+    fields["id"] = record.headers.get("warc-record-id", "")
+    return record.number, fields, None
 
 
 def _read_conversion(
