@@ -26,6 +26,8 @@ with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
 
 quicken_tyro()
+if "CI" not in os.environ:
+    os.fsync = lambda fd: None  # a tenth of a small run waits for the disk
 
 # A machine may be busy, and what is compiled takes its time once: no deadline. Continuous
 # integration tries the same examples every time, so that a red run is the commit's fault; people
