@@ -35,6 +35,7 @@ from trainers.on_flax.layers import (
     Embeddings,
     Norm,
     Params,
+    Table,
     add_parts,
     graph_of,
     head_logits,
@@ -51,13 +52,13 @@ class MaskedHead(nnx.Module):
 
     dense: nnx.Linear
     norm: nnx.LayerNorm
-    table: nnx.Embed | None = None
+    table: Table | None = None
 
     def __init__(self, config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs):
         self.config, self.bias = config, nnx.Param(jnp.zeros(config.vocab_size))
         add_parts(self, "head.", config, dtype, rngs)
 
-    def __call__(self, x_BxKxH: jax.Array, tokens: nnx.Embed) -> jax.Array:
+    def __call__(self, x_BxKxH: jax.Array, tokens: Table) -> jax.Array:
         """Float32 logits [B, K, V]; `tokens` is the output layer of a tied model."""
         activation = FORMULAS[ACTIVATIONS[self.config.head_activation]]
         x_BxKxE = self.norm(activation(self.dense(x_BxKxH)))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from schemas.errors import UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema
@@ -37,7 +38,7 @@ from trainers.on_flax.flax_attention import (
 from trainers.on_flax.flax_decoder import ClmObjective
 from trainers.on_flax.flax_encoder import MlmObjective
 from trainers.on_flax.flax_program import sums_in_chunks
-from trainers.on_flax.layers import head_logits, to_params
+from trainers.on_flax.layers import Table, head_logits, to_params
 from trainers.run.program import Plan
 
 with warnings.catch_warnings():
@@ -330,6 +331,24 @@ def test_a_vocabulary_rounded_up_changes_no_logits():
     assert head_logits(x, table, 128).shape == (2, 5, 30)
     lowered = jax.jit(partial(head_logits, multiple=128)).lower(x, table).as_text()
     assert "tensor<2x5x128xf32>" in lowered
+
+
+def test_slopes_of_a_frequent_token_are_summed_in_float32():
+    """bfloat16 stops at 256: 256 + 1 is 256."""
+    table = Table(3, 4, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    ids = jnp.full(1000, 1)
+    slope = nnx.grad(lambda table: table(ids).astype(jnp.float32).sum())(table)
+    np.testing.assert_array_equal(slope.embedding[...], [[0] * 4, [1000] * 4, [0] * 4])
+
+
+def test_a_head_in_bfloat16_multiplies_no_float32():
+    """Also backwards, where float32 takes twice the time on a GPU."""
+    x, table = jnp.ones((2, 5, 8), jnp.bfloat16), jnp.ones((30, 8))
+    slopes = jax.grad(lambda x, table: head_logits(x, table).sum(), (0, 1))
+    lines = jax.jit(slopes).lower(x, table).as_text().splitlines()
+    products = [line.partition(" : ")[2] for line in lines if "dot_general" in line]
+    assert len(products) == 2  # the logits themselves are not read
+    assert all(line.count("xbf16>") == 2 for line in products), products
 
 
 @pytest.mark.slow
