@@ -41,6 +41,7 @@ from trainers.on_flax.flax_program import (
     FlaxProgram,
     Sums,
     compute_dtype,
+    products,
     sums_in_chunks,
 )
 from trainers.on_flax.layers import (
@@ -239,13 +240,15 @@ def _generate(
     prompts[:, : len(prompt)] = prompt
     lengths = np.full(flags.samples, len(prompt), np.int32)
     rule = Sampling(new, flags.temperature, flags.top_k, flags.top_p, trained.eos_ids)
-    graph = graph_of(DecoderForCausalLM, model, compute_dtype(compute.precision))
+    dtype = compute_dtype(compute.precision)
+    graph = graph_of(DecoderForCausalLM, model, dtype)
     params = jax.tree.map(jnp.asarray, to_params(read(), model))
     arguments = (params, prompts, lengths, row_keys(compute.seed, flags.samples))
 
     began = time.perf_counter()
     program: Any = generator(graph, rule)
-    program = program.lower(*arguments).compile()
+    with products(dtype):
+        program = program.lower(*arguments).compile()
     compiled = time.perf_counter()
     output = jax.device_get(program(*arguments))
     seconds = time.perf_counter() - compiled

@@ -8,6 +8,7 @@ Legend: B rows of a batch or microbatch, A microbatches.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -144,7 +145,7 @@ class FlaxProgram(Program):
         _check_devices(compute.batch_size, len(devices), self._accumulation)
         self.steps, self._profile = plan.steps, _Profile(compute.profile, plan.output)
         self.evaluation_rows = compute.batch_size // self._accumulation
-        dtype = compute_dtype(compute.precision)
+        self._dtype = dtype = compute_dtype(compute.precision)
         self.devices = len(devices)
         self.description = (
             f"{len(devices)} x {devices[0].device_kind}, {dtype}, {objective.attention} attention"
@@ -213,12 +214,12 @@ class FlaxProgram(Program):
             batch = self._abstract_batch(self._plan.flags.compute.batch_size)
             done = jax.ShapeDtypeStruct((), np.uint32, sharding=self._replicated)
             state = self._abstract(self._state)
-            with jax.set_mesh(self._mesh):
+            with jax.set_mesh(self._mesh), products(self._dtype):
                 self._train = jitted.lower(params, state, batch, done, stop).compile()
         if evaluates:
             jitted = jax.jit(self._sums, out_shardings=self._replicated)
             batch = self._abstract_batch(self.evaluation_rows)
-            with jax.set_mesh(self._mesh):
+            with jax.set_mesh(self._mesh), products(self._dtype):
                 self._evaluate = jitted.lower(params, batch, stop).compile()
 
     def _abstract(self, tree: Any) -> Any:
@@ -366,6 +367,11 @@ def compute_dtype(precision: str) -> jnp.dtype:
         return jnp.dtype(precision)
     platform = jax.local_devices()[0].platform
     return jnp.dtype(jnp.float32 if platform == "cpu" else jnp.bfloat16)
+
+
+def products(dtype: jnp.dtype) -> AbstractContextManager[None]:
+    """Compiles products of float32 in float32: GPUs and TPUs by default round their factors."""
+    return jax.default_matmul_precision("float32" if dtype == jnp.float32 else "default")
 
 
 def dropout_key(seed: int, step: jax.Array | int) -> jax.Array:
