@@ -1,6 +1,7 @@
 """From a command line to a run: flags, schema, plan, program, loop, summary."""
 
 import os
+import re
 import sys
 import time
 from contextlib import nullcontext
@@ -11,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional
 from schemas.commands.entry import want_addresses
 from schemas.commands.flag_file import CONFIG, config_bytes
 from schemas.commands.terminal import say
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from schemas.hub import find_on_hub
 from schemas.tokenizer_json import read_tokenizer_json, token_ids, tokenizer_settings
 from trainers.data.batches import BatchReader
@@ -36,6 +37,8 @@ from trainers.run.journal import METRICS, ProgressLine, cut_metrics, duration, e
 from trainers.run.loop import Loop
 from trainers.run.program import Interruption, Metrics, Plan, Processes, Program, Task, Trainer
 from trainers.run.run_directory import PROFILE, claim, start_or_resume
+
+_NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|OOM when", re.IGNORECASE)
 
 
 def main_of(trainer: Trainer) -> Callable[[List[str]], None]:
@@ -94,6 +97,15 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
         except KeyboardInterrupt:
             line.say(f"interrupted; resume with:\n  {command(flags, resume=True)}")
             sys.exit(130)
+        except Exception as error:  # each framework has its own for this
+            if not _NO_MEMORY.search(str(error)):
+                raise
+            more = " --remat," if isinstance(flags, FlaxRunFlags) else ""
+            raise DataError(
+                f"{program.description}: the memory is too small for "
+                f"--batch_size={flags.compute.batch_size}: give more microbatches, such as "
+                f"--accumulation={2 * (flags.compute.accumulation or 1)},{more} or a smaller model"
+            ) from error
         if processes.is_first:
             with Interruption() as interruption:  # the rest takes seconds
                 _export_run(plan, task, program, checkpoints, line)

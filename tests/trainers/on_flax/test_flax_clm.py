@@ -13,7 +13,7 @@ import jax.monitoring
 import jax.numpy as jnp
 import pytest
 
-from schemas.errors import UsageError
+from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import chat_schema, write_clm_set
 from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json
@@ -22,9 +22,10 @@ from trainers import use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import main
 from trainers.on_flax import flax_decoder
-from trainers.on_flax.flax_decoder import Generated
+from trainers.on_flax.flax_decoder import ClmObjective, Generated
 from trainers.run.journal import MetricsFile
 from trainers.run.trained import find_trained
+from trainers.tasks.language_models import LOSS
 
 pytestmark = pytest.mark.usefixtures("cache")
 # One configuration for most runs: equal programs are compiled once. An epoch has 10 steps.
@@ -121,6 +122,20 @@ def test_what_is_exported_transformers_measures_alike(shards, whole):
         nats, counted = nats + found[0].item(), counted + found[1].item()
     assert nats / counted == pytest.approx(last_evaluation(output)["loss"], rel=1e-5)
     assert (exported / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()
+
+
+def test_a_step_too_large_for_the_memory_says_what_makes_it_smaller(shards, tmp_path, monkeypatch):
+    sums = ClmObjective.sums
+
+    def with_256_terabytes(*arguments):
+        found = sums(*arguments)
+        wide = jnp.broadcast_to(found[LOSS], (1 << 24, 1 << 22))
+        return found | {LOSS: found[LOSS] + 0 * wide.cumsum(0).cumsum(1)[-1, -1]}
+
+    monkeypatch.setattr(ClmObjective, "sums", with_256_terabytes)
+    expected = "the memory is too small for --batch_size=4: .*--accumulation=2, --remat, or"
+    with pytest.raises(DataError, match=expected):
+        main(flags(shards, tmp_path / "run"))
 
 
 def test_another_tokenizer_is_refused(whole, tmp_path):
