@@ -1,12 +1,15 @@
 """A step of each trainer beside its own compiled step in a bare loop, and beside PyTorch.
 
     python -m tests.benchmarks.bench_trainers --trainers=flax_clm --steps=25
+    python -m tests.benchmarks.bench_trainers --trainers=flax_clm --model=gpt2 --vocab_size=50257 \
+        --max_length=1024 --batch_size=16 --precision=bfloat16      # on a GPU
 
 trainer  as a user runs it: shards read, batches placed, metrics computed and written
 bare     the trainer's compiled step on batches that are on the device, in turn: the rest is what
          reading, placing and logging cost
-PyTorch  the model of `transformers` with the same weights, fused AdamW and clipping, in float32, on
-         tensors in memory; logits at every token
+PyTorch  the model of `transformers` with the same weights, fused AdamW and clipping, on tensors in
+         memory; logits at every token. In bfloat16, `torch.compile` and autocast on a GPU, and
+         documents attend to those before them in their row, as in the usual script
 Rows are random, there is no dropout, and compiling is not part of the time.
 """
 
@@ -18,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -70,6 +73,8 @@ class Bench(Options):
     """Rows a step."""
     steps: int = 25
     """Of a round; the first five do not count."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the computation; bfloat16 needs a GPU."""
 
 
 def measure(options: Bench) -> Iterator[Record]:
@@ -94,7 +99,7 @@ def _measure(listed: ListedTrainer, options: Bench, scratch: Path) -> Iterator[R
         batch_size=options.batch_size,
         steps=options.steps,
         dropout=0.0,
-        precision="float32",
+        precision=options.precision,
     )
     planned = plan_model(flags, shards.schema)
     plan = Plan(flags, shards.schema, planned.config, options.steps, scratch / "run")
@@ -153,8 +158,9 @@ class TrainerRounds:
 
 
 def _train(listed: ListedTrainer, flags: Any, scratch: Path) -> None:
+    on_gpu = flags.compute.precision == "bfloat16"
     words = command(flags, output=f"{tempfile.mkdtemp(dir=scratch)}/run").split()[3:]
-    device = [flag for flag in listed.device if flag == "--device=cpu"]
+    device = [flag for flag in listed.device if flag == "--device=cpu" and not on_gpu]
     quiet = io.StringIO()
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         listed.main([*words, *device])
@@ -180,12 +186,17 @@ def _torch(first: Path, plan: Plan, batches: Sequence[Batch]) -> Round:
     task = plan.schema.task
     transformers.utils.logging.disable_progress_bar()
     model = getattr(transformers, TASKS[task]).from_pretrained(first, dtype=torch.float32).train()
+    is_half = plan.flags.compute.precision == "bfloat16"
+    device = torch.device("cuda" if is_half else "cpu")
+    model.to(device)
     rate = plan.flags.optimization.learning_rate
     optimizer = torch.optim.AdamW(model.parameters(), rate, fused=True)
-    losses = [_loss_of(task, batch) for batch in batches]
+    losses = [_loss_of(task, batch, device) for batch in batches]
+    computed = torch.compile(model) if is_half else model
 
     def step(number: int) -> Callable[[], object]:
-        loss = losses[number % IN_MEMORY](model)
+        with torch.autocast(device.type, torch.bfloat16, enabled=is_half):
+            loss = losses[number % IN_MEMORY](computed)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -195,7 +206,7 @@ def _torch(first: Path, plan: Plan, batches: Sequence[Batch]) -> Round:
     return lambda: _timed(step, plan.steps)
 
 
-def _loss_of(task: str, batch: Batch) -> Callable[[Any], torch.Tensor]:
+def _loss_of(task: str, batch: Batch, device: torch.device) -> Callable[[Any], torch.Tensor]:
     """The loss of a model for a batch, whose tensors are made now."""
     ids = torch.from_numpy(batch["input_ids"].astype(np.int64))
     if task == "mlm":
@@ -207,6 +218,8 @@ def _loss_of(task: str, batch: Batch) -> Callable[[Any], torch.Tensor]:
         mask = torch.from_numpy((batch["segment_ids"] > 0).astype(np.int64))
         labels = torch.from_numpy(batch["label"].astype(np.int64))
         given = {"attention_mask": mask, "labels": labels}
+    elif device.type == "cuda":
+        given = {"labels": ids}
     else:
 
         def packed(model: Any) -> torch.Tensor:
@@ -214,6 +227,7 @@ def _loss_of(task: str, batch: Batch) -> Callable[[Any], torch.Tensor]:
             return nats / counted
 
         return packed
+    ids, given = ids.to(device), {name: tensor.to(device) for name, tensor in given.items()}
     return lambda model: model(ids, **given).loss
 
 
