@@ -35,7 +35,7 @@ _TRAINERS = [
     "safetensors>=0.7,<0.9",
     "tokenizers>=0.23,<0.24",  # for prompts and texts to label
 ]
-_FLAX = [*_TRAINERS, "flax>=0.12,<0.13", "jax>=0.10,<0.11", "jinja2>=3.1,<4", "optax>=0.2.8,<0.3"]
+_FLAX = [*_TRAINERS, "flax>=0.12,<0.13", "jax>=0.10,<0.12", "jinja2>=3.1,<4", "optax>=0.2.8,<0.3"]
 _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
 # PopTorch comes with Graphcore's SDK and its own PyTorch. Without an IPU, this PyTorch runs.
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]
