@@ -10,7 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
@@ -57,9 +57,9 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         found = record_documents(records, source.roles, part.path, source_bytes=size)
         return replace(found, stored_bytes=chunks.new_bytes(), unusable=dict(unusable))
 
-    for record in _read_records(content):
+    for headers, length in _read_records(content):
         try:
-            if fields := _read_fields(record, content, source):
+            if fields := _read_fields(headers, length, content, source):
                 records.append(fields)
         except UnusablePageError as error:
             unusable[error.reason] += 1
@@ -89,11 +89,7 @@ class _Content:
         return self._data[self._at : self._at + size]
 
     def take(self, size: int) -> bytes:
-        """Consumes the next bytes.
-
-        Raises:
-          DataError: the file ends too early.
-        """
+        """Consumes the next bytes; raises DataError if the file ends too early."""
         data = self.peek(size)
         if len(data) < size:
             raise self.damage("is cut off by the end of the file")
@@ -119,17 +115,8 @@ class _Content:
         )
 
 
-@dataclass(frozen=True)
-class _Record:
-    """A record whose content has not been read."""
-
-    number: int
-    headers: Headers
-    length: int
-
-
-def _read_records(content: _Content) -> Iterator[_Record]:
-    """Yields each record, then skips the content that was not consumed."""
+def _read_records(content: _Content) -> Iterator[tuple[Headers, int]]:
+    """Yields headers and length of each record, then skips the content that was not consumed."""
     content.skip_breaks()
     while head := content.peek(len(_MARK)):
         if head != _MARK:
@@ -145,7 +132,7 @@ def _read_records(content: _Content) -> Iterator[_Record]:
         if not headers.get("warc-type"):
             raise content.damage("has no WARC-Type")
         stop = content.place + int(length)
-        yield _Record(content.record, headers, int(length))
+        yield headers, int(length)
         content.skip(stop - content.place)
         content.skip_breaks()
         content.record += 1
@@ -174,40 +161,42 @@ def _decode(line: bytes) -> str:
 
 
 def _read_fields(
-    record: _Record, content: _Content, source: Source
+    record: Headers, length: int, content: _Content, source: Source
 ) -> tuple[int, dict[str, str], Refusal | None] | None:
     """Number, fields and refusal of a record; None if it is no document."""
-    kind = record.headers["warc-type"].lower()
-    if kind not in ("response", "conversion"):
+    kind = record["warc-type"].lower()
+    if kind == "response":
+        fields = _read_response(length, content, source)
+    elif kind == "conversion":
+        fields = _read_conversion(record.get("content-type", ""), length, content, source)
+    else:
         return None
-    fields = (_read_response if kind == "response" else _read_conversion)(record, content, source)
     if isinstance(fields, tuple):
-        return record.number, {}, fields
-    fields["url"] = record.headers.get("warc-target-uri", "").strip("<>")
-    fields["date"] = record.headers.get("warc-date", "")
-    fields["id"] = record.headers.get("warc-record-id", "")
-    return record.number, fields, None
+        return content.record, {}, fields
+    fields["url"] = record.get("warc-target-uri", "").strip("<>")
+    fields["date"] = record.get("warc-date", "")
+    fields["id"] = record.get("warc-record-id", "")
+    return content.record, fields, None
 
 
 def _read_conversion(
-    record: _Record, content: _Content, source: Source
+    kind: str, length: int, content: _Content, source: Source
 ) -> dict[str, str] | Refusal:
     """The text that a crawler extracted from a page."""
-    kind = record.headers.get("content-type", "")
     if not kind.lower().startswith("text/plain"):
         raise UnusablePageError("not_html")
-    if record.length > source.max_document_bytes:
+    if length > source.max_document_bytes:
         return _too_long(source)
     try:
-        text = content.take(record.length).decode()
+        text = content.take(length).decode()
     except UnicodeDecodeError as error:
         return "not_utf8", f"byte {error.start} of the text: {error.reason}"
     return {"text": text, "content_type": kind, "title": ""}
 
 
-def _read_response(record: _Record, content: _Content, source: Source) -> dict[str, str] | Refusal:
+def _read_response(length: int, content: _Content, source: Source) -> dict[str, str] | Refusal:
     """The text of a page; raises UnusablePageError if the response is none."""
-    head = content.peek(min(record.length, _LONGEST_HEAD))
+    head = content.peek(min(length, _LONGEST_HEAD))
     size = head.find(2 * _BREAK) + 4
     if size < 4:
         size = head.find(b"\n\n") + 2
@@ -219,9 +208,9 @@ def _read_response(record: _Record, content: _Content, source: Source) -> dict[s
     kind = headers.get("content-type", "")
     if not may_be_page(kind):
         raise UnusablePageError("not_html")
-    if record.length > source.max_document_bytes:
+    if length > source.max_document_bytes:
         return _too_long(source)
-    payload = content.take(record.length)[size:]
+    payload = content.take(length)[size:]
     if "chunked" in headers.get("transfer-encoding", "").lower():
         payload = _join_chunks(payload)
     for coding in reversed(headers.get("content-encoding", "").lower().split(",")):
