@@ -2,10 +2,7 @@
 
 A text of at least --decontaminate_ngram words has an n-gram at each word that enough words follow.
 A shorter text of at least --decontaminate_min_words is one n-gram; still shorter texts have none.
-Words are those of `pipelines.rows.word_hashes`. A single character counts less than a word: an
-n-gram of 13 words has 20 characters of Han, 39 of kana or 52 of Thai. For languages with long
-words, a text with one word less than --decontaminate_min_words suffices if it has five letters for
-each word of that minimum.
+docs/decontamination.md has the weights of characters and of long words.
 
 Legend: T texts, G different n-grams, P their different prefixes, W words of the texts.
 """

@@ -9,18 +9,12 @@ resemblance and containment of documents", 1997; Indyk and Motwani, "Approximate
 Documents are ranked by length, longest first, then by hash, smallest first. The higher document of
 a pair may be kept, and the lower one removed for it.
 
-A bucket of up to ROOM documents proposes every pair, except those whose sketches show that the pair
-is surely below the threshold. A bucket of a million documents would have 500 billion pairs, so
-larger buckets use anchors:
-  - Documents come by rank. Each is paired with the NEAREST most similar anchors, if they may be
-    similar to it.
-  - A document that seems similar to fewer than ENOUGH anchors becomes an anchor, up to ROOM of
-    them. Several are needed, since an anchor may itself be removed for a document that the others
-    are not similar to.
-  - Documents that seem similar to no anchor when ROOM is full are retried in sub-buckets of those
-    that agree in eight more hashes. After DEPTH retries they are counted as `uncompared`; their
-    other buckets may still compare them.
-Time and memory are linear in the number of members, and the result depends only on the set of them.
+A bucket of up to ROOM documents proposes every pair that sketches do not rule out. In a larger one,
+documents come by rank. Each is paired with the NEAREST most similar anchors, and becomes an anchor,
+up to ROOM, if it seems similar to fewer than ENOUGH; one is too few, since an anchor may be removed
+itself. Documents similar to none when ROOM is full are retried in sub-buckets that agree in eight
+more hashes, DEPTH times, and then count as `uncompared`. Time and memory are linear in the number
+of members, and the result depends only on the set of them.
 
 Legend: H hashes of a signature, B its bands, or buckets, D documents, S shingles, M members, P
 pairs.

@@ -95,21 +95,14 @@ class Gopher(Family):
 
 def measure_gopher(words: Words, limits: _Limits) -> Mapping[str, np.ndarray]:
     """Values that Gopher's rules limit, by flag; repetition only if it is limited."""
-    values = _measure_words(words)
-    if any("_repeated_" in name or "_top_" in name for name in limits):
-        values |= _measure_repeats(words) | _measure_ngrams(words, limits)
-    return values
-
-
-def _measure_words(words: Words) -> dict[str, np.ndarray]:
-    table = character_table()
+    data, bounds, table = words.data, words.bounds, character_table()
     stop_words = np.array([hash_spelling(word.encode()) for word in _STOP_WORDS], np.uint64)
     all_words, solid, characters, alphabetic, stops = measure_words(
-        words.data, words.spans, words.offsets, table, stop_words
+        data, words.spans, words.offsets, table, stop_words
     )
-    lines, bullets, dotted, hashes, ellipses, _ = measure_text(words.data, words.bounds, table)
+    lines, bullets, dotted, hashes, ellipses, total = measure_text(data, bounds, table)
     mean = _share(characters, solid)
-    return {
+    values = {
         "gopher_min_words": solid,
         "gopher_max_words": solid,
         "gopher_min_word_length": mean,
@@ -120,30 +113,20 @@ def _measure_words(words: Words) -> dict[str, np.ndarray]:
         "gopher_min_alphabetic": _share(alphabetic, all_words),
         "gopher_min_stop_words": stops,
     }
-
-
-def _measure_repeats(words: Words) -> dict[str, np.ndarray]:
-    """Shares of repeated paragraphs and lines, and of their characters in the document."""
-    data, bounds, table = words.data, words.bounds, character_table()
-    total = measure_text(data, bounds, table)[5]
-    shares = {}
+    if not any("_repeated_" in name or "_top_" in name for name in limits):
+        return values
     for unit, newlines in (("paragraph", 2), ("line", 1)):
         spans, offsets = find_runs(data, bounds, newlines, table, newlines == 2)
         repeats, characters = repeated_spans(data, spans, offsets)
-        shares[f"gopher_max_repeated_{unit}s"] = _share(repeats, np.diff(offsets))
-        shares[f"gopher_max_repeated_{unit}_chars"] = _share(characters, total)
-    return shares
-
-
-def _measure_ngrams(words: Words, limits: _Limits) -> dict[str, np.ndarray]:
+        values[f"gopher_max_repeated_{unit}s"] = _share(repeats, np.diff(offsets))
+        values[f"gopher_max_repeated_{unit}_chars"] = _share(characters, total)
     names = [name for name in limits if name.endswith("_grams")]
     top, repeated = (
         np.array([int(name.split("_")[3]) for name in names if kind in name], np.int64)
         for kind in ("_top_", "_repeated_")
     )
-    characters = measure_ngrams(words.data, words.spans, words.offsets, top, repeated)
-    total = measure_text(words.data, words.bounds, character_table())[5]
-    return {name: _share(part, total) for name, part in zip(names, characters, strict=True)}
+    parts = measure_ngrams(data, words.spans, words.offsets, top, repeated)
+    return values | {name: _share(part, total) for name, part in zip(names, parts, strict=True)}
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
