@@ -13,17 +13,11 @@ from trainers.metrics.plots import new_figure, save_figure
 
 
 class Calibration(NamedTuple):
-    """Rows by the probability of the predicted class, in bins of equal width.
+    """Rows by the probability of the predicted class, in bins of equal width."""
 
-    Attributes:
-      rows: int64 [M], rows in each bin.
-      confidence: float64 [M], their mean probability; 0 in an empty bin.
-      accuracy: float64 [M], their accuracy; 0 in an empty bin.
-    """
-
-    rows: np.ndarray
-    confidence: np.ndarray
-    accuracy: np.ndarray
+    rows: np.ndarray  # int64 [M], rows in each bin
+    confidence: np.ndarray  # float64 [M], their mean probability; 0 in an empty bin
+    accuracy: np.ndarray  # float64 [M], their accuracy; 0 in an empty bin
 
     @property
     def error(self) -> float:

@@ -48,29 +48,17 @@ ACTIVATIONS = {
 
 
 class Module(NamedTuple):
-    """A module with weights.
+    """A module with weights."""
 
-    Attributes:
-      ours: "layers.0.qkv".
-      theirs: Hugging Face's names; several are concatenated along our first axis.
-      kind: a key of LEAVES.
-      rows: length of the first axis, for each of `theirs`.
-      width: length of the second axis; 0 if there is none.
-      deviation: standard deviation of new weights.
-      is_turned: whether Hugging Face stores [in, out] (GPT-2's Conv1D).
-      part: name of a part that published weights may lack as a whole; "" if they may not.
-      joined: rows of each matrix, if one of theirs joins several (GPT-2's c_attn).
-    """
-
-    ours: str
-    theirs: Tuple[str, ...]
-    kind: str
-    rows: Tuple[int, ...]
-    width: int = 0
-    deviation: float = 0.02
-    is_turned: bool = False
-    part: str = ""
-    joined: Tuple[int, ...] = ()
+    ours: str  # "layers.0.qkv"
+    theirs: Tuple[str, ...]  # Hugging Face's names; several are concatenated along our first axis
+    kind: str  # a key of LEAVES
+    rows: Tuple[int, ...]  # length of the first axis, for each of `theirs`
+    width: int = 0  # length of the second axis; 0 if there is none
+    deviation: float = 0.02  # standard deviation of new weights
+    is_turned: bool = False  # whether Hugging Face stores [in, out] (GPT-2's Conv1D)
+    part: str = ""  # a part that published weights may lack as a whole; "" if they may not
+    joined: Tuple[int, ...] = ()  # rows of each matrix, if one of theirs joins several (c_attn)
 
     @property
     def leaves(self) -> Dict[str, Tuple[int, ...]]:
@@ -114,22 +102,15 @@ ELECTRA_EMBEDDING = 128  # in ELECTRA's small model; larger ones use the hidden 
 
 
 class Key(NamedTuple):
-    """A field of ModelConfig in Hugging Face's config.json.
+    """A field of ModelConfig in Hugging Face's config.json."""
 
-    Attributes:
-      ours: the field.
-      theirs: the key.
-      absent: the field's value if config.json lacks the key, as in transformers; or a function of
-        the fields of earlier keys.
-      is_opposite: whether theirs is the negation of ours.
-      null: the field's value that null in config.json means.
-    """
-
-    ours: str
-    theirs: str
+    ours: str  # the field
+    theirs: str  # the key
+    # The field's value if config.json lacks the key, as in transformers; or a function of the
+    # fields of earlier keys.
     absent: Any
-    is_opposite: bool = False
-    null: Any = None
+    is_opposite: bool = False  # whether theirs is the negation of ours
+    null: Any = None  # the field's value that null in config.json means
 
     def read(self, value: Any) -> Any:
         """Converts a value of theirs, not null, to ours."""
@@ -141,17 +122,11 @@ class Key(NamedTuple):
 
 
 class LocalKey(NamedTuple):
-    """Which layers are local, in Hugging Face's config.json: `layer_types`, or a number before it.
+    """Which layers are local in config.json: `layer_types`, or an older key, a number."""
 
-    Attributes:
-      theirs: the older key: one of so many layers is global.
-      every: its default.
-      is_first: whether that is the first of them; else the last.
-    """
-
-    theirs: str
-    every: int
-    is_first: bool = False
+    theirs: str  # the older key: one of so many layers is global
+    every: int  # its default
+    is_first: bool = False  # whether that is the first of them; else the last
 
     def pattern(self, layers: int, every: int) -> Tuple[bool, ...]:
         """Whether each layer is local; if is_first, (5, 3) -> (False, True, True, False, True)."""
@@ -161,45 +136,29 @@ class LocalKey(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A model family.
+    """A model family."""
 
-    Attributes:
-      classes: in transformers: the language model, and the classifier if trainers have one.
-      base: prefix of names in files; models saved without a head lack it.
-      body: returns a model's modules without its head.
-      head: names of a language model's head. The last is the output layer if it is not tied; an
-        encoder's head has a dense layer, a norm and a bias before.
-      keys: its fields in config.json; the first of two keys for one field decides its default.
-      local: which of its layers are local, in config.json.
-      ropes: its rotary positions in config.json; the first are those of `rope_scaling`.
-      fixed: settings of config.json that would make another model, with the only value accepted.
-      head_kinds: kinds of the dense layer and the norm in an encoder's head.
-      class_head: names of the dense layer and the output layer of a classifier.
-      other_heads: prefixes of names that a language model ignores, and that a classifier ignores.
-      always: fields with one value in all models of the family, unlike ModelConfig's default.
-      new: fields of a new model, if they differ from `Key.absent`; may be functions, too.
-      dropout_keys: keys that are written from `dropout` and never read.
-      eos_ids: default eos ids of config.json; None for encoders.
-      read_more: fields that depend on several keys, from the fields that `keys` gave.
-      write_more: keys that depend on several fields or keys, from the model and the other keys.
-    """
-
-    classes: Tuple[str, ...]
-    base: str
-    body: Callable[["ModelConfig"], List[Module]]
+    classes: Tuple[str, ...]  # in transformers: language model, and classifier if trainers have one
+    base: str  # prefix of names in files; models saved without a head lack it
+    body: Callable[["ModelConfig"], List[Module]]  # a model's modules without its head
+    # Names of a language model's head. The last is the output layer if it is not tied; an encoder's
+    # head has a dense layer, a norm and a bias before.
     head: Tuple[str, ...]
-    keys: Tuple[Key, ...]
-    fixed: Mapping[str, Any]
-    head_kinds: Tuple[str, str] = ("linear", "norm")
-    class_head: Tuple[str, ...] = ()
+    keys: Tuple[Key, ...]  # in config.json; the first of two for one field decides its default
+    fixed: Mapping[str, Any]  # keys that would make another model, with the only value accepted
+    head_kinds: Tuple[str, str] = ("linear", "norm")  # of the dense layer and norm in that head
+    class_head: Tuple[str, ...] = ()  # names of a classifier's dense layer and output layer
+    # Prefixes of names that a language model ignores, and that a classifier ignores.
     other_heads: Tuple[Tuple[str, ...], Tuple[str, ...]] = ((), ())
-    local: Optional[LocalKey] = None
-    ropes: Tuple[RopeKey, ...] = ()
-    always: Mapping[str, Any] = {}
-    new: Mapping[str, Any] = {}
-    dropout_keys: Tuple[str, ...] = ()
-    eos_ids: Optional[Tuple[int, ...]] = None
+    local: Optional[LocalKey] = None  # which of its layers are local
+    ropes: Tuple[RopeKey, ...] = ()  # its rotary positions; the first are those of `rope_scaling`
+    always: Mapping[str, Any] = {}  # fields with one value in the family, not ModelConfig's default
+    new: Mapping[str, Any] = {}  # as `Key.absent`, of new models, where it differs
+    dropout_keys: Tuple[str, ...] = ()  # keys that are written from `dropout` and never read
+    eos_ids: Optional[Tuple[int, ...]] = None  # default eos ids of config.json; None for encoders
+    # Fields that depend on several keys, from the fields that `keys` gave.
     read_more: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
+    # Keys that depend on several fields or keys, from the model and the other keys.
     write_more: Callable[["ModelConfig", Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
 
     @property

@@ -38,50 +38,32 @@ _READ = {"type", "rope_type", "finetuned", *_LIMITS, *_ONLY}  # "finetuned" has 
 
 
 class RopeKey(NamedTuple):
-    """Rotary positions in Hugging Face's config.json.
+    """Rotary positions in Hugging Face's config.json."""
 
-    Attributes:
-      ours: a field of ModelConfig, rope or local_rope.
-      theirs: the key of theta that transformers 4 writes.
-      theta: its default.
-      layers: the key in `rope_parameters` of families with several; "" for those with one.
-    """
-
-    ours: str = "rope"
-    theirs: str = "rope_theta"
-    theta: float = 10000.0
-    layers: str = ""
+    ours: str = "rope"  # a field of ModelConfig, rope or local_rope
+    theirs: str = "rope_theta"  # the key of theta that transformers 4 writes
+    theta: float = 10000.0  # its default
+    layers: str = ""  # the key in `rope_parameters` of families with several
 
 
 @dataclass(frozen=True)
 class Rope:
     """Parameters of rotary positions, named as in config.json.
 
-    Attributes:
-      rope_theta: base of the wavelengths, from 2 pi to 2 pi theta positions.
-      rope_type: default, linear, llama3 or yarn; decides which of the others are used.
-      factor: by which texts are longer than the original ones.
-      original_max_position_embeddings: tokens of the original texts.
-      low_freq_factor: frequencies that turn less often in the original texts are divided.
-      high_freq_factor: frequencies that turn more often stay.
-      beta_fast: as high_freq_factor, in yarn.
-      beta_slow: as low_freq_factor, in yarn.
-      attention_factor: of the rotated queries and of the rotated keys, in yarn.
-
     Raises:
       UsageError: an unknown type, or a number outside of its limits.
       DataError: not a number.
     """
 
-    rope_theta: float = 10000.0
-    rope_type: str = "default"
-    factor: float = 1.0
-    original_max_position_embeddings: int = 0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float = 1.0
+    rope_theta: float = 10000.0  # base of the wavelengths, from 2 pi to 2 pi theta positions
+    rope_type: str = "default"  # or linear, llama3, yarn; decides which of the others are used
+    factor: float = 1.0  # by which texts are longer than the original ones
+    original_max_position_embeddings: int = 0  # tokens of the original texts
+    low_freq_factor: float = 1.0  # frequencies that turn less often in these are divided
+    high_freq_factor: float = 4.0  # frequencies that turn more often stay
+    beta_fast: float = 32.0  # as high_freq_factor, in yarn
+    beta_slow: float = 1.0  # as low_freq_factor, in yarn
+    attention_factor: float = 1.0  # of the rotated queries and of the rotated keys, in yarn
 
     def __post_init__(self) -> None:
         """Checks the values that the type uses."""

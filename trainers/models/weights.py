@@ -23,15 +23,11 @@ _SHOWN = 5  # names in an error, before "and so many more"
 
 
 class Layout(NamedTuple):
-    """How a framework names and stores weights.
+    """How a framework names and stores weights."""
 
-    Attributes:
-      leaves: kind of module -> our leaf -> its own: {"linear": {"weight": "kernel", ...}, ...}.
-      is_turned: whether its linear layers are [in, out].
-    """
-
+    # Kind of module -> our leaf -> its own: {"linear": {"weight": "kernel", ...}, ...}.
     leaves: Mapping[str, Mapping[str, str]]
-    is_turned: bool
+    is_turned: bool  # whether its linear layers are [in, out]
 
 
 def shapes(config: ModelConfig) -> Dict[str, Tuple[int, ...]]:

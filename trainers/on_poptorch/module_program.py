@@ -41,15 +41,10 @@ Inputs = Mapping[str, Tensor]
 
 
 class PlacedRows(NamedTuple):
-    """This process's rows of a step on the device.
+    """This process's rows of a step on the device."""
 
-    Attributes:
-      inputs: those of `classifier_arrays`, the weight of each row's class, and `row_weights`.
-      counts: the sum of the weights, and tokens; f64 [2].
-    """
-
-    inputs: Inputs
-    counts: Tensor
+    inputs: Inputs  # those of `classifier_arrays`, the weight of each row's class, `row_weights`
+    counts: Tensor  # the sum of the weights, and tokens; f64 [2]
 
 
 class ModuleProgram(Program):

@@ -39,15 +39,10 @@ WINDOW_STEPS = 8  # or over these, if they take longer
 
 
 class MetricSink(NamedTuple):
-    """Takes metrics besides metrics.jsonl.
+    """Takes metrics besides metrics.jsonl."""
 
-    Attributes:
-      write: takes one line: `{"kind": "train", "step": 1, "loss": 10.8, ...}`.
-      close: flushes.
-    """
-
-    write: Callable[[Mapping[str, Any]], None]
-    close: Callable[[], None]
+    write: Callable[[Mapping[str, Any]], None]  # of one line, as in metrics.jsonl
+    close: Callable[[], None]  # flushes
 
 
 class MetricsFile:

@@ -298,25 +298,15 @@ def join_processes(flags: RunFlags) -> Processes:
 
 
 class Trainer(NamedTuple):
-    """The parts of a trainer.
-
-    Attributes:
-      flags: its flags.
-      make_task: makes the task from flags, schema and dataset, if there is one.
-      import_program: imports the framework and makes the program of a plan.
-      framework: its name, for messages.
-      gigabytes: address space that the framework needs at least.
-      join: meets the other processes of a run.
-      write_text: continues a text; None for models that cannot.
-    """
+    """The parts of a trainer."""
 
     flags: Type[RunFlags]
-    make_task: Callable[[RunFlags, Schema, Optional[BatchReader]], Task]
-    import_program: Callable[[Plan, Any], Program]
-    framework: str
-    gigabytes: float
-    join: Callable[[Any], Processes] = lambda _: Processes()
-    write_text: Optional[Callable[..., None]] = None
+    make_task: Callable[[RunFlags, Schema, Optional[BatchReader]], Task]  # the dataset, if any
+    import_program: Callable[[Plan, Any], Program]  # imports the framework
+    framework: str  # its name, for messages
+    gigabytes: float  # address space that the framework needs at least
+    join: Callable[[Any], Processes] = lambda _: Processes()  # meets the other processes of a run
+    write_text: Optional[Callable[..., None]] = None  # continues a text
 
     def make_program(self, plan: Plan, task: Task) -> Program:
         """The program of a plan; a UsageError if the address space is too small."""

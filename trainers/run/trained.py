@@ -20,17 +20,13 @@ from trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
 
 @dataclass(frozen=True)
 class Trained:
-    """A model with its weights and tokenizer.
-
-    Attributes:
-      weights: names and functions that read them; several with --checkpoint=all.
-      settings: the flags that a run began with; empty for published weights.
-    """
+    """A model with its weights and tokenizer."""
 
     trainer: str  # flax_mlm
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # the flags that a run began with; empty for published weights
     config: ModelConfig
     directory: Path  # a run's, or one of published weights
+    # Names and functions that read them; several with --checkpoint=all.
     weights: Tuple[Tuple[str, Callable[[], Weights]], ...]
     schema: Optional[Schema]  # of the rows it was trained on
     tokenizer_json: Optional[bytes]
