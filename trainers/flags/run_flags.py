@@ -310,6 +310,15 @@ class ComputeFlags:
                 f"--accumulation={self.accumulation}: microbatches have equal sizes"
             )
 
+    def check_share(self, count: int, what: str) -> None:
+        """Refuses a batch that so many devices or processes cannot share in equal microbatches."""
+        multiple = count * (self.accumulation or 1)
+        if self.batch_size % multiple:
+            raise UsageError(
+                f"--batch_size={self.batch_size} cannot be shared by {count} {what} in "
+                f"{self.accumulation or 1} microbatches: give a multiple of {multiple}"
+            )
+
     @property
     def exports_program(self) -> bool:
         """Whether the run writes files that only the framework can, see `Program.export`."""

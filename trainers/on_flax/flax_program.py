@@ -142,7 +142,8 @@ class FlaxProgram(Program):
         self._plan, self._objective = plan, objective
         assert isinstance(compute, FlaxComputeFlags)
         self._accumulation, self._fsdp = compute.accumulation or 1, compute.fsdp
-        _check_devices(compute.batch_size, len(devices), self._accumulation)
+        _check_devices(len(devices))
+        compute.check_share(len(devices), "devices")
         self.steps, self._profile = plan.steps, _Profile(compute.profile, plan.output)
         self.evaluation_rows = compute.batch_size // self._accumulation
         self._dtype = dtype = compute_dtype(compute.precision)
@@ -347,17 +348,12 @@ def _count(batch: DeviceBatch, stop: jax.Array) -> Sums:
     return {TOKENS: (batch["segment_ids"] != 0).sum(), STOP: stop.max()}
 
 
-def _check_devices(batch_size: int, devices: int, accumulation: int) -> None:
+def _check_devices(devices: int) -> None:
     here, processes = jax.local_device_count(), jax.process_count()
     if processes > 1 and here * processes != devices:
         raise UsageError(
             f"this process has {here} of the {devices} devices of {processes} processes: give each "
             "the same number of devices"
-        )
-    if batch_size % (devices * accumulation):
-        raise UsageError(
-            f"--batch_size={batch_size} cannot be shared by {devices} devices in {accumulation} "
-            f"microbatches: give a multiple of {devices * accumulation}"
         )
 
 

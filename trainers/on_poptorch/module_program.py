@@ -60,17 +60,12 @@ class ModuleProgram(Program):
         self._ranks = ranks = Ranks()
         self._device, self._precision = choose_device(device, self._compute.precision, ranks.local)
         self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
-        rows, share = self._compute.batch_size, ranks.count * self._microbatches
-        if rows % share:
-            raise UsageError(
-                f"--batch_size={rows} cannot be shared by {ranks.count} processes in "
-                f"{self._microbatches} microbatches: give a multiple of {share}"
-            )
+        self._compute.check_share(ranks.count, "processes")
         self.module = Classifier(plan.model).to(self._device)
         self._parallel = ranks.parallelize(self.module)
         self._class_weights = np.asarray(class_weights, np.float32)
         self._optimizer = torch_optimizer(self._rates, self.module)
-        self.evaluation_rows = rows // self._microbatches
+        self.evaluation_rows = self._compute.batch_size // self._microbatches
         self.devices = ranks.count
         self._share_of_rate = Schedule(self.steps, self._rates)
         devices = f"{ranks.count} x {self._device.type}" if ranks.count > 1 else self._device.type

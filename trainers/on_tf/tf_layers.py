@@ -108,12 +108,8 @@ def attend(
     Keras' `dot_product_attention` rounds logits to the computation's dtype before its softmax, and
     has no dropout.
 
-    Args:
-      queries_BxNxLxD: in the computation's dtype.
-      sources: groups of tokens, such as a prompt and the tokens generated after it.
-      scale: factor of the logits.
-      dropout: rate for probabilities.
-      seed: turns dropout on.
+    Sources are groups of tokens, such as a prompt and the tokens generated after it. A seed turns
+    dropout of the probabilities on.
     """
     logits = []
     for keys, _, allowed in sources:

@@ -256,13 +256,7 @@ def choose_strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
     """
     _refuse_workers(os.environ.get("TF_CONFIG", "{}"))
     strategy = _strategy(flags)
-    replicas, microbatches = strategy.num_replicas_in_sync, flags.accumulation or 1
-    if flags.batch_size % (replicas * microbatches):
-        each = f" with --accumulation={microbatches}" if microbatches > 1 else ""
-        raise UsageError(
-            f"--batch_size={flags.batch_size} cannot be shared by {replicas} devices{each}: give a "
-            f"multiple of {replicas * microbatches}"
-        )
+    flags.check_share(strategy.num_replicas_in_sync, "devices")
     return strategy
 
 

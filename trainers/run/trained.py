@@ -38,9 +38,7 @@ class Trained:
 def find_trained(path: str, which: Optional[str] = None) -> Trained:
     """The model in a directory of a run, a checkpoint or published weights.
 
-    Args:
-      path: the directory.
-      which: checkpoint of a run, see `Checkpoints.choose`.
+    `which` names the checkpoint of a run, see `Checkpoints.choose`.
 
     Raises:
       UsageError: there is no such run, checkpoint or published model.
