@@ -127,7 +127,7 @@ def check_workers(job, folder):
     assert problems == [] and loaded > 20
 
 
-def test_shards_travel_as_numbers_and_bytes(gs_store, corpus, tokenizer_path, tmp_path):
+def test_shards_travel_as_numbers_and_bytes(gs_store, corpus, tokenizer_path):
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
     job = staged(gs_store, build_shards.main, *flags)
     assert check_shape(job) == "BuildShards/Route/ParDo(RouteBlock)"
@@ -143,7 +143,12 @@ def test_shards_travel_as_numbers_and_bytes(gs_store, corpus, tokenizer_path, tm
     request = json.loads(job.json)
     assert request["type"] == "JOB_TYPE_BATCH"
     assert request["environment"]["sdkPipelineOptions"]["options"]["save_main_session"] is False
-    check_workers(job, tmp_path)
+
+
+@pytest.mark.slow
+def test_workers_load_shards_with_what_is_staged(gs_store, corpus, tokenizer_path, tmp_path):
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
+    check_workers(staged(gs_store, build_shards.main, *flags), tmp_path)
 
 
 @pytest.mark.slow
