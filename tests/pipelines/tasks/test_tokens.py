@@ -24,9 +24,9 @@ ALL = ",".join(DOCUMENT_FORMATS)
 BOS, EOS = 0, 2
 
 
-def build(corpus, tokenizer_path, output, *flags):
+def build(corpus, tokenizer_path, output, *flags, shards="2"):
     given = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
-    main(["--task=tokens", *given, "--num_shards=2", *flags])
+    main(["--task=tokens", *given, f"--num_shards={shards}", *flags])
     assert verify_set(str(output)).problems == []
     return read_set(str(output))
 
@@ -138,8 +138,9 @@ def test_formats_that_cannot_be(corpus, tokenizer_path, tmp_path, flags, told):
 
 def test_shards_without_documents_are_files(tokenizer_path, tmp_path):
     (tmp_path / "few.txt").write_text("one\ntwo\nthree\n")
-    flags = ["--document=line", f"--file_format={ALL}", "--num_shards=train:9,validation:1"]
-    info = build(tmp_path / "few.txt", tokenizer_path, tmp_path / "set", *flags)
+    given = (tmp_path / "few.txt", tokenizer_path, tmp_path / "set")
+    flags = ["--document=line", f"--file_format={ALL}"]
+    info = build(*given, *flags, shards="train:9,validation:1")
     for name in DOCUMENT_FORMATS:
         assert sum(map(len, documents(info, name))) == 3
         assert len(documents(info, name)) == 10
