@@ -56,7 +56,6 @@ DOCUMENT_FORMATS: Dict[str, DocumentFormat] = {
 _HEAD, _TAIL = 12, 4  # bytes around the data of a TFRecord: length and its CRC; CRC of the data
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, reflected (RFC 3720, section 12.1)
 _MASK_DELTA = 0xA282EAD8  # record_writer.h masks CRCs that are stored with their data
-_CHUNK_ROWS = 4096  # rows whose CRC state stays in the cache while their bytes are read
 BLOCK, BLOCK_HEADER, CHUNK_HEADER = 1 << 16, 24, 40
 IN_BLOCK = BLOCK - BLOCK_HEADER  # bytes of the stream in a block
 MAGIC = 0x71930E704FDAE05E  # of the postscript
@@ -90,15 +89,6 @@ def crc32c(rows: np.ndarray) -> np.ndarray:
     Returns:
       uint32 [B].
     """
-    return np.concatenate(
-        [
-            _crc32c_chunk(rows[start : start + _CHUNK_ROWS])
-            for start in range(0, max(len(rows), 1), _CHUNK_ROWS)
-        ]
-    )
-
-
-def _crc32c_chunk(rows: np.ndarray) -> np.ndarray:
     whole = rows.shape[1] // 4 * 4
     # Transposed, so that each step reads contiguous memory.
     words = np.ascontiguousarray(np.ascontiguousarray(rows[:, :whole]).view("<u4").T)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.packing import _sort, best_fit, fill, pack, try_ways
+from pipelines.rows.packing import best_fit, fill, pack, try_ways
 
 
 def packed(lengths, max_length, method="best_fit"):
@@ -160,12 +160,6 @@ def test_most_tokens_go_first_once_the_longest_is_at_most_half_a_row(max_length,
     count_L, order_D = histogram([5] + [3] * 6, max_length)
     _, parts = fill(count_L, order_D, 0, True, 99)
     assert parts[0, 2] == first
-
-
-@given(st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 70_000)), st.booleans())
-def test_numbers_are_sorted_stably(values, is_sorted):
-    numbers = np.array(sorted(values) if is_sorted else values, np.int64)
-    assert _sort(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(12, 30))
