@@ -12,15 +12,12 @@ from numba import types
 
 from pipelines.host.compiled import entry, inner
 from pipelines.rows.ragged import Ragged
-from pipelines.rows.text_bytes import overlapping_eights
 
 Encode = Callable[[np.ndarray, np.ndarray, np.ndarray], Ragged]
 _START, _STOP, _TOKEN = range(3)  # found[3, _ROOM]
 _ID, _LSTRIP, _RSTRIP = range(3)  # flags[T, 3]
 _DOCUMENT, _PLACE, _LEAST = range(3)  # at[3]: the progress of the loop
 _ROOM = 1 << 12  # tokens found in one call
-_FEW = 4  # most first bytes of tokens for which eight bytes are checked at once
-_ONES, _TOPS = np.int64(0x0101_0101_0101_0101), np.int64(-0x7F7F_7F7F_7F7F_7F80)
 
 
 class AddedTokens:
@@ -43,9 +40,6 @@ class AddedTokens:
                 self._of_byte[content[0]] = token
         self._of_pair = np.cumsum(self._of_pair)
         self._begins = (np.diff(self._of_pair) > 0) | np.repeat(self._of_byte >= 0, 256)
-        firsts = np.flatnonzero(self._begins.reshape(256, 256).any(axis=1))
-        # With more first bytes, eight bytes in a row without any of them are rare.
-        self._firsts = (firsts if len(firsts) <= _FEW else firsts[:0]) * _ONES
 
     def encode_around(
         self, data: np.ndarray, offsets: np.ndarray, firsts: np.ndarray, encode: Encode
@@ -83,13 +77,10 @@ class AddedTokens:
         """Start, end and number of each added token in the text: int64[3, tokens found]."""
         parts = [np.empty((3, 0), np.int64)]
         at = np.zeros(3, np.int64)
-        eights = overlapping_eights(data)
         tokens = self._begins, self._letters, self._starts, self._of_pair, self._of_byte
         while len(self._flags) and at[_PLACE] < len(data):
             found = np.empty((3, _ROOM), np.int64)
-            count = _match_tokens(
-                data, (eights, self._firsts), offsets, tokens, self._flags, at, found
-            )
+            count = _match_tokens(data, offsets, tokens, self._flags, at, found)
             parts.append(found[:, :count])
         return np.concatenate(parts, axis=1)
 
@@ -154,13 +145,11 @@ def _longest(data, i, stop, tokens):
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 _FLAGS = types.Array(types.boolean, 1, "C", readonly=True)
-_EIGHTS = types.Array(types.int64, 1, "A", readonly=True, aligned=False)
 
 
 @entry(
     types.int64(
         _BYTES,
-        types.Tuple((_EIGHTS, _INTS)),
         _INTS,
         types.Tuple((_FLAGS, _BYTES, _INTS, _INTS, _INTS)),
         types.int64[:, ::1],
@@ -168,32 +157,14 @@ _EIGHTS = types.Array(types.int64, 1, "A", readonly=True, aligned=False)
         types.int64[:, ::1],
     )
 )
-def _match_tokens(data, ahead, offsets, tokens, flags, at, found):
-    """Writes tokens to `found`, from the position in `at` until `found` is full; returns how many.
-
-    `ahead`: the eight bytes from each byte on; and the first bytes of tokens, each repeated eight
-    times (empty if there are many). Eight bytes contain `b` if (Warren, Hacker's Delight, 6-1)
-
-        x = eight ^ bbbbbbbb;  (x - 01..01) & ~x & 80..80 != 0
-    """
+def _match_tokens(data, offsets, tokens, flags, at, found):
+    """Writes tokens to `found`, from `at` on, until `found` is full; returns how many."""
     begins, _, starts, _, _ = tokens
-    eights, firsts = ahead
     document, place, least = at[_DOCUMENT], at[_PLACE], at[_LEAST]
     number, last = 0, data.size - 1
     while number < found.shape[1]:
-        while firsts.size > 0 and place < eights.size:
-            some = np.int64(0)
-            for first in firsts:
-                other = eights[np.uint64(place)] ^ first
-                some |= (other - _ONES) & ~other & _TOPS
-            if some != 0:
-                break
-            place += 8
-        checked = min(last, place + 8) if firsts.size > 0 else last
-        while place < checked and not begins[np.int64(data[place]) << 8 | data[place + 1]]:
+        while place < last and not begins[np.int64(data[place]) << 8 | data[place + 1]]:
             place += 1
-        if place == checked and place < last:
-            continue
         if place > last:
             break
         while offsets[document + 1] <= place:
