@@ -28,7 +28,6 @@ from pipelines.encoding.word_slots import (
     SHORT,
     USED,
     find_slot,
-    prefetch,
     short_hash,
 )
 from pipelines.host.compiled import entry, inner
@@ -40,7 +39,6 @@ DOCUMENT, PLACE, WORD, CHUNK = range(4)  # written[4]: the progress of writing i
 CUT, FIND, FILL, WRITE, DONE = range(5)  # stages of a chunk
 WORDS = 1 << 11  # about as many in a chunk, whose arrays take 100 kB
 MISSED, NEW_WORDS, NEW_SLOTS, UNKEPT_WORDS = range(4)  # scratch[4, W]
-BLOCK = 512  # words whose keys are computed before they are looked up
 INLINE = 3  # ids that a slot holds
 KEPT = 256  # bytes of the longest word that is kept
 
@@ -78,29 +76,21 @@ def _find_words(data, eights, starts, slots, long_words, at, scratch, becomes):
     found, answers = becomes
     last = slots.shape[0] - 1
     words, near = starts.size - 1, starts.size - 1
-    lows, highs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     while near > 0 and starts[near - 1] + 16 > data.size:
         near -= 1  # fewer than 16 bytes follow its start
     misses = 0
-    for block in range(0, near, BLOCK):
-        size_of_block = np.uint64(min(BLOCK, near - block))
-        for k in range(size_of_block):
-            n = np.uint64(block) + k
-            start = starts[n]
-            size = starts[n + np.uint64(1)] - start
-            masked = np.uint64(min(size, SHORT))
-            low = eights[np.uint64(start)] & LOW_MASK[masked]
-            high = eights[np.uint64(start + 8)] & HIGH_MASK[masked] | size << 56
-            slot = short_hash(low, high) & last
-            prefetch(slots, slot)
-            lows[k], highs[k] = low, high if size <= SHORT else -1
-            found[n] = slot
-        for k in range(size_of_block):
-            n = np.uint64(block) + k
-            slot = np.uint64(found[n])
-            answers[n, 0], answers[n, 1] = slots[slot, IDS], slots[slot, REST]
-            scratch[MISSED, np.uint64(misses)] = n
-            misses += (slots[slot, LOW] != lows[k]) | (slots[slot, HIGH] != highs[k])
+    for n in range(np.uint64(near)):
+        start = starts[n]
+        size = starts[n + np.uint64(1)] - start
+        masked = np.uint64(min(size, SHORT))
+        low = eights[np.uint64(start)] & LOW_MASK[masked]
+        high = eights[np.uint64(start + 8)] & HIGH_MASK[masked] | size << 56
+        slot = np.uint64(short_hash(low, high) & last)
+        found[n] = slot
+        answers[n, 0], answers[n, 1] = slots[slot, IDS], slots[slot, REST]
+        scratch[MISSED, np.uint64(misses)] = n
+        high = high if size <= SHORT else -1
+        misses += (slots[slot, LOW] != low) | (slots[slot, HIGH] != high)
     for n in range(near, words):
         scratch[MISSED, misses] = n
         misses += 1
