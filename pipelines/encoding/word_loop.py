@@ -7,9 +7,8 @@ A slot of the hash table has four numbers:
     ids     its first two ids                    if more than three: where they begin in the pool
     rest    its third id, and how many there are
 
-Each pass over a chunk of words does little per word, so that a processor works on many at once, and
-reads a slot, which is rarely in a near cache, once. The passes call no functions that take arrays,
-since numba would count references.
+A chunk of words passes through the loop in stages, which do little per word, so that a processor
+works on many at once. They call no functions that take arrays, since numba would count references.
 
 Legend: N bytes of text, W words of a chunk, S slots (a power of two), L long words, U words of a
 chunk that are too long to be kept.
@@ -150,10 +149,7 @@ def fill_slots(new_slots, ids, offsets, views, pool, at):
 
 @inner
 def _answer_missed(missed, answers, found, slots, unkept):
-    """Answers for the words that were not in the slot of their hash, and moves them there.
-
-    Each swaps slots with the word that was there. That word can still be found, since all slots
-    between the two are taken.
+    """Answers for the words that were not in the slot of their hash.
 
     Args:
       missed: int64, the words without an answer.
@@ -164,7 +160,6 @@ def _answer_missed(missed, answers, found, slots, unkept):
     """
     rows, numbers = answers
     long_ids, long_offsets = unkept
-    last = slots.shape[0] - 1
     for n in missed:
         slot = found[n]
         if slot >= 0:
@@ -177,15 +172,6 @@ def _answer_missed(missed, answers, found, slots, unkept):
                 for j in range(number):
                     numbers[n, j] = long_ids[first + j]
             numbers[n, INLINE] = number
-    for n in missed:  # the word that is in the slot by now moves to the slot of its hash
-        slot = found[n]
-        if slot >= 0:
-            low, high = slots[slot, LOW], slots[slot, HIGH]
-            home = (low if high < 0 else short_hash(low, high)) & last
-            if home != slot:
-                for column in range(4):
-                    word = slots[slot, column]
-                    slots[slot, column], slots[home, column] = slots[home, column], word
 
 
 @inner
