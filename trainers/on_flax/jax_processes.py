@@ -107,9 +107,7 @@ class JaxProcesses(Processes):
 
     def _lead(self) -> None:
         """Sends beats, and ends all processes if one has failed or is silent."""
-        heard: dict[str, tuple[str, float]] = {}
         answers = [f"answered/{index}" for index in range(1, self.count)]
-        began = time.monotonic()
         try:
             for number in count():
                 if self._is_over:
@@ -119,11 +117,9 @@ class JaxProcesses(Processes):
                     return
                 if number >= _KEPT_BEATS:
                     self._store.key_value_delete(f"beat/{number - _KEPT_BEATS}")
-                now, found = time.monotonic(), dict(self._store.key_value_dir_get("answered/"))
-                for name in answers:
-                    if (text := found.get(name, "")) != heard.get(name, ("", began))[0]:
-                        heard[name] = text, now
-                silent = [n for n in answers if now - heard.get(n, ("", began))[1] > SILENT_SECONDS]
+                found = dict(self._store.key_value_dir_get("answered/"))
+                # A beat takes a second.
+                silent = [n for n in answers if number - int(found.get(n, "0")) > SILENT_SECONDS]
                 failed = self._store.key_value_dir_get("failed/")
                 if failed:
                     self._reason = self._describe(failed[0][0], failed[0][1])
