@@ -25,7 +25,7 @@ from pipelines.corpus.partition import (
     with_one_copy,
 )
 from pipelines.host.imports import pc
-from pipelines.readers.documents import gather
+from pipelines.readers.documents import take_slices
 from pipelines.rows.routing import content_digests
 from pipelines.rows.text_bytes import count_words, utf8_bytes
 
@@ -73,7 +73,7 @@ def list_paragraphs(batch: pa.RecordBatch, rule: ParagraphRule) -> np.ndarray:
     rows = np.zeros(len(starts), PARAGRAPH)
     if not len(starts):
         return rows
-    rows["hash"] = content_digests(gather(data, starts, stops)).view("V16").reshape(-1)
+    rows["hash"] = content_digests(take_slices(data, starts, stops)).view("V16").reshape(-1)
     rows["document"] = np.ascontiguousarray(digests_of(batch)).view("V16").reshape(-1)[document]
     first = np.flatnonzero(np.diff(document, prepend=-1))
     sizes = np.diff(np.append(first, len(document)))

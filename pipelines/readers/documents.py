@@ -257,7 +257,7 @@ def text_documents(
     is_long = stops - starts > longest
     rejects = [too_long(path, offset + start, longest) for start in starts[is_long].tolist()]
     starts, stops = starts[~is_long], stops[~is_long]
-    text, bad = _utf8(gather(bytes_, starts, stops))
+    text, bad = _utf8(take_slices(bytes_, starts, stops))
     rejects += [
         Reject(path, offset + int(starts[i]), "not_utf8", detail) for i, detail in bad.items()
     ]
@@ -334,7 +334,7 @@ def _paragraphs(
     return starts[opens], stops[closes]
 
 
-def gather(data: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.LargeBinaryArray:
+def take_slices(data: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.LargeBinaryArray:
     """Copies slices of `data` one after another."""
     # The gaps between slices are slices too; Arrow takes every other one with a memcpy.
     bounds = np.empty((len(starts), 2), np.int64)

@@ -15,6 +15,7 @@ from pipelines.corpus.english_cutting import cut
 from pipelines.corpus.english_tables import BREAK, MARK, SPACE, TERMINAL, character_table
 from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
 from pipelines.host.compiled import entry, inner
+from pipelines.readers.documents import take_slices
 from pipelines.rows.text_bytes import code_point, slices, utf8_bytes
 
 _PHRASES_FLAG = tyro.conf.arg(metavar="PHRASE,...")
@@ -122,11 +123,7 @@ def _join_lines(out: np.ndarray, spans: np.ndarray, offsets: np.ndarray) -> pa.L
     starts, stops = ends[:-1].copy(), np.maximum(ends[1:] - 1, ends[:-1])
     has_lines = np.diff(offsets) > 0
     starts[has_lines] = spans[0][offsets[:-1][has_lines]]
-    tiles = np.append(np.stack([starts, stops], axis=1).ravel(), ends[-1])
-    both = pa.LargeStringArray.from_buffers(
-        len(tiles) - 1, pa.py_buffer(tiles.astype(np.int64)), pa.py_buffer(out)
-    )
-    return both.take(pa.array(np.arange(0, len(both), 2)))
+    return take_slices(out, starts, stops).cast(pa.large_string())
 
 
 # ---- compiled ----

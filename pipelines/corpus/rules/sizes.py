@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
 from pipelines.host.imports import pc
+from pipelines.readers.documents import take_slices
 from pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
 from schemas.errors import UsageError
 
@@ -140,13 +141,9 @@ def _name_spans(
     """int64 [spans] each: a number, equal for equal spans, and the number of characters."""
     if not len(starts):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    # Spans and the gaps between them tile the data, so that no byte is copied.
-    tiles = np.stack([starts, stops], axis=1).ravel()
-    spans = pa.LargeStringArray.from_buffers(
-        len(tiles) - 1, pa.py_buffer(tiles), pa.py_buffer(np.ascontiguousarray(data))
-    ).dictionary_encode()
-    number = spans.indices.to_numpy()[::2].astype(np.int64)
-    lengths = pc.utf8_length(spans.dictionary)
+    spans = take_slices(data, starts, stops).dictionary_encode()
+    number = spans.indices.to_numpy().astype(np.int64)
+    lengths = pc.utf8_length(spans.dictionary.cast(pa.large_string()))
     return number, lengths.to_numpy().astype(np.int64)[number]
 
 
