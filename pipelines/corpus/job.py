@@ -3,7 +3,7 @@
 import hashlib
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -320,10 +320,7 @@ def _json_lines(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-_ENCODERS: Mapping[str, Callable[[pa.Table], bytes]] = {
-    "parquet": _parquet,
-    "jsonl": _json_lines,
-}
+_ENCODERS = {"parquet": _parquet, "jsonl": _json_lines}
 
 
 def stage_file(staging: str, name: str, split: str, content: bytes, rows: int) -> ManifestFile:

@@ -95,18 +95,14 @@ class CorpusSchema:
         remedy = f"the other fields hash to {expected}, so the file was edited; {REMEDY}"
         check(self.fingerprint == expected, "fingerprint", self.fingerprint, remedy)
 
-    @property
-    def finds_near_duplicates(self) -> bool:
-        """Whether near-duplicates were removed."""
-        return "near_duplicates" in self.parameters
-
     def names(self) -> list[str]:
         """Names of the files of documents: ["documents-00000-of-00001.parquet"]."""
         return self._files(DOCUMENTS, FORMATS[self.file_format])
 
     def removed_names(self) -> list[str]:
         """Names of the files that list removed near-duplicates; [] if none were removed."""
-        return self._files(NEAR_DUPLICATES, "parquet") if self.finds_near_duplicates else []
+        has_some = "near_duplicates" in self.parameters
+        return self._files(NEAR_DUPLICATES, "parquet") if has_some else []
 
     def _files(self, name: str, ending: str) -> list[str]:
         return [f"{shard_name(name, i, self.files)}.{ending}" for i in range(self.files)]

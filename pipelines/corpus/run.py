@@ -20,7 +20,6 @@ from pipelines.corpus.report import funnel_table
 from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.host.imports import pc
 from pipelines.input_options import assumed_bytes
-from pipelines.readers.documents import Documents
 from pipelines.readers.sources import (
     BLOCK_BYTES,
     Block,
@@ -66,7 +65,12 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     """
     began = time.monotonic()
     refuse_others(options.output, CORPUS)
-    blocks = _plan_blocks(options)
+    blocks = plan_blocks(options.source())
+    if options.keep_source:  # names of files are content
+        blocks = [
+            replace(block, parts=tuple(replace(p, also_hashed=p.path) for p in block.parts))
+            for block in blocks
+        ]
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     documents = describe_documents(blocks, options.source())
     total = sum(block.bytes for block in blocks)
@@ -94,17 +98,6 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
         _print_summary(finished, documents)
     else:
         _print_summary(read_corpus(options.output), documents, seconds=time.monotonic() - began)
-
-
-def _plan_blocks(options: CorpusOptions) -> list[Block]:
-    """The blocks of all inputs; with --keep_source, the names of files are content."""
-    blocks = plan_blocks(options.source())
-    if not options.keep_source:
-        return blocks
-    return [
-        replace(block, parts=tuple(replace(p, also_hashed=p.path) for p in block.parts))
-        for block in blocks
-    ]
 
 
 def count_text_bytes(blocks: Iterable[Block]) -> int:
@@ -198,10 +191,6 @@ def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[s
     }
 
 
-def _text_bytes(documents: Documents) -> int:
-    return int(pc.sum(pc.binary_length(documents.text)).as_py() or 0)
-
-
 def _assumed_facts(
     options: CorpusOptions, schema: CorpusSchema, run: BlockRun, assumed: int, text: int
 ) -> dict[str, str]:
@@ -224,7 +213,10 @@ def _assumed_facts(
     began = time.perf_counter()
     filtered = [filter_documents(filters, piece).documents for piece in pieces]
     seconds += time.perf_counter() - began
-    kept, given = (sum(_text_bytes(one) for one in some) for some in (filtered, pieces))
+    kept, given = (
+        sum(int(pc.sum(pc.binary_length(one.text)).as_py() or 0) for one in some)
+        for some in (filtered, pieces)
+    )
     share, blocks = kept / max(given, 1), -(-text // BLOCK_BYTES)
     return {
         "assumed": f"the inputs are a sample of {decimal(assumed)}, about {decimal(text)} of text, "

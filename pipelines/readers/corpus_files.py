@@ -86,7 +86,11 @@ def find_corpus(pattern: str) -> CorpusFiles | None:
     if is_file or glob.has_magic(pattern) and not os.path.isdir(pattern) or not is_corpus(pattern):
         return None
     manifest = read_manifest(pattern)
-    schema = _read_schema(pattern, manifest)
+    path = os.path.join(pattern, _SCHEMA)
+    schema = parse_json(read_listed(pattern, manifest, _SCHEMA), path)
+    for name, kind in {"columns": list, "fingerprint": str, "parameters": dict}.items():
+        if not isinstance(schema.get(name), kind):
+            raise DataError(f"{path}: {name} is missing or of another type: {REMEDY}")
     if schema["fingerprint"] != manifest.fingerprint:
         raise DataError(f"{pattern}: the fingerprints in {MANIFEST} and {_SCHEMA} differ; {REMEDY}")
     files = tuple(file for file in manifest.files if file.split == DOCUMENTS)
@@ -140,16 +144,6 @@ def check_size(directory: str, file: ManifestFile) -> None:
     if size != file.bytes:
         what = "is missing" if size is None else f"has {size:,} bytes, not {file.bytes:,}"
         raise DataError(f"{path} {what}: {REMEDY}")
-
-
-def _read_schema(directory: str, manifest: Manifest) -> dict[str, Any]:
-    path = os.path.join(directory, _SCHEMA)
-    values = parse_json(read_listed(directory, manifest, _SCHEMA), path)
-    fields = {"columns": list, "fingerprint": str, "parameters": dict}
-    for name, kind in fields.items():
-        if not isinstance(values.get(name), kind):
-            raise DataError(f"{path}: {name} is missing or of another type: {REMEDY}")
-    return values
 
 
 def refuse_changed(path: str, sha256: str) -> None:

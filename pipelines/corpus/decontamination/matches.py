@@ -127,19 +127,16 @@ class Finder:
                 *(self._prefix_P, self._bounds_P, index.length_G, index.hash_G),
             )
             if len(hits):
-                hits = hits[self._are_same(data, words, hits)]
+                _, word, gram = np.ascontiguousarray(hits.T)
+                is_same = are_same_words(
+                    *(data, words.starts, words.stops, word),
+                    *(self._data, index.starts_W, index.stops_W, index.place_G[gram]),
+                    *(index.length_G[gram], character_table()),
+                )
+                hits = hits[is_same]
             if len(hits):
                 yield _Look(first, data, bounds, words, hits)
             first += len(some)
-
-    def _are_same(self, data: np.ndarray, words: Words, hits: np.ndarray) -> np.ndarray:
-        index = self.index
-        _, word, gram = np.ascontiguousarray(hits.T)
-        return are_same_words(
-            *(data, words.starts, words.stops, word),
-            *(self._data, index.starts_W, index.stops_W, index.place_G[gram]),
-            *(index.length_G[gram], character_table()),
-        )
 
     def _hit(self, look: _Look, row: list[int]) -> tuple[int, Hit]:
         document, text, found, begin, stop, texts = row
