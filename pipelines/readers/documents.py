@@ -234,14 +234,8 @@ def text_documents(
 ) -> Documents:
     """Cuts text into documents at lines or blank lines, or takes it as one document.
 
-    Args:
-      data: whole documents, as the pattern in BOUNDARIES ends them.
-      document: line, paragraph or file.
-      path: path of the file, for rejects.
-      offset: offset of `data` in the file; at 0 a byte order mark is skipped.
-      roles: the first is the text; the others get the label or an empty value.
-      label: label of all documents.
-      longest: maximum bytes of a document; longer ones are rejected.
+    `data` is whole documents, as BOUNDARIES ends them; at offset 0 of the file a byte order mark is
+    skipped. Roles besides the first, the text, get the label or an empty value.
     """
     skip = len(BOM) if offset == 0 and data[: len(BOM)] == BOM else 0
     bytes_ = np.frombuffer(data, np.uint8)

@@ -20,13 +20,12 @@ def count(columns: Columns) -> dict[str, int]:
     """Counts rows, tokens without padding, segments and masked tokens; keys as in COUNTED."""
     segment_ids_BxL = columns["segment_ids"]
     streams = (values for name, values in columns.items() if name.endswith("segment_ids"))
-    counts = (
-        len(segment_ids_BxL),
-        sum(int(np.count_nonzero(segment_ids)) for segment_ids in streams),
-        int(segment_ids_BxL.max(axis=1, initial=0).sum(dtype=np.int64)),
-        int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
-    )
-    return dict(zip(COUNTED, counts, strict=True))
+    return {
+        "rows": len(segment_ids_BxL),
+        "tokens_in_rows": sum(int(np.count_nonzero(segment_ids)) for segment_ids in streams),
+        "segments": int(segment_ids_BxL.max(axis=1, initial=0).sum(dtype=np.int64)),
+        "masked": int(columns["masked_weights"].sum()) if "masked_weights" in columns else 0,
+    }
 
 
 def row_problems(

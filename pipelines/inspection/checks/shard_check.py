@@ -66,14 +66,7 @@ class ShardCheck:
         expected: ExpectedRows,
         on_bytes: Callable[[int], None],
     ):
-        """Prepares the check; `run` reads the shard.
-
-        Args:
-          name: the shard's name: "train-00000-of-00004".
-          files: the shard in each of its formats.
-          expected: the values that its rows are compared with.
-          on_bytes: called with the number of bytes just checked.
-        """
+        """Prepares the check of a shard, "train-00000-of-00004"; `files` has it in each format."""
         self.problems: list[str] = []
         self.counts: Counter[str] = Counter()
         self.examples: list[np.ndarray] = []

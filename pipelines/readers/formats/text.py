@@ -198,14 +198,7 @@ ENDS = {"line": LineEnds, "paragraph": ParagraphEnds, "file": Ends}
 def read_runs(
     raw: BinaryIO, part: Part, source: Source, ends: Ends, begin: int | None = None
 ) -> Iterator[Run]:
-    """The documents that start in a part.
-
-    Args:
-      raw: the file.
-      part: a part of a plain file, or a whole compressed file.
-      source: how to read the file.
-      ends: finder of the ends of documents.
-      begin: where the part's first document begins, if the part begins and ends with documents.
+    """The documents that start in a part, whose first one begins at `begin` if it is known.
 
     Raises:
       DataError: the file is damaged, no text, or has too long a run of white space.
