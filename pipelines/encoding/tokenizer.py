@@ -310,8 +310,5 @@ def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
 
 
 def _begins_with_space(spelt: bytes) -> bool:
-    first = spelt[:1]
-    if not first.isascii():
-        first = spelt[:4]  # UTF-8 takes at most 4 bytes for a character
-    character = first.decode(errors="replace")[:1]
+    character = spelt[:4].decode(errors="replace")[:1]  # UTF-8 takes at most 4 bytes for one
     return character.isspace() and character not in _NOT_SPACES
