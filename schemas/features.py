@@ -325,8 +325,6 @@ def unmask(row: Dict[str, np.ndarray]) -> np.ndarray:
     """
     input_ids = row["input_ids"].copy()
     if "masked_positions" in row:
-        used = np.flatnonzero(row["masked_weights"])  # flat indices are three times as fast
-        indices = used // row["masked_weights"].shape[1] * input_ids.shape[1]
-        indices += row["masked_positions"].reshape(-1)[used]
-        input_ids.reshape(-1)[indices] = row["masked_ids"].reshape(-1)[used]
+        used = np.nonzero(row["masked_weights"])
+        input_ids[used[0], row["masked_positions"][used]] = row["masked_ids"][used]
     return input_ids
