@@ -29,20 +29,14 @@ _EMPTY = -1e30  # the running maximum before the first key
 
 
 class Context(NamedTuple):
-    """Positions of the tokens, and which others they attend to.
+    """Positions of the tokens, and which others they attend to."""
 
-    Attributes:
-      positions_BxL: int32, in the segment, from 0 on.
-      segment_ids_BxL: int32; tokens attend to those of their own segment, and 0 is padding. None if
-        the keys are a cache: the key of position p is at index p.
-      causal: whether tokens do not attend to later ones. Always, with a cache.
-      kind: how it is computed, "dense" or a key of KINDS; "dense" with a cache.
-    """
-
-    positions_BxL: jax.Array
+    positions_BxL: jax.Array  # int32, in the segment, from 0 on
+    # int32; tokens attend to those of their own segment, and 0 is padding. None if the keys are a
+    # cache: the key of position p is at index p.
     segment_ids_BxL: jax.Array | None = None
-    causal: bool = True
-    kind: str = "dense"
+    causal: bool = True  # tokens do not attend to later ones; always, with a cache
+    kind: str = "dense"  # how it is computed, or a key of KINDS; "dense" with a cache
 
 
 def packed_context(segment_ids_BxL: jax.Array, *, causal: bool, kind: str = "dense") -> Context:
@@ -71,18 +65,12 @@ def drop_out(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
 
 
 class Rule(NamedTuple):
-    """Which tokens attend to each other inside a segment, and how.
+    """Which tokens attend to each other inside a segment, and how."""
 
-    Attributes:
-      behind, ahead: the token at i attends to those at i - behind to i + ahead.
-      softcap: see `attend`.
-      block: tokens of a block.
-    """
-
-    behind: int
+    behind: int  # the token at i attends to those at i - behind to i + ahead
     ahead: int
-    softcap: float = 0.0
-    block: int = BLOCK
+    softcap: float = 0.0  # see `attend`
+    block: int = BLOCK  # tokens of a block
 
     def allows(self, distances: jax.Array) -> jax.Array:
         """Whether queries attend to keys, bool; a distance is from the key to the query."""
@@ -379,23 +367,14 @@ KINDS: Mapping[str, Callable[..., jax.Array]] = {
 
 
 class Machine(NamedTuple):
-    """The device and the model: both decide which kinds of attention are possible.
+    """The device and the model: both decide which kinds of attention are possible."""
 
-    Attributes:
-      platform: "cpu", "cuda", "rocm" or "tpu".
-      dtype: of the computation.
-      dropout: whether the model has dropout on attention probabilities.
-      head_size: D.
-      length: L.
-      softcap: whether the model has soft caps on attention logits.
-    """
-
-    platform: str
-    dtype: jnp.dtype
-    dropout: bool
-    head_size: int
-    length: int
-    softcap: bool = False
+    platform: str  # "cpu", "cuda", "rocm" or "tpu"
+    dtype: jnp.dtype  # of the computation
+    dropout: bool  # on attention probabilities
+    head_size: int  # D
+    length: int  # L
+    softcap: bool = False  # on attention logits
 
     def obstacle(self, kind: str) -> str | None:
         """Why a kind of attention cannot be computed, and the remedy; None if it can."""

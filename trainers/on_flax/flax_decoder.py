@@ -265,17 +265,13 @@ def _note(text: str) -> None:
 
 
 class Sampling(NamedTuple):
-    """How to choose the next token, as in `GenerationFlags`.
-
-    Attributes:
-      eos_ids: each ends a text and is part of it.
-    """
+    """How to choose the next token, as in `GenerationFlags`."""
 
     max_new_tokens: int = 64
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
-    eos_ids: tuple[int, ...] = ()
+    eos_ids: tuple[int, ...] = ()  # each ends a text and is part of it
 
 
 class Generated(NamedTuple):

@@ -24,12 +24,12 @@ from trainers.data.batches import Batch
 from trainers.flags.framework_flags import FlaxComputeFlags
 from trainers.models.families import Weights
 from trainers.models.plan_model import peak_flops
-from trainers.models.weights import shapes
+from trainers.models.weights import layout_names, shapes
 from trainers.on_flax.layers import (
+    FLAX,
     ROWS,
     Params,
     name_leaves,
-    names_of_leaves,
     to_params,
 )
 from trainers.on_flax.optimizers import learning_rate, optimizer_for
@@ -102,13 +102,9 @@ def sums_in_chunks(
 
 
 class FlaxObjective(Protocol):
-    """A model with its loss. All functions are pure, so that they compile.
+    """A model with its loss. All functions are pure, so that they compile."""
 
-    Attributes:
-      attention: the kind of attention, for the log.
-    """
-
-    attention: str
+    attention: str  # the kind of attention, for the log
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> Rows:
         """Inputs and labels of the model, from a batch."""
@@ -272,7 +268,7 @@ class FlaxProgram(Program):
         leaves, due = name_leaves(self._copy_params(self._params)), shapes(self._plan.model)
         weights = {
             ours: self._tensor(leaves[theirs], due[ours], is_turned)
-            for ours, theirs, is_turned in names_of_leaves(self._plan.model)
+            for ours, theirs, is_turned in layout_names(self._plan.model, FLAX)
         }
         state = {} if weights_only else name_leaves(self._copy_state(self._state))
         return weights, {name: self._tensor(leaf, leaf.shape) for name, leaf in state.items()}

@@ -6,26 +6,25 @@ Legend: B rows, L tokens a row, M tokens to attend to, H hidden, I feed-forward 
 K key and value heads, D width of a head.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from flax.nnx.nn.dtypes import promote_dtype
 
 from trainers.models.families import ACTIVATIONS, Module, Weights
 from trainers.models.model_config import ModelConfig
 from trainers.models.rope import Rope
-from trainers.models.weights import Layout, from_layout, layout_names, to_layout
+from trainers.models.weights import Layout, to_layout
 from trainers.on_flax.flax_attention import Context, attend, drop_out
 
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
 Model = TypeVar("Model", bound=nnx.Module)
 
-_LAYOUT = Layout(
+FLAX = Layout(
     leaves={
         "table": {"weight": "embedding"},
         "norm": {"weight": "scale", "bias": "bias"},
@@ -349,7 +348,7 @@ def name_leaves(tree: Any) -> dict[str, Any]:
 def modules_of_leaves(modules: Sequence[Module]) -> dict[str, tuple[Module, str]]:
     """The module and our name of each parameter: {"layers.0.qkv.kernel": (qkv, "weight"), ...}."""
     return {
-        f"{module.ours}.{_LAYOUT.leaves[module.kind][leaf]}": (module, leaf)
+        f"{module.ours}.{FLAX.leaves[module.kind][leaf]}": (module, leaf)
         for module in modules
         for leaf in module.leaves
     }
@@ -358,22 +357,10 @@ def modules_of_leaves(modules: Sequence[Module]) -> dict[str, tuple[Module, str]
 def to_params(weights: Weights, config: ModelConfig) -> Params:
     """Weights named as in `trainers.models.weights.shapes`, as parameters of a model here."""
     params: dict = {}
-    for name, value in to_layout(weights, config, _LAYOUT).items():
+    for name, value in to_layout(weights, config, FLAX).items():
         *modules, leaf = (int(part) if part.isdecimal() else part for part in name.split("."))
         node = params
         for module in modules:
             node = node.setdefault(module, {})
         node[leaf] = value
     return params
-
-
-def names_of_leaves(config: ModelConfig) -> Iterator[tuple[str, str, bool]]:
-    """For each weight our name, that of its leaf, and whether one is the transpose of the other."""
-    return layout_names(config, _LAYOUT)
-
-
-def to_weights(params: Params, config: ModelConfig) -> Weights:
-    """The inverse of `to_params`, also for gradients: copies on the host."""
-    # A view instead of a copy would keep the next step from reusing the device's buffer.
-    values = {name: np.array(value) for name, value in name_leaves(params).items()}
-    return from_layout(values, config, _LAYOUT)

@@ -13,6 +13,7 @@ from flax import nnx
 
 from schemas.features import positions_from_segments as positions_on_host
 from tests.tools.clm_factory import clm_schema
+from tests.tools.flax_weights import to_weights
 from tests.tools.model_cases import DECAY, EPSILON, MODELS, RATE, differences, named
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from tests.tools.torch_models import as_ours, compute, make_model, torch
@@ -26,7 +27,7 @@ from trainers.models.weights import to_published
 from trainers.on_flax.flax_attention import positions_from_segments
 from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
-from trainers.on_flax.layers import FORMULAS, graph_of, to_params, to_weights
+from trainers.on_flax.layers import FORMULAS, graph_of, to_params
 from trainers.on_flax.optimizers import optimizer_for
 from trainers.run.program import Plan
 

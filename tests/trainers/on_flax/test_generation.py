@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.tools.flax_weights import to_weights
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import fresh, to_published
 from trainers.on_flax.flax_decoder import (
@@ -19,7 +20,7 @@ from trainers.on_flax.flax_decoder import (
     generator,
     row_keys,
 )
-from trainers.on_flax.layers import graph_of, to_params, to_weights
+from trainers.on_flax.layers import graph_of, to_params
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

@@ -11,6 +11,7 @@ import pytest
 
 from schemas.errors import DataError
 from tests.tools.clm_factory import clm_rows, clm_schema
+from tests.tools.flax_weights import to_weights
 from tests.tools.shard_factory import mlm_schema
 from tests.tools.snapshots import state_in, weights_in
 from trainers.flags.command_line import make_flags
@@ -22,7 +23,7 @@ from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, shapes
 from trainers.on_flax.flax_decoder import ClmObjective
 from trainers.on_flax.flax_program import FlaxProgram
-from trainers.on_flax.layers import name_leaves, to_params, to_weights
+from trainers.on_flax.layers import name_leaves, to_params
 from trainers.on_flax.optimizers import optimizer_for
 from trainers.run.program import Plan, check_state
 
