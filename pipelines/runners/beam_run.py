@@ -248,7 +248,7 @@ def _stop_as_by_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, usual)
+        signal.signal(signal.SIGTERM, usual or signal.SIG_DFL)
 
 
 def _job_name(job: Any) -> str:
