@@ -202,7 +202,7 @@ def _render(message: str, trained: Trained, tokenizer: Any) -> tuple[str, list[i
     except TemplateFailed as error:
         raise UsageError(f"--chat={message}: the dataset's template fails: {error}") from error
     after = tokenizer.encode(whole.rpartition("alpha")[2], add_special_tokens=False).ids
-    return prompt, [id for id in after if id in trained.schema.all_special_ids][:1]
+    return prompt, [n for n in after if n in trained.schema.all_special_ids][:1]
 
 
 def _prompt(text: str, prefix: list[int], trained: Trained, tokenizer: Any) -> list[int]:
