@@ -25,7 +25,16 @@ from pipelines.corpus.metadata import (
 )
 from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.rows import REMOVED, differs, distinct, take_rows
-from pipelines.corpus.near_duplicates.steps import Cluster, add_clusters, name_tally
+from pipelines.corpus.near_duplicates.steps import (
+    ASKS,
+    MEMBERS,
+    NAMES,
+    PAIRS,
+    REMOVALS,
+    ROUNDS,
+    Cluster,
+    add_clusters,
+)
 from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.paragraphs import remove_paragraphs
 from pipelines.corpus.partition import digests_of
@@ -42,6 +51,12 @@ from schemas.manifest import ManifestFile
 # Numbers of the shuffles besides those of near-duplicates.
 DOCUMENTS_SENT, PARAGRAPHS_SENT, REPEATED, MOVED = 0, 101, 102, 103
 _SHUFFLES = {
+    DOCUMENTS_SENT: "the documents of partition {}",
+    MEMBERS: "the buckets of partition {}",
+    ASKS: "the sets requested from partition {}",
+    PAIRS: "the pairs and sets of partition {}",
+    NAMES: "the clusters of partition {}",
+    REMOVALS: "the near-duplicates of partition {}",
     PARAGRAPHS_SENT: "the paragraphs of partition {}",
     REPEATED: "the repeated paragraphs of partition {}",
     MOVED: "the edited documents of partition {}",
@@ -90,8 +105,9 @@ class CorpusReport(BlockReport):
 def name_shuffle(key: int) -> str:
     """Describes a tally's key for messages: `the paragraphs of partition 3`."""
     shuffle, partition = place_of_key(key)
-    name = _SHUFFLES.get(shuffle)
-    return name.format(partition) if name else name_tally(key)
+    if shuffle in _SHUFFLES:
+        return _SHUFFLES[shuffle].format(partition)
+    return f"the edges of round {shuffle - ROUNDS + 1}"
 
 
 def count_piece(filtered: Filtered) -> CorpusStatistics:

@@ -35,7 +35,6 @@ from pipelines.corpus.near_duplicates.rows import (
 from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from pipelines.rows.ragged import Ragged, ranges
 from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.runners.shuffle import place_of_key
 from schemas.drops import Observed, shorten
 
 Batches = Iterable[tuple[int, pa.RecordBatch]]
@@ -215,22 +214,6 @@ ROUNDS_BEFORE = 3  # before a single worker decides the rest
 _PARTITIONS_OF_ONE_PLACE = 64  # a single worker decides up to this many: cheaper than rounds
 # Numbers of shuffles in tallies; 0 is the shuffle of documents.
 MEMBERS, ASKS, PAIRS, NAMES, REMOVALS, ROUNDS = range(1, 7)
-_SHUFFLES = (
-    "the documents of partition {}",
-    "the buckets of partition {}",
-    "the sets requested from partition {}",
-    "the pairs and sets of partition {}",
-    "the clusters of partition {}",
-    "the near-duplicates of partition {}",
-    "the edges of round {}",
-)
-
-
-def name_tally(key: int) -> str:
-    """Describes a tally's key for messages: `the buckets of partition 3`."""
-    shuffle, partition = place_of_key(key)
-    number = shuffle - ROUNDS + 1 if shuffle >= ROUNDS else partition
-    return _SHUFFLES[min(shuffle, ROUNDS)].format(number)
 
 
 def count_rounds(partitions: int) -> int:
