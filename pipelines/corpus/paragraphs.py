@@ -127,7 +127,7 @@ class Edited:
 
 
 def remove_paragraphs(batch: pa.RecordBatch, streams: list[bytes], rule: ParagraphRule) -> Edited:
-    """Removes the paragraphs that `find_repeated` found, with the white space after each."""
+    """Removes the paragraphs that `find_repeated` found, with the lines that follow each."""
     removed = take_rows(streams, PARAGRAPH)
     row_R = find_rows(batch, _bytes_of(removed["document"]))
     order = np.lexsort((removed["number"], row_R))
@@ -160,8 +160,9 @@ def _without(text: pa.LargeStringArray, numbers: set[int], unit: str) -> str:
     """The text of one document without the paragraphs with these numbers."""
     data, starts, stops, _ = paragraph_spans(text, unit)
     content = data.tobytes()
-    begins = [0, *starts[1:].tolist()]  # the first paragraph includes the white space before it
-    ends = [*starts[1:].tolist(), len(content)]
+    # A paragraph begins with its indentation, and ends with the lines that follow it.
+    begins = [0, *(content.rindex(b"\n", 0, start) + 1 for start in starts[1:].tolist())]
+    ends = [*begins[1:], len(content)]
     kept = [i for i in range(len(starts)) if i not in numbers]
     if not kept:
         return ""

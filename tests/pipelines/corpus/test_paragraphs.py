@@ -78,6 +78,13 @@ def test_what_is_left_of_the_last_paragraph_has_no_line_end():
     assert any(text in ("a", "b") for text in left)
 
 
+def test_a_line_that_goes_takes_its_own_indentation():
+    code = "def {0}():\n  footer\n\n\t{0}\n    {0}"
+    left, _ = remove([code.format("a"), code.format("b")], "line:1")
+    whole = {code.format("a"), code.format("b")}
+    assert {*left} - whole in ({"def a():\n\ta\n    a"}, {"def b():\n\tb\n    b"})
+
+
 def plain(texts, unit, most):
     """The same, in a few lines: documents in the order of their hashes."""
     cut = re.compile(r"\n" if unit == "line" else r"\n[ \t\r\v\f]*\n\s*")

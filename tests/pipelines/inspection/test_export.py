@@ -202,7 +202,7 @@ def test_another_export_is_refused_or_replaced(made, tmp_path):
 @pytest.mark.parametrize(
     "flags, said",
     [
-        (["--layout=torch"], "--layout=torch: choose one of .*huggingface"),
+        (["--layout=torch"], "--layout=torch: choose one of huggingface, maxtext$"),
         (["--layout=maxtext"], "layout maxtext needs rows of decoders"),
         (["--split=dev"], "no such split; it has test, train, validation"),
         (["--output={set}"], "already contains a dataset .MANIFEST.json.: use another"),
