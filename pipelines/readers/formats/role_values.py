@@ -1,7 +1,6 @@
 """Records of Python values, such as parsed JSON -> documents, one value at a time. Pure."""
 
 import json
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -88,22 +87,14 @@ def convert_value(value: Any, role: Role) -> str | list[dict[str, Any]] | Refusa
         try:
             value = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except ValueError:
-            value = _finite(value)
+            # null for NaN and infinity, as pandas writes; `json` takes deep lists, Python does not.
+            value = json.loads(json.dumps(value), parse_constant=lambda _: None)
             value = "" if value is None else json.dumps(value, ensure_ascii=False)
     elif role.values.is_name and isinstance(value, int):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if not isinstance(value, str):
         return role.values.refusal, f"field {role.field!r} is a {type(value).__name__}"
     return value if value.isascii() else _find_surrogate(value, role.field) or value
-
-
-def _finite(value: Any) -> Any:
-    """A value with null for NaN and infinity, which JSON does not have; pandas writes the same."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return {k: _finite(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _find_surrogate(text: str, field: str) -> Refusal | None:

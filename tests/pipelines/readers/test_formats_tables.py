@@ -296,6 +296,10 @@ def test_numbers_that_json_does_not_have_are_null(tmp_path):
         for ending in ("parquet", "jsonl"):
             read = rows_of(read_all(tmp_path / f"{name}.{ending}", roles=roles))
             assert [r["x"] for r in read] == (expected or ['[{"y": null}, {"y": 2.0}]'])
+    nested = "[" * 600 + "NaN" + "]" * 600
+    (tmp_path / "z.jsonl").write_text(f'{{"text": "e", "x": {nested}}}')
+    [row] = rows_of(read_all(tmp_path / "z.jsonl", roles=roles))
+    assert row["x"] == nested.replace("NaN", "null")
 
 
 @pytest.mark.parametrize("kind", ["text", "answers"])
