@@ -211,7 +211,7 @@ def _prompt(text: str, prefix: list[int], trained: Trained, tokenizer: Any) -> l
     prompt = [*prefix, *tokenizer.encode(text, add_special_tokens=False).ids]
     if not prompt:
         raise UsageError(
-            "--generate= is empty, and this model has no start token: give at least a word (models "
+            "the prompt is empty, and this model has no start token: give at least a word (models "
             "of a dataset built with --bos can start alone)"
         )
     if max(prompt) >= model.vocab_size:
@@ -221,7 +221,7 @@ def _prompt(text: str, prefix: list[int], trained: Trained, tokenizer: Any) -> l
         )
     if len(prompt) >= model.max_positions:
         raise UsageError(
-            f"--generate: the text has {len(prompt):,} tokens, but the model has "
+            f"the prompt has {len(prompt):,} tokens, but the model has "
             f"{model.max_positions:,} positions: give a shorter text"
         )
     return prompt

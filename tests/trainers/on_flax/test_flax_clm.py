@@ -200,7 +200,9 @@ def test_a_long_prompt_leaves_less_room_and_says_so(whole, capsys):
     words = " ".join(f"w{5 + number % 40}" for number in range(40))
     use_model.main([str(whole[0]), f"--generate={words}", "--max_new_tokens=50"])
     assert "the model has 48 positions: generating at most 7 tokens" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="the text has 49 tokens, but the model has 48 positions"):
+    with pytest.raises(
+        UsageError, match="^the prompt has 49 tokens, but the model has 48 positions"
+    ):
         use_model.main([str(whole[0]), f"--generate={words} {' '.join(words.split()[:8])}"])
 
 
@@ -227,6 +229,8 @@ def test_a_message_is_answered_in_the_template_of_the_dataset(tmp_path, monkeypa
     capsys.readouterr()
     use_model.main([str(tmp_path / "run"), "--chat=w7 w8"])
     assert calls == [([14, 7, 8, 4, 19], (2, 4))] and capsys.readouterr().out == "w9\n"
+    with pytest.raises(UsageError, match="^the prompt has 103 tokens"):  # of --chat
+        use_model.main([str(tmp_path / "run"), f"--chat={'w7 ' * 100}"])
 
 
 USING = [
