@@ -140,8 +140,10 @@ def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
         raise UsageError(f"{typed.get(name, name)} has no value: {remedy}")
     if kind == "InvalidChoice":
         name = event.argument.display_name()
-        choices = ", ".join(choice for choice in event.choices if choice != "None")
-        raise UsageError(f"{name}={event.value}: choose one of {choices}")
+        choices = [*event.choices]
+        if "None" in choices:  # tyro has them as a set
+            choices = sorted({*choices} - {"None"})
+        raise UsageError(f"{name}={event.value}: choose one of {', '.join(choices)}")
     if kind == "InstantiationFailure" and event.argument is not None:
         reason = re.sub(r"^Error parsing [^:]*: ", "", " ".join(event.message.split()))
         found = re.search(r"(literal for int|string to float)[^']*'([^']*)'$", reason)
