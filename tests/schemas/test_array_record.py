@@ -111,10 +111,17 @@ def test_rows_of_other_lengths_are_not_taken_for_ours(tmp_path):
     for stride in (1, 39, 41, 83):
         with pytest.raises(DataError, match=f"not a complete .* uncompressed rows of {stride} b"):
             open_rows(str(path), stride)
-    writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
-    for length in (40, 39, 41, 40):  # as many bytes in all, and the first and last are right
-        writer.write(bytes(length))
-    writer.close()
+
+    def write(*lengths: int) -> None:
+        writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
+        for length in lengths:
+            writer.write(bytes(length))
+        writer.close()
+
+    write(40, 40, 20)  # the third is no whole row
+    with pytest.raises(DataError, match="not a complete .* uncompressed rows of 40 b"):
+        open_rows(str(path), 40)
+    write(40, 39, 41, 40)  # as many bytes in all, and the first and last are right
     reader = open_rows(str(path), 40)  # the bytes around a row are checked without hashes too
     with pytest.raises(DataError, match="record 1 fails its hash"):
         reader.read_range(0, 4)
