@@ -205,7 +205,7 @@ def _check_order(ids: pa.LargeStringArray, digests: np.ndarray, last: str) -> st
     if not ids.equals(hex_ids(digests)):
         raise DataError("an id is not the hash of its text")
     ordered = pa.concat_arrays([pa.array([last], ids.type), ids])
-    if not pc.all(pc.less(ordered[:-1], ordered[1:])).as_py():
+    if not pc.all(pc.less(ordered[:-1], ordered[1:]), min_count=0).as_py():  # true of none
         raise DataError("ids are not in strictly ascending order")
     return ordered[-1].as_py()
 

@@ -53,6 +53,15 @@ def test_a_whole_corpus_is_ok(corpus, capsys):
     assert capsys.readouterr().out.startswith("ok: 1 corpus, 40 documents, ")
 
 
+def test_a_whole_corpus_of_many_pieces_is_ok(corpus, monkeypatch):
+    """Above 1 MiB of text, a file is read in several pieces, of which the last is empty."""
+    monkeypatch.setattr("pipelines.readers.sources._WORTH_A_PIECE", 1)
+    path = next(corpus.glob("documents-00000*"))
+    pieces = [len(piece.columns) for piece in read_rows(str(path), 1, ("id", "text"))]
+    assert pieces[-1] == 0 and len(pieces) > 1
+    verify([str(corpus)])
+
+
 def test_a_corpus_is_no_dataset(corpus):
     with pytest.raises(
         DataError, match="corpus is a corpus, not a dataset: build a dataset from it"
