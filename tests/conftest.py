@@ -26,6 +26,7 @@ with contextlib.suppress(ImportError):
     import triton  # noqa: F401  of PyTorch; the process aborts where it comes after TensorFlow
 
 quicken_tyro()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tolerances are those of float32, sums in one order
 if "CI" not in os.environ:
     os.fsync = lambda fd: None  # a tenth of a small run waits for the disk
 

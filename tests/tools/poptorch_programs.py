@@ -20,4 +20,5 @@ def make_program(shards: Path | str, **settings: Any) -> Any:
     task.prepare_training(reader)
     program = TRAINER.make_program(plan, task)
     program.load(planned.first_weights(plan.flags.compute.seed)[0], None)
+    program.compile(trains=True, evaluates=True)
     return program

@@ -34,7 +34,7 @@ class FlaxComputeFlags(ComputeFlags):
     """Compute each layer again in the backward pass, instead of keeping its activations."""
     loss_chunks: Optional[int] = None
     """Number of pieces of a row whose logits are computed one after another. Default: as few as
-    keep the logits of a device below 2**26 numbers."""
+    keep them below 2**26 numbers on a CPU and 2**28 on a GPU or TPU."""
 
     def __post_init__(self) -> None:
         """Refuses counts below 1."""
@@ -148,6 +148,9 @@ class IpuComputeFlags(ComputeFlags):
     """Loss scale for float16 on IPUs."""
     executable_cache: Optional[str] = None
     """Directory of compiled IPU programs. The next run reuses them instead of compiling."""
+    torch_compile: bool = False
+    """Compile the model with torch.compile, on a CPU or GPU. A run starts some 20 s later, and its
+    steps are faster."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""

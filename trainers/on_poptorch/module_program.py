@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from schemas.errors import DataError, UsageError
 from trainers.data.batches import Batch
+from trainers.flags.framework_flags import IpuComputeFlags
 from trainers.flags.run_flags import OptimizationFlags
 from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
 from trainers.on_poptorch.ranks import (
@@ -62,7 +63,8 @@ class ModuleProgram(Program):
         self.steps, self._microbatches = plan.steps, self._compute.accumulation or 1
         self._compute.check_share(ranks.count, "processes")
         self.module = Classifier(plan.model).to(self._device)
-        self._parallel = ranks.parallelize(self.module)
+        assert isinstance(self._compute, IpuComputeFlags)
+        self._compiles, self._length = self._compute.torch_compile, plan.schema.max_length
         self._class_weights = np.asarray(class_weights, np.float32)
         self._optimizer = torch_optimizer(self._rates, self.module)
         self.evaluation_rows = self._compute.batch_size // self._microbatches
@@ -92,7 +94,25 @@ class ModuleProgram(Program):
             tensor.copy_(torch.tensor(state[name]))
 
     def compile(self, *, trains: bool, evaluates: bool) -> None:
-        """Does nothing: PyTorch is eager."""
+        """With --torch_compile compiles a step on padding; without it, PyTorch is eager.
+
+        Raises:
+          UsageError: PyTorch cannot compile here.
+        """
+        called: Any = self.module
+        if trains and self._compiles:
+            called = torch.compile(called)
+            rows = self.evaluation_rows // self._ranks.count
+            arrays = classifier_arrays({"input_ids": np.zeros((rows, self._length), np.int32)})
+            inputs = [torch.from_numpy(arrays[name]).to(self._device) for name in TEXT_INPUTS]
+            try:
+                with self._autocast():
+                    logits_BxC = called.train()(*inputs)
+                logits_BxC.sum().backward()
+            except Exception as error:  # of Inductor's own classes: no C compiler, mostly
+                raise UsageError(f"--torch_compile: PyTorch cannot compile: {error}") from error
+            self._optimizer.zero_grad(set_to_none=True)
+        self._parallel = self._ranks.parallelize(called)
 
     def put(self, rows: Batch) -> PlacedRows:
         """Tensors on the device; copies to a GPU do not block."""
@@ -210,7 +230,10 @@ def torch_optimizer(flags: OptimizationFlags, module: nn.Module) -> torch.optim.
     if flags.optimizer == "sgd_momentum":
         return torch.optim.SGD(groups, lr=flags.learning_rate, momentum=flags.beta1)
     betas = (flags.beta1, flags.beta2)
-    return torch.optim.AdamW(groups, lr=flags.learning_rate, betas=betas, eps=flags.epsilon)
+    fused = next(module.parameters()).is_cuda or None  # one kernel; PyTorch takes it if asked only
+    return torch.optim.AdamW(
+        groups, lr=flags.learning_rate, betas=betas, eps=flags.epsilon, fused=fused
+    )
 
 
 RANDOM = "random"  # the state of random numbers, in checkpoints of IPUs only

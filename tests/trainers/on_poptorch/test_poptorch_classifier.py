@@ -179,6 +179,23 @@ def batches_of(shards):
     return list(reader.batches("train", batch_size=8, seed=0, stop_step=6, prefetch=0))
 
 
+@pytest.mark.slow
+def test_a_compiled_program_computes_the_same(shards):
+    batch, found = batches_of(shards)[0], []
+    for compiled in (False, True):
+        program = program_of(shards, dropout=0.0, torch_compile=compiled)
+        [first], [second] = (program.train(program.put(batch), step)() for step in (0, 1))
+        logits = program.evaluate(program.put(batch))()["logits"]
+        found.append([first["loss"], first["gradient_norm"], second["loss"], *logits.ravel()])
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_where_pytorch_cannot_compile(shards, monkeypatch):
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+    with pytest.raises(UsageError, match="--torch_compile: PyTorch cannot compile: .*ompiler"):
+        program_of(shards, torch_compile=True)
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd_momentum"])
 def test_a_program_goes_on_to_the_bit(shards, optimizer):
     batches = batches_of(shards)
