@@ -12,7 +12,8 @@ from pipelines.host.imports import leave_out_pandas
 leave_out_pandas()
 from pipelines.runners.launch import check_arguments
 check_arguments(sys.argv[1:])
-import pyarrow
+import pyarrow.compute
+pyarrow.compute.binary_length(pyarrow.array(["a"])).to_numpy()
 print(sorted({name.partition(".")[0] for name in sys.modules} & {
     "pandas", "boto3", "pymongo", "requests"}), "google.cloud.storage" in sys.modules)
 import pandas
