@@ -214,7 +214,7 @@ def run_pipeline(
                     raise UsageError(f"the runner cannot be used: {one_line(error)}") from error
                 with leave_out("IPython"):  # Beam imports it to look whether it runs in a notebook
                     build(pipeline)
-                jobs.append(pipeline.run())
+                    jobs.append(pipeline.run())
                 if name := _job_name(jobs[0]):
                     display.say(f"{label}: the runner's name of this job is {name}")
                 state = jobs[0].wait_until_finish()

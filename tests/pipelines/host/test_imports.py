@@ -12,8 +12,7 @@ from pipelines.host.imports import leave_out_pandas
 leave_out_pandas()
 from pipelines.runners.launch import check_arguments
 check_arguments(sys.argv[1:])
-import pyarrow.compute
-pyarrow.compute.binary_length(pyarrow.array(["a"])).to_numpy()
+import pyarrow
 print(sorted({name.partition(".")[0] for name in sys.modules} & {
     "pandas", "boto3", "pymongo", "requests"}), "google.cloud.storage" in sys.modules)
 import pandas
@@ -33,6 +32,18 @@ def test_a_run_on_this_machine_loads_no_clouds_and_no_pandas(flag, imported):
     """A data frame still imports pandas, and pyarrow takes it."""
     done = run_python("-c", _RUN, flag)
     assert done.stdout.splitlines() == [imported, "[1] 1"], done.stderr
+
+
+def test_a_run_loads_nothing_that_it_does_not_use(tokenizer_path, corpus, tmp_path):
+    code = """
+import sys
+from pipelines.build_shards import main
+main(sys.argv[1:])
+print(sorted({"pandas", "IPython", "requests"} & set(sys.modules)))
+"""
+    flags = (f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out")
+    done = run_python("-c", code, "--task=clm", "--max_length=64", *flags)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
 def test_what_is_imported_stays():
