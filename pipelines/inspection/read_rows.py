@@ -80,10 +80,20 @@ def _decode(
             stop = min(start + rows.step, rows.stop)
             try:
                 columns = codec.decode(reader.read_range(start, stop), first_row=start)
+                _check_positions(columns, schema.max_length, start)
             except DataError as error:
                 where = "" if str(error).startswith(path) else f"{path}: "
                 raise DataError(f"{where}{error}; copy or build the dataset again") from error
             yield start, columns
+
+
+def _check_positions(columns: Columns, max_length: int, first_row: int) -> None:
+    """Raises DataError for a masked position outside its row: `unmask` would write there."""
+    if "masked_positions" in columns:
+        outside = (columns["masked_positions"] >= max_length).any(axis=1)
+        if outside.any():
+            row = first_row + int(outside.argmax())
+            raise DataError(f"row {row} has a masked position beyond its {max_length} tokens")
 
 
 def sequences(schema: Schema) -> dict[str, str]:

@@ -7,17 +7,25 @@ files of a dataset in several formats are compared with each other.
 import os
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 
+from pipelines import export, inspect_shards
 from pipelines.build_shards import main
 from pipelines.inspection.checks.set_check import verify_set
 from pipelines.writers.document_formats import Megatron, Npy
 from schemas.errors import DataError
 from schemas.metadata import read_set
-from schemas.records import DOCUMENT_FORMATS
+from schemas.records import DOCUMENT_FORMATS, frame
 from tests.tools.set_damage import BYTES, DOCUMENTS, FILES, ROWS, Damage, damage, documents_of
-from tests.tools.shard_factory import replace_file, write_mlm_set
+from tests.tools.shard_factory import (
+    mlm_schema,
+    packed_rows,
+    replace_file,
+    write_mlm_set,
+    write_set,
+)
 from trainers.reader import ShardSet
 
 SHARD = "train-00000-of-00002"
@@ -181,3 +189,24 @@ def test_a_file_of_another_size_is_not_read(documents, tmp_path, monkeypatch):
     monkeypatch.setattr(Npy, "decode", note)
     assert f"{SHARD}.ids.bin has " in problems_of(directory)
     assert f"{SHARD}.ids.bin" not in read and "train-00001-of-00002.ids.bin" in read
+
+
+@pytest.mark.parametrize(
+    ("read", "flags"),
+    [
+        (inspect_shards.main, ["--row=5"]),
+        (inspect_shards.main, ["--search=w7"]),
+        (export.main, ["--to=jsonl", "--unmask", "--output=export"]),
+    ],
+)
+def test_a_mask_beyond_its_row_is_refused_under_right_sums(tmp_path, monkeypatch, read, flags):
+    monkeypatch.chdir(tmp_path)
+    schema = mlm_schema(shards={"train": 1, "validation": 1})
+    columns = packed_rows(schema, 8, seed=1)
+    write_set(Path("set"), schema, {"train": columns, "validation": columns})
+    columns["masked_positions"][5, 0] = schema.max_length
+    shard = "train-00000-of-00001.tfrecord"
+    replace_file(Path("set"), shard, frame(schema.codec().encode(columns)).tobytes())
+    message = f"{shard}: row 5 has a masked position beyond its 16 tokens; copy or build"
+    with pytest.raises(DataError, match=message):
+        read(["set", *flags])
