@@ -75,7 +75,7 @@ def expand_lists(patterns: tuple[str, ...]) -> list[str]:
 
 
 def _read_list(path: str) -> list[str]:
-    if not is_url(path) and os.path.exists(path):
+    if not is_url(path) and os.path.exists(path) and not os.path.isdir(path):
         _size(path)  # rejects a FIFO, which may block forever
     with open_file(path) as file:
         content = file.read(_LIST_BYTES + 1)

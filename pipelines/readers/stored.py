@@ -189,11 +189,6 @@ def refuse_foreign(content: bytes, path: str) -> None:
       DataError: it begins like a file of another format; names the format and the remedy.
     """
     head = content[:PEEKED]
-    names = [name for mark, name in ENCODED if head.startswith(mark)]
-    if name := next(iter(names), "") or find_utf_16(head):
-        raise DataError(
-            f"{path} is {name}, not UTF-8: convert it, iconv -f {name} -t UTF-8 FILE > NEW_FILE"
-        )
     for ending, packing in PACKINGS.items():
         if head.startswith(packing.mark) and (ending != ".bz2" or head[4:10] == b"1AY&SY"):
             remedy = (
@@ -207,6 +202,12 @@ def refuse_foreign(content: bytes, path: str) -> None:
             raise DataError(f"{path} is {name}, not text: {remedy}")
     if head[_MARK_OF_TAR] == b"ustar":
         raise DataError(f"{path} is a tar archive, not text: unpack it")
+    # After the marks: a binary file may have NULs like UTF-16.
+    names = [name for mark, name in ENCODED if head.startswith(mark)]
+    if name := next(iter(names), "") or find_utf_16(head):
+        raise DataError(
+            f"{path} is {name}, not UTF-8: convert it, iconv -f {name} -t UTF-8 FILE > NEW_FILE"
+        )
 
 
 def find_utf_16(data: bytes) -> str:

@@ -61,7 +61,6 @@ class Decontamination(Family):
         for flag in fields(self) if not self.decontaminate else ():
             if getattr(self, flag.name) != flag.default:
                 raise UsageError(f"--{flag.name} needs --decontaminate=FILES_OR_DATASETS")
-        check_numbers(self)
         ngram, named = self.decontaminate_ngram, self.decontaminate_fields
         for name, low, high, unit in (
             ("decontaminate_ngram", 1, _LONGEST, "words"),
@@ -70,6 +69,7 @@ class Decontamination(Family):
         ):
             if not low <= (value := getattr(self, name)) <= high:
                 raise UsageError(f"--{name}={value}: give from {low} to {high} {unit}")
+        check_numbers(self)  # after the narrower ranges, whose errors name them
         if not all(self.fields()):
             raise UsageError(f"--decontaminate_fields={named}: give names separated by commas")
 

@@ -215,6 +215,13 @@ def test_utf_16_without_a_mark_is_refused_by_name(tmp_path, name, encoding):
         read_all(tmp_path / name, document="line" if name == "x.txt" else "file")
 
 
+def test_a_binary_file_is_named_by_its_mark_though_it_has_utf_16(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"WARC/1.0\r\n" + "WARC-Type: conversion".encode("utf-16-le") * 9)
+    with pytest.raises(DataError, match="is a WARC file, not text"):
+        read_all(path)
+
+
 def test_a_format_can_be_forced(tmp_path):
     path = tmp_path / "table.txt"
     path.write_text("text\na\n")

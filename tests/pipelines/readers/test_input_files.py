@@ -111,6 +111,8 @@ def test_a_list_that_is_no_file_is_refused(files):
     os.mkfifo(files() / "list")
     with pytest.raises(DataError, match="is not a regular file"):
         plan_blocks(Source((f"@{files() / 'list'}",)))
+    with pytest.raises(DataError, match="Is a directory"):
+        plan_blocks(Source((f"@{files()}",)))
 
 
 def test_a_list_names_what_input_names(files, monkeypatch):

@@ -177,6 +177,7 @@ Q = "--decontaminate={questions}"
         (f"{Q} --decontaminate_ngram=65", UsageError, "from 1 to 64"),
         (f"{Q} --decontaminate_ngram=4", UsageError, "min_words=5: give from 1 to 4"),
         (f"{Q} --decontaminate_share=2", UsageError, "from 0 to 1"),
+        (f"{Q} --decontaminate_share=-1", UsageError, "from 0 to 1"),
         (f"{Q} --decontaminate_max_documents=-1", UsageError, "at least 0"),
         (f"{Q} --decontaminate_max_documents={10**20}", UsageError, "below 2..63"),
         ("--decontaminate={short}", UsageError, "none of 2 texts has 5 words"),
