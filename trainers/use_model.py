@@ -254,8 +254,9 @@ def _evaluate(
         if use.report is not None:
             where = {"checkpoint": model, "shards": shards.name, "split": split}
             report = {**where, **metrics, "tokens_per_second": round(speed, 1)}
-            with open(use.report, "a", encoding="utf-8") as file:
-                file.write(json_text(report))
+            with as_data_errors(f"--report={use.report}", "Give another file"):
+                with open(use.report, "a", encoding="utf-8") as file:
+                    file.write(json_text(report))
         if trained.schema is not None:
             (folder / name).mkdir(parents=True, exist_ok=True)
             task.write_files(folder / name)

@@ -132,7 +132,7 @@ class Checkpoints:
         """Touches no file; `keep_newest` keeps `keep` checkpoints."""
         self.directory, self.best_directory = output / CHECKPOINTS, output / BEST
         self._keep = keep
-        self._known_best: Optional[int] = None  # best step at the time of the newest checkpoint
+        self.known_best: Optional[int] = None  # best step at the time of the newest checkpoint
 
     @property
     def steps(self) -> List[int]:
@@ -185,13 +185,13 @@ class Checkpoints:
         """
         for step in self.steps[: -self._keep]:
             shutil.rmtree(str(self.directory / str(step)))
-        self._known_best = best_step
+        self.known_best = best_step
         self.keep_best(progress)
 
     def keep_best(self, progress: Progress) -> None:
         """Removes all best weights but those of `progress` and of the newest checkpoint."""
         for step, path in numbered(self.best_directory).items():
-            if step not in (progress.best_step, self._known_best):
+            if step not in (progress.best_step, self.known_best):
                 shutil.rmtree(str(path))
 
     def forget_lost_best(self, progress: Progress) -> Optional[str]:

@@ -135,7 +135,8 @@ class Loop:
         """
         state = self._resume()
         if self.processes.is_first:  # newer steps are evaluated again
-            self.checkpoints.keep_newest(self.progress, self.progress.best_step)
+            self.checkpoints.known_best = self.progress.best_step
+            self.checkpoints.keep_best(self.progress)
         is_owed = self._is_evaluated_now() and self.progress.evaluated != self.start
         if self.is_enough or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.program.steps} is done")

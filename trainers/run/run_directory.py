@@ -8,7 +8,7 @@ import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from schemas.errors import DataError, UsageError
 
@@ -23,7 +23,7 @@ _MAY_DIFFER_SILENTLY = (
 
 
 @contextmanager
-def as_data_errors(where: Path, remedy: str) -> Iterator[None]:
+def as_data_errors(where: Union[Path, str], remedy: str) -> Iterator[None]:
     """Turns the errors of files (disk full, another user's file) into `DataError`."""
     try:
         yield

@@ -299,7 +299,7 @@ def test_shortened_to_where_it_is_a_run_owes_its_last_evaluation(shards, tmp_pat
 
 
 def test_a_run_that_is_done_is_exported_and_otherwise_left_alone(shards, tmp_path, capfd):
-    run_numpy(shards, tmp_path / "run")
+    run_numpy(shards, tmp_path / "run", keep_checkpoints=9)  # more than --resume is to keep
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("run/[cb]*s*/*/*")}
     before, diary = remains_of(tmp_path / "run"), Diary()
     run_numpy(shards, tmp_path / "run", diary=diary, resume=True, export=f"{tmp_path}/hf")
