@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from schemas.errors import DataError, UsageError
+from schemas.errors import DataError, UsageError, one_line
 from trainers.data.batches import Batch
 from trainers.flags.framework_flags import IpuComputeFlags
 from trainers.flags.run_flags import OptimizationFlags
@@ -110,7 +110,11 @@ class ModuleProgram(Program):
                     logits_BxC = called.train()(*inputs)
                 logits_BxC.sum().backward()
             except Exception as error:  # of Inductor's own classes: no C compiler, mostly
-                raise UsageError(f"--torch_compile: PyTorch cannot compile: {error}") from error
+                reason = one_line(error).partition(" Set TORCHDYNAMO_VERBOSE")[0]
+                raise UsageError(
+                    f"--torch_compile: PyTorch cannot compile: {reason:.300}: install a C++ "
+                    "compiler (g++), or leave the flag out"
+                ) from error
             self._optimizer.zero_grad(set_to_none=True)
         self._parallel = self._ranks.parallelize(called)
 
