@@ -54,6 +54,7 @@ from numba import types
 from pipelines.host.compiled import entry, inner
 
 LARGE = 2**31  # from this number of symbols on, positions take 64 bits
+ROWS = 1 << 16  # of a table at first, a power of 2: tables grow
 POOL_ROOM = 2  # positions per symbol; when they are used up, stale ones are removed
 WALL = -1
 _INSIDE = -2
@@ -366,14 +367,14 @@ def _merge_all(
     max_length, progress,
 ):  # fmt: skip
     room = lengths.size
-    pairs = _no_pairs(1 << 17)
-    births = np.zeros((1 << 16, 3), np.int64)
+    pairs = _no_pairs(ROWS)
+    births = np.zeros((ROWS, 3), np.int64)
     heap = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
     side_before, met_before = np.zeros((room, 4), np.int64), np.zeros(2, np.int64)
     side_after, met_after = side_before.copy(), met_before.copy()
-    where_before = np.zeros((1024, 2), symbols.dtype)
+    where_before = np.zeros((ROWS, 2), symbols.dtype)
     where_after = where_before.copy()
-    merges = np.zeros((1024, 3), np.int64)
+    merges = np.zeros((ROWS, 3), np.int64)
     limits = (min_count, max_length)
     _number_words(symbols, word_of)
     pairs, births, where_after = _first_pairs(

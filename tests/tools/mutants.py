@@ -38,6 +38,8 @@ from tests.tools.places import ROOT
 _ROWS, _TASKS, _SCHEMAS = "tests/pipelines/rows", "tests/pipelines/tasks", "tests/schemas"
 _PINS = "tests/golden/test_pins.py::test_values_are_those_of_before"
 _NEAR = "tests/pipelines/corpus/near_duplicates"
+_TRAINER_TASKS = "tests/trainers/tasks"
+_BPE = "tests/pipelines/train/test_bpe.py"
 TARGETS: dict[str, tuple[str, list[str]]] = {
     "packing": (
         "pipelines/rows/packing.py",
@@ -88,7 +90,11 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
         "pipelines/tasks/chat_turns.py",
         [f"{_TASKS}/test_chat_turns.py"],
     ),
-    "merge_loop": ("pipelines/train/merge_loop.py", ["tests/pipelines/train/test_bpe.py"]),
+    "merge_loop": (
+        "pipelines/train/merge_loop.py",
+        # The first takes no time to compile.
+        [f"{_BPE}::test_tables_grow_before_they_are_full", _BPE],
+    ),
     "resolve": ("pipelines/corpus/near_duplicates/resolve.py", [f"{_NEAR}/test_resolve.py"]),
     "shingles": (
         "pipelines/corpus/near_duplicates/shingles.py",
@@ -100,9 +106,9 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
     ),
     "questions": (
         "trainers/tasks/qa.py",
-        ["tests/trainers/tasks/test_questions.py"],
+        [f"{_TRAINER_TASKS}/{name}.py" for name in ("test_questions", "test_tasks")],
     ),
-    "losses": ("trainers/tasks/language_models.py", ["tests/trainers/tasks/test_tasks.py"]),
+    "losses": ("trainers/tasks/language_models.py", [f"{_TRAINER_TASKS}/test_tasks.py"]),
 }
 """Name -> a module that must never be wrong, and the files with its fast tests."""
 

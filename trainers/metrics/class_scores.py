@@ -81,7 +81,7 @@ def area_under_curve(score_B: np.ndarray, is_positive_B: np.ndarray) -> float:
     is_positive_B = np.asarray(is_positive_B, bool)
     positives = int(is_positive_B.sum())
     negatives = len(is_positive_B) - positives
-    above = rank[place_B.reshape(-1)][is_positive_B].sum() - positives * (positives + 1) / 2.0
+    above = rank[place_B][is_positive_B].sum() - positives * (positives + 1) / 2.0
     return float(above / (positives * negatives))
 
 
@@ -103,7 +103,7 @@ def calibration(probability_BxC: np.ndarray, label_B: np.ndarray, bins: int = 15
     confidence_B = probability_BxC.max(axis=1)
     right_B = probability_BxC.argmax(axis=1) == label_B
     # A bin includes its upper end, as in the paper: 1.0 is in the last.
-    bin_B = np.clip(np.ceil(confidence_B * bins).astype(np.int64) - 1, 0, bins - 1)
+    bin_B = np.ceil(confidence_B * bins).astype(np.int64) - 1
     rows = np.bincount(bin_B, minlength=bins)
     some = np.maximum(rows, 1)
     return Calibration(
@@ -164,17 +164,17 @@ def draw_confusion(
 
 
 def draw_reliability(bars: Calibration, path: str) -> None:
-    """Draws accuracy over confidence, the rows of each bin, and the calibration error."""
+    """Draws accuracy over confidence, the share of rows in each bin, and the calibration error."""
     figure, axes = new_figure((6.0, 5.0))
     bins = len(bars.rows)
     some = bars.rows > 0
     left = np.arange(bins) / bins
     axes.bar(left[some], bars.accuracy[some], 1 / bins, align="edge", alpha=0.7, edgecolor="white")
-    axes.plot([0, 1], [0, 1], "--", color="gray", linewidth=1, label="perfect calibration")
+    axes.plot([0, 1], [0, 1], "--", color="gray", label="perfect calibration")
     axes.plot(bars.confidence[some], bars.accuracy[some], "o-", color="C1", label="measured")
     share = axes.twinx()
-    shares = np.append(bars.rows, bars.rows[-1]) / max(1, bars.rows.sum())
-    share.step(np.append(left, 1.0), shares, where="post", color="C2", linewidth=1)
+    shares = np.append(bars.rows, bars.rows[-1]) / bars.rows.sum()
+    share.step(np.append(left, 1.0), shares, where="post", color="C2")
     share.set(ylabel="share of the rows (line)", ylim=(0, 1))
     axes.set(xlabel="probability of the predicted class", ylabel="accuracy")
     title = f"Reliability\nexpected calibration error {bars.error:.4f}"

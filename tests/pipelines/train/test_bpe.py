@@ -136,6 +136,21 @@ def test_merges_in_short_memory_and_at_positions_of_64_bits(histogram, room, lar
     assert trained.word_tokens.tolist() == [len(model.tokenize(word)) for word in spelled]
 
 
+@given(
+    histogram=st.dictionaries(st.binary(min_size=1, max_size=12), st.integers(1, 3), max_size=12),
+    large=st.sampled_from([1, merge_loop.LARGE]),
+)
+def test_tables_grow_before_they_are_full(histogram, large):
+    """In Python, where an index beyond an array is an error; tables begin with one row."""
+    with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore"):
+        patch.setattr(merge_loop, "ROWS", 1)
+        patch.setattr(merge_loop, "POOL_ROOM", 1)
+        patch.setattr(merge_loop, "LARGE", large)
+        patch.setattr(merge_loop, "_compiled_for", lambda index: merge_loop._merge_all)
+        trained = train(histogram, 300, min_frequency=1)
+    assert as_oracle(trained) == oracle(histogram, 300, min_frequency=1)
+
+
 @pytest.mark.parametrize("kind", ["random", "equal", "repeated"])
 def test_a_word_of_millions_of_letters_takes_seconds(kind):
     size = 3_500_000

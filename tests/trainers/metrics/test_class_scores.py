@@ -38,17 +38,23 @@ def test_two_classes_by_hand():
 
 
 def test_three_classes_are_means_over_classes():
-    logits = 9.0 * np.eye(3)[[0, 0, 1, 2, 1]]
-    label = np.array([0, 0, 1, 2, 2])
+    logits = 9.0 * np.eye(3)[[0, 0, 1, 2, 1, 1]]
+    label = np.array([0, 0, 1, 2, 2, 2])
     assert confusion_matrix(logits.argmax(axis=1), label, 3).tolist() == [
         [2, 0, 0],
         [0, 1, 0],
-        [0, 1, 1],
+        [0, 2, 1],
     ]
     found = class_metrics(logits, label)
-    assert found["f1"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
-    # Class 1: its one row at the top, beside one of three others. Class 2: one of two at the top.
-    assert found["auc"] == pytest.approx((1 + (3 + 0.5) / 4 + (3 + 3 * 0.5) / 6) / 3)
+    assert found["f1"] == pytest.approx((1 + 2 / 4 + 2 / 4) / 3)
+    # Class 1: its one row at the top, beside two of five others. Class 2: one of three at the top.
+    assert found["auc"] == pytest.approx((1 + (3 + 2 * 0.5) / 5 + (3 + 6 * 0.5) / 9) / 3)
+
+
+def test_auc_of_two_classes_is_of_the_second_ones_probability():
+    """As in scikit-learn: both round to 1, a tie, and those of the first class are not compared."""
+    found = class_metrics(np.array([[0.0, 40.0], [0.0, 50.0]]), np.array([0, 1]))
+    assert found["auc"] == 0.5
 
 
 def test_what_rows_do_not_define_is_left_out():
@@ -138,6 +144,8 @@ def test_a_confusion_matrix_shows_counts_and_shares(monkeypatch):
     for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
         assert [label.get_text() for label in labels] == [r"\$x\$", "b"], "no mathematics"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
+    figure.draw_without_rendering()
+    assert scale.get_position().height < axes.get_position().height
 
 
 @pytest.mark.parametrize(
@@ -174,3 +182,10 @@ def test_a_reliability_diagram(monkeypatch):
     assert axes.get_xlabel() == "probability of the predicted class"
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["perfect calibration", "measured"]
+
+
+def test_a_reliability_diagram_of_one_row(monkeypatch):
+    found = calibration(np.array([[0.25, 0.75]]), np.array([1]), bins=2)
+    share = drawn(monkeypatch, draw_reliability, found, "").axes[1]
+    assert share.lines[0].get_xdata().tolist() == [0, 0.5, 1]
+    assert share.lines[0].get_ydata().tolist() == [0, 1, 1]

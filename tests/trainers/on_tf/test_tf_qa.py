@@ -4,7 +4,6 @@ tests/trainers/run, flags and test_use_model.py test the code that all five trai
 """
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,13 +173,6 @@ def test_both_exports_give_the_answers_of_the_run(trained, shards, tmp_path):
     given = {"input_ids": ids.astype(np.int64), "labels": ids, **asked}
     theirs = compute_apart(tmp_path, {"run": (None, "CausalLM")}, {"run": given})["run"]
     np.testing.assert_array_equal(found["answer_ids"], theirs["answers"])
-
-
-@pytest.mark.parametrize("form", ["causal", "prefix"])
-def test_who_exports_a_prefix_model_is_told_that_transformers_is_causal(form):
-    schema = schema_of(replace(TASK, qa_form=form), WORDS, LENGTH)
-    notes = QaTask(make_flags(TfQaFlags, shards="x"), schema).export_notes()
-    assert ["is causal" in note for note in notes] == [True] * (form == "prefix")
 
 
 def test_without_a_token_to_learn_there_is_no_loss():

@@ -29,6 +29,7 @@ from trainers.tasks.language_models import (
     add_up,
     describe_tokens,
     mask_rates,
+    shown,
     token_metrics,
     total,
 )
@@ -120,6 +121,13 @@ def test_which_masks_a_run_takes():
     for rate in (0.0, 1.0, -0.5):
         with pytest.raises(UsageError, match=f"--mask_rate={rate}: must be between 0 and 1"):
             rates(none, mask_rate=rate)
+    with pytest.raises(UsageError, match="--patience=2 needs a metric"):
+        rates(none, patience=2)
+
+
+def test_perplexities_from_a_billion_on_are_short():
+    assert shown(1e9 - 0.5, 1) == "999,999,999.5"
+    assert shown(1e9, 1) == "1.0e+09"
 
 
 def test_a_tokenizer_without_masks_takes_no_dynamic_ones():
@@ -142,6 +150,7 @@ def test_a_tokenizer_without_masks_takes_no_dynamic_ones():
         ({"top_k": -1}, "--top_k=-1: must be at least 0"),
         ({"top_p": 0.0}, "--top_p=0.0: must be above 0 and at most 1"),
         ({"top_p": 1.1}, "--top_p=1.1: must be above 0 and at most 1"),
+        ({"generate": "a", "chat": "b"}, "--generate=a --chat=b: give one of them"),
         ({"samples": 2}, "--samples=2 would be the same text each: give --temperature"),
     ],
 )
@@ -152,7 +161,8 @@ def test_generation_flags_that_are_refused(values, said):
 
 def test_generation_flags_that_are_taken():
     assert GenerationFlags() == GenerationFlags(64, 0.0, 0, 1.0, 1, None, None)
-    GenerationFlags(max_new_tokens=1, temperature=0.5, top_k=1, top_p=0.5, samples=2)
+    assert GenerationFlags(generate="").generate == GenerationFlags(chat="").chat == ""
+    GenerationFlags(max_new_tokens=1, temperature=1e-30, top_k=1, top_p=0.5, samples=2)
 
 
 def test_masks_of_words_and_of_tokens_are_told_apart():
@@ -314,7 +324,7 @@ WORDS = LoadedTokenizer(tokenizer_json(50))
 ASKED = [
     ("w10", "w11 w12", [("w12", 4)], "first"),
     ("w13", "w14 w15", [("w14", 0)], "second"),
-    ("w16", "w17 w18", [("w18", 4)], "third"),
+    ("w16", "w17 w18", [("w18", 4)], "troisième"),
 ]
 
 
@@ -326,7 +336,7 @@ def questions(tmp_path):
 
 def answered(shards):
     """The rows in batches of two, and what would be right of the first, wrong of the others."""
-    right = {"first": [12, 2], "second": [15, 2], "third": []}
+    right = {"first": [12, 2], "second": [15, 2], "troisième": []}
     lines = (shards.locate("evaluation.jsonl"),)
     with open(*lines, encoding="utf-8") as file:
         names = {line["example_id"]: line["id"] for line in map(json.loads, file)}
@@ -346,10 +356,13 @@ def test_question_answering(questions, tmp_path):
         **{"loss": 1.5, "accuracy": 0.5},  # of three rows, without the filling one
         **{"exact": pytest.approx(100 / 3), "f1": pytest.approx(100 / 3), "total": 3},
     }
-    assert task.answers == {"first": "w12", "second": "w15", "third": ""}
+    assert task.answers == {"first": "w12", "second": "w15", "troisième": ""}
     assert task.describe(metrics) == "loss 1.5000, exact match 33.33, F1 33.33, 3 questions"
     task.write_files(tmp_path)
-    assert json.loads((tmp_path / "predictions.json").read_text()) == task.answers
+    lines = (tmp_path / "predictions.json").read_text(encoding="utf-8").splitlines()
+    answers = {'"first": "w12"', '"second": "w15"', '"troisième": ""'}
+    assert (lines[0], {line.rstrip(",") for line in lines[1:-1]}, lines[-1]) == ("{", answers, "}")
+    assert json.loads("".join(lines)) == task.answers
     said = task.report(tmp_path, [{"step": 5, **metrics}], "title")
     assert said[1].split() == ["5", "1.5000", "33.33", "33.33"]
     assert (tmp_path / "scores.png").exists()
@@ -373,6 +386,22 @@ def test_without_scores_the_loss_is_all(questions, tmp_path):
     assert not list(tmp_path.glob("*.json"))
     none = make_flags(TfQaFlags, shards="set", score=False, best_by="none")
     assert QaTask(none, questions.schema, questions).best_by is None
+
+
+def test_splits_without_questions_have_a_loss_only(questions):
+    flags = {"shards": "set", "validation_split": "train"}
+    with pytest.raises(UsageError, match="--validation_split=train: a dataset keeps the questions"):
+        QaTask(make_flags(TfQaFlags, **flags), questions.schema, questions)
+    assert not QaTask(make_flags(TfQaFlags, **flags), questions.schema).is_scored
+    unscored = make_flags(TfQaFlags, **flags, score=False)
+    assert not QaTask(unscored, questions.schema, questions).is_scored
+
+
+@pytest.mark.parametrize("form", ["causal", "prefix"])
+def test_who_exports_a_prefix_model_is_told_that_transformers_is_causal(form):
+    schema = schema_of(replace(QA, qa_form=form), WORDS, 24)
+    notes = QaTask(make_flags(TfQaFlags, shards="x"), schema).export_notes()
+    assert ["is causal" in note for note in notes] == [True] * (form == "prefix")
 
 
 def test_questions_put_in_another_way_do_not_go_with_a_model(questions):
@@ -400,7 +429,7 @@ def test_a_mixture_has_the_text_of_all_its_sets(tmp_path):
     # --evaluation_rows takes 7 tokens of each, whatever their sizes: 4 bytes a token, and 1.
     task._text_of_sets = {
         0: ShardStatistics(text_bytes=4000, words=1000, tokens_in_rows=1000),
-        1: ShardStatistics(text_bytes=7, words=7, tokens_in_rows=7),
+        1: ShardStatistics(text_bytes=1, words=1, tokens_in_rows=1),
     }
     books, web = ({**BATCH, "set_index": np.full(2, index)} for index in range(2))
     of_both = measure(task, [(books, sums_of()), (web, sums_of())])
