@@ -9,6 +9,7 @@ import importlib
 import inspect
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -22,6 +23,7 @@ import apache_beam as beam
 import grpc
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
+from apache_beam.portability import python_urns
 from apache_beam.runners.portability import portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.runner import PipelineRunner
@@ -236,6 +238,19 @@ def run_pipeline(
             raise
     if outcome[0] is not None:
         raise explain_failure(outcome[0], flags.job_server) from outcome[0]
+
+
+_ITS_WORKER: Any = worker_handlers.SubprocessSdkWorkerHandler
+
+
+@worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
+class LocalWorker(_ITS_WORKER):
+    """A worker process of DirectRunner, with the imports of `pipelines.runners.worker`."""
+
+    def __init__(self, command: bytes, *others: Any):
+        """Takes Beam's command of a worker, but starts another."""
+        command = f"{shlex.quote(sys.executable)} -m pipelines.runners.worker".encode()
+        super().__init__(command, *others)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.host.imports import leave_out
+from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 
 _RUN = """
@@ -34,16 +35,31 @@ def test_a_run_on_this_machine_loads_no_clouds_and_no_pandas(flag, imported):
     assert done.stdout.splitlines() == [imported, "[1] 1"], done.stderr
 
 
-def test_a_run_loads_nothing_that_it_does_not_use(tokenizer_path, corpus, tmp_path):
+@pytest.mark.parametrize(
+    "workers", [[], ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]]
+)
+def test_no_process_of_a_run_loads_what_it_does_not_use(workers, tokenizer_path, tmp_path):
+    (tmp_path / "looking.py").write_text(
+        "import sys\n\n\n"
+        "def look(document=None):\n"
+        "    assert not {'pandas', 'IPython', 'requests', 'boto3'} & set(sys.modules)\n"
+    )
+    (tmp_path / "text.txt").write_text("a few words\n")
     code = """
 import sys
+from looking import look
 from pipelines.build_shards import main
 main(sys.argv[1:])
-print(sorted({"pandas", "IPython", "requests"} & set(sys.modules)))
+look()
 """
-    flags = (f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out")
-    done = run_python("-c", code, "--task=clm", "--max_length=64", *flags)
-    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+    flags = [
+        f"--input={tmp_path}/text.txt",
+        f"--tokenizer={tokenizer_path}",
+        "--filter=looking:look",
+    ]
+    flags += ["--task=clm", "--max_length=64", f"--output={tmp_path}/out", *workers]
+    done = run_python("-c", code, *flags, PYTHONPATH=f"{ROOT}:{tmp_path}")
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_imported_stays():
