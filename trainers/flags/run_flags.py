@@ -39,11 +39,11 @@ def at_least(config: object, least: int, *names: str) -> None:
 
 
 def above_0(config: object, *names: str) -> None:
-    """Refuses flags that are not finite numbers above 0."""
+    """Refuses flags that are not above 0, or that float32 cannot hold with what they multiply."""
     for name in names:
         value = getattr(config, name)
-        if not 0 < value < float("inf"):
-            raise UsageError(f"--{name}={value}: must be above 0")
+        if not 0 < value <= 1e30:
+            raise UsageError(f"--{name}={value}: must be above 0 and at most 1e30")
 
 
 def share(config: object, *names: str) -> None:
@@ -55,9 +55,11 @@ def share(config: object, *names: str) -> None:
 
 
 def on_disk(config: object, *names: str) -> None:
-    """Refuses URLs; None passes."""
+    """Refuses URLs and empty names (`--export=$UNSET`); None passes."""
     for name in names:
         value = getattr(config, name)
+        if value == "":
+            raise UsageError(f"--{name} is empty: give a directory, or leave the flag out")
         if value is not None and is_url(value):
             raise UsageError(
                 f"--{name}={value}: give a directory on this machine; only --shards may be a URL"

@@ -228,7 +228,7 @@ def test_rows_are_shared_out():
         ({"precision": "bfloat16"}, "IPUs support float16 and float32"),
         ({"replication": 0}, "--replication=0: must be at least 1"),
         ({"device_iterations": 0}, "--device_iterations=0: must be at least 1"),
-        ({"loss_scaling": 0}, "--loss_scaling=0: must be above 0"),
+        ({"loss_scaling": 0}, "--loss_scaling=0: must be above 0 and at most 1e30"),
     ],
 )
 def test_placements_that_are_refused(changes, said):
