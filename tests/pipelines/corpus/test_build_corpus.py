@@ -62,15 +62,16 @@ def test_fields_of_any_type_are_kept_and_places_are(tmp_path):
 
 
 def test_json_lines_hold_the_same(tmp_path, source):
-    source.write_text('a "quoted"\ttext\nplain\nnorsk: æøå\n')
-    corpus = build(source, tmp_path / "corpus", "--file_format=jsonl", "--keep_source")
+    source.write_text('a "quoted"\ttext\nno\nplain\nnorsk: æøå\n')
+    flags = ["--file_format=jsonl", "--keep_source", "--min_chars=5"]
+    corpus = build(source, tmp_path / "corpus", *flags)
     path = f"{corpus.directory}/{corpus.documents[0].path}"
     assert path.endswith(".jsonl.zst")
     with pa.input_stream(path, compression="zstd") as file:
         rows = [json.loads(line) for line in file.read().decode().splitlines()]
     assert {row["text"] for row in rows} == {'a "quoted"\ttext', "plain", "norsk: æøå"}
     assert [row["id"] for row in rows] == sorted(hash_of(row["text"]) for row in rows)
-    assert {row["record"] for row in rows} == {0, 16, 22}
+    assert {row["record"] for row in rows} == {0, 19, 25}
 
 
 def test_a_second_run_finds_it_and_another_is_refused(tmp_path, source, capsys):

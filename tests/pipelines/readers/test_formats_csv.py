@@ -54,7 +54,10 @@ def test_records_are_those_of_pythons_reader_however_a_file_is_cut(
         [(i, "ragged_row") for i, row in enumerate(records) if len(row) != 2],
         sum(not row[0] for _, row in good),
     )
-    assert found_in(read_csv(path, block_bytes=block_bytes)) == expected
+    pieces = read_csv(path, block_bytes=block_bytes)
+    assert found_in(pieces) == expected
+    offsets = [offset for piece in pieces for offset in piece.offsets.tolist()]
+    assert offsets == [i for i, row in good if row[0]]
     packed = path.with_name("x.csv.gz")
     packed.write_bytes(gzip.compress(text.encode()))
     assert found_in(read_csv(packed, block_bytes=block_bytes)) == expected
