@@ -64,7 +64,7 @@ _ODD = np.int64(-7046029254386353131)  # 2**64 / golden ratio, as a signed numbe
 _LOW = 0xFFFFFFFF  # a pair as one number: left << 32 | right
 
 KEY, COUNT = range(2)  # pairs[2**k > 2 P, 2], a hash table: the pair, its current count
-BORN, FROM, NUMBER = range(3)  # births[P, 3]: the pair; its positions in the pool, 0 when merged
+BORN, FROM, NUMBER = range(3)  # births[P, 3]: the pair; its positions in the pool
 WEIGHT, TIMES, PLACE, MET = range(4)  # side[T, 4]: tokens that one merge met on one side
 TOKEN, START, STOP = range(3)  # spelled[n, 3]: a special token, and where its symbols are
 TOKENS, MERGES, PAIRS, BIRTHS, POOL = range(5)  # sizes[5]: the used rows of each table
@@ -169,15 +169,6 @@ def _take_first(heap, pairs, min_count):
 
 
 # ---- one merge ----
-
-
-@inner
-def _first_fresh(symbols, positions, left, right, left_length):
-    """The first position that is not stale; there is one if the pair's count is positive."""
-    i = 0
-    while symbols[positions[i, 0]] != left or symbols[positions[i, 0] + left_length] != right:
-        i += 1
-    return np.int64(positions[i, 0])
 
 
 @inner
@@ -388,8 +379,7 @@ def _merge_all(
             break
         left, right = births[birth, BORN] >> 32, births[birth, BORN] & _LOW
         positions = pool[births[birth, FROM] : births[birth, FROM] + births[birth, NUMBER]]
-        births[birth, NUMBER] = 0
-        p = _first_fresh(symbols, positions, left, right, lengths[left])
+        p = np.int64(positions[0, 0])  # stale or not, each spells the token
         length = lengths[left] + lengths[right]
         new = _make_token(lengths, original, p, length, special, spelled, sizes)
         merges = _grow(merges, sizes[MERGES] + 1)
@@ -408,8 +398,9 @@ def _merge_all(
         pairs = _room_for_pairs(pairs, born, sizes)
         births = _grow(births, sizes[BIRTHS] + born)
         if sizes[POOL] + met_before[1] + met_after[1] > pool.shape[0]:
+            # Then there is room: a token that is not new has one fresh position; a new one has two
+            # positions at most, and two symbols at least.
             _fresh_only(pool, births, symbols, lengths, sizes)
-            pool = _grow(pool, sizes[POOL] + met_before[1] + met_after[1])
         _recount(pairs, lengths, merge, before, after, limits, sizes)
         _enqueue(pairs, heap, births, pool, before, new, True, min_count, sizes)
         _enqueue(pairs, heap, births, pool, after, new, False, min_count, sizes)
@@ -426,9 +417,8 @@ def _merge_all(
 def _compiled_for(index: Any) -> Any:
     """The compiled loop for positions of a type."""
     numbers, table, positions = types.int64[::1], types.int64[:, ::1], types.Array(index, 1, "C")
-    counts = types.Array(types.int64, 1, "C", readonly=True)
     signature = types.Tuple((table, numbers))(
-        positions, positions, counts, numbers, table, numbers, positions,
+        positions, positions, numbers, numbers, table, numbers, positions,
         types.Array(index, 2, "C"), numbers, types.int64, types.int64, numbers,
     )  # fmt: skip
     return entry(signature)(_merge_all)

@@ -40,6 +40,9 @@ _PINS = "tests/golden/test_pins.py::test_values_are_those_of_before"
 _NEAR = "tests/pipelines/corpus/near_duplicates"
 _TRAINER_TASKS = "tests/trainers/tasks"
 _BPE = "tests/pipelines/train/test_bpe.py"
+_WORDPIECE = (
+    "tests/pipelines/train/test_wordpiece.py::test_merges_are_those_of_tokenizers_given_its_order"
+)
 TARGETS: dict[str, tuple[str, list[str]]] = {
     "packing": (
         "pipelines/rows/packing.py",
@@ -93,7 +96,7 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
     "merge_loop": (
         "pipelines/train/merge_loop.py",
         # The first takes no time to compile.
-        [f"{_BPE}::test_tables_grow_before_they_are_full", _BPE],
+        [f"{_BPE}::test_tables_grow_before_they_are_full", _BPE, _WORDPIECE],
     ),
     "resolve": ("pipelines/corpus/near_duplicates/resolve.py", [f"{_NEAR}/test_resolve.py"]),
     "shingles": (
