@@ -170,9 +170,9 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
     prefix = leading_ids(tokenizer) if start is None else list(start)
     if flags.chat is None:
         prompt = _prompt(flags.generate or "", prefix, trained, tokenizer)
-        shown = prompt[len(prefix) :]
+        shown, end = prompt[len(prefix) :], ""
     else:
-        text, ends = _render(flags.chat, trained, tokenizer)
+        text, ends, end = _render(flags.chat, trained, tokenizer)
         prompt, shown = _prompt(text, prefix, trained, tokenizer), []
         trained = replace(trained, eos_ids=(*trained.eos_ids, *ends))
     output, speed = _generate(trained, run_flags.compute, flags, prompt)
@@ -180,12 +180,16 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
         if flags.samples > 1:
             say(f"--- {row + 1} of {flags.samples}")
         ids = output.ids[row, : output.lengths[row]].tolist()
-        say(tokenizer.decode(shown + ids))
+        text = tokenizer.decode(shown + ids)
+        say(text.partition(end)[0] if end else text)
     _note(speed)
 
 
-def _render(message: str, trained: Trained, tokenizer: Any) -> tuple[str, list[int]]:
-    """The prompt for an answer to a user's message, and the id that ends the answer."""
+def _render(message: str, trained: Trained, tokenizer: Any) -> tuple[str, list[int], str]:
+    """The prompt for an answer to a user's message, the id that ends it, and --end_of_turn.
+
+    There is no id if several tokens end an answer.
+    """
     if trained.schema is None or "chat_template" not in trained.schema.parameters:
         raise UsageError(
             f"--chat: {trained.directory} is not a run on a dataset of --task=chat, which has a "
@@ -201,8 +205,11 @@ def _render(message: str, trained: Trained, tokenizer: Any) -> tuple[str, list[i
         prompt, whole = template.render(messages, prompt=True), template.render([*messages, answer])
     except TemplateFailed as error:
         raise UsageError(f"--chat={message}: the dataset's template fails: {error}") from error
-    after = tokenizer.encode(whole.rpartition("alpha")[2], add_special_tokens=False).ids
-    return prompt, [n for n in after if n in trained.schema.all_special_ids][:1]
+    end = str(parameters.get("end_of_turn", ""))
+    after = tokenizer.encode(end or whole.rpartition("alpha")[2], add_special_tokens=False).ids
+    if end:
+        return prompt, after if len(after) == 1 else [], end
+    return prompt, [n for n in after if n in trained.schema.all_special_ids][:1], end
 
 
 def _prompt(text: str, prefix: list[int], trained: Trained, tokenizer: Any) -> list[int]:

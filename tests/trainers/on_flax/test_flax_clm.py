@@ -20,12 +20,12 @@ from tests.tools.shard_factory import replace_tokenizer, tokenizer_json
 from tests.tools.torch_models import greedy, nats_of, open_model
 from trainers import use_model
 from trainers.data.shard_set import ShardSet
-from trainers.flax_clm import main
+from trainers.flax_clm import FlaxClmFlags, main
 from trainers.on_flax import flax_decoder
 from trainers.on_flax.flax_decoder import ClmObjective, Generated
 from trainers.run.journal import MetricsFile
 from trainers.run.trained import find_trained
-from trainers.tasks.language_models import LOSS
+from trainers.tasks.language_models import LOSS, GenerationFlags
 
 pytestmark = pytest.mark.usefixtures("cache")
 # One configuration for most runs: equal programs are compiled once. An epoch has 10 steps.
@@ -213,7 +213,7 @@ CHAT = (
 
 
 def test_a_message_is_answered_in_the_template_of_the_dataset(tmp_path, monkeypatch, capsys):
-    """Up to the first special token after an answer."""
+    """Up to the first special token after an answer, or to --end_of_turn."""
     parameters = {**chat_schema().parameters, "chat_template": CHAT}
     write_clm_set(
         tmp_path / "set", schema=replace(chat_schema(), parameters=parameters, fingerprint="")
@@ -223,12 +223,19 @@ def test_a_message_is_answered_in_the_template_of_the_dataset(tmp_path, monkeypa
 
     def generate(trained, compute, flags, prompt):
         calls.append((prompt, trained.eos_ids))
-        return Generated(jnp.array([[9, 4, 0]]), jnp.array([2])), "fast"
+        return Generated(jnp.array([[9, 12, 10, 4]]), jnp.array([4])), "fast"
 
     monkeypatch.setattr(flax_decoder, "_generate", generate)
     capsys.readouterr()
     use_model.main([str(tmp_path / "run"), "--chat=w7 w8"])
-    assert calls == [([14, 7, 8, 4, 19], (2, 4))] and capsys.readouterr().out == "w9\n"
+    assert calls.pop() == ([14, 7, 8, 4, 19], (2, 4))
+    assert capsys.readouterr().out == "w9 w12 w10\n"
+    trained, use = find_trained(str(tmp_path / "run")), GenerationFlags(chat="w7 w8")
+    for end, ids, answer in (("w12", (2, 12), "w9 "), ("w12 w10", (2,), "w9 ")):
+        named = {**parameters, "end_of_turn": end}
+        schema = replace(chat_schema(), parameters=named, fingerprint="")
+        flax_decoder.write_text(replace(trained, schema=schema), FlaxClmFlags(), use)
+        assert calls.pop()[1] == ids and capsys.readouterr().out == f"{answer}\n"
     with pytest.raises(UsageError, match="^the prompt has 103 tokens"):  # of --chat
         use_model.main([str(tmp_path / "run"), f"--chat={'w7 ' * 100}"])
 
