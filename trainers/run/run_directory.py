@@ -97,7 +97,9 @@ def start_or_resume(
             f"{output} holds a run already: add --resume to continue it, or give another --output"
         )
     before = read_settings(output, settings["trainer"])
-    changes = _changes(before["config"], settings["config"])
+    # A flag that an older version lacked is no change.
+    known = {name: settings["config"].get(name) for name in before["config"]}
+    changes = _changes(before["config"], known)
     must_agree = _changes(
         {"shards' fingerprint": before["fingerprint"], **before["model"]},
         {"shards' fingerprint": settings["fingerprint"], **settings["model"]},

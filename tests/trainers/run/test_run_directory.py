@@ -48,6 +48,10 @@ def test_the_files_of_a_set_or_a_tokenizer_are_not_replaced(tmp_path, name):
 
 def test_another_run_is_not_gone_on_with(tmp_path):
     """Settings that must agree are named with both values; each that may differ has a line."""
+    assert start_or_resume(tmp_path, RUN, resume=False, same=()) == []
+    newer = {**RUN, "config": {**RUN["config"], "flag_of_a_newer_version": False}}
+    assert start_or_resume(tmp_path, newer, resume=True, same=()) == []
+    write_settings(tmp_path, RUN)
     assert start_or_resume(tmp_path, RUN, resume=True, same=("steps",)) == []
     with pytest.raises(UsageError, match="holds a run already: add --resume to continue it, or"):
         start_or_resume(tmp_path, RUN, resume=False, same=())
