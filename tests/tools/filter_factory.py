@@ -1,10 +1,12 @@
 """Documents in memory, and filters from flags as a command line has them."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
+from pipelines.corpus.english_cutting import english_words
 from pipelines.corpus.filters import Filters
 from pipelines.readers.documents import Documents, Role, batch_of
 
@@ -14,6 +16,16 @@ TEXT = Role("text", "string", "text")
 def column(texts: Sequence[str]) -> pa.LargeStringArray:
     """Texts as readers give them."""
     return pa.array(texts, pa.large_string())
+
+
+def english_words_of(texts: Sequence[str]) -> list[list[str]]:
+    """The words of each text."""
+    found = []
+    for words in english_words(column(texts)):
+        data = words.data.tobytes()
+        spelt = [data[start:stop].decode() for start, stop in words.spans.T.tolist()]
+        found += [spelt[first:last] for first, last in pairwise(words.offsets)]
+    return found
 
 
 def documents_of(

@@ -1,28 +1,14 @@
 """English words: what is cut where, that nothing is lost, and that documents stand alone."""
 
-import json
 import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.corpus.english_cutting import cut, english_words
-from tests.tools.filter_factory import column
-from tests.tools.places import DATA
-
-
-def words_of(*documents):
-    """The words of each document."""
-    found = []
-    for words in english_words(column(documents)):
-        data = words.data.tobytes()
-        spans = [data[start:stop].decode() for start, stop in words.spans.T.tolist()]
-        of = words.offsets.tolist()
-        found += [spans[a:b] for a, b in zip(of, of[1:], strict=False)]
-    return found
-
+from pipelines.corpus.english_cutting import cut
+from tests.tools.filter_factory import english_words_of
 
 # By the rules of spaCy 3.8 for English, of which each was looked up.
 CUT = {
@@ -48,19 +34,21 @@ CUT = {
 
 @pytest.mark.parametrize(("text", "words"), CUT.values(), ids=CUT)
 def test_words_by_hand(text, words):
-    assert words_of(text) == [words.split("|")]
+    assert english_words_of([text]) == [words.split("|")]
 
 
 PIECES = st.sampled_from(
     [*"aZ9.,'\"-()/:$#°s \n…é中€😀", "n't", "don't", "Mr.", "...", "5km", ".com"]
 )
+EVERY = " ".join(chr(point) for point in range(0x20000) if not 0xD800 <= point < 0xE000)
 TEXTS = st.one_of(st.text(max_size=40), st.lists(PIECES, max_size=20).map("".join))
 
 
+@example(["x" * 70_000 + '"' * 70_000, EVERY])  # longer than a chunk may be
 @given(st.lists(TEXTS, max_size=6))
 def test_nothing_but_white_space_is_lost_and_documents_stand_alone(documents):
-    together = words_of(*documents)
-    assert together == [words for document in documents for words in words_of(document)]
+    together = english_words_of(documents)
+    assert together == [words for one in documents for words in english_words_of([one])]
     for document, words in zip(documents, together, strict=True):
         assert "".join(words) == "".join(document.split())
         assert all(words)
@@ -81,14 +69,3 @@ def test_spaces_come_between_words_where_they_are_asked_for(text):
     # Each run of white space but for the one space that belongs to the word before it.
     runs = re.findall(r"\s+", re.sub(r"(?<=\S) ", "", text))
     assert len([word for word in found if word.isspace()]) == len(runs)
-
-
-def test_hard_strings_lose_nothing():
-    if not (DATA / "hard").exists():
-        pytest.skip("the texts of shared/data are not here")
-    hard = json.loads((DATA / "hard/blns.json").read_text())
-    for name in ("bmp-separated.txt", "sup-unseparated.txt", "utf8tests.txt"):
-        hard.append((DATA / "hard" / name).read_text(errors="replace"))
-    hard.append("x" * 70_000 + '"' * 70_000)  # longer than a chunk may be
-    for document, words in zip(hard, words_of(*hard), strict=True):
-        assert "".join(words) == "".join(document.split())

@@ -1,20 +1,15 @@
 import re
 
 import numpy as np
-import pyarrow as pa
-import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.corpus.decontamination.finders import cut_out
+from tests.tools.filter_factory import column
 
 ENDS = {"line": r"\n", "paragraph": r"\n[ \t\r\v\f]*\n"}
 TEXTS = st.text(st.sampled_from("ab\n\n \té"), min_size=1, max_size=30)
-
-
-def cut(texts, spans, unit):
-    spans = np.array(spans, np.int64).reshape(-1, 3)
-    return cut_out(pa.array(texts, pa.large_string()), spans, unit).to_pylist()
+PLACES = st.lists(st.tuples(st.integers(0, 59), st.integers(1, 9)), max_size=3)
 
 
 def plain_cut(text, spans, unit):
@@ -36,13 +31,15 @@ def plain_cut(text, spans, unit):
     return left.decode() if left.decode().strip() else ""
 
 
-@given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from(["line", "paragraph"]), st.data())
-def test_what_is_left_is_what_no_span_touches(texts, unit, data):
-    spans = []
-    for number, text in enumerate(texts):
+@given(st.lists(st.tuples(TEXTS, PLACES), min_size=1, max_size=4), st.sampled_from(sorted(ENDS)))
+@example([("a\n\nb c\n\nd", [(3, 3)]), ("a\n\nb", [(3, 1)])], "paragraph")
+@example([("a\nb\n \nc\n", [(0, 1)]), ("a\n\nb\n\nc", [(0, 4)])], "paragraph")
+@example([("a\nb\nc", [(2, 1)]), ("a\n\n", [(0, 1)])], "line")
+def test_what_is_left_is_what_no_span_touches(documents, unit):
+    texts, spans = [text for text, _ in documents], []
+    for number, (text, places) in enumerate(documents):
         length = len(text.encode())
-        places = st.tuples(st.integers(0, length - 1), st.integers(1, 9))
-        for first, size in sorted(data.draw(st.lists(places, max_size=3))):
+        for first, size in sorted((first % length, size) for first, size in places):
             spans.append((number, first, min(first + size, length)))
     due = [
         plain_cut(text.encode(), [span[1:] for span in spans if span[0] == number], unit)
@@ -50,19 +47,5 @@ def test_what_is_left_is_what_no_span_touches(texts, unit, data):
         else text
         for number, text in enumerate(texts)
     ]
-    assert cut(texts, spans, unit) == due
-
-
-@pytest.mark.parametrize(
-    "text, spans, unit, left",
-    [
-        ("a\n\nb c\n\nd", [(0, 3, 6)], "paragraph", "a\n\nd"),
-        ("a\nb\n \nc\n", [(0, 0, 1)], "paragraph", "c\n"),
-        ("a\n\nb", [(0, 3, 4)], "paragraph", "a"),
-        ("a\n\nb\n\nc", [(0, 0, 4)], "paragraph", "c"),
-        ("a\nb\nc", [(0, 2, 3)], "line", "a\nc"),
-        ("a\n\n", [(0, 0, 1)], "line", ""),
-    ],
-)
-def test_cuts_worked_by_hand(text, spans, unit, left):
-    assert cut([text], spans, unit) == [left]
+    found = cut_out(column(texts), np.array(spans, np.int64).reshape(-1, 3), unit)
+    assert found.to_pylist() == due

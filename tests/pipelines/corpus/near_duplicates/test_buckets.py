@@ -164,11 +164,6 @@ def test_members_of_a_large_bucket_pair_with_the_nearest_anchors(monkeypatch):
     assert differ[0] <= np.sort(every)[40]
 
 
-def test_no_member():
-    pairs, uncompared = find(members([], []))
-    assert (len(pairs), uncompared) == (0, 0)
-
-
 TEXTS = st.lists(st.text(st.sampled_from("ab é.!"), max_size=40), max_size=6)
 SHINGLES = st.sampled_from(["word:1", "word:3", "char:5"]).map(Shingle.parse)
 SMALL = Bands(3, 5)

@@ -1,10 +1,7 @@
 import numpy as np
 import pytest
 
-from pipelines.corpus.near_duplicates.flags import Bands, s_curve
-from tests.benchmarks.planted_duplicates import plant
-from tests.tools.near_duplicates import find_near, plain_similarity, removals
-from tests.tools.places import DATA
+from tests.tools.near_duplicates import find_near, removals
 
 
 def corpus(seed):
@@ -62,23 +59,3 @@ def test_characters_for_text_without_spaces():
     assert find_near(texts, "char:6", threshold="0.7").removed == {
         0: (1, pytest.approx(0.75, abs=0.06))
     }
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="no ../shared/data beside the checkout")
-def test_planted_copies_are_found_as_often_as_the_curve_says():
-    """6,000 documents; `tests/benchmarks/planted_duplicates.py` does it with a million."""
-    planted = plant(6_000)
-    found = find_near(planted.text)
-    texts = planted.text.to_pylist()
-    for document, (other, similarity) in found.removed.items():
-        assert float(plain_similarity(texts[document], texts[other])) == similarity >= 0.8
-        assert other not in found.removed
-    exact = np.array([float(plain_similarity(texts[i], texts[j])) for i, j in planted.pairs])
-    is_removed = np.array([i in found.removed or j in found.removed for i, j in planted.pairs])
-    assert not is_removed[exact < 0.8].any()
-    due = s_curve(Bands(14, 8), exact[exact >= 0.8])
-    spread = (due * (1 - due)).sum() ** 0.5
-    assert len(due) > 400
-    assert abs(is_removed[exact >= 0.8].sum() - due.sum()) < 4 * spread
-    assert is_removed[exact >= 0.8].mean() > 0.95

@@ -20,15 +20,9 @@ from pipelines.corpus.rules.c4 import C4
 from pipelines.corpus.rules.limits import FineWeb, Gopher, measure_fineweb, measure_gopher
 from pipelines.corpus.rules.sizes import Sizes
 from schemas.errors import UsageError
-from tests.tools.filter_factory import column, filters_of
+from tests.tools.filter_factory import column, english_words_of, filters_of
 
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
-
-
-def words_of(document):
-    [words] = english_words(column([document]))
-    data = words.data.tobytes()
-    return [data[start:stop].decode() for start, stop in words.spans.T.tolist()]
 
 
 def share(part, whole):
@@ -58,7 +52,7 @@ def repeated_ngrams(words, n):
 
 
 def gopher_measures(text):
-    words, lines = words_of(text), text.splitlines()
+    [words], lines = english_words_of([text]), text.splitlines()
     solid = [w for w in words if any(c not in string.punctuation + "…。" for c in w)]
     paragraphs = repeats(parts := re.split(r"\n{2,}", text.strip()))
     runs = repeats(pieces := re.split(r"\n+", text))
@@ -91,12 +85,12 @@ def gopher_measures(text):
 
 
 def fineweb_measures(text, short):
-    lines = [line for line in text.split("\n") if line.strip()]
+    [words], lines = english_words_of([text]), [one for one in text.split("\n") if one.strip()]
     return {
         "fineweb_min_line_ends": share(sum(line[-1] in ".!?。" for line in lines), len(lines)),
         "fineweb_max_short_lines": share(sum(len(line) <= short for line in lines), len(lines)),
         "fineweb_max_repeated_line_chars": share(repeats(lines)[1], len(text.replace("\n", ""))),
-        "fineweb_max_newlines": share(text.count("\n"), len(words_of(text))),
+        "fineweb_max_newlines": share(text.count("\n"), len(words)),
     }
 
 

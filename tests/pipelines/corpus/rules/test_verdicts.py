@@ -7,12 +7,10 @@ import gzip
 import json
 from collections import Counter
 
-import pyarrow as pa
 import pytest
 
-from pipelines.corpus.english_cutting import english_words
 from pipelines.corpus.filters import papers, rules_of
-from tests.tools.filter_factory import filters_of
+from tests.tools.filter_factory import column, english_words_of, filters_of
 from tests.tools.quality_verdicts import PLACE
 
 KEPT = json.loads(gzip.decompress(PLACE.read_bytes()))
@@ -22,7 +20,7 @@ TEXTS, VERDICTS = KEPT["texts"], KEPT["verdicts"]
 @pytest.mark.parametrize("paper", papers())
 def test_verdicts_are_those_of_datatrove(paper):
     [rule] = rules_of(filters_of(quality=paper))
-    judged = rule.judge(pa.array(TEXTS, pa.large_string()))
+    judged = rule.judge(column(TEXTS))
     dropped, due = (judged.reason > 0).tolist(), [bool(why) for why in VERDICTS[paper]]
     assert [TEXTS[i] for i in range(len(TEXTS)) if dropped[i] != due[i]] == []
     assert 0.1 < sum(due) / len(due) < 0.98
@@ -37,12 +35,5 @@ def test_every_rule_of_datatrove_is_met():
 
 
 def test_words_are_those_of_spacy():
-    differ = []
-    for words in english_words(pa.array(TEXTS, pa.large_string())):
-        data = words.data.tobytes()
-        spelt = [data[start:stop].decode() for start, stop in words.spans.T.tolist()]
-        for first, last in zip(words.offsets, words.offsets[1:], strict=False):
-            due = KEPT["words"][len(differ)]
-            differ.append((spelt[first:last], due) if spelt[first:last] != due else None)
-    assert len(differ) == len(TEXTS)
-    assert [both for both in differ if both] == []
+    both = zip(english_words_of(TEXTS), KEPT["words"], strict=True)
+    assert [(ours, theirs) for ours, theirs in both if ours != theirs] == []
