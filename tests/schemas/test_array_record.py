@@ -1,6 +1,7 @@
 """ArrayRecord files written and read by us, against the library's own writer and readers."""
 
 import io
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -135,40 +136,30 @@ def test_a_file_that_is_cut_is_refused(tmp_path, keep):
         open_rows(str(path), 21)
 
 
-def test_a_flipped_byte_is_noticed_where_it_matters(tmp_path):
-    path = tmp_path / "rows.array_record"
-    rows = random_rows(20, 171)
-    whole = bytearray(written(rows))
-    refused = []
-    # The rows, and the footer's head; between them the format fills its 64 KiB blocks with zeros.
-    for place in [*range(0, 4000, 11), *range(65536, 65700, 3)]:
-        whole[place] ^= 0x10
-        path.write_bytes(whole)
-        try:
-            reader = open_rows(str(path), 171, highway_hash)
-            read = reader.read_range(0, len(reader))
-        except DataError as error:
-            assert str(path) in str(error)
-            refused.append(place)
-        else:
-            np.testing.assert_array_equal(read, rows)  # a byte that carries nothing
-        whole[place] ^= 0x10
-    assert len(refused) > 300
-
-
 def test_every_flipped_byte_of_a_row_is_noticed_and_its_record_named(tmp_path):
     path = tmp_path / "rows.array_record"
-    whole = bytearray(written(random_rows(5, 70)))
-    path.write_bytes(whole)
-    for place in range(64 + 113, 64 + 4 * 113):  # the first and the last are checked when opening
-        reader = open_rows(str(path), 70, highway_hash)
-        with open(path, "r+b") as file:
-            file.seek(place)
-            file.write(bytes([whole[place] ^ 0x04]))
-        with pytest.raises(DataError, match=f"record {(place - 64) // 113} fails its hash"):
-            reader.read_range(0, 5)
-        reader.close()
-        path.write_bytes(whole)
+    rows = random_rows(5, 70)
+    whole = bytearray(written(rows))
+    refused = 0
+    # The rows, and the footer's head; between them the format fills its 64 KiB blocks with zeros.
+    for place in [*range(64 + 5 * 113), *range(65536, 65700, 3)]:
+        changed = bytearray(whole)
+        changed[place] ^= 0x04
+        path.write_bytes(changed)
+        record = (place - 64) // 113
+        try:
+            reader = open_rows(str(path), 70, highway_hash)
+            with closing(reader):
+                read = reader.read_range(0, 5)
+        except DataError as error:
+            refused += 1
+            assert str(path) in str(error)
+            # The first and the last are checked when opening.
+            assert record not in (1, 2, 3) or f"record {record} fails its hash" in str(error)
+        else:
+            assert record not in range(5)
+            np.testing.assert_array_equal(read, rows)  # a byte that carries nothing
+    assert refused > 5 * 113
 
 
 def test_a_row_beyond_the_last_is_refused(tmp_path):

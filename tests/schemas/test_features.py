@@ -18,27 +18,6 @@ from schemas.features import (
     unmask,
 )
 
-
-def test_features_of_mlm_with_static_masks():
-    features = task_features("mlm", max_length=128, vocab_size=32_000, max_masked=19)
-    assert [(f.name, f.dtype, f.shape) for f in features] == [
-        ("input_ids", "uint16", (128,)),
-        ("masked_ids", "uint16", (19,)),
-        ("masked_positions", "uint16", (19,)),
-        ("masked_weights", "uint8", (19,)),
-        ("segment_ids", "uint8", (128,)),
-    ]
-    assert [f.bytes for f in features] == [256, 38, 38, 19, 128]
-
-
-def test_features_without_masks_and_with_a_large_vocabulary_and_long_rows():
-    features = task_features("mlm", max_length=512, vocab_size=65_537)
-    assert [(f.name, f.dtype, f.shape) for f in features] == [
-        ("input_ids", "uint32", (512,)),
-        ("segment_ids", "uint16", (512,)),
-    ]
-
-
 INPUTS = [("input_ids", "uint16", (8,)), ("segment_ids", "uint8", (8,))]
 WEIGHTS = [("loss_weights", "uint8", (8,))]
 EXAMPLE = [("example_id", "uint32", (2,))]
@@ -65,12 +44,31 @@ FEATURES = {
     ),
     "tokens": ("tokens", {}, [("tokens", "uint16", (-1,))]),
 }
+STATIC_MASKS = [
+    ("input_ids", "uint16", (128,)),
+    ("masked_ids", "uint16", (19,)),
+    ("masked_positions", "uint16", (19,)),
+    ("masked_weights", "uint8", (19,)),
+    ("segment_ids", "uint8", (128,)),
+]
+LONG = [("input_ids", "uint32", (512,)), ("segment_ids", "uint16", (512,))]
+
+
+def columns_of(features):
+    return [(feature.name, feature.dtype, feature.shape) for feature in features]
 
 
 @pytest.mark.parametrize(("task", "parameters", "expected"), FEATURES.values(), ids=FEATURES)
 def test_features_of_a_task(task, parameters, expected):
     features = task_features(task, max_length=8, vocab_size=300, parameters=parameters)
-    assert [(f.name, f.dtype, f.shape) for f in features] == sorted(expected)
+    assert columns_of(features) == sorted(expected)
+
+
+def test_features_of_mlm():
+    features = task_features("mlm", max_length=128, vocab_size=32_000, max_masked=19)
+    assert columns_of(features) == STATIC_MASKS
+    assert [feature.bytes for feature in features] == [256, 38, 38, 19, 128]
+    assert columns_of(task_features("mlm", max_length=512, vocab_size=65_537)) == LONG
 
 
 def test_unknown_task_names_those_there_are():
@@ -172,14 +170,10 @@ def test_smallest_unsigned(largest, dtype):
     assert smallest_unsigned(largest) == dtype
 
 
-def test_smallest_unsigned_refuses_what_no_feature_holds():
+def test_dtypes_change_where_an_id_does_not_fit():
+    assert (token_dtype(65_536), token_dtype(65_537)) == ("uint16", "uint32")
     with pytest.raises(ValueError, match="4294967296"):
         smallest_unsigned(1 << 32)
-
-
-def test_token_dtype_changes_where_the_largest_id_is_65535():
-    assert token_dtype(65_536) == "uint16"
-    assert token_dtype(65_537) == "uint32"
 
 
 @pytest.mark.parametrize(
@@ -189,36 +183,22 @@ def test_max_masked_slots(length, rate, slots):
     assert max_masked_slots(length, rate) == slots
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64"])
-def test_positions_worked_by_hand(dtype):
-    segment_ids = np.array(
-        [
-            [1, 1, 1, 2, 2, 0],
-            [1, 2, 3, 4, 5, 6],
-            [1, 1, 1, 1, 1, 1],
-            [0, 0, 0, 0, 0, 0],
-        ],
-        dtype,
-    )
+def test_positions_worked_by_hand():
+    segment_ids = np.array([[1, 1, 1, 2, 2, 0], [1, 2, 3, 4, 5, 6], [0] * 6])
     positions = positions_from_segments(segment_ids)
-    assert positions.dtype == np.int32
-    assert positions.tolist() == [
-        [0, 1, 2, 0, 1, 0],
-        [0, 0, 0, 0, 0, 0],
-        [0, 1, 2, 3, 4, 5],
-        [0, 0, 0, 0, 0, 0],
-    ]
+    assert positions.tolist() == [[0, 1, 2, 0, 1, 0], [0] * 6, [0] * 6]
 
 
 @given(
     hnp.arrays(
-        np.uint8,
+        st.sampled_from([np.uint8, np.uint16, np.int64]),
         hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=20),
         elements=st.integers(0, 3),
     )
 )
 def test_positions_count_on_within_runs_of_equal_segments(segment_ids):
     positions = positions_from_segments(segment_ids)
+    assert positions.dtype == np.int32
     for row, got in zip(segment_ids.tolist(), positions.tolist(), strict=True):
         place = 0
         for i, segment in enumerate(row):

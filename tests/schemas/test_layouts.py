@@ -109,38 +109,6 @@ def test_huggingface_of_masked_rows():
     assert_columns(huggingface(unmasked), **expected)
 
 
-def test_huggingface_of_classes():
-    rows = {
-        "input_ids": np.array([[1, 5, 2, 6, 2, 0]], np.uint16),
-        "segment_ids": np.array([[1, 1, 1, 1, 1, 0]], np.uint8),
-        "token_type_ids": np.array([[0, 0, 0, 1, 1, 0]], np.uint8),
-        "label": np.array([3], np.uint8),
-        "example_id": np.array([[1, 2]], np.uint32),
-    }
-    assert_columns(
-        huggingface(rows),
-        attention_mask=("uint8", [[1, 1, 1, 1, 1, 0]]),
-        input_ids=("int32", [[1, 5, 2, 6, 2, 0]]),
-        token_type_ids=("int32", [[0, 0, 0, 1, 1, 0]]),
-        labels=("int64", [3]),
-    )
-
-
-def test_huggingface_of_spans():
-    rows = {
-        "input_ids": np.array([[5, 90, 2, 0]], np.uint16),
-        "segment_ids": np.array([[1, 1, 1, 0]], np.uint8),
-        "target_ids": np.array([[90, 0, 2, 0, 0]], np.uint16),
-        "target_segment_ids": np.array([[1, 1, 1, 0, 0]], np.uint8),
-    }
-    assert_columns(
-        huggingface(rows),
-        attention_mask=("uint8", [[1, 1, 1, 0]]),
-        input_ids=("int32", [[5, 90, 2, 0]]),
-        labels=("int64", [[90, 0, 2, -100, -100]]),
-    )
-
-
 def test_what_a_layout_cannot_say_is_refused():
     packed = mlm_schema()
     assert packed.packing == "best_fit"
