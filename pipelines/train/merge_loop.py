@@ -398,9 +398,10 @@ def _merge_all(
         pairs = _room_for_pairs(pairs, born, sizes)
         births = _grow(births, sizes[BIRTHS] + born)
         if sizes[POOL] + met_before[1] + met_after[1] > pool.shape[0]:
-            # Then there is room: a token that is not new has one fresh position; a new one has two
-            # positions at most, and two symbols at least.
             _fresh_only(pool, births, symbols, lengths, sizes)
+            # Half of the pool is empty now; this line is for a mistake here, since compiled loops
+            # write past an array.
+            pool = _grow(pool, sizes[POOL] + met_before[1] + met_after[1])
         _recount(pairs, lengths, merge, before, after, limits, sizes)
         _enqueue(pairs, heap, births, pool, before, new, True, min_count, sizes)
         _enqueue(pairs, heap, births, pool, after, new, False, min_count, sizes)
