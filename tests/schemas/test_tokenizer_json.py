@@ -14,9 +14,18 @@ from schemas.tokenizer_json import (
     try_tokenizer,
 )
 from tests.tools.shard_factory import tokenizer_json
-from tests.tools.tokenizer_factory import TEXT, changed, config_of, data_of, trained_tokenizer
+from tests.tools.tokenizer_factory import (
+    TEXT,
+    added,
+    changed,
+    config_of,
+    data_of,
+    replace,
+    split,
+    template,
+    trained_tokenizer,
+)
 from tests.tools.tokenizer_families import FAMILIES, train_family
-from tests.tools.tokenizer_mutants import added, replace, split, template
 from trainers.models.set_tokenizer import open_tokenizer
 
 CL100K = (

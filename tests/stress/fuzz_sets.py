@@ -45,8 +45,8 @@ from schemas.commands.entry import run_entry
 from schemas.errors import DataError
 from schemas.metadata import Schema, read_set
 from schemas.records import DOCUMENT_FORMATS
+from tests.stress.limited_child import FAILED, Limits, Outcome, run_apart
 from tests.tools.field_damage import field_changes
-from tests.tools.limited_child import FAILED, Limits, Outcome, run_apart
 from tests.tools.places import CHAT_TEMPLATE, ROOT
 from tests.tools.set_damage import (
     LEVELS,

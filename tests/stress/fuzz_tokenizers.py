@@ -22,8 +22,8 @@ import tyro
 
 from schemas.commands.entry import run_entry
 from schemas.errors import DataError, TextmillError
-from tests.tools.limited_child import Limits, run_apart
-from tests.tools.tokenizer_mutants import draw_mutant, shapes
+from tests.stress.limited_child import Limits, run_apart
+from tests.stress.tokenizer_mutants import draw_mutant, shapes
 
 LIMITS = Limits(cpu_seconds=20, more_bytes=1 << 30, data_bytes=2 << 30)  # for small texts
 GOOD = ("refused", "equal", "failed with an error", "verified", "not built")

@@ -47,6 +47,39 @@ def changed(config: dict[str, Any], *path: str | int, value: Any) -> dict[str, A
     return config
 
 
+def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    """A step that replaces text."""
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def split(pattern: str) -> dict[str, Any]:
+    """A step that cuts text apart by a regular expression."""
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def template(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> dict[str, Any]:
+    """A post-processor that puts special tokens around a text, and after a second one."""
+
+    def pieces(tokens: list[tuple[str, int]], type_id: int = 0) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": token, "type_id": type_id}} for token, _ in tokens]
+
+    single = [*pieces(before), {"Sequence": {"id": "A", "type_id": 0}}, *pieces(after)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}, *pieces(after, 1)],
+        "special_tokens": {
+            token: {"id": token, "ids": [i], "tokens": [token]} for token, i in before + after
+        },
+    }
+
+
+def added(i: int, content: str, **flags: bool) -> dict[str, Any]:
+    """An added token."""
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": i, "content": content, **plain, "special": True, **flags}
+
+
 def data_of(config: dict[str, Any]) -> bytes:
     """Bytes of a tokenizer.json."""
     return json.dumps(config).encode()

@@ -8,9 +8,9 @@ import pytest
 
 from schemas.drops import shorten
 from schemas.errors import DataError, UsageError
+from tests.benchmarks.scripts.quality_verdicts import WORDS
 from tests.tools.corpus_factory import build, sums_of, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of
-from tests.tools.quality_verdicts import WORDS
 
 PAGE = "The old harbour has a long wall, and boats lie behind it in the winter. "
 

@@ -1,6 +1,7 @@
-"""Verdicts beside datatrove's, and words beside spaCy's, which `tests.tools.quality_verdicts` kept.
+"""Verdicts beside datatrove's, and words beside spaCy's: 0 differ, document for document.
 
-0 differ, document for document. `tests/benchmarks/compare_quality.py` compares real documents.
+`tests.benchmarks.scripts.quality_verdicts` wrote them down;
+`tests/benchmarks/compare_quality.py` compares real documents.
 """
 
 import gzip
@@ -10,8 +11,8 @@ from collections import Counter
 import pytest
 
 from pipelines.corpus.filters import papers, rules_of
+from tests.benchmarks.scripts.quality_verdicts import PLACE
 from tests.tools.filter_factory import column, english_words_of, filters_of
-from tests.tools.quality_verdicts import PLACE
 
 KEPT = json.loads(gzip.decompress(PLACE.read_bytes()))
 TEXTS, VERDICTS = KEPT["texts"], KEPT["verdicts"]

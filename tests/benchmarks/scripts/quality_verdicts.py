@@ -1,6 +1,6 @@
 """Texts with datatrove's verdicts and spaCy's words, as tests compare them: made once, and kept.
 
-    PYTHON_WITH_DATATROVE -m tests.tools.quality_verdicts
+    PYTHON_WITH_DATATROVE -m tests.benchmarks.scripts.quality_verdicts
 
 writes `tests/pipelines/corpus/rules/verdicts.json.gz`. Texts are drawn from lists of words, lines
 and forms below by seed: each rule of Gopher's, C4's and FineWeb's is met from both sides, and words
@@ -13,7 +13,7 @@ import random
 from importlib.metadata import version
 from pathlib import Path
 
-PLACE = Path(__file__).parents[1] / "pipelines/corpus/rules/verdicts.json.gz"
+PLACE = Path(__file__).parents[2] / "pipelines/corpus/rules/verdicts.json.gz"
 TEXTS = 600
 WORDS = (
     "the of and to in a is that it was for on are with as his they be at one have this from "
