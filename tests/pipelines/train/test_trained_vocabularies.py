@@ -116,17 +116,6 @@ def test_vocabularies_are_those_of_tokenizers(train, tmp_path, text, settings, c
         assert [tokenizer.decode(encoding.ids) for encoding in encoded] == list(given)
 
 
-@pytest.mark.parametrize("document", ["paragraph", "file"])
-def test_vocabularies_of_paragraphs_and_files(train, tmp_path, text, document):
-    """Words may hold line ends."""
-    train("out", f"--document={document}")
-    whole = text.read_text(encoding="utf-8")
-    paragraphs = [paragraph.removesuffix("\n") for paragraph in whole.split("\n\n")]
-    theirs = trained_by_tokenizers([whole] if document == "file" else paragraphs, 300)
-    ours = json.loads((tmp_path / "out" / "tokenizer.json").read_text(encoding="utf-8"))
-    assert ours["model"]["merges"] == theirs["model"]["merges"]
-
-
 def test_a_normalizer_gives_three_spellings_one_word(train, tmp_path, text):
     text.write_text("cafe\u0301 CAFÉ café\n\u0301\n" * 3, encoding="utf-8")
     normalizer = "--normalizer=nfkd,strip_accents,lowercase"

@@ -1,6 +1,5 @@
 """Counting words: worked by hand, and `tokenizers`' pre-tokenizer as the oracle."""
 
-import json
 from collections import Counter
 
 import numpy as np
@@ -17,10 +16,6 @@ from pipelines.train import histogram, word_counter
 from pipelines.train.histogram import Cutting, from_bytes, to_bytes
 from pipelines.train.word_counter import WordCounter, add_counts
 from schemas.errors import DataError
-from tests.tools.places import DATA
-
-HARD = DATA / "hard"
-needs_hard = pytest.mark.skipif(not HARD.is_dir(), reason="../shared/data is not there")
 
 
 def as_dict(table: pa.Table) -> dict[bytes, int]:
@@ -80,19 +75,6 @@ hard_characters = st.sampled_from(
         "  ",
     ]
 )
-
-
-@needs_hard
-@pytest.mark.parametrize("add_prefix_space", [False, True])
-def test_words_of_hard_texts_are_those_of_tokenizers(add_prefix_space):
-    documents = [
-        *json.loads((HARD / "blns.json").read_text()),
-        *(HARD / "utf8tests.txt").read_text().splitlines(keepends=True),
-        (HARD / "bmp-separated.txt").read_text(),
-        (HARD / "sup-unseparated.txt").read_text(),
-    ]
-    documents = [document for document in documents if document]
-    assert counted(documents, add_prefix_space) == oracle(documents, add_prefix_space)
 
 
 REFUSED = {
