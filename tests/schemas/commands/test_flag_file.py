@@ -113,10 +113,6 @@ def test_the_command_line_wins(expanded, typed, left):
     assert expanded("input: [a, b]\nmax_length: 64\nresume: true\n", *typed) == [*left, *typed]
 
 
-def test_inputs_of_the_command_line_replace_those_of_the_file(expanded):
-    assert parse(expanded("input: [a, b]\n", "--input=c", "--input=d")).input == ("c", "d")
-
-
 def test_a_file_may_hold_a_part_for_each_command(expanded):
     text = "train: {max_length: 64}\nother: {depth: 3}\n"
     assert expanded(text) == ["--max_length=64"]

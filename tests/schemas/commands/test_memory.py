@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.tasks.mlm import Mlm
-from schemas.commands.entry import shortage_of, want_addresses
+from schemas.commands.entry import shortage_of
 from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import write_mlm_set
@@ -69,10 +69,6 @@ def test_an_error_that_is_its_own_cause_has_an_end():
     error = ValueError("x")
     error.__cause__ = error
     assert shortage_of(error) is None
-
-
-def test_addresses_without_a_limit_suffice():
-    want_addresses(1e6, "a run")  # does not raise
 
 
 @pytest.mark.parametrize("copies", [0, 1001, 10**9])
