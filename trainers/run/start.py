@@ -19,7 +19,7 @@ from trainers.data.batches import BatchReader
 from trainers.data.mixture import absolute_shards
 from trainers.flags.command_line import command, flag_values, parse_flags
 from trainers.flags.framework_flags import FlaxRunFlags, ProcessFlags
-from trainers.flags.run_flags import RunFlags
+from trainers.flags.run_flags import RunFlags, refuse_existing
 from trainers.metrics.plots import draw_curve
 from trainers.models.families import Weights
 from trainers.models.hf_files import write_directory
@@ -119,6 +119,9 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> None:
     if isinstance(flags, FlaxRunFlags):  # a run may be resumed by other processes
         flags = replace(flags, processes=ProcessFlags())
     values = flag_values(flags)
+    for name in ("export", "export_saved_model"):
+        if values.get(name) is not None:  # it may be --output, or hold it, which exists by now
+            refuse_existing(values[name], flag=f"--{name}")
     weights = flags.files.init_from
     if weights is not None:
         found = find_on_hub(weights, flag="init_from")

@@ -298,6 +298,14 @@ def test_shortened_to_where_it_is_a_run_owes_its_last_evaluation(shards, tmp_pat
     assert not [name for name, _ in diary.entries if name == "train"]
 
 
+@pytest.mark.parametrize("export", ["run", "."])
+def test_an_export_to_the_run_itself_is_refused_before_the_first_step(shards, tmp_path, export):
+    diary = Diary()
+    with pytest.raises(UsageError, match=f"^--export={tmp_path}/{export} exists already"):
+        run_numpy(shards, tmp_path / "run", diary=diary, export=f"{tmp_path}/{export}")
+    assert not [name for name, _ in diary.entries if name == "train"]
+
+
 def test_a_run_that_is_done_is_exported_and_otherwise_left_alone(shards, tmp_path, capfd):
     run_numpy(shards, tmp_path / "run", keep_checkpoints=9)  # more than --resume is to keep
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("run/[cb]*s*/*/*")}
