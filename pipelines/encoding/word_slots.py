@@ -8,10 +8,38 @@ The first two numbers of a slot are the key, so comparing two numbers finds most
 `high` is 0 in a free slot. The numbers after them belong to the particular table.
 """
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from pipelines.host.compiled import entry, inner
+
+
+def _prefetch(context: Any, rows: Any, row: Any) -> Any:
+    """Prefetches a row of a two-dimensional array into the nearest cache.
+
+    It has no effect on results. Source: `llvm.prefetch` in the LLVM language reference.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        step = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
+        place = builder.gep(builder.bitcast(array.data, pointer), [step])
+        form = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        load = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
+        builder.call(load, [place, number(0), number(3), number(1)])  # to read, keep, data
+        return context.get_dummy_value()
+
+    return types.void(rows, row), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
+
 
 LOW, HIGH = range(2)  # slots[S, 2 and more]
 USED, LONG = range(2)  # at[2 and more]: slots in use, long words

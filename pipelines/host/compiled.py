@@ -78,7 +78,7 @@ def _parts(value: Any, names: set[str], seen: set[int]) -> Iterator[bytes]:
     Raises:
       TypeError: a value has no content that is equal in every process.
     """
-    value = getattr(value, "py_func", value)  # of njit
+    value = getattr(value, "_defn", getattr(value, "py_func", value))  # of an intrinsic; of njit
     yield type(value).__name__.encode()
     module = getattr(value, "__module__", None) or getattr(value, "__name__", "")
     is_known = module.partition(".")[0] in _KNOWN_BY_NAME
