@@ -145,6 +145,15 @@ def test_a_turn_without_its_end_is_refused():
     with pytest.raises(BadConversation) as error:
         turns(text, *"abcdefgh")
     assert error.value.args == ("no_end_of_turn", "messages[5] is followed by '\\nU:g<e'")
+    assistants_only = (
+        "{% for m in messages %}{{ m.content }}"
+        "{{ '<e>' if m.role == 'assistant' and loop.index != 6 }}{% endfor %}"
+    )
+    assert refusal(assistants_only, *"abcdefgh") == "no_end_of_turn"
+    last_only = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}{{ '<e>' if messages | length != 6 }}"
+    )
+    assert refusal(last_only, *"abcdef") == "no_end_of_turn"
 
 
 def test_ends_of_turn():
