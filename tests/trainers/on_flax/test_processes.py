@@ -1,5 +1,6 @@
 """Several processes of one run: as one process, one signal stops all, and none waits in vain."""
 
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ def test_stopped_and_resumed_by_others_it_is_the_run_of_one_process(shards, tmp_
         assert two.wait() == [128 + signal.SIGTERM] * 2, two.texts
     first, other = two.texts
     assert "interrupted: the checkpoint after step" in first and "--resume" in first
-    assert [line for line in other.splitlines() if "Gloo" not in line] == []
+    of_gloo = re.compile("Gloo|peer ranks")  # processes may interrupt each other's lines
+    assert [line for line in other.splitlines() if not of_gloo.search(line)] == []
     [step] = [int(path.name) for path in (output / "checkpoints").iterdir()]
     assert 3 < step < 20 and damage_of(output / "checkpoints" / str(step)) is None
     assert read_metrics(str(output / "metrics.jsonl"))[-1]["step"] == step
