@@ -58,7 +58,7 @@ def _refuse_odd_paths(argument: str) -> None:
         raise UsageError(f"the argument {argument!r} is not UTF-8: rename the file") from error
 
 
-def _leave_at_once(code: int) -> None:
+def leave_at_once(code: int) -> None:
     """Ends the process while threads of the run are still at work.
 
     An interpreter that shuts down under a thread in compiled code may abort (SIGABRT).
@@ -89,7 +89,7 @@ def _end(error: Exception) -> NoReturn:
     with suppress(OSError):  # the terminal is gone
         say(f"error: {known}", sys.stderr)
     if short or isinstance(error, LeftRunning):  # threads without memory may hang
-        _leave_at_once(known.exit_code)
+        leave_at_once(known.exit_code)
     sys.exit(known.exit_code)
 
 
@@ -130,10 +130,10 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
         main(sys.argv[1:])
     except KeyboardInterrupt as stop:
         say(": ".join(["interrupted", *map(str, stop.args)]), sys.stderr)
-        _leave_at_once(INTERRUPTED)
+        leave_at_once(INTERRUPTED)
     except SystemExit as stop:  # raised by a run after it saved its work
         if stop.code in (INTERRUPTED, TERMINATED):
-            _leave_at_once(stop.code)
+            leave_at_once(stop.code)
         raise
     except BrokenPipeError as error:
         poll = select.poll()
