@@ -50,7 +50,7 @@ DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the de
 Rows: TypeAlias = Any  # inputs and labels of a model: a pytree of arrays whose first axis is B
 Sums: TypeAlias = dict[str, jax.Array]  # f32, over the tokens that count
 _SMALL = 1 << 14  # values of an array that is not worth cutting
-LOGITS = 1 << 26  # of a chunk on a device; 256 MiB
+LOGITS = 1 << 26  # of a chunk on a CPU; 256 MiB
 _DROPOUT = 0x64726F70  # "drop"; separates the keys of dropout from others of the seed
 _BEFORE = 3  # steps before the trace: the first ones fill queues and caches
 
