@@ -41,7 +41,7 @@ from trainers.run.journal import ProgressLine, json_text
 from trainers.run.loop import evaluate
 from trainers.run.program import Metrics, Plan, Program, Task, Trainer
 from trainers.run.run_directory import as_data_errors
-from trainers.run.start import export_weights
+from trainers.run.start import export_weights, memory_errors
 from trainers.run.trained import Trained, find_trained
 from trainers.tasks.language_models import GenerationFlags
 
@@ -111,7 +111,8 @@ def main(argv: List[str]) -> None:
         trained = find_trained(first.run, first.checkpoint)
         trainer = trainer_of(trained, first.trainer)
         use, flags, generation = parse_use(argv, trained, trainer)
-        use_model(use, flags, generation, trained, trainer)
+        with memory_errors(str(trained.directory), flags, "lower it, or give another device"):
+            use_model(use, flags, generation, trained, trainer)
 
 
 def _refuse_unknown(words: List[str]) -> None:

@@ -31,11 +31,12 @@ from trainers.data.shard_set import ShardSet
 
 
 def at_least(config: object, least: int, *names: str) -> None:
-    """Refuses flags below `least` and NaN; None passes."""
+    """Refuses flags below `least`, NaN and what float32 cannot hold; None passes."""
     for name in names:
         value = getattr(config, name)
-        if value is not None and not value >= least:
-            raise UsageError(f"--{name}={value}: must be at least {least}")
+        if value is not None and not least <= value <= 1e30:
+            bound = "at most 1e30" if value > least else f"at least {least}"
+            raise UsageError(f"--{name}={value}: must be {bound}")
 
 
 def above_0(config: object, *names: str) -> None:

@@ -4,10 +4,10 @@ import os
 import re
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from schemas.commands.entry import want_addresses
 from schemas.commands.flag_file import CONFIG, config_bytes
@@ -92,26 +92,38 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
         processes.share(lambda: _prepare(plan, shards, line))
         checkpoints = Checkpoints(plan.output, flags.length.keep_checkpoints)
         loop = Loop(plan, task, program, shards, checkpoints, line, processes)
+        more = " --remat," if isinstance(flags, FlaxRunFlags) else ""
+        microbatches = 2 * (flags.compute.accumulation or 1)
+        remedy = (
+            f"give more microbatches, such as --accumulation={microbatches},{more} or a smaller "
+            "model"
+        )
         try:
-            loop.run(first_weights)
+            with memory_errors(program.description, flags, remedy):
+                loop.run(first_weights)
         except KeyboardInterrupt:
             line.say(f"interrupted; resume with:\n  {command(flags, resume=True)}")
             sys.exit(130)
-        except Exception as error:  # each framework has its own for this
-            if not _NO_MEMORY.search(str(error)):
-                raise
-            more = " --remat," if isinstance(flags, FlaxRunFlags) else ""
-            raise DataError(
-                f"{program.description}: the memory is too small for "
-                f"--batch_size={flags.compute.batch_size}: give more microbatches, such as "
-                f"--accumulation={2 * (flags.compute.accumulation or 1)},{more} or a smaller model"
-            ) from error
         if processes.is_first:
             with Interruption() as interruption:  # the rest takes seconds
                 _export_run(plan, task, program, checkpoints, line)
                 _summarize(loop)
             interruption.deliver()
         processes.leave()
+
+
+@contextmanager
+def memory_errors(where: str, flags: RunFlags, remedy: str) -> Iterator[None]:
+    """Names the batch size and a remedy if a device's memory is too small."""
+    try:
+        yield
+    except (DataError, UsageError):
+        raise
+    except Exception as error:  # each framework has its own for this
+        if not _NO_MEMORY.search(str(error)):
+            raise
+        batch = f"--batch_size={flags.compute.batch_size}"
+        raise DataError(f"{where}: the memory is too small for {batch}: {remedy}") from error
 
 
 def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> None:

@@ -212,6 +212,7 @@ REFUSED = [
     ({"learning_rate": 1e38}, "--learning_rate=1e+38: must be above 0 and at most 1e30"),
     ({"epsilon": -1.0}, "--epsilon=-1.0: must be above 0 and at most 1e30"),
     ({"weight_decay": float("nan")}, "--weight_decay=nan: must be at least 0"),
+    ({"weight_decay": 1e300}, "--weight_decay=1e+300: must be at most 1e30"),
     ({"clip_norm": -1.0}, "--clip_norm=-1.0: must be at least 0"),
     ({"warmup_steps": -1}, "--warmup_steps=-1: must be at least 0"),
     ({"warmup_steps": 1 << 31}, "--warmup_steps=2147483648: must be below 2**31"),

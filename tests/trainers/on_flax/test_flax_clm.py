@@ -124,7 +124,9 @@ def test_what_is_exported_transformers_measures_alike(shards, whole):
     assert (exported / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()
 
 
-def test_a_step_too_large_for_the_memory_says_what_makes_it_smaller(shards, tmp_path, monkeypatch):
+def test_a_step_too_large_for_the_memory_says_what_makes_it_smaller(
+    shards, whole, tmp_path, monkeypatch
+):
     sums = ClmObjective.sums
 
     def with_256_terabytes(*arguments):
@@ -136,6 +138,8 @@ def test_a_step_too_large_for_the_memory_says_what_makes_it_smaller(shards, tmp_
     expected = "the memory is too small for --batch_size=4: .*--accumulation=2, --remat, or"
     with pytest.raises(DataError, match=expected):
         main(flags(shards, tmp_path / "run"))
+    with pytest.raises(DataError, match="the memory is too small for --batch_size=4: lower it"):
+        use_model.main([str(whole[0]), "--evaluate"])
 
 
 def test_another_tokenizer_is_refused(whole, tmp_path):
