@@ -1,8 +1,12 @@
-"""Checkpoints: atomic, bit for bit, kept and chosen as requested."""
+"""Checkpoints: atomic, bit for bit, kept and chosen as requested; a damaged one is never used."""
 
 import json
+import math
+import os
 import shutil
+import subprocess
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,6 +21,7 @@ from schemas.errors import DataError, UsageError
 from trainers.run.checkpoints import (
     Checkpoints,
     Progress,
+    newest_whole,
     numbered,
     read_checkpoint,
     read_weights,
@@ -67,24 +72,6 @@ def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_what_goes_in_comes_out(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    assert (checkpoints.steps, checkpoints.latest, checkpoints.best) == ([], 0, None)
-    progress = Progress(500, best=0.75, best_step=480, without_better=1, evaluated=500)
-    write(checkpoints, progress, weights_of(500), state_of(500))
-    assert (checkpoints.steps, checkpoints.latest, checkpoints.best) == ([500], 500, None)
-    assert names_in(tmp_path / "checkpoints" / "500") == FILES
-    modes = {(path.stat().st_mode & 0o777) for path in (tmp_path / "checkpoints" / "500").iterdir()}
-    assert len(modes) == 1, "who may read one of them may read all"
-    stored = checkpoints.read(500)
-    assert stored.progress == progress
-    text = (tmp_path / "checkpoints" / "500" / "progress.json").read_text()
-    assert json.loads(text) == asdict(progress)
-    same_bits(stored.weights, weights_of(500))
-    same_bits(stored.state, state_of(500))
-    same_bits(read_weights(tmp_path / "checkpoints" / "500"), weights_of(500))
-
-
 NANS = np.array([0x7FC00001, 0xFFC00000, 0x80000000, 1], np.uint32).view(np.float32)
 ODD = {
     "a number": np.float32(1.5),
@@ -104,25 +91,42 @@ ODD = {
 }
 
 
-def test_odd_arrays_come_back_bitwise(tmp_path):
-    """By safetensors itself, too."""
-    checkpoints = Checkpoints(tmp_path)
-    write(checkpoints, Progress(1), ODD, ODD)
-    stored = checkpoints.read(1)
+def test_what_goes_in_comes_out(tmp_path):
+    """To the bit, by safetensors itself, too; sha256sum accepts the sums."""
+    checkpoints, path = Checkpoints(tmp_path), tmp_path / "checkpoints" / "500"
+    assert (checkpoints.steps, checkpoints.latest, checkpoints.best) == ([], 0, None)
+    progress = Progress(500, best=0.75, best_step=480, without_better=1, evaluated=500)
+    write(checkpoints, progress, ODD, ODD)
+    assert (checkpoints.steps, checkpoints.latest, checkpoints.best) == ([500], 500, None)
+    assert names_in(path) == FILES
+    modes = {file.stat().st_mode & 0o777 for file in path.iterdir()}
+    assert len(modes) == 1, "who may read one of them may read all"
+    check = ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"]
+    subprocess.run(check, cwd=path, check=True)
+    assert json.loads((path / "progress.json").read_text()) == asdict(progress)
+    stored = checkpoints.read(500)
+    assert stored.progress == progress
     same_bits(stored.weights, ODD)
     same_bits(stored.state, ODD)
-    content = (tmp_path / "checkpoints" / "1" / "state.safetensors").read_bytes()
+    same_bits(read_weights(path), ODD)
+    content = (path / "state.safetensors").read_bytes()
     assert int.from_bytes(content[:8], "little") % 8 == 0, "so tensors are aligned"
     same_bits(load(content), {f"{kind}/{n}": ODD[n] for kind in ("weights", "state") for n in ODD})
 
 
 def test_the_newest_are_kept(tmp_path):
+    """Names that are no steps are left alone."""
+    others = ["-1", "3.damaged", "notes"]
+    for name in others:
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
     checkpoints = Checkpoints(tmp_path, keep=2)
     kept = []
     for step in (5, 10, 100, 105):
         save(checkpoints, step)
         kept.append(checkpoints.steps)
     assert kept == [[5], [5, 10], [10, 100], [100, 105]]
+    checkpoints.prepare(pytest.fail)
+    assert names_in(tmp_path / "checkpoints") == sorted([*others, "100", "105"])
 
 
 def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
@@ -147,16 +151,57 @@ def test_a_best_is_kept_until_a_checkpoint_knows_the_newer(tmp_path):
     assert (checkpoints.best, checkpoints.steps) == (4, [8])
 
 
+def evaluation(step: int, **metrics: float) -> dict[str, Any]:
+    return {"kind": "evaluation", "step": step, **metrics}
+
+
+def tasks_by(*measures: str | None) -> list[Any]:
+    return [SimpleNamespace(best_by=measure) for measure in measures]
+
+
+BY_F1, BY_LOSS, BY_NOTHING = tasks_by("f1", "loss", None)
+
+
+def test_the_best_by_hand():
+    progress = Progress()
+    found = [0.5, math.nan, 0.5, 0.75, 0.6]
+    better = [progress.count(n, evaluation(n, f1=f1), BY_F1) for n, f1 in enumerate(found, 1)]
+    assert better == [True, False, False, True, False]
+    assert progress == Progress(0, best=0.75, best_step=4, without_better=1, evaluated=5)
+    assert not progress.count(6, {}, BY_F1), "a measure that the split does not define"
+    assert not progress.count(7, {"f1": math.inf}, BY_F1)
+    lowest = Progress()
+    losses = [2.0, 3.0, 1.0]
+    better = [lowest.count(n, evaluation(n, loss=x), BY_LOSS) for n, x in enumerate(losses, 1)]
+    assert better == [True, False, True]
+    assert (lowest.best, lowest.best_step) == (1.0, 3)
+    none = Progress()
+    assert not none.count(4, evaluation(4, loss=1.0), BY_NOTHING)
+    assert none == Progress(evaluated=4)
+
+
+@pytest.mark.parametrize("evaluated", [4, 8])
+def test_what_was_made_up_after_a_checkpoint_counts_once(evaluated):
+    """That of step 8 was interrupted, and made up by a run that was killed before step 12."""
+    progress = Progress(step=8)
+    progress.count(4, evaluation(4, f1=0.5), BY_F1)
+    if evaluated == 8:
+        progress.count(8, evaluation(8, f1=0.25), BY_F1)
+    trained = {"kind": "train", "step": 8, "loss": 1.0, "f1": 9.0}
+    again = [evaluation(step, f1=f1) for step, f1 in ((4, 0.5), (8, 0.25), (12, 0.9))]
+    progress.update([*again, trained], BY_F1)
+    assert progress == Progress(8, best=0.5, best_step=4, without_better=1, evaluated=8)
+
+
 def test_of_best_weights_that_were_removed_the_next_take_the_place(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    task: Any = SimpleNamespace(best_by="loss")
     progress = Progress(4, best=1.5, best_step=4, without_better=1)
     save_best(checkpoints, 4)
     assert checkpoints.forget_lost_best(progress) is None and progress.best == 1.5
     shutil.rmtree(tmp_path / "best" / "4")
     said = checkpoints.forget_lost_best(progress) or ""
     assert said.startswith(f"{tmp_path}/best lacks the best weights, those of step 4: ")
-    assert progress.count(6, {"loss": 2.0}, task) and progress.best_step == 6
+    assert progress.count(6, {"loss": 2.0}, BY_LOSS) and progress.best_step == 6
     assert checkpoints.forget_lost_best(Progress(4)) is None
 
 
@@ -187,23 +232,20 @@ def test_choices(kept, tmp_path):
     assert chosen(tmp_path, None) == chosen(tmp_path, "best") == ["checkpoints/10"]
 
 
-@pytest.mark.parametrize("which", ["9", "-1", "newest", "²"])
-def test_what_is_not_there_is_refused_with_what_is(kept, tmp_path, which):
-    with pytest.raises(UsageError) as refused:
-        kept.choose(which)
-    assert str(refused.value) == (
-        f"{tmp_path} has no checkpoint {which!r}: its steps are 8, 10, the best is 4"
-    )
-
-
-@pytest.mark.parametrize("which", ["best", "last", "all", "5", None])
-def test_of_none_there_is_none_to_choose(tmp_path, which):
-    with pytest.raises(UsageError) as refused:
-        Checkpoints(tmp_path).choose(which)
-    assert str(refused.value) == (
-        f"{tmp_path} has no checkpoint yet: a run writes one every --checkpoint_every "
-        "steps, and when it ends or is interrupted"
-    )
+def test_what_is_not_there_is_refused_with_what_is(kept, tmp_path):
+    for which in ("9", "-1", "newest", "²"):
+        with pytest.raises(UsageError) as refused:
+            kept.choose(which)
+        assert str(refused.value) == (
+            f"{tmp_path} has no checkpoint {which!r}: its steps are 8, 10, the best is 4"
+        )
+    for which in ("best", "last", "all", "5", None):
+        with pytest.raises(UsageError) as refused:
+            Checkpoints(tmp_path / "none").choose(which)
+        assert str(refused.value) == (
+            f"{tmp_path}/none has no checkpoint yet: a run writes one every --checkpoint_every "
+            "steps, and when it ends or is interrupted"
+        )
 
 
 def flip_a_bit(path: Path) -> None:
@@ -212,29 +254,84 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_damaged_one_is_named_with_what_else_to_give(kept, tmp_path, name):
-    flip_a_bit(tmp_path / "checkpoints" / "10" / name)
+CHANGED, BROKEN = "has changed: its sha256 is not the one in SHA256SUMS", "is broken"
+BROKEN_SUMS = (b"", b"abc  progress.json\n", b"0" * 64 + b"  progress.json\n", b"\0" * 80)
+DAMAGES: list[tuple[str, Callable[[Path], Any], str]] = [
+    *((name, Path.unlink, "is missing") for name in FILES),
+    *((name, flip_a_bit, CHANGED) for name in FILES[1:]),
+    ("state.safetensors", partial(os.truncate, length=7), CHANGED),
+    *(("SHA256SUMS", partial(Path.write_bytes, data=sums), BROKEN) for sums in BROKEN_SUMS),
+    # A sparse file of 12 GB was read whole.
+    ("SHA256SUMS", partial(os.truncate, length=1 << 40), BROKEN),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "said"), DAMAGES)
+def test_a_damaged_one_is_named_and_set_aside(kept, tmp_path, name, damage, said):
+    newest = tmp_path / "checkpoints" / "10"
+    damage(newest / name)
     for which in ("last", "10", "all"):
         with pytest.raises(DataError) as refused:
             kept.choose(which)
-        said = str(refused.value)
-        assert said.startswith(f"the checkpoint {tmp_path}/checkpoints/10 is damaged: ")
-        assert name in said and said.endswith(". Give another --checkpoint: 4, 8")
+        assert str(refused.value) == (
+            f"the checkpoint {newest} is damaged: {newest / name} {said}. "
+            "Give another --checkpoint: 4, 8"
+        )
     assert chosen(tmp_path, "8") == ["checkpoints/8"]
-    said = []
-    kept.prepare(said.append)
-    assert kept.steps == [8] and "10 is damaged" in said[0]
-    assert names_in(tmp_path / "checkpoints") == ["10.damaged", "8"]
-    assert chosen(tmp_path, "last") == ["checkpoints/8"]
+    told: list[str] = []
+    for _ in range(2):  # the second one replaces the first that stepped aside
+        kept.prepare(told.append)
+        assert names_in(tmp_path / "checkpoints") == ["10.damaged", "8"]
+        assert chosen(tmp_path, "last") == ["checkpoints/8"]
+        shutil.copytree(tmp_path / "checkpoints" / "8", newest)
+        damage(newest / name)
+    line, _ = told
+    assert f"note: the checkpoint after step 10 is damaged: {newest / name} {said}." in line
+    assert f"It is kept as {newest}.damaged; the run resumes after step 8" in line
 
 
-def test_the_only_one_is_damaged(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    save(checkpoints, 8)
-    flip_a_bit(tmp_path / "checkpoints" / "8" / "SHA256SUMS")
+def test_without_a_whole_one_nothing_is_renamed(kept, tmp_path):
+    shutil.rmtree(tmp_path / "best")
+    for step in ("8", "10"):
+        (tmp_path / "checkpoints" / step / "state.safetensors").unlink()
+    with pytest.raises(DataError, match="all checkpoints are damaged: .*10/state.safetensors is"):
+        kept.prepare(pytest.fail)
+    assert names_in(tmp_path / "checkpoints") == ["10", "8"]
+    shutil.rmtree(tmp_path / "checkpoints" / "10")
     with pytest.raises(DataError, match="Give another --checkpoint: there are none"):
-        checkpoints.choose(None)
+        kept.choose(None)
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "SHA256SUMS"])
+def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(kept, tmp_path, name):
+    """A disk that fails for a moment, or rights: it is no reason to do steps again."""
+    file = tmp_path / "checkpoints" / "10" / name
+    file.unlink()
+    file.symlink_to("/proc/self/mem")  # its first byte cannot be read
+    with pytest.raises((DataError, OSError), match="Input/output error"):
+        kept.prepare(pytest.fail)
+    assert kept.steps == [8, 10]
+
+
+def test_a_checkpoint_is_whole_with_the_best_weights_up_to_its_step(kept, tmp_path):
+    folder = tmp_path / "checkpoints"
+    (folder / "8" / ".nfs0001").touch()  # what a file system leaves is no damage
+    best = {step: tmp_path / "others" / str(step) for step in (1, 9, 11)}
+    for path in best.values():
+        shutil.copytree(folder / "8", path)
+    flip_a_bit(best[11] / "state.safetensors")  # newer than all: a resumed run makes it again
+    assert newest_whole(numbered(folder), pytest.fail, best) == 10
+    for step in (1, 9):
+        flip_a_bit(best[step] / "state.safetensors")
+    with pytest.raises(DataError, match="all checkpoints are damaged: .*others/1/state") as refused:
+        newest_whole(numbered(folder), pytest.fail, best)
+    assert f"from a backup, remove {best[1]} to resume without it, or" in str(refused.value)
+    shutil.rmtree(best.pop(1))
+    told: list[str] = []
+    assert newest_whole(numbered(folder), told.append, best) == 8
+    [line] = told
+    assert f"after step 10 is damaged: {best[9] / 'state.safetensors'} has changed" in line
+    assert newest_whole({}, told.append, {}) is None
 
 
 BROKEN_PROGRESS = {
@@ -251,33 +348,18 @@ BROKEN_PROGRESS = {
 
 
 @pytest.mark.parametrize("content", BROKEN_PROGRESS, ids=lambda content: repr(content[:40]))
-def test_broken_progress_is_refused_in_words(tmp_path, content):
-    checkpoints = Checkpoints(tmp_path)
-    save(checkpoints, 8)
+def test_broken_progress_is_refused_in_words(kept, tmp_path, content):
     path = tmp_path / "checkpoints" / "8"
     (path / "progress.json").write_bytes(content)
     with pytest.raises(DataError, match=f"{path}.*{BROKEN_PROGRESS[content]}.*Move it away"):
-        checkpoints.read(8)
+        kept.read(8)
 
 
-@pytest.mark.parametrize("cut", [0, 7, 100])
-def test_tensors_that_are_cut_are_refused_in_words(tmp_path, cut):
-    checkpoints = Checkpoints(tmp_path)
-    save(checkpoints, 8)
-    path = tmp_path / "checkpoints" / "8" / "state.safetensors"
-    path.write_bytes(path.read_bytes()[:cut])
+@pytest.mark.parametrize("length", [0, 7, 100])
+def test_tensors_that_are_cut_are_refused_in_words(kept, tmp_path, length):
+    os.truncate(tmp_path / "checkpoints" / "8" / "state.safetensors", length)
     with pytest.raises(DataError, match="8 cannot be read: "):
-        checkpoints.read(8)
-
-
-def test_names_that_are_no_steps_are_left_alone(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    save(checkpoints, 2)
-    for name in ("notes", "3.damaged", "-1"):
-        (tmp_path / "checkpoints" / name).mkdir()
-    assert list(numbered(tmp_path / "checkpoints")) == [2]
-    checkpoints.prepare(pytest.fail)
-    assert names_in(tmp_path / "checkpoints") == ["-1", "2", "3.damaged", "notes"]
+        kept.read(8)
 
 
 class Steps:

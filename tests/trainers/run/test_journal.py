@@ -20,7 +20,9 @@ from trainers.run.journal import (
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
+    """NaN is written as null, and read as NaN."""
     path = str(tmp_path / "metrics.jsonl")
+    assert cut_metrics(path, 2) is None and not Path(path).exists() and read_metrics(path) == []
     file = MetricsFile(path)
     for step in range(1, 6):
         file.write({"kind": "train", "step": step, "loss": 1 / step})
@@ -30,14 +32,17 @@ def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
     assert [line["step"] for line in read_metrics(path)] == [1, 2, 3, 4, 5]
     cut_metrics(path, 3)
     file = MetricsFile(path)
-    file.write({"kind": "train", "step": 4, "loss": 0.1})
+    file.write({"kind": "evaluation", "step": 4, "loss": 2.0, "auc": float("nan")})
     file.close()
+    assert cut_metrics(path, 4) is None
     lines = read_metrics(path)
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert lines[2]["loss"] == 1 / 3  # every bit of it
+    assert math.isnan(lines[3]["auc"]) and lines[3]["loss"] == 2.0
+    last = '{"kind": "evaluation", "step": 4, "loss": 2.0, "auc": null}'
+    assert Path(path).read_text().splitlines()[-1] == last
     cut_metrics(path, 0)
     assert read_metrics(path) == []
-    assert read_metrics(str(tmp_path / "none")) == []
 
 
 GOOD = [b'{"kind": "train", "step": 1, "loss": 2.5}', b'{"kind": "train", "step": 2, "loss": NaN}']
@@ -66,27 +71,9 @@ def test_a_file_is_cut_at_its_first_damaged_line(tmp_path, rest):
     path.write_bytes(b"\n".join([*GOOD, rest]))
     assert cut_metrics(str(path), 2) == f"{path}: line 3 is broken; removed it and all later lines"
     assert path.read_bytes() == b"\n".join([*GOOD, b""])
-    assert cut_metrics(str(path), 2) is None
-    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
-
-
-def test_a_sound_file_and_none_are_left_alone(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    assert cut_metrics(str(path), 2) is None and not path.exists()
-    path.write_bytes(b"\n".join([*GOOD, b""]))
     before = path.stat().st_mtime_ns
     assert cut_metrics(str(path), 2) is None and path.stat().st_mtime_ns == before
-
-
-def test_what_is_no_number_is_null_as_json_has_it(tmp_path):
-    path = str(tmp_path / "metrics.jsonl")
-    file = MetricsFile(path)
-    file.write({"kind": "evaluation", "step": 1, "loss": 2.0, "auc": float("nan")})
-    file.close()
-    assert Path(path).read_text() == '{"kind": "evaluation", "step": 1, "loss": 2.0, "auc": null}\n'
-    assert cut_metrics(path, 1) is None
-    [line] = read_metrics(path)
-    assert math.isnan(line["auc"]) and line["loss"] == 2.0
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_a_long_file_is_read_a_line_at_a_time(tmp_path):

@@ -17,26 +17,15 @@ from trainers.run.journal import MetricsFile, MetricSink, open_sinks, scalars
 LINE = {"kind": "train", "step": 3, "loss": 2.5, "learning_rate": 1e-4, "split": "train"}
 
 
-def test_log_to_names_sinks():
+def test_log_to_names_sinks(monkeypatch):
     assert parse_log_to("") == ()
     assert parse_log_to("wandb, tensorboard") == ("wandb", "tensorboard")
     with pytest.raises(UsageError, match="'mlflow' is unknown; give tensorboard or wandb"):
         parse_log_to("tensorboard,mlflow")
     assert parse_log_to("wandb,wandb") == ("wandb",)
-
-
-def test_what_is_not_installed_is_told(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="tensorboardX is not installed: pip install tensorboardX"):
         parse_log_to("tensorboard")
-
-
-def test_numbers_get_tags():
-    assert scalars(dict(LINE, whole=3, right=True)) == {
-        "train/loss": 2.5,
-        "train/learning_rate": 1e-4,
-        "train/whole": 3.0,
-    }
 
 
 def test_the_metrics_file_passes_lines_on(tmp_path):
@@ -46,6 +35,8 @@ def test_the_metrics_file_passes_lines_on(tmp_path):
     file.write(LINE)
     file.close()
     assert lines == [LINE] == read_metrics(file.path) and closed
+    numbers = {"train/loss": 2.5, "train/learning_rate": 1e-4, "train/whole": 3.0}
+    assert scalars(dict(LINE, whole=3, right=True)) == numbers
 
 
 def records(content):
