@@ -30,31 +30,25 @@ def test_docstrings_are_read_without_importing(tmp_path):
     ]
 
 
-def test_the_corpus_is_json_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "pipelines.demo.read_docstrings",
-        lambda root: iter([("m.f", "x" * 40), ("n", "x")]),
-    )
-    number, size = write_documents(tmp_path / "new" / "raw.jsonl")
-    lines = (tmp_path / "new" / "raw.jsonl").read_bytes().split(b"\n")
-    assert lines.pop() == b"" and len(lines) == number > 50
-    assert json.loads(lines[-1]) == {"name": "m.f", "text": "x" * 40}
-    assert size == (tmp_path / "new" / "raw.jsonl").stat().st_size > 300_000
-
-
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr("pipelines.demo.read_docstrings", lambda root: iter([]))
+    docstrings = [("m.f", "x" * 40), ("n", "x")]
+    monkeypatch.setattr("pipelines.demo.read_docstrings", lambda root: iter(docstrings))
 
 
-def test_a_users_file_is_not_replaced(tmp_path, short):
+def test_the_corpus_is_json_lines_and_replaces_no_file_of_the_user(tmp_path, short):
     raw = tmp_path / "raw.jsonl"
     raw.write_text('{"text": "mine"}')
     with pytest.raises(UsageError, match="raw.jsonl is not the text of this Python's demo: use an"):
         main([f"--output={tmp_path}"])
     assert raw.read_text() == '{"text": "mine"}'
-    raw.unlink()
-    assert write_documents(raw) == write_documents(raw)
+    raw = tmp_path / "new" / "raw.jsonl"
+    number, size = write_documents(raw)
+    assert write_documents(raw) == (number, size)
+    lines = raw.read_bytes().split(b"\n")
+    assert lines.pop() == b"" and len(lines) == number > 50
+    assert json.loads(lines[-1]) == {"name": "m.f", "text": "x" * 40}
+    assert size == raw.stat().st_size > 300_000
 
 
 @pytest.mark.parametrize(

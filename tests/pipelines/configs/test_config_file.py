@@ -1,7 +1,7 @@
 """--config of the pipelines, and the files that repeat a run."""
 
 import importlib
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 
 import pytest
 import tyro
@@ -61,19 +61,14 @@ def test_flags_of_beam_may_stand_in_it_and_no_others(tmp_path):
 
 
 READY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
-# Paths that a user adds to each command.
-PLACES = {
-    "build_corpus": ["--input=text", "--output=there"],
-    "train_tokenizer": ["--input=text", "--output=there"],
-    "build_shards": ["--input=text", "--tokenizer=tokenizer", "--output=there"],
-}
-# Trainers, and the flags that a part of a ready file is for.
-TRAINERS = {
-    "flax_mlm": "FlaxMlmFlags",
-    "flax_clm": "FlaxClmFlags",
-    "tf_classifier": "TfClassifierFlags",
-    "tf_qa": "TfQaFlags",
-    "poptorch_classifier": "PoptorchClassifierFlags",
+# Paths that a user adds to each command, and the flags of all its tasks.
+COMMANDS = {
+    "build_corpus": (["--input=text", "--output=there"], [CorpusOptions]),
+    "train_tokenizer": (["--input=text", "--output=there"], [TokenizerOptions]),
+    "build_shards": (
+        ["--input=text", "--tokenizer=tokenizer", "--output=there"],
+        [BuildOptions, *map(task_class, TASKS)],
+    ),
 }
 
 
@@ -82,23 +77,19 @@ def test_every_part_of_a_ready_file_is_understood(name):
     parts = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
     assert parts
     for command, values in parts.items():
-        argv = [f"--config={name}", *PLACES.get(command, ["--shards=there"])]
-        if command == "train_tokenizer":
-            options, others = parse(argv)
-        elif command == "build_corpus":
-            argv = with_config(argv, command, lambda: (CorpusOptions,), check_unknown=refuse)
-            options = tyro.cli(CorpusOptions, args=argv, use_underscores=True)
-            others = []
-        elif command == "build_shards":
-            argv = with_config(
-                argv, command, lambda: (BuildOptions, *map(task_class, TASKS)), check_unknown=refuse
-            )
+        places, classes = COMMANDS.get(command, (["--shards=there"], []))
+        argv, others = [f"--config={name}", *places], []
+        if classes:
+            argv = with_config(argv, command, lambda known=classes: known, check_unknown=refuse)
+        if command == "build_shards":
             options, others = parse_options(argv)
+        elif classes:
+            options = tyro.cli(classes[0], args=argv, use_underscores=True)
         else:
-            flags = getattr(importlib.import_module(f"trainers.{command}"), TRAINERS[command])
-            options, others = parse_flags(argv, flags), []
+            trainer = importlib.import_module(f"trainers.{command}").TRAINER
+            options = parse_flags(argv, trainer.flags)
         assert others == []
-        found = dict(flags_of(options))
+        found = flag_values(options)
         for flag, value in values.items():
             if not isinstance(value, (dict, list)):
                 assert str(found[flag]) == str(value) or float(found[flag]) == float(value), flag
@@ -106,12 +97,6 @@ def test_every_part_of_a_ready_file_is_understood(name):
 
 def refuse(flags):
     raise AssertionError(flags)
-
-
-def flags_of(options):
-    for field in fields(options):
-        value = getattr(options, field.name)
-        yield from flags_of(value) if is_dataclass(value) else [(field.name, value)]
 
 
 def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):

@@ -1,10 +1,13 @@
-"""What is shown of a run: read from the journal, and said once where there is none."""
+"""The display of a run: progress from the journal, and a line where there is none."""
 
 import io
 import os
 import subprocess
 import sys
 import time
+from typing import Any
+
+import pytest
 
 from pipelines.runners import console
 from pipelines.runners.console import Console, Display, Journal
@@ -12,35 +15,30 @@ from schemas.errors import DataError
 from tests.tools.places import ROOT
 
 
-def test_a_journal_of_many_workers_is_added_up(tmp_path):
-    for journal in (Journal(str(tmp_path)), Journal(str(tmp_path))):
-        journal.add(bytes_read=300_000)
-        journal.add(rows=7)
-    display = Display(str(tmp_path), 600_000, "x", Console(file=io.StringIO()))
-    display.update()
-    assert display.state().startswith("600.0 kB of 600.0 kB read, ")
-    assert display.state().endswith("14 rows written")
-    corpus = Display(str(tmp_path), 600_000, "build_corpus", Console(file=io.StringIO()))
-    corpus.update()
-    assert corpus.state().endswith("14 documents written")
-
-
-def test_torn_lines_are_passed_over(tmp_path):
-    """A disk that is full and machines that append to one file leave such."""
-    journal = Journal(str(tmp_path))
-    journal.add(bytes_read=100)
-    display = Display(str(tmp_path), 600, "x", Console(file=io.StringIO()))
-    with open(tmp_path / "progress", "ab") as file:
-        file.write(b"12\n\n7 8 9\n\0\0\xff 5\n2x0 1\n")
-    journal.add(bytes_read=200, rows=3)
-    display.update()
-    assert display.state().startswith("300 bytes of 600 bytes read, ")
-    assert ", 3 rows written" in display.state()
-
-
-def test_the_rate_is_of_the_last_seconds(tmp_path, monkeypatch):
+@pytest.fixture
+def now(monkeypatch):
+    """The time in seconds, as the only item of a list."""
     now = [0.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_journals_of_many_workers_are_added_up_and_torn_lines_are_passed_over(tmp_path):
+    """A disk that is full and machines that append to one file leave such lines."""
+    journal = Journal(str(tmp_path))
+    journal.add(bytes_read=100_000)
+    with open(tmp_path / "progress", "ab") as file:
+        file.write(b"12\n\n7 8 9\n\0\0\xff 5\n2x0 1\n")
+    Journal(str(tmp_path)).add(bytes_read=200_000, rows=3)
+    journal.add(rows=11)
+    for command, what in {"build_shards": "rows", "build_corpus": "documents"}.items():
+        display = Display(str(tmp_path), 300_000, command, Console(file=io.StringIO()))
+        display.update()
+        assert display.state().startswith("300.0 kB of 300.0 kB read, ")
+        assert display.state().endswith(f", 14 {what} written")
+
+
+def test_the_rate_is_of_the_last_seconds(tmp_path, now):
     journal = Journal(str(tmp_path))
     display = Display(str(tmp_path), 200_000_000, "x", Console(file=io.StringIO()))
     read = {60: 6, 61: 10, 66: 10, 71: 10, 76: 10, 100: 0, 110: 154}  # seconds: megabytes
@@ -52,9 +50,7 @@ def test_the_rate_is_of_the_last_seconds(tmp_path, monkeypatch):
     assert display.state() == "200.0 MB of 200.0 MB read, 1.8 MB/s on average"
 
 
-def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_silence_is_remarked_on_once(tmp_path, now):
     said = io.StringIO()
     display = Display(str(tmp_path), 10, "build_shards", Console(file=said, width=500))
     for now[0] in (5.0, 10.0, 19.0, 21.0, 120.0, 125.0):
@@ -65,43 +61,32 @@ def test_silence_is_remarked_on_once(tmp_path, monkeypatch):
     assert last.startswith("build_shards: no worker has reported for 120 s (none does")
 
 
-def test_finished_shards_are_counted_where_no_journal_is(tmp_path, monkeypatch):
-    now, answers = [0.0], [3, DataError("the store does not answer"), 5]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_finished_shards_are_counted_where_no_journal_is(tmp_path, now):
+    answers = [3, DataError("the store does not answer"), FileNotFoundError(), 5]
 
     def count():
         answer = answers.pop(0)
-        if isinstance(answer, DataError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
     said = io.StringIO()
     display = Display(str(tmp_path), 10, "x", Console(file=said, width=500), count)
-    for now[0] in (9.0, 30.0, 39.0, 61.0, 200.0, 201.0):
+    for now[0] in (9.0, 30.0, 39.0, 61.0, 121.0, 200.0, 201.0):
         display.update()
-    finished = [(3, 30), (3, 61), (5, 200)]
+    finished = [(3, 30), (3, 61), (3, 121), (5, 200)]
     assert said.getvalue().splitlines() == [f"x: {n} shards finished, {s} s" for n, s in finished]
 
 
-def test_a_journal_that_was_published_away_is_no_silence(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_a_journal_that_was_published_away_is_no_silence(tmp_path, now):
     journal, said = Journal(str(tmp_path)), io.StringIO()
     journal.add(bytes_read=10)
-
-    def asked():
-        raise FileNotFoundError(str(tmp_path))
-
-    plain = Console(file=said, width=500)
-    display = Display(str(tmp_path), 10, "build_shards", plain, asked)
+    display = Display(str(tmp_path), 10, "build_shards", Console(file=said, width=500))
     display.update()
     (tmp_path / "progress").unlink()
     for now[0] in (121.0, 300.0):
         display.update()
     assert said.getvalue() == ""
-    other = Display(str(tmp_path), 10, "build_shards", plain, asked)  # saw no journal at all
-    now[0] = 340.0
-    other.update()
 
 
 def test_work_is_a_line_at_once_and_now_and_then_where_no_terminal_is(monkeypatch):
@@ -115,25 +100,16 @@ def test_work_is_a_line_at_once_and_now_and_then_where_no_terminal_is(monkeypatc
     assert set(more) == {"installing [all]: 0 s"}
 
 
-def test_a_run_goes_on_where_nobody_reads_its_output():
-    body = "Console().print('a line'); Console().print('more')\nprint('done', file=sys.stderr)"
+@pytest.mark.parametrize(("lost", "kept"), [("stdout", "stderr"), ("stderr", "stdout")])
+def test_a_run_goes_on_where_nobody_reads_its_output_or_its_messages(lost, kept):
     read, write = os.pipe()
     os.close(read)
-    code = f"import sys\nfrom pipelines.runners.console import Console\n{body}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    code = (
+        "import sys\nfrom pipelines.runners.console import Console\n"
+        f"for line in 'one', 'more': Console(stderr={lost == 'stderr'}).print(line)\n"
+        f"print('done', file=sys.{kept})"
     )
+    streams: dict[str, Any] = {lost: write, kept: subprocess.PIPE}
+    done = subprocess.run([sys.executable, "-c", code], **streams, text=True, cwd=ROOT)
     os.close(write)
-    assert (done.returncode, done.stderr) == (0, "done\n")
-
-
-def test_output_stays_where_nobody_reads_the_messages():
-    body = "Console(stderr=True).print('a line'); Console(stderr=True).print('more')\nprint('done')"
-    read, write = os.pipe()
-    os.close(read)
-    code = f"from pipelines.runners.console import Console\n{body}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=write, text=True, cwd=ROOT
-    )
-    os.close(write)
-    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert (done.returncode, getattr(done, kept)) == (0, "done\n")

@@ -170,13 +170,3 @@ def test_nothing_hangs_on_the_command_that_was_typed(gs_store, corpus, tokenizer
     for step in job.steps(PARDO).values():
         pickled = api.ParDoPayload.FromString(step.spec.payload).do_fn.payload
         assert b"__main__" not in bz2.decompress(base64.b64decode(pickled)), step.unique_name
-
-
-@pytest.mark.slow
-def test_an_image_of_the_users_is_taken_as_it_is(gs_store, corpus, tokenizer_path):
-    image = "europe-docker.pkg.dev/my-project/textmill/worker:1"
-    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--sdk_container_image={image}"]
-    job = staged(gs_store, build_shards.main, *flags)
-    [environment] = job.proto.components.environments.values()
-    assert api.DockerPayload.FromString(environment.payload).container_image == image
-    assert set(job.files) == {"submission_environment_dependencies.txt"}

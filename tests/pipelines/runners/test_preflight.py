@@ -1,4 +1,7 @@
-"""--preflight: a job that passes, jobs that would fail each for one reason, and what is printed."""
+"""--preflight: a job that passes, jobs that would fail each for one reason, and what is printed.
+
+Flags of Dataflow and a failed installation are checked without a job.
+"""
 
 import os
 import re
@@ -11,7 +14,9 @@ import pytest
 
 from pipelines.build_corpus import main as build_corpus
 from pipelines.build_shards import main as build_shards
-from pipelines.runners import job_servers, preflight, preflight_job
+from pipelines.runners import job_servers, preflight, preflight_job, worker_package
+from pipelines.runners.preflight_job import Check, check_flags, install
+from pipelines.runners.worker_package import write_package
 from pipelines.train_tokenizer import main as train_tokenizer
 from schemas.errors import DataError, UsageError
 
@@ -56,9 +61,9 @@ def printed(capsys, store, tokenizer_path):
     return text.splitlines()
 
 
-def row(state, name, *found):
+def row(state, name, found):
     """A line of what is printed."""
-    return f"{state:12} {name:16} {''.join(found)}"
+    return f"{state:12} {name:16} {found}"
 
 
 NO_INDEX = row(
@@ -95,15 +100,9 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
             "they exist",
         ),
         row("ok", "inputs", "3 files, # kB, 1 block"),
+        row("ok", "output", "gs://my-bucket/out can be reached; write permission is not checked"),
         row(
-            "ok",
-            "output",
-            "gs://my-bucket/out can be reached; write permission is not checked",
-        ),
-        row(
-            "ok",
-            "tokenizer",
-            "tokenizer.json, 2,000 ids, fits --task=mlm; it is sent with the job",
+            "ok", "tokenizer", "tokenizer.json, 2,000 ids, fits --task=mlm; it is sent with the job"
         ),
         row("ok", "job", "34 steps, # kB, independent of the number of files"),
         row("ok", "workers' package", "# kB; it installs in an empty environment"),
@@ -111,7 +110,7 @@ def test_a_job_that_passes(remote, gs_store, tokenizer_path, capsys):
         row(
             "ok",
             "size",
-            "# kB through the shuffle to 3 shards, # kB to the largest; a worker takes up to ",
+            "# kB through the shuffle to 3 shards, # kB to the largest; a worker takes up to "
             "1.2 GB",
         ),
         "0 of 9 checks failed",
@@ -153,34 +152,25 @@ def test_a_histogram_or_a_pattern_that_leaves_nothing_to_check():
         train_tokenizer(["--preflight", *flags])
 
 
-def test_files_of_this_machine(remote, corpus, tokenizer_path, all_loads, capsys, tmp_path):
-    flags = [flag for flag in remote if not flag.startswith("--input")]
-    flags += [f"--tokenizer={tokenizer_path}", f"--input={corpus}"]
-    assert failures(capsys, build_shards, *flags) == {
-        "inputs": f"{corpus} is local: Dataflow's workers cannot see it"
-    }
-    flags = [*remote, f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
-    assert failures(capsys, build_shards, *flags) == {
-        "output": f"{tmp_path}/out is local: Dataflow's workers cannot see it"
-    }
-
-
 def test_flags_that_are_missing_or_wrong(
-    remote, tokenizer_path, all_loads, capsys, monkeypatch, gs_store
+    remote, corpus, tokenizer_path, all_loads, capsys, monkeypatch, gs_store, tmp_path
 ):
     monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
-    flags = [*remote, f"--tokenizer={tokenizer_path}"]
+    flags = [flag for flag in remote if not flag.startswith("--input")]
     without = [flag for flag in flags if not flag.startswith("--region")]
-    assert failures(capsys, build_shards, *without) == {"flags": "no --region"}
-    odd = failures(capsys, build_shards, *flags, "--project=12345")  # as Beam says it
-    assert "Invalid Project ID (12345)" in odd.pop("job") and not odd
+    without += [f"--tokenizer={tokenizer_path}", f"--input={corpus}", f"--output={tmp_path}/out"]
+    local = "is local: Dataflow's workers cannot see it"
+    assert failures(capsys, build_shards, *without) == {
+        "flags": "no --region",
+        "inputs": f"{corpus} {local}",
+        "output": f"{tmp_path}/out {local}",
+    }
     none = f"--input={gs_store.url('in/*.csv')}"
-    flags = [flag for flag in flags if not flag.startswith("--input")]
-    assert failures(capsys, build_shards, *flags, none) == {"inputs": f"no file matches {none}"}
-
-
-def test_a_tokenizer_that_does_not_fit(remote, capsys, tmp_path):
-    assert "tokenizer" in failures(capsys, build_shards, *remote, f"--tokenizer={tmp_path}")
+    flags += [none, "--project=12345"]
+    found = failures(capsys, build_shards, *flags, f"--tokenizer={tokenizer_path}")
+    assert "Invalid Project ID (12345)" in found.pop("job")  # as Beam says it
+    assert found == {"inputs": f"no file matches {none}"}
+    assert "tokenizer" in failures(capsys, build_shards, *flags, f"--tokenizer={tmp_path}")
 
 
 def test_a_filter_in_main(remote, tokenizer_path, capsys, monkeypatch):
@@ -294,10 +284,6 @@ def test_a_runner_that_is_not_there(corpus, tokenizer_path, capsys, tmp_path, mo
     found = failures(capsys, build_shards, "--runner=FlonkRunner", *flags)
     assert "FlonkRunner" in found["runner"]
     flags += ["--runner=PortableRunner", "--environment_type=LOOPBACK"]
-    found = failures(capsys, build_shards, *flags)
-    assert found == {
-        "runner": "--runner=PortableRunner needs a job server: set --job_endpoint=HOST:PORT"
-    }
     assert failures(capsys, build_shards, *flags, "--job_endpoint=127.0.0.1:1") == {
         "runner": "--job_endpoint=127.0.0.1:1: no job server answers within 0.5 s; start it, "
         "or correct the address (the usual port is 8099)"
@@ -316,3 +302,50 @@ def test_dataflow_without_its_packages_is_reported_in_words(
     printed = capsys.readouterr().out
     assert "No module named 'google.cloud.dataflow_v1beta3'" in printed
     assert "pip install '/path/to/textmill[pipelines,gcp]'" in printed
+
+
+BUCKET = "--temp_location=gs://my-bucket/tmp"
+
+
+def test_flags_that_dataflow_requires(monkeypatch):
+    monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
+    missing = check_flags([])
+    assert missing.state == "failed"
+    assert missing.detail == "no --project; no --region; no --temp_location"
+    assert "--project=PROJECT_ID --region=REGION --temp_location=gs://BUCKET/tmp" in missing.remedy
+    monkeypatch.setenv("CLOUDSDK_COMPUTE_REGION", "us-central1")
+    detail = "project my-project, region us-central1, gs://my-bucket/tmp: Dataflow checks that they"
+    assert check_flags([DATAFLOW[1], BUCKET]) == Check("flags", "ok", f"{detail} exist")
+
+
+@pytest.mark.parametrize(
+    "flag, said",
+    [
+        ("--project=", "no --project"),
+        ("--temp_location=/tmp/x", "Invalid GCS path (/tmp/x)"),
+        ("--temp_location=gs://My_Bucket/tmp", "Invalid GCS bucket"),
+        ("--staging_location=s3://my-bucket/x", "Invalid GCS path"),
+        ("--template_location=gs://my-bucket/t", "a job needs the plan of one command"),
+    ],
+)
+def test_each_wrong_flag_of_dataflow_is_refused_alone(flag, said):
+    check = check_flags([*DATAFLOW, BUCKET, flag])
+    assert check.state == "failed" and check.remedy
+    assert said in check.detail and ";" not in check.detail.partition(said)[0]
+
+
+def test_without_an_index_nothing_is_said_of_the_packages(tmp_path, monkeypatch):
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1/simple")  # a closed port
+    for name in ("UV_HTTP_RETRIES", "PIP_RETRIES"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("UV_NO_CACHE", "1")
+    problem = install(str(tmp_path / "clean/bin/python"), [write_package(str(tmp_path))])
+    assert preflight_job.NO_INDEX.search(problem)
+    assert "127.0.0.1" in problem or "onnection" in problem
+
+
+def test_requirements_that_contradict_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_package, "requirements", lambda: ["numpy==2.4.1", "numpy==2.3.1"])
+    problem = install(str(tmp_path / "clean/bin/python"), [write_package(str(tmp_path))])
+    assert not preflight_job.NO_INDEX.search(problem) and "numpy==2.3.1" in problem

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 
 import psutil
 import pytest
@@ -17,34 +16,22 @@ from pipelines.runners.launch import IN_PROCESS, find_program
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from tests.tools.places import ROOT
+from tests.tools.run_processes import free_port
 
 PRISM = "--runner=PrismRunner"
 pytestmark = pytest.mark.usefixtures("prism")
 
 
-@pytest.fixture(scope="module")
-def wait_for_port(wait_for) -> Callable[[int], None]:
-    """Waits until something on this machine listens there."""
-
-    def answers(port):
-        with socket.socket() as tried:
-            return tried.connect_ex(("localhost", port)) == 0
-
-    return lambda port: wait_for(lambda: answers(port))
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
+def answers(port):
+    """Whether something on this machine listens there."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("localhost", port)) == 0
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory, wait_for_port):
+def pool(tmp_path_factory, wait_for):
     """A worker pool: Beam's flags for it, and its process."""
-    with socket.create_server(("localhost", 0)) as found:
-        port = found.getsockname()[1]
+    port = free_port()
     # It starts `python`, whichever comes first.
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
@@ -56,7 +43,7 @@ def pool(tmp_path_factory, wait_for_port):
             stdout=log,
             stderr=log,
         )
-    wait_for_port(port)
+    wait_for(lambda: answers(port))
     flags = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{port}"]
     yield flags, psutil.Process(process.pid)
     for child in psutil.Process(process.pid).children(recursive=True):
@@ -83,22 +70,24 @@ def long_corpus(topics, tmp_path, small_blocks):
 
 
 @pytest.fixture
-def killed_at_work(wait_for):
-    """Runs a command, and kills what `victim()` finds as soon as documents are read."""
+def build_and_kill(wait_for, long_corpus, tokenizer_path, tmp_path):
+    """Runs build_shards, and kills what `victim()` finds as soon as documents are read."""
+    output = tmp_path / "set"
 
-    def run_and_kill(output, victim, run):
-        killer = threading.Thread(target=kill, args=(output, victim))
-        killer.start()
-        try:
-            run()
-        finally:
-            killer.join()
-
-    def kill(output, victim):
+    def kill(victim):
         wait_for((output / ".staging" / "progress").exists)
         victim().kill()
 
-    return run_and_kill
+    def run_and_kill(victim, *flags):
+        killer = threading.Thread(target=kill, args=(victim,))
+        killer.start()
+        try:
+            build(long_corpus, tokenizer_path, output, PRISM, *flags)
+        finally:
+            killer.join()
+
+    yield run_and_kill
+    assert os.listdir(output) == [".lock"]
 
 
 def prism_process():
@@ -106,36 +95,18 @@ def prism_process():
     return found
 
 
-def test_prism_killed_in_the_middle(killed_at_work, long_corpus, tokenizer_path, tmp_path):
-    output = tmp_path / "set"
+def test_prism_killed_in_the_middle(build_and_kill):
     with pytest.raises(DataError, match=r"^Prism, the runner, ended .*SIGKILL: killed, or out of"):
-        killed_at_work(
-            output,
-            prism_process,
-            lambda: build(long_corpus, tokenizer_path, output, PRISM),
-        )
-    assert os.listdir(output) == [".lock"]
+        build_and_kill(prism_process)
 
 
 @pytest.mark.slow
-def test_a_worker_killed_in_the_middle(
-    killed_at_work, long_corpus, corpus, tokenizer_path, tmp_path, pool
-):
+def test_a_worker_killed_in_the_middle(build_and_kill, corpus, tokenizer_path, tmp_path, pool):
     of_pool, process = pool
-    output = tmp_path / "set"
-
-    def worker():
-        return process.children()[-1]
-
     with pytest.raises(DataError, match="^a worker process died"):
-        killed_at_work(
-            output,
-            worker,
-            lambda: build(long_corpus, tokenizer_path, output, PRISM, *of_pool),
-        )
-    assert os.listdir(output) == [".lock"]
+        build_and_kill(lambda: process.children()[-1], *of_pool)
     alone = build(corpus, tokenizer_path, tmp_path / "alone", f"--runner={IN_PROCESS}")
-    assert build(corpus, tokenizer_path, output, PRISM, *of_pool) == alone
+    assert build(corpus, tokenizer_path, tmp_path / "again", PRISM, *of_pool) == alone
 
 
 @pytest.mark.timeout(300)
@@ -165,20 +136,21 @@ def test_a_lost_worker_that_prism_overlooks(prism, tmp_path, monkeypatch):
 
 
 def test_a_job_may_take_longer_than_a_request(
-    prism, long_corpus, tokenizer_path, tmp_path, free_port, wait_for_port
+    prism, long_corpus, tokenizer_path, tmp_path, wait_for
 ):
     """On a Prism that the user started; Beam by itself would give up after the request's time."""
-    command = [prism, f"--job_port={free_port}", "--serve_http=false", "--log_level=error"]
+    port = free_port()
+    command = [prism, f"--job_port={port}", "--serve_http=false", "--log_level=error"]
     with subprocess.Popen(command) as process:
         try:
-            wait_for_port(free_port)
-            flags = [PRISM, f"--job_endpoint=localhost:{free_port}", "--job_server_timeout=1"]
+            wait_for(lambda: answers(port))
+            flags = [PRISM, f"--job_endpoint=localhost:{port}", "--job_server_timeout=1"]
             assert build(long_corpus, tokenizer_path, tmp_path / "set", *flags)
         finally:
             process.kill()
 
 
-def test_flags_of_prism_that_are_rejected(corpus, tokenizer_path, tmp_path, free_port):
+def test_flags_of_prism_that_are_rejected(corpus, tokenizer_path, tmp_path):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         wrong = {
@@ -193,7 +165,7 @@ def test_flags_of_prism_that_are_rejected(corpus, tokenizer_path, tmp_path, free
         for flag, said in wrong.items():
             with pytest.raises((UsageError, DataError), match=f"^[^\n]*{said}[^\n]*$"):
                 build(corpus, tokenizer_path, tmp_path / "set", PRISM, flag)
-    flags = [PRISM, "--environment_type=EXTERNAL", f"--environment_config=localhost:{free_port}"]
+    flags = [PRISM, "--environment_type=EXTERNAL", f"--environment_config=localhost:{free_port()}"]
     with pytest.raises(DataError, match="unable to start sdk worker.*connection refused"):
         build(corpus, tokenizer_path, tmp_path / "set", *flags)
     assert os.listdir(tmp_path / "set") == [".lock"]

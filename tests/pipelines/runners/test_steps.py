@@ -3,7 +3,6 @@
 import json
 
 import apache_beam as beam
-import pytest
 from apache_beam.metrics.metric import MetricsFilter
 
 from pipelines.build_shards import main
@@ -11,20 +10,9 @@ from pipelines.runners.steps import NAMESPACE
 from schemas.metadata import read_set
 
 
-@pytest.fixture
-def results(monkeypatch):
-    """The results of the pipelines that are run."""
-    found, run = [], beam.Pipeline.run
-
-    def keep(pipeline, *arguments, **named):
-        found.append(run(pipeline, *arguments, **named))
-        return found[-1]
-
-    monkeypatch.setattr(beam.Pipeline, "run", keep)
-    return found
-
-
-def test_metrics_are_what_the_metadata_says(corpus, tokenizer_path, tmp_path, results):
+def test_metrics_are_what_the_metadata_says(corpus, tokenizer_path, tmp_path, monkeypatch):
+    results, run = [], beam.Pipeline.run
+    monkeypatch.setattr(beam.Pipeline, "run", lambda job: results.append(run(job)) or results[-1])
     documents = [{"text": text} for text in ("twice is once", "twice is once", "", "\ud800")]
     odd = tmp_path / "odd.jsonl"
     odd.write_text("".join(json.dumps(document) + "\n" for document in documents) + "no JSON\n")
