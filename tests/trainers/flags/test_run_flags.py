@@ -177,8 +177,9 @@ def test_defaults_differ_where_tasks_do():
 @every
 def test_sizes_and_families_stand_in_one_table(flags):
     hints = hints_of(flags)
-    assert set(get_args(hints["model"])) <= set(SIZES)
-    assert set(get_args(get_args(hints["family"])[0])) <= set(FAMILIES)
+    families = get_args(get_args(hints["family"])[0])
+    assert set(get_args(hints["model"])) <= set(SIZES) and set(families) <= set(FAMILIES)
+    assert ("modernbert" in families) == (flags.entry == "flax_mlm")
 
 
 def refusal(flags: Any, **values: object) -> str:

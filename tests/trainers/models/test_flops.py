@@ -35,20 +35,17 @@ def counted_by_torch(config, schema, kind):
     return counter.get_total_flops() / (ROWS * LENGTH)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "opt", "llama", "qwen2", "qwen3", "mistral", "olmo2"])
-def test_a_decoder_needs_what_torch_counts(family):
-    schema = clm_schema(max_length=LENGTH)
-    sizes = SIZES if family in ("gpt2", "opt") else {**SIZES, "kv_heads": 2}
-    config = plan_model(make_flags(FlaxClmFlags, shards="s", family=family, **sizes), schema).config
-    due = counted_by_torch(config, schema, AutoModelForCausalLM)
-    assert training_flops(config, LENGTH) == pytest.approx(due, rel=1e-9)
+DECODERS = ("gpt2", "opt", "llama", "qwen2", "qwen3", "mistral", "olmo2")
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "modernbert"])
-def test_an_encoder_needs_what_torch_counts(family):
-    schema = mlm_schema(max_length=LENGTH)
-    config = plan_model(make_flags(FlaxMlmFlags, shards="s", family=family, **SIZES), schema).config
-    due = counted_by_torch(config, schema, AutoModelForMaskedLM)
+@pytest.mark.parametrize("family", [*DECODERS, "bert", "roberta", "electra", "modernbert"])
+def test_a_model_needs_what_torch_counts(family):
+    schema, flags, kind = mlm_schema(max_length=LENGTH), FlaxMlmFlags, AutoModelForMaskedLM
+    if family in DECODERS:
+        schema, flags, kind = clm_schema(max_length=LENGTH), FlaxClmFlags, AutoModelForCausalLM
+    sizes = {**SIZES, "kv_heads": 2} if family in DECODERS[2:] else SIZES
+    config = plan_model(make_flags(flags, shards="s", family=family, **sizes), schema).config
+    due = counted_by_torch(config, schema, kind)
     assert training_flops(config, LENGTH) == pytest.approx(due, rel=1e-9)
 
 

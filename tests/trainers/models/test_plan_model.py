@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,12 +13,12 @@ from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import clm_schema
 from tests.tools.hub_cache import cached
-from tests.tools.model_cases import BERT, CLASSES, MODERN, OPT, ROBERTA
+from tests.tools.model_cases import BERT, OPT, ROBERTA
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema
 from tests.tools.torch_models import save_model
 from trainers.flags.command_line import make_flags
-from trainers.flags.run_flags import ClassifierFlags, DecoderFlags, EncoderFlags, RunFlags
+from trainers.flags.run_flags import DecoderFlags, EncoderFlags, RunFlags
 from trainers.models.model_config import ModelConfig, with_dropout
 from trainers.models.plan_model import SIZES, plan_model
 from trainers.models.rope import Rope
@@ -27,11 +28,6 @@ from trainers.models.weights import fresh, shapes
 @dataclass(frozen=True)
 class EncoderRun(RunFlags):
     architecture: EncoderFlags = EncoderFlags()
-
-
-@dataclass(frozen=True)
-class ClassifierRun(RunFlags):
-    architecture: ClassifierFlags = ClassifierFlags()
 
 
 @dataclass(frozen=True)
@@ -85,13 +81,6 @@ def test_new_modernberts():
     config, *_ = plan_model(tiny, mlm_schema())
     assert config.local_layers == (False, True) and config.rope_of(1) == Rope()
     assert fresh(config, 0)["layers.0.mlp_out.weight"].std() == pytest.approx(0.01, rel=0.1)
-
-
-def test_classifiers_refuse_a_modernbert(tmp_path):
-    save_model(tmp_path / "in", MODERN, "SequenceClassification")
-    flags = make_flags(ClassifierRun, shards="set", init_from=str(tmp_path / "in"))
-    with pytest.raises(UsageError, match="'modernbert', and this trainer accepts bert, roberta"):
-        plan_model(flags, class_schema(classes=CLASSES))
 
 
 PUBLISHED = [
@@ -165,10 +154,7 @@ def test_published_sizes(name, vocabulary, parameters):
         ),
         (dict(norm="post"), "--norm=post: norm_first is always True in gpt2 models"),
         (dict(embedding_size=8), "--embedding_size=8: embedding_size is always 512 in gpt2 models"),
-        (
-            dict(family="bert", embedding_size=8),
-            "512 in bert models; it may differ in electra",
-        ),
+        (dict(family="bert", embedding_size=8), "512 in bert models; it may differ in electra"),
     ],
 )
 def test_flags_that_make_no_model_are_refused(flags, said):
@@ -245,11 +231,8 @@ def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
     plan_model(flags, mlm_schema())
     config = json.loads((tmp_path / "in" / "config.json").read_text())
     for changes, said in (
-        ({"num_hidden_layers": 3}, "it lacks bert.encoder.layer.2.attention"),
-        (
-            {"num_hidden_layers": 1 << 60},
-            "has 1,152,921,504,606,846,976 layers, but there are only",
-        ),
+        ({"num_hidden_layers": 3}, "it lacks bert.encoder.layer.2.attention.*, .* and 11 more"),
+        ({"num_hidden_layers": 1 << 60}, "has 1,152,921,504,606,846,976 layers, but there are"),
         ({"num_hidden_layers": 1}, "it has the unknown bert.encoder.layer.1.attention"),
         ({"vocab_size": 1 << 40}, r"word_embeddings.weight has shape \(50, 16\).*1099511627776"),
     ):
@@ -257,29 +240,14 @@ def test_weights_that_are_not_of_their_config_json_are_refused_unread(tmp_path):
         with pytest.raises(DataError, match=said):
             plan_model(flags, mlm_schema())
 
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.bool_])
-def test_weights_that_are_no_floats_are_refused_unread(tmp_path, dtype):
-    """Quantized ones, or bits that were mistaken: trained on, their loss was 7e8."""
-    save_model(tmp_path / "in", BERT, "MaskedLM")
+    # Quantized ones, or bits that were mistaken: trained on, their loss was 7e8.
+    (tmp_path / "in" / "config.json").write_text(json.dumps(config))
     path, name = tmp_path / "in" / "model.safetensors", "bert.embeddings.word_embeddings.weight"
     tensors = load_file(path)
-    save_file({**tensors, name: tensors[name].astype(dtype)}, path)
-    stored = {"int32": "I32", "int8": "I8", "bool": "BOOL"}[np.dtype(dtype).name]
-    with pytest.raises(DataError, match=f"{name} holds {stored}, not F32, F16, BF16, F64. Give"):
-        plan_model(
-            make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in")), mlm_schema()
-        )
-
-
-def test_pairs_need_two_token_types(tmp_path):
-    save_model(tmp_path / "in", {**BERT, "type_vocab_size": 1}, "")
-    flags = make_flags(EncoderRun, shards="set", init_from=str(tmp_path / "in"))
-    schema = class_schema(classes=CLASSES, pairs=True)
-    with pytest.raises(UsageError, match="has one token type, but pairs of set have two"):
-        plan_model(flags, schema)
-    save_model(tmp_path / "roberta", {**ROBERTA, "type_vocab_size": 1}, "")
-    plan_model(change_flags(flags, init_from=str(tmp_path / "roberta")), schema)
+    for dtype, stored in ((np.int32, "I32"), (np.int8, "I8"), (np.bool_, "BOOL")):
+        save_file({**tensors, name: tensors[name].astype(dtype)}, path)
+        with pytest.raises(DataError, match=f"{name} holds {stored}, not F32, F16, BF16, F64. Gi"):
+            plan_model(flags, mlm_schema())
 
 
 def test_a_head_for_classes_of_other_names_has_a_note(tmp_path):
@@ -291,18 +259,28 @@ def test_a_head_for_classes_of_other_names_has_a_note(tmp_path):
     assert not plan_model(flags, class_schema(classes=("no", "so", "yes"))).first_weights(0)[1]
 
 
-def test_a_set_that_a_model_cannot_read():
-    config = plan_model(make_flags(DecoderRun, shards="set", model="tiny"), clm_schema()).config
-    config.check_fits(clm_schema(), where="--checkpoint=x", shards="set")
-    with pytest.raises(UsageError, match="--checkpoint=x has a vocabulary of 50, but .* one of 57"):
-        config.check_fits(clm_schema(vocab_size=57), where="--checkpoint=x", shards="set")
+OTHER_CLASSES = r"x has the classes \['neg', 'pos'\], and set has \["
 
 
-def test_a_set_of_other_classes():
-    """Names may differ, since published models often have LABEL_0 and LABEL_1; the order counts."""
-    flags = make_flags(EncoderRun, shards="set", model="tiny", family="bert")
-    config = plan_model(flags, class_schema()).config
-    config.check_fits(class_schema(classes=("no", "yes")), where="x", shards="set")
-    for classes in (("pos", "neg"), ("neg", "pos", "none")):
-        with pytest.raises(UsageError, match=r"x has the classes \['neg', 'pos'\], and set has \["):
-            config.check_fits(class_schema(classes=classes), where="x", shards="set")
+@pytest.mark.parametrize(
+    ("family", "schema", "said"),
+    [
+        ("gpt2", clm_schema(), None),
+        ("gpt2", clm_schema(vocab_size=57), "x has a vocabulary of 50, but .* one of 57"),
+        ("bert", class_schema(), None),
+        # Published models often have LABEL_0 and LABEL_1: names may differ, but not in order.
+        ("bert", class_schema(classes=("no", "yes")), None),
+        ("bert", class_schema(classes=("pos", "neg")), OTHER_CLASSES),
+        ("bert", class_schema(classes=("neg", "pos", "none")), OTHER_CLASSES),
+        ("bert", class_schema(pairs=True), "x has one token type, but pairs of set have two"),
+        ("roberta", class_schema(pairs=True), None),
+    ],
+)
+def test_rows_that_a_model_cannot_read_are_refused(family, schema, said):
+    kind, own = (DecoderRun, clm_schema()) if family == "gpt2" else (EncoderRun, class_schema())
+    config = plan_model(make_flags(kind, shards="set", model="tiny", family=family), own).config
+    if family == "bert":
+        config = replace(config, token_types=1)
+    refused = pytest.raises(UsageError, match=said) if said else nullcontext()
+    with refused:
+        config.check_fits(schema, where="x", shards="set")

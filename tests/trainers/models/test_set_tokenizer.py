@@ -72,9 +72,6 @@ def test_the_tokenizer_decides_what_begins_a_text():
     byte_level = processors.ByteLevel(trim_offsets=False)
     start = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     assert leading_ids(tokenizer) == [0]  # <s> $A </s>
-    for processor, due in (
-        (byte_level, []),
-        (processors.Sequence([byte_level, start]), [0]),
-    ):
+    for processor, due in ((byte_level, []), (processors.Sequence([byte_level, start]), [0])):
         tokenizer.post_processor = processor
         assert leading_ids(tokenizer) == due
