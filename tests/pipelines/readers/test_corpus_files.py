@@ -1,6 +1,8 @@
 """A corpus as the --input of build_shards and train_tokenizer."""
 
 import json
+import shutil
+from collections import Counter
 
 import pytest
 
@@ -17,16 +19,18 @@ SHORT = [f"short {n}" for n in range(9)]
 
 
 def write(path, texts):
-    lines = (json.dumps({"text": text, "label": str(len(text) % 2)}) + "\n" for text in texts)
-    path.write_text("".join(lines))
+    records = ({"text": text, "meta": {"label": str(len(text) % 2)}} for text in texts)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
 
-@pytest.fixture
-def corpus(tmp_path):
+@pytest.fixture(scope="module", params=["parquet"])
+def corpus(request, tmp_path_factory):
     """TEXTS, in three files, beside what a rule dropped."""
-    source, output = write(tmp_path / "raw.jsonl", [*TEXTS, *SHORT]), tmp_path / "corpus"
-    flags = ["--min_chars=20", "--keep_rejects", "--keep_fields=label", "--num_files=3"]
+    source = write(tmp_path_factory.mktemp("corpora") / "raw.jsonl", [*TEXTS, *SHORT])
+    output = source.with_name("corpus")
+    flags = ["--min_chars=20", "--keep_rejects", "--keep_fields=meta.label", "--num_files=3"]
+    flags += [f"--file_format={request.param}"]
     build_corpus.main([f"--input={source}", f"--output={output}", *flags])
     return output
 
@@ -41,24 +45,31 @@ def shards(info):
     return {file.path: file.sha256 for file in info.manifest.files if file.split}
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "jsonl"])
-def test_shards_of_a_corpus_are_those_of_its_texts(tokenizer_path, tmp_path, file_format):
-    source = write(tmp_path / "raw.jsonl", [*TEXTS, *SHORT])
-    clean = write(tmp_path / "clean.jsonl", TEXTS)
-    corpus = tmp_path / "corpus"
-    flags = ["--min_chars=20", "--keep_rejects", "--num_files=3", f"--file_format={file_format}"]
-    build_corpus.main([f"--input={source}", f"--output={corpus}", *flags])
-    made = build(tokenizer_path, tmp_path / "set", f"--input={corpus}")
-    plain = build(tokenizer_path, tmp_path / "plain", f"--input={clean}")
+@pytest.mark.parametrize("corpus", ["parquet", "jsonl"], indirect=True)
+def test_shards_and_a_tokenizer_of_a_corpus_are_those_of_its_texts(
+    corpus, tokenizer_path, tmp_path
+):
+    sources = {"made": corpus, "plain": write(tmp_path / "clean.jsonl", TEXTS)}
+    made, plain = (build(tokenizer_path, tmp_path / k, f"--input={v}") for k, v in sources.items())
     assert shards(made) == shards(plain)
     assert made.stats.documents_read == len(TEXTS)  # and nothing of rejects/
-    found = read_corpus(str(corpus))
-    assert made.schema.parameters["corpus"] == [found.schema.fingerprint]
+    fingerprint = read_corpus(str(corpus)).schema.fingerprint
+    assert made.schema.parameters["corpus"] == [fingerprint]
     assert made.schema.parameters["normalize"] == "nfc"
     assert "corpus" not in plain.schema.parameters
+    reports = []
+    for name, source in sources.items():
+        output = tmp_path / f"{name} tokenizer"
+        train_tokenizer.main([f"--input={source}", f"--output={output}", "--vocab_size=300"])
+        reports.append(json.loads((output / "report.json").read_text()))
+    assert reports[0]["histogram_sha256"] == reports[1]["histogram_sha256"]
+    assert reports[0]["parameters"]["corpus"] == [fingerprint]
+    assert "corpus" not in reports[1]["parameters"]
+    others = [tmp_path / "made", corpus.parent, corpus.parent / "raw.jsonl", corpus.parent / "*"]
+    assert [find_corpus(str(other)) for other in (*others, "gs://b/a.txt")] == [None] * 5
 
 
-def test_a_corpus_beside_other_inputs_and_in_a_list(corpus, tokenizer_path, tmp_path):
+def test_a_corpus_beside_other_inputs_in_a_list_and_its_fields(corpus, tokenizer_path, tmp_path):
     more = write(tmp_path / "more.jsonl", ["Another document.", "And one more."])
     listed = tmp_path / "inputs.txt"
     listed.write_text(f"{corpus}\n{more}\n")
@@ -70,37 +81,11 @@ def test_a_corpus_beside_other_inputs_and_in_a_list(corpus, tokenizer_path, tmp_
     given = [f"--train_input={corpus}", f"--test_input={more}"]
     info = build(tokenizer_path, tmp_path / "given", *given)
     assert info.schema.parameters["corpus"] == one.schema.parameters["corpus"]
-    labels = ["--task=classification", f"--input={corpus}"]
-    info = build(tokenizer_path, tmp_path / "labels", *labels)
-    assert info.schema.parameters["classes"] == ["0", "1"]
-
-
-def test_a_tokenizer_of_a_corpus_is_that_of_its_texts(corpus, tmp_path):
-    reports = []
-    for name, source in (("made", corpus), ("plain", write(tmp_path / "clean.jsonl", TEXTS))):
-        output = tmp_path / name
-        train_tokenizer.main([f"--input={source}", f"--output={output}", "--vocab_size=300"])
-        reports.append(json.loads((output / "report.json").read_text()))
-    assert reports[0]["histogram_sha256"] == reports[1]["histogram_sha256"]
-    fingerprint = read_corpus(str(corpus)).schema.fingerprint
-    assert reports[0]["parameters"]["corpus"] == [fingerprint]
-    assert "corpus" not in reports[1]["parameters"]
-
-
-def test_a_field_that_the_corpus_lacks_is_refused(corpus, tokenizer_path, tmp_path):
-    with pytest.raises(UsageError, match="--text_field=body: .* no such field; it has id, text, l"):
-        build(tokenizer_path, tmp_path / "set", f"--input={corpus}", "--text_field=body")
-
-
-def test_a_field_within_an_object_may_be_kept_as_a_column(tokenizer_path, tmp_path):
-    lines = (f'{{"text": "Text {n}.", "meta": {{"label": "{n % 2}"}}}}\n' for n in range(20))
-    (tmp_path / "raw.jsonl").write_text("".join(lines))
-    corpus = tmp_path / "corpus"
-    flags = [f"--input={tmp_path / 'raw.jsonl'}", f"--output={corpus}", "--keep_fields=meta.label"]
-    build_corpus.main(flags)
     labels = ["--task=classification", "--label_field=meta.label", f"--input={corpus}"]
-    info = build(tokenizer_path, tmp_path / "set", *labels)
-    assert info.stats.total().labels == {"0": 10, "1": 10}
+    found = build(tokenizer_path, tmp_path / "labels", *labels).stats.total().labels
+    assert found == Counter(str(len(text) % 2) for text in TEXTS)
+    with pytest.raises(UsageError, match="=body: .* no such field; it has id, text, meta.label"):
+        build(tokenizer_path, tmp_path / "set", f"--input={corpus}", "--text_field=body")
 
 
 def flip(path, place=200):
@@ -118,13 +103,8 @@ DAMAGE = {
 
 @pytest.mark.parametrize(("damage", "said"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_corpus_is_refused(corpus, tokenizer_path, tmp_path, damage, said):
-    damage(corpus)
+    damaged = shutil.copytree(corpus, tmp_path / "corpus")
+    damage(damaged)
     with pytest.raises(DataError, match=said):
-        build(tokenizer_path, tmp_path / "set", f"--input={corpus}")
+        build(tokenizer_path, tmp_path / "set", f"--input={damaged}")
     assert not (tmp_path / "set" / "MANIFEST.json").exists()
-
-
-def test_what_is_no_corpus_is_none(tokenizer_path, corpus, tmp_path):
-    build(tokenizer_path, tmp_path / "set", f"--input={corpus}")
-    patterns = [tmp_path / "set", tmp_path, tmp_path / "raw.jsonl", tmp_path / "*", "gs://b/a.txt"]
-    assert [find_corpus(str(pattern)) for pattern in patterns] == [None] * 5

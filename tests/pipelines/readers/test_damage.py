@@ -123,6 +123,8 @@ def flips(whole):
 def test_a_compressed_file_gives_its_documents_or_an_error(tmp_path, form, pack):
     parts = members(form, pack)
     whole, path = b"".join(parts), tmp_path / f"x.{form}{pack}"
+    with_empty_members = PACK[pack](b"").join([b"", *parts, b""])
+    assert outcomes(path, whole, [with_empty_members]).keys() == {"same"}
     assert outcomes(path, whole, flips(whole))["other"] == 0
     # Where a file of whole members is cut between two, the file cannot tell.
     between = {len(parts[0]), len(parts[0] + parts[1])}
@@ -146,10 +148,9 @@ def test_a_damaged_file_keeps_no_memory(tmp_path, pack):
 
 
 @pytest.mark.parametrize("pack", [".bz2", ".xz"])
-@pytest.mark.parametrize("size", [100, 48_000])
-def test_damage_in_the_middle_of_a_later_member_is_an_error(tmp_path, pack, size):
-    """Whatever part of the file arrives in one read."""
-    lines = [b"".join(b"%d %d\n" % (n, i * i) for i in range(size)) for n in range(5)]
+def test_damage_in_the_middle_of_a_later_member_is_an_error(tmp_path, pack):
+    """Members are larger than what is read at once; smaller ones are flipped everywhere above."""
+    lines = [b"".join(b"%d %d\n" % (n, i * i) for i in range(48_000)) for n in range(5)]
     parts = [PACK[pack](line) for line in lines]
     path = tmp_path / f"x.txt{pack}"
     for which in range(1, 5):
@@ -160,13 +161,6 @@ def test_damage_in_the_middle_of_a_later_member_is_an_error(tmp_path, pack, size
             path.write_bytes(whole)
             with pytest.raises(DataError, match=r"x\.txt.*truncated or damaged"):
                 read_all(path, document="line")
-
-
-@pytest.mark.parametrize("pack", [*filter(None, PACK)])
-def test_a_member_may_be_empty(tmp_path, pack):
-    path, empty = tmp_path / f"x.txt{pack}", PACK[pack](b"")
-    path.write_bytes(empty + empty.join(members("txt", pack)) + empty)
-    assert read(path) == (TEXTS, 0)
 
 
 def test_padding_of_xz_is_no_damage(tmp_path):

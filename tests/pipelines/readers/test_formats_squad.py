@@ -84,17 +84,12 @@ def test_what_is_not_built_as_squad_is_an_error(tmp_path, content, message):
         read_all(path, roles=ROLES)
 
 
-def test_json_lines_may_be_called_json(tmp_path):
+def test_json_lines_may_be_called_json_and_look_like_squad(tmp_path):
     path = tmp_path / "x.json"
     path.write_text('{"data": "d", "text": "a"}\n{"text": "b"}\n')
     assert texts_of(read_all(path)) == ["a", "b"]
     path.write_text(json.dumps({"data": [article(GOOD)], "text": "a"}) + "\n")
     assert texts_of(read_all(path, input_format="jsonl")) == ["a"]
-
-
-def test_fields_that_squad_does_not_have_are_named(tmp_path):
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps({"data": [article(GOOD)]}))
     with pytest.raises(
         UsageError, match="no field 'text', .*: answers, context, id.*input_format=jsonl"
     ):

@@ -36,14 +36,11 @@ def test_folders_are_classes_and_no_file_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("block_bytes", [40, 16 << 20])
-def test_labels_are_read_once_and_it_says_so(tmp_path, block_bytes):
+def test_labels_are_read_once_and_sorted_and_it_says_so(tmp_path, block_bytes):
     path = write_lines(tmp_path / "a.jsonl", [1, 10, 2, True, 1, 2] * 20)
     said = []
     assert found_in(path, said=said, block_bytes=block_bytes) == ("1", "10", "2", "true")
     assert said[0].startswith("reading field 'label' of all documents to find the classes")
-
-
-def test_numbers_are_in_the_order_of_their_values():
     assert in_order(["10", "9", "-1"]) == ["-1", "9", "10"]
     assert in_order(["10", "9", "b"]) == ["10", "9", "b"]
 
@@ -61,22 +58,16 @@ def test_names_that_files_carry_keep_their_numbers(tmp_path):
     assert said == []
     write_lines(tmp_path / "c.jsonl", ["other"])
     assert found_in(tmp_path, said=said) == ("neg", "other", "pos")
+    pq.write_table(pa.table({"text": ["", "b"], "label": ["y", "x"]}), tmp_path / "d.parquet")
+    assert found_in(tmp_path / "d.parquet") == ("x", "y")
 
 
-def test_parquet_gives_its_labels(tmp_path):
-    pq.write_table(pa.table({"text": ["", "b"], "label": ["y", "x"]}), tmp_path / "a.parquet")
-    assert found_in(tmp_path / "a.parquet") == ("x", "y")
-
-
-def test_what_looks_like_no_label_is_refused(tmp_path):
+def test_what_looks_like_no_label_and_none_at_all_are_refused(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", ["x" * 50 + str(n) for n in range(MOST + 1)])
     message = "--label_field=label is probably no label.*more than 1,000.*'x{40}\\.\\.\\.'"
     for block_bytes in (200, 16 << 20):
         with pytest.raises(UsageError, match=message):
             found_in(path, block_bytes=block_bytes)
     assert len(found_in(write_lines(path, range(MOST)))) == MOST
-
-
-def test_no_label_at_all(tmp_path):
     with pytest.raises(DataError, match="no document has a label: field 'label'"):
-        found_in(write_lines(tmp_path / "a.jsonl", [None, ""]))
+        found_in(write_lines(path, [None, ""]))

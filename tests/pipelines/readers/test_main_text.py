@@ -1,6 +1,5 @@
 """Main text by hand: what of a page is its text, and how its blocks are written."""
 
-import pytest
 from resiliparse.parse.html import HTMLTree
 
 from pipelines.readers.main_text import main_text
@@ -49,16 +48,10 @@ def test_blocks_of_links_and_fragments_between_paragraphs_go():
     assert article(p(LONG), teaser, photo, caption, p(MORE)) == [LONG, MORE]
 
 
-def test_links_inside_text_stay():
+def test_links_inside_text_and_characters_are_those_of_the_page():
     linked = LONG.replace("library", '<a href="/a?x=1&amp;y=2>">library</a>')
-    assert article(p(linked), p(MORE)) == [LONG, MORE]
-
-
-def test_characters_are_those_of_the_page():
-    assert article(p(f"1 &lt; 2 &amp;&amp; 3 &amp;lt; 4 &quot;q&quot; {LONG}"), p(MORE)) == [
-        f'1 < 2 && 3 &lt; 4 "q" {LONG}',
-        MORE,
-    ]
+    escaped = "1 &lt; 2 &amp;&amp; 3 &amp;lt; 4 &quot;q&quot; "
+    assert article(p(escaped + linked), p(MORE)) == [f'1 < 2 && 3 &lt; 4 "q" {LONG}', MORE]
 
 
 def test_lists_have_marks_and_tables_have_rows():
@@ -86,13 +79,10 @@ def test_preformatted_text_keeps_its_lines():
     assert "def f(x):\n    return x < 2\n\n\nprint(f(1))" in found
 
 
-@pytest.mark.parametrize("body", ["", "<p></p>", "<p> &nbsp; </p>", "<script>x</script>"])
-def test_an_empty_page_has_no_text(body):
-    assert text_of(body) == ""
-
-
-def test_a_page_of_short_lines_is_kept():
+def test_pages_of_short_lines_and_of_nothing():
     assert text_of("<p>one</p><p>two</p>").split() == ["one", "two"]
+    for body in ("", "<p></p>", "<p> &nbsp; </p>", "<script>x</script>"):
+        assert text_of(body) == ""
 
 
 def test_a_page_in_chinese_is_text_by_its_bytes():

@@ -1,35 +1,30 @@
-"""Files -> blocks -> documents: the cut of a file into blocks never shows."""
+"""Files -> blocks -> documents: no cut into blocks shows, and workers have equal shares."""
 
-import bz2
 import csv
 import gzip
-import lzma
+import json
+import os
 from dataclasses import replace
 
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.readers.documents import TEXT_ROLES, Role
 from pipelines.readers.formats import text as text_files
 from pipelines.readers.sources import (
+    Block,
     Part,
     Source,
     describe_documents,
     hash_inputs,
     plan_blocks,
     read_block,
+    uneven,
 )
 from schemas.errors import DataError
+from tests.pipelines.readers.test_damage import PACK
 from tests.tools.read_sources import LABELED, read_all, rejects_of, texts_of
-
-COMPRESSORS = {
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstandard.ZstdCompressor().compress,
-}
 
 
 def read_lines(path, **settings):
@@ -51,7 +46,7 @@ def paragraphs(text):
     return [p.removesuffix("\r") for p in found]
 
 
-PIECES = ["a", "bb", "\n", "\n\n", "é\u2028", " c", "\n \n", " "]
+PIECES = ["a", "bb", "\n", "\n\n", "é\u2028\x85", " c", "\n \t\n", " "]
 LIMITED = st.tuples(st.lists(st.sampled_from(PIECES), min_size=1), st.integers(1, 6))
 UNLIMITED = st.tuples(
     st.lists(st.sampled_from([*PIECES, "\r\n", "\r"]), min_size=1), st.just(1 << 20)
@@ -59,14 +54,16 @@ UNLIMITED = st.tuples(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(LIMITED | UNLIMITED, st.integers(1, 9))
+@given(LIMITED | UNLIMITED, st.integers(1, 9), st.sampled_from([*filter(None, PACK)]))
 def test_no_cut_into_blocks_shows_in_documents_nor_in_those_that_are_too_long(
-    tmp_path, drawn, block_bytes
+    tmp_path, drawn, block_bytes, pack
 ):
     text, longest = "".join(drawn[0]), drawn[1]
-    packed, plain = tmp_path / "x.txt.gz", tmp_path / "x.txt"
-    packed.write_bytes(gzip.compress(text.encode()))
-    plain.write_bytes(text.encode())
+    packed, plain = tmp_path / f"x.txt{pack}", tmp_path / "x.txt"
+    data, half = text.encode(), len(text.encode()) // 2
+    # Two members one after another, as parallel compressors write them.
+    packed.write_bytes(PACK[pack](data[:half]) + PACK[pack](data[half:]))
+    plain.write_bytes(data)
     limits = {"block_bytes": block_bytes, "max_document_bytes": longest}
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     for document, expected in (("line", lines), ("paragraph", paragraphs(text))):
@@ -80,26 +77,11 @@ def test_no_cut_into_blocks_shows_in_documents_nor_in_those_that_are_too_long(
             assert {reason for _, reason in rejects} <= {"too_long"}
             offsets = [offset for piece in pieces for offset in piece.offsets.tolist()]
             for places, due in ((offsets, small), ([offset for offset, _ in rejects], long)):
-                starts = [text.encode()[place:].decode() for place in places]
+                starts = [data[place:].decode() for place in places]
                 assert [start[: len(t)] for start, t in zip(starts, due, strict=True)] == due
             assert sum(piece.stored_bytes for piece in pieces) == path.stat().st_size
             if not long:
-                assert sum(piece.source_bytes for piece in pieces) == len(text.encode())
-
-
-@pytest.mark.parametrize("extension", COMPRESSORS)
-def test_compressed_files_give_the_same_documents(tmp_path, extension):
-    text = "".join(f"line {i}\n" + "\n" * (i % 3 == 0) for i in range(5000))
-    path = tmp_path / f"x.txt{extension}"
-    half = text.index("line 2500")
-    compress = COMPRESSORS[extension]
-    # Two members one after another, as parallel compressors write them.
-    path.write_bytes(compress(text[:half].encode()) + compress(text[half:].encode()))
-    assert texts(path, block_bytes=1000) == [line for line in text.split("\n") if line]
-    assert texts(path, block_bytes=1000, document="paragraph") == paragraphs(text)
-    pieces = read_lines(path, block_bytes=1000)
-    assert len(pieces) > 10
-    assert sum(p.stored_bytes for p in pieces) == path.stat().st_size
+                assert sum(piece.source_bytes for piece in pieces) == len(data)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
@@ -125,18 +107,13 @@ def test_small_files_share_blocks_and_large_ones_are_cut(tmp_path):
     ]
 
 
-def test_a_whole_file_is_one_part(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"x\n" * 50)
-    [block] = plan_blocks(Source((str(tmp_path / "a.txt"),), document="file", block_bytes=10))
-    assert block.parts == (Part(str(tmp_path / "a.txt"), 100, 0, 100),)
-
-
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_a_text_file_is_one_document_unless_it_is_too_large(tmp_path, name):
     path, text = tmp_path / name, "One.\n\n* * *\nTwo.\n"
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    source = Source((str(path),))
+    source = Source((str(path),), block_bytes=5)
     [block] = plan_blocks(source)
+    assert block.parts == (Part(str(path), path.stat().st_size, 0, path.stat().st_size),)
     [documents] = read_block(block, source)
     assert documents.text.to_pylist() == [text]
     assert describe_documents([block], source) == (
@@ -150,8 +127,8 @@ def test_a_text_file_is_one_document_unless_it_is_too_large(tmp_path, name):
     assert describe_documents([block], labelled) == (
         "each text file is one document (its folder is the label)"
     )
-    [documents] = read_block(block, replace(labelled, max_document_bytes=9))
-    assert rejects_of([documents]) == [(0, "too_long")]
+    rejected = rejects_of(read_block(block, replace(labelled, max_document_bytes=9)))
+    assert rejected == [(0, "too_long")]
 
 
 def test_inputs_without_text_are_refused(tmp_path):
@@ -192,3 +169,60 @@ def test_no_cut_of_csv_shows_in_what_is_too_long(tmp_path, values, block_bytes, 
     refused = [offset for offset, _ in rejects_of(pieces)]
     assert texts_of(pieces) == [v for v, size in zip(values, sizes, strict=True) if size <= longest]
     assert refused == [i for i, size in enumerate(sizes) if size > longest]
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.ndjson"])
+def test_a_file_of_2_gib_is_128_blocks(tmp_path, name):
+    path = tmp_path / name
+    path.touch()
+    os.truncate(path, 2 * GIB)  # a hole: takes no place
+    blocks = plan_blocks(Source((str(path),), "line"))
+    assert [block.bytes for block in blocks] == [16 << 20] * 128
+    assert [part.start for block in blocks for part in block.parts] == [
+        number * (16 << 20) for number in range(128)
+    ]
+    assert uneven(blocks, 100) is None
+
+
+def test_documents_of_a_file_are_spread_evenly_over_its_blocks(topics, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in topics))
+    source = Source((str(path),), block_bytes=1 << 14)
+    blocks = plan_blocks(source)
+    sizes = [sum(d.source_bytes for d in read_block(block, source)) for block in blocks]
+    assert sum(sizes) == path.stat().st_size
+    # A document that goes on belongs to the block that it begins in.
+    assert max(sizes) < 1.5 * (1 << 14)
+    packed = path.with_name("b.jsonl.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    pieces = read_all(packed, block_bytes=1 << 14)
+    assert max(piece.source_bytes for piece in pieces) < 1.5 * (1 << 14)
+    assert sum(piece.source_bytes for piece in pieces) == sum(sizes)
+
+
+def block(name, size, **how):
+    return Block(0, (Part(name, size, 0, size, **how),))
+
+
+SMALL = [block("small.txt", 16 << 20)] * 64  # 1 GiB
+
+
+def test_a_compressed_file_that_holds_workers_up_is_said_with_the_remedy():
+    assert uneven([*SMALL, block("a b.txt.zst", 2 * GIB)], 4) == (
+        "one of 4 workers reads 67% of the input while the others wait: a b.txt.zst (2.1 GB) is "
+        "read as a whole; unpack it if it is compressed, or split it into several files"
+    )
+    said = uneven([*SMALL, block("a.parquet", 2 * GIB, format="parquet")], 4)
+    assert said and said.endswith("is read as a whole; write it with smaller row groups")
+
+
+def test_what_holds_nobody_up_is_not_said():
+    packed = block("a.txt.gz", GIB)
+    assert uneven([packed], 1) is None  # all of it is one worker's anyway
+    assert uneven([packed] * 4, 4) is None  # to each its own
+    assert uneven([packed, *SMALL], 2) is None
+    assert uneven([block("a.txt.gz", 200 << 20)], 8) is None  # seconds
+    assert uneven([packed, *SMALL], 3)  # half of the input, where a third is a share
