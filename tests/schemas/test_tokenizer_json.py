@@ -37,91 +37,93 @@ _PIECES = config_of(Tokenizer(models.Unigram([("<unk>", 0.0), ("ing", -1.0)], un
 _WORDS = config_of(Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")))
 _SIZE = len(_CONFIG["model"]["vocab"])
 _DOUBLING = replace({"String": "a"}, "aa")
-_BYTES = dict(_CONFIG["pre_tokenizer"])
 
 
 def _ids(tokenizer_json: bytes) -> dict[str, int]:
     return token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
 
 
-def _sequence(part: str, steps: list[dict], name: str) -> dict:
-    return changed(_CONFIG, part, value={"type": "Sequence", name: steps})
+_LISTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 
 
-def _with_ids(ids: dict[str, float]) -> dict:
+def _sequence(part: str, *steps: dict, times: int = 1) -> dict:
+    return changed(_CONFIG, part, value={"type": "Sequence", _LISTS[part]: [*steps] * times})
+
+
+def _with_ids(**ids: float) -> dict:
     return changed(_CONFIG, "model", "vocab", value=_CONFIG["model"]["vocab"] | ids)
 
 
-def _with_token(content: str) -> dict:
-    return changed(_CONFIG, "added_tokens", value=[added(_SIZE, content)])
+def _with_tokens(*contents: str) -> dict:
+    tokens = [added(_SIZE + number, content) for number, content in enumerate(contents)]
+    return changed(_CONFIG, "added_tokens", value=tokens)
 
 
-_far = template([("<s>", 0)], [])
-_far["special_tokens"]["<s>"]["ids"] = [2_000_000_000]
-_twice = template([("<s>", 0)], [])
-_twice["single"].append({"Sequence": {"id": "A", "type_id": 0}})
-_typed = template([("<s>", 0)], [])
-_typed["pair"][0]["SpecialToken"]["type_id"] = 256
-_lacking = template([("<s>", 0)], [])
-_lacking["single"][0]["SpecialToken"]["id"] = "<t>"
+def _with_template(*path: str | int, value: object) -> dict:
+    """With `<s>` before the text, and a value at a place of it."""
+    processor = changed(template([("<s>", 0)], []), *path, value=value)
+    return changed(_CONFIG, "post_processor", value=processor)
+
+
+_A = {"Sequence": {"id": "A", "type_id": 0}}
+_LACKING = _with_template("single", 0, "SpecialToken", "id", value="<t>")
+_EMPTY_CHUNKS = changed(_CONFIG, "pre_tokenizer", value={"type": "FixedLength", "length": 0})
+_RENUMBERED = [added(900, "<x>"), added(901, "<y>")]  # from the vocabulary's size on
+# A part, how often its steps are repeated, what one character becomes, and the steps.
+GROWING: dict[str, tuple] = {
+    "doubling": ("normalizer", 40, 256, _DOUBLING),
+    "doubling by regex": ("normalizer", 8, 256, replace({"Regex": "a*"}, "b")),
+    # U+FDFA becomes 18 characters, three of them spaces.
+    "by decomposition": (
+        "normalizer",
+        2,
+        324,
+        replace({"String": " "}, "\ufdfa"),
+        {"type": "NFKD"},
+    ),
+    "bytes of bytes": ("pre_tokenizer", 40, 256, dict(_CONFIG["pre_tokenizer"])),
+    "bytes of bytes, normalized": ("normalizer", 12, 256, {"type": "ByteLevel"}),
+    "doubling in decoding": ("decoder", 40, 256, _DOUBLING),
+    "spaces between all": ("decoder", 40, 256, {"type": "BPEDecoder", "suffix": ""}),
+}
 REFUSED = {
-    "an id of a template": (changed(_CONFIG, "post_processor", value=_far), "adds id 2000000000"),
+    name: (
+        _sequence(part, *steps, times=times),
+        f"{grown} characters from one, after the steps of its {part}",
+    )
+    for name, (part, times, grown, *steps) in GROWING.items()
+} | {
+    "an id of a template": (
+        _with_template("special_tokens", "<s>", "ids", value=[2_000_000_000]),
+        "adds id 2000000000",
+    ),
     "an id of RoBERTa's": (
         changed(_CONFIG, "post_processor", "cls", value=["<s>", 999]),
         "adds id 999 as '<s>'",
     ),
-    "a text twice": (changed(_CONFIG, "post_processor", value=_twice), "uses a text twice"),
-    "a token type": (changed(_CONFIG, "post_processor", value=_typed), "256 for a type_id"),
-    "a long added token": (_with_token("x" * 1_000_000), "1,000,000 characters of an added token"),
+    "a text twice": (_with_template("single", value=[_A, _A]), "uses a text twice"),
+    "a token type": (
+        _with_template("pair", 0, "SpecialToken", "type_id", value=256),
+        "256 for a type_id",
+    ),
+    "a long added token": (_with_tokens("x" * 1_000_000), "1,000,000 characters of an added token"),
     "much added text": (
-        changed(
-            _CONFIG, "added_tokens", value=[added(_SIZE + i, f"{i:<4096}") for i in range(257)]
-        ),
+        _with_tokens(*(f"{i:<4096}" for i in range(257))),
         "1,052,672 characters of all its added tokens",
     ),
-    "doubling": (
-        _sequence("normalizer", [_DOUBLING] * 40, "normalizers"),
-        "256 characters from one",
-    ),
-    "doubling by regex": (
-        _sequence("normalizer", [replace({"Regex": "a*"}, "b")] * 8, "normalizers"),
-        "256 characters from one, after the steps of its normalizer",
-    ),
-    "by decomposition": (  # U+FDFA becomes 18 characters, three of them spaces
-        _sequence(
-            "normalizer", [replace({"String": " "}, "\ufdfa"), {"type": "NFKD"}] * 2, "normalizers"
-        ),
-        "324 characters from one, after the steps of its normalizer",
-    ),
-    "bytes of bytes": (
-        _sequence("pre_tokenizer", [_BYTES] * 40, "pretokenizers"),
-        "256 characters from one, after the steps of its pre_tokenizer",
-    ),
-    "bytes of bytes, normalized": (
-        _sequence("normalizer", [{"type": "ByteLevel"}] * 12, "normalizers"),
-        "256 characters from one, after the steps of its normalizer",
-    ),
-    "doubling in decoding": (
-        _sequence("decoder", [_DOUBLING] * 40, "decoders"),
-        "256 characters from one, after the steps of its decoder",
-    ),
-    "spaces between all in decoding": (
-        _sequence("decoder", [{"type": "BPEDecoder", "suffix": ""}] * 40, "decoders"),
-        "256 characters from one, after the steps of its decoder",
-    ),
     "many steps": (
-        _sequence("normalizer", [{"type": "NFC"}] * 300, "normalizers"),
+        _sequence("normalizer", {"type": "NFC"}, times=300),
         "257 steps of its normalizer",
     ),
-    "an id far away": (_with_ids({"a": (1 << 24) - 2}), "one of its ids is 16,777,214"),
-    "a gap": (_with_ids({"a": 70_000}), "ids without a token below its largest, 70,000"),
-    "a negative id": (_with_ids({"a": -1}), "one of its ids is -1"),
-    "an id for two": (_with_ids({"unused": 17}), "'unused' have the same id, 17"),
-    "an id for two, renumbered": (  # added tokens are numbered from the vocabulary's size on
-        _with_ids({"unused": _SIZE + 1}) | {"added_tokens": [added(900, "<x>"), added(901, "<y>")]},
+    "an id far away": (_with_ids(a=(1 << 24) - 2), "one of its ids is 16,777,214"),
+    "a gap": (_with_ids(a=70_000), "ids without a token below its largest, 70,000"),
+    "a negative id": (_with_ids(a=-1), "one of its ids is -1"),
+    "an id for two": (_with_ids(unused=17), "'unused' have the same id, 17"),
+    "an id for two, renumbered": (
+        _with_ids(unused=_SIZE + 1) | {"added_tokens": _RENUMBERED},
         "have the same id, 449",
     ),
-    "no whole number": (_with_ids({"a": 1.5}), "the id of 'a' is 1.5, not an integer"),
+    "no whole number": (_with_ids(a=1.5), "the id of 'a' is 1.5, not an integer"),
     "a long suffix": (
         changed(_CONFIG, "model", "end_of_word_suffix", value="w" * 1_000_000),
         "1,000,000 characters of its end_of_word_suffix",
@@ -142,15 +144,10 @@ REFUSED = {
         changed(_PIECES, "model", "vocab", 0, value=["ing", -1.0]),
         "its vocabulary has 'ing' twice",
     ),
-    "a token that the template lacks": (  # a panic in `tokenizers`
-        changed(_CONFIG, "post_processor", value=_lacking),
-        "its post-processor failed: no entry found for key",
-    ),
-    "chunks of no length": (
-        changed(_CONFIG, "pre_tokenizer", value={"type": "FixedLength", "length": 0}),
-        "the tokenizer failed on one of 4 documents",
-    ),
     "a list for an object": (changed(_CONFIG, "normalizer", value=[_DOUBLING]), "not of type dict"),
+    # A panic in `tokenizers`
+    "a token that the template lacks": (_LACKING, "its post-processor failed: no entry found for"),
+    "chunks of no length": (_EMPTY_CHUNKS, "the tokenizer failed on one of 4 documents"),
 }
 
 
@@ -161,15 +158,9 @@ def test_what_would_hang_abort_or_mislead_is_refused(name):
     with pytest.raises(DataError, match=said) as raised:
         LoadedTokenizer(data_of(config))
     assert str(raised.value).isprintable() and len(str(raised.value)) < 700
-
-
-@pytest.mark.parametrize(
-    "name", ["a runaway pattern", "a long added token", "an id for two, renumbered"]
-)
-def test_trainers_refuse_them_too(name):
-    config, said = REFUSED[name]
-    with pytest.raises(DataError, match=said):
-        open_tokenizer(data_of(config))
+    if config not in (_LACKING, _EMPTY_CHUNKS):  # they fail as text is encoded
+        with pytest.raises(DataError, match=said):
+            open_tokenizer(data_of(config))
 
 
 def test_trainers_read_ids_in_words():
@@ -223,11 +214,10 @@ def test_which_patterns_are_tried():
     sound = [r"(?=(\d{3})+(?!\d))", r"(?:\p{L}\p{M}*)+", r"(?:\p{L}|\p{M})+", r"(.)\1"]
     assert all(map(may_backtrack, sound))
     steps = [split(pattern) for pattern in sound]
-    try_tokenizer(_sequence("pre_tokenizer", steps, "pretokenizers"), "here")
+    try_tokenizer(_sequence("pre_tokenizer", *steps), "here")
     for pattern in ("(a|a)*b", "((((a?)*)*)*)*b", "(x+x+)+y", "["):
         with pytest.raises(DataError, match="^here: its pattern .* fails: "):
-            broken = [*steps, split(pattern)]
-            try_tokenizer(_sequence("pre_tokenizer", broken, "pretokenizers"), "here")
+            try_tokenizer(_sequence("pre_tokenizer", *steps, split(pattern)), "here")
 
 
 def test_added_tokens_are_measured_as_normalized():
