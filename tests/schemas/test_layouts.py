@@ -54,18 +54,6 @@ def test_layouts_of_clm():
     )
 
 
-def test_prompts_are_read_and_not_learned():
-    rows = decoder_rows([[0, 0, 1, 0, 1, 0, 0, 0], [0] * 6 + [1, 1]])
-    no = -100
-    assert huggingface(rows)["labels"].tolist() == [
-        [no, no, 2, no, 2, no, no, no],
-        [no] * 6 + [7, 2],
-    ]
-    found = maxtext(rows)
-    assert found["targets"][0].tolist() == [6, 2, 0, 2, 0, 0, 0, 0]
-    assert found["targets_segmentation"].tolist() == [[0, 1, 0, 2, 0, 0, 0, 0], [0] * 5 + [1, 1, 0]]
-
-
 @given(st.data())
 def test_both_layouts_predict_the_tokens_whose_weight_is_1(data):
     """Whatever the rows: pairs of (row, place of the input, token to predict) are the same.

@@ -36,6 +36,9 @@ def test_one_child_answers_again_and_again(child):
         b"ba",
         b"a" + bytes(3_000_000),
     ]
+    requests = [str(n).encode() * 1000 for n in range(200)]
+    with ThreadPoolExecutor(8) as threads:  # which take turns
+        assert list(threads.map(child.ask, requests)) == [data[::-1] for data in requests]
 
 
 @pytest.mark.parametrize(
@@ -53,12 +56,6 @@ def test_what_takes_too_much_is_ended(child, request_, says):
         child.ask(request_)
     with pytest.raises(ProcessLookupError):
         os.kill(before, 0)
-
-
-def test_threads_take_turns(child):
-    requests = [str(n).encode() * 1000 for n in range(200)]
-    with ThreadPoolExecutor(8) as threads:
-        assert list(threads.map(child.ask, requests)) == [data[::-1] for data in requests]
 
 
 def test_a_child_ends_with_its_parent():

@@ -67,25 +67,16 @@ def test_tensorflow_reads_what_we_write_and_we_what_it_writes(tmp_path):
     assert Path(ours).read_bytes() == Path(theirs).read_bytes()
     read = [bytes(record.numpy()) for record in tf.data.TFRecordDataset(ours)]
     assert b"".join(read) == rows.tobytes()
-    np.testing.assert_array_equal(open_rows(theirs, 37).read_range(0, 5000), rows)
-
-
-def test_random_access_and_ranges(tmp_path):
-    path = tmp_path / "rows.tfrecord"
-    rows = _rows(300, 50)
-    path.write_bytes(frame(rows).tobytes())
-    reader = open_rows(str(path), 50)
-    assert len(reader) == 300
-    indices = np.array([299, 0, 7, 7, 131])
+    reader = open_rows(theirs, 37)
+    assert len(reader) == 5000
+    np.testing.assert_array_equal(reader.read_range(10, 5000), rows[10:])
+    indices = np.array([4999, 0, 7, 7, 131])
     np.testing.assert_array_equal(reader.read(indices), rows[indices])
-    np.testing.assert_array_equal(reader.read_range(10, 290), rows[10:290])
-    assert reader.read([]).shape == reader.read_range(3, 3).shape == (0, 50)
+    assert reader.read([]).shape == reader.read_range(3, 3).shape == (0, 37)
     reader.close()
     assert len(reader) == 0
-    path.write_bytes(frame(rows[:0]).tobytes())
-    reader = open_rows(str(path), 50)
-    assert len(reader) == 0
-    assert reader.read_range(0, 0).shape == (0, 50)
+    Path(ours).write_bytes(frame(rows[:0]).tobytes())
+    assert open_rows(ours, 37).read_range(0, 0).shape == (0, 37)
 
 
 def test_every_flipped_byte_of_a_tfrecord_is_noticed_and_its_record_named(tmp_path):
