@@ -32,18 +32,11 @@ def parse(argv):
 @pytest.fixture
 def expanded(tmp_path):
     """Writes a file and gives back what it makes of a command line."""
-    (tmp_path / "ready").mkdir()
-    (tmp_path / "ready" / "classic.yaml").write_text("max_length: 77\n")
 
-    def run(text, *argv, config=None):
+    def run(text, *argv):
         path = tmp_path / "job.yaml"
         path.write_text(text, encoding="utf-8")
-        return with_config(
-            [f"--config={config or path}", *argv],
-            "train",
-            lambda: (Options,),
-            folder=tmp_path / "ready",
-        )
+        return with_config([f"--config={path}", *argv], "train", lambda: (Options,))
 
     return run
 
@@ -58,12 +51,9 @@ class Nested(Generic[T]):
     seed: int = 0
 
 
-def test_flags_of_a_dataclass_in_another_are_flags_too():
-    assert kinds_of(Nested) == {**kinds_of(Options), "seed": "value"}
-
-
 def test_kinds_of_flags():
     kinds = kinds_of(Options)
+    assert kinds_of(Nested) == {**kinds, "seed": "value"}
     assert kinds.pop("input") == "list" and kinds.pop("stop_words") == "names"
     assert {name for name, kind in kinds.items() if kind == "bool"} == {"resume", "verify"}
 
@@ -95,10 +85,6 @@ def test_a_written_file_gives_the_same_values(expanded, name):
     assert parse(expanded(text)) == options
 
 
-def test_a_list_for_one_value_is_joined(expanded):
-    assert expanded("splits: [train:1, test:2]\n") == ["--splits=train:1,test:2"]
-
-
 @pytest.mark.parametrize(
     ("typed", "left"),
     [
@@ -113,21 +99,24 @@ def test_the_command_line_wins(expanded, typed, left):
     assert expanded("input: [a, b]\nmax_length: 64\nresume: true\n", *typed) == [*left, *typed]
 
 
-def test_a_file_may_hold_a_part_for_each_command(expanded):
-    text = "train: {max_length: 64}\nother: {depth: 3}\n"
-    assert expanded(text) == ["--max_length=64"]
-    assert expanded("train:\nother: {depth: 3}\n", "--rate=1") == ["--rate=1"]
-    # A file whose only value is a mapping is no file of parts if that is a flag.
-    assert expanded("splits: {train: 1}\n") == ["--splits=train:1"]
-
-
-def test_what_is_merged_may_be_overridden(expanded):
-    text = "other: &other {rate: 1, max_length: 64}\ntrain:\n  <<: *other\n  rate: 2\n"
-    assert sorted(expanded(text)) == ["--max_length=64", "--rate=2"]
-
-
-def test_a_ready_file_by_its_bare_name(expanded):
-    assert expanded("", config="classic") == ["--max_length=77"]
+@pytest.mark.parametrize(
+    ("text", "typed", "expected"),
+    [
+        ("splits: [train:1, test:2]\n", [], ["--splits=train:1,test:2"]),  # of one value
+        ("max-length: 64\n", [], ["--max_length=64"]),
+        ("train: {max_length: 64}\nother: {depth: 3}\n", [], ["--max_length=64"]),
+        ("train:\nother: {depth: 3}\n", ["--rate=1"], ["--rate=1"]),
+        # A file whose only value is a mapping is no file of parts if that is a flag.
+        ("splits: {train: 1}\n", [], ["--splits=train:1"]),
+        (
+            "other: &other {rate: 1, max_length: 64}\ntrain:\n  <<: *other\n  rate: 2\n",
+            [],
+            ["--rate=2", "--max_length=64"],
+        ),
+    ],
+)
+def test_lists_parts_and_merged_values(expanded, text, typed, expected):
+    assert sorted(expanded(text, *typed)) == sorted(expected)
 
 
 def test_the_two_ways_to_name_it(tmp_path):
@@ -136,6 +125,9 @@ def test_the_two_ways_to_name_it(tmp_path):
     for argv in (["--config", str(path), "-v"], ["-v", f"--config={path}"]):
         assert with_config(argv, "train", lambda: (Nested,)) == ["--seed=1", "-v"]
     assert with_config(["--seed=2"], "train", lambda: ()) == ["--seed=2"]
+    (tmp_path / "ready.yaml").write_text("seed: 3\n")
+    ready = with_config(["--config=ready"], "train", lambda: (Nested,), folder=tmp_path)
+    assert ready == ["--seed=3"]
 
 
 def test_a_flag_of_names_is_given_once():
@@ -153,10 +145,6 @@ def test_an_error_names_the_key_of_a_flag_that_is_off(tmp_path):
     argv = [f"--config={tmp_path / 'job.yaml'}"]
     with pytest.raises(UsageError, match="job.yaml: unknown flag --depth$"):
         with_config(argv, "train", lambda: (Options,), check)
-
-
-def test_names_with_hyphens_are_the_same_flags(expanded):
-    assert expanded("max-length: 64\n") == ["--max_length=64"]
 
 
 def _doubled(times, first, then):

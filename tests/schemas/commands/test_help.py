@@ -89,9 +89,7 @@ def test_the_first_screen_has_common_flags_and_first_sentences():
         "Example: python -m pipelines.thing --output=run",
         f"Docs: {os.path.relpath(ROOT / 'docs/tasks.md')}",
     ]
-
-
-def test_a_page_that_is_not_installed_is_not_named():
+    # A page that is not installed is not named.
     *_, last = help_lines("", replace(PAGE, page="docs/none.md"), list(flags_of(Flags)))
     assert last == "Example: python -m pipelines.thing --output=run"
 
@@ -106,13 +104,15 @@ def test_a_group_has_all_of_its_flags_with_their_whole_texts():
     ]
 
 
-def test_all_has_every_flag_in_the_order_of_the_page():
+def test_all_has_every_flag_in_the_order_of_the_page(monkeypatch):
     shown = [line.split("  ")[1] for line in lines("all") if line.startswith("  --")]
     assert shown == [
         *("--output=DIR", "--names=NAMES", "--verify, --no_verify", "--kind=a|b", "--rate=X"),
         *("--layers=N", "--steps=N"),
     ]
     assert "  --rate=X              Share of tokens. Default: 0.0005." in lines("all")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert 80 < max(map(len, lines("all"))) <= 100
 
 
 def test_an_unknown_group_is_refused_with_the_nearest():
@@ -129,23 +129,18 @@ def helped(request):
     return command, help_of(*command, "--help"), help_of(*command, "--help=all")
 
 
-def test_the_first_screen_fits(helped):
-    _, first, _ = helped
+def test_the_first_screen_fits_and_its_usage_its_example_and_its_page_exist(helped):
+    command, first, whole = helped
     assert len(first.splitlines()) <= MOST_LINES
     assert max(map(len, first.splitlines())) <= 80
-
-
-def test_help_ends_with_an_example_and_a_page_that_exists(helped):
-    command, *texts = helped
-    for text in texts:
+    for text in (first, whole):
         *_, last = text.splitlines()
         assert f"\nExample: python -m {command[0]}" in text
         assert last.startswith("Docs: ") and (ROOT / last.removeprefix("Docs: ")).exists()
-
-
-def test_no_help_shows_a_default_that_is_none(helped):
-    for text in helped[1:]:
-        assert not re.search(r"\bNone\b|Default: \.|''|\{None", text)
+        assert not re.search(r"\bNone\b|Default: \.|''|\{None", text), "a default of none"
+    usage = first.partition("\n\n")[0].partition(f"-m {command[0]}")[2]
+    for word in usage.replace("[FLAGS]", "").split():
+        assert re.search(rf"^  {re.escape(word)}\s", first, re.M), word
 
 
 def test_every_flag_is_a_sentence(helped):
@@ -170,42 +165,21 @@ def test_all_names_every_flag(helped):
         assert kind_of[flag] == "names" or "separated by commas" not in " ".join(found[0].split())
 
 
-def test_the_flags_that_usage_names_are_there(helped):
-    command, first, _ = helped
-    usage = first.partition("\n\n")[0].partition(f"-m {command[0]}")[2]
-    for word in usage.replace("[FLAGS]", "").split():
-        assert re.search(rf"^  {re.escape(word)}\s", first, re.M), word
-
-
-def test_a_wide_terminal_gets_longer_lines(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    assert 80 < max(map(len, lines("all"))) <= 100
+PLACES = ("--input=x", "--output=s")
 
 
 @pytest.mark.parametrize(
     ("entry", "argv", "line"),
     [
-        (
-            "pipelines.build_shards",
-            ["--input=x", "--output=s"],
-            r"needs --tokenizer=PATH\|NAME: .* --help shows the flags",
-        ),
-        ("pipelines.train_tokenizer", ["--input=x", "--output=t"], "needs --vocab_size=N: "),
+        ("pipelines.build_shards", [*PLACES], r"needs --tokenizer=PATH\|NAME: .* --help shows the"),
+        ("pipelines.train_tokenizer", [*PLACES], "needs --vocab_size=N: "),
         (
             "pipelines.train_tokenizer",
-            ["--input=x", "--output=t", "--vocab_size=many"],
-            "--vocab_size=many: not a whole number; ",
+            [*PLACES, "--vocab_size=many"],
+            "=many: not a whole number; ",
         ),
-        (
-            "trainers.flax_clm",
-            ["--shards=s", "--learning_rate=fast"],
-            "--learning_rate=fast: not a number; ",
-        ),
-        (
-            "pipelines.build_corpus",
-            ["--input=x", "--output=s", "--document=page"],
-            "--document=page: choose one of file, paragraph, line$",
-        ),
+        ("trainers.flax_clm", ["--shards=s", "--learning_rate=fast"], "_rate=fast: not a number; "),
+        ("pipelines.build_corpus", [*PLACES, "--document=page"], "=page: choose one of file, para"),
         ("pipelines.build_corpus", ["--input"], "^--input=PATH has no value: "),
         ("pipelines.build_corpus", ["--ouput=s"], "^unknown flag --ouput=s: did you mean --output"),
         ("pipelines.verify", ["s", "--folow_links"], "--folow_links: did you mean --follow_links"),
