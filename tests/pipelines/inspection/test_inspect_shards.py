@@ -9,7 +9,7 @@ import pytest
 from pipelines import build_shards
 from pipelines.inspect_shards import main
 from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from schemas.features import unmask
 from schemas.metadata import InputFile, Inputs, read_set
 from schemas.typed_json import to_json
@@ -67,7 +67,7 @@ def _lines(capsys, *argv: str) -> list[str]:
     return [line.rstrip() for line in captured.out.splitlines()]
 
 
-def test_a_row_worked_by_hand(directory, capsys):
+def test_a_row_worked_by_hand(directory, capsys, monkeypatch):
     lines = _lines(capsys, str(directory), "--split=train", "--row=2")
     start = lines.index("train row 2 (row 0 of train-00001-of-00002.tfrecord)")
     assert lines[start:] == [
@@ -85,11 +85,11 @@ def test_a_row_worked_by_hand(directory, capsys):
         "        4        1  ' w13'  ' w30'    random",
         "        7        2  ' w20'  ' w20'    kept",
     ]
-
-
-def test_the_first_row_of_the_first_split_that_has_any(directory, capsys):
-    lines = _lines(capsys, str(directory))
-    assert "train row 0 (row 0 of train-00000-of-00002.tfrecord)" in lines
+    assert "train row 0 (row 0 of train-00000-of-00002.tfrecord)" in _lines(capsys, str(directory))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = "\n".join(_lines(capsys, str(directory), "--row=2"))
+    assert "\x1b[1;31m{w12→<mask>}\x1b[0m" in text  # red
+    assert "\x1b[1;35m{w13→w30}\x1b[0m" in text  # magenta
 
 
 def test_stats_are_tables(directory, capsys):
@@ -146,13 +146,6 @@ def test_rows_and_searches_that_cannot_be_shown_are_refused(directory, flags, me
         main([str(directory), *flags])
 
 
-def test_masks_have_colors_on_a_terminal(directory, capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    text = "\n".join(_lines(capsys, str(directory), "--row=2"))
-    assert "\x1b[1;31m{w12→<mask>}\x1b[0m" in text  # red
-    assert "\x1b[1;35m{w13→w30}\x1b[0m" in text  # magenta
-
-
 # Searching
 
 
@@ -199,10 +192,6 @@ def test_search_finds_every_row_of_every_shard(tmp_path, capsys, changes):
         found.append((split, int(row), times))
     assert (code, found) == (0, due)
     assert lines[-1] == f"{len(due)} of 35 rows, {sum(times for *_, times in due)} times"
-
-
-def test_search_in_one_split_and_up_to_a_limit(tmp_path, capsys):
-    write_mlm_set(tmp_path / "set", train=30, validation=5)
     code, lines = _exit(capsys, str(tmp_path / "set"), "--search=<s>", "--limit=2")
     assert code == 0 and len(lines) == 3
     assert [line.split(" [")[0] for line in lines[:2]] == ["train 0", "train 1"]
@@ -244,17 +233,3 @@ def test_a_row_of_clm_says_where_the_loss_counts(tmp_path, capsys, monkeypatch):
         "[1]  w10 w11 w12</s>",
         "[-] 2 x padding",
     ]
-
-
-@pytest.mark.parametrize("flag", ["--row=0", "--search=w7"])
-def test_shards_that_changed_places_are_not_shown(flag, tmp_path):
-    """Each is right by itself, and of the size that the other has."""
-    write_mlm_set(tmp_path / "set", train=8)
-    first, second = (tmp_path / "set" / f"train-0000{n}-of-00002.tfrecord" for n in (0, 1))
-    first.rename(tmp_path / "kept")
-    second.rename(first)
-    (tmp_path / "kept").rename(second)
-    with pytest.raises(
-        DataError, match="train-00000-of-00002.tfrecord was changed after the dataset"
-    ):
-        main([str(tmp_path / "set"), flag])

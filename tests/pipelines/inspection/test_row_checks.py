@@ -49,22 +49,12 @@ def test_good_rows_have_no_problem_and_are_counted():
         ("segment_ids", 0, 0, "segment_ids[0] is 0: a row begins with segment 1"),
         ("segment_ids", 2, 0, "segment_ids[3] is 1 after 0: segments count up by one, and"),
         ("segment_ids", 3, 3, "segment_ids[3] is 3 after 1: segments count up"),
-        (
-            "segment_ids",
-            3,
-            2,
-            "the segment that begins at 3 has id 2 at 3, not 0 in the unmasked row",
-        ),
+        ("segment_ids", 3, 2, "the segment that begins at 3 has id 2 at 3, not 0 in the unmasked"),
         ("segment_ids", 9, 1, "segment_ids[9] is 1 after 0"),
         ("input_ids", 2, 50, "input_ids[2] is 50, not below the vocabulary's 50"),
         ("input_ids", 6, 10, "input_ids[6] is 10 in padding, not 1"),
         ("input_ids", 1, UNK, "input_ids[1] is 3 at a masked position: neither the mask token nor"),
-        (
-            "input_ids",
-            0,
-            9,
-            "the segment that begins at 0 has id 9 at 0, not 0 in the unmasked row",
-        ),
+        ("input_ids", 0, 9, "the segment that begins at 0 has id 9 at 0, not 0 in the unmasked"),
         ("input_ids", 3, 9, "the segment that ends at 3 has id 9 at 3, not 2 in the unmasked row"),
         ("masked_weights", 0, 2, "masked_weights[0] is 2, not 0 or 1"),
         ("masked_weights", 2, 1, "masked_weights[2] is 1 after 0: slots in use come first"),
@@ -94,16 +84,11 @@ def test_positions_of_masks_ascend():
         assert problem.message == f"masked_positions[1] is {second} after 2: they ascend"
 
 
-def test_segments_are_one_a_row_without_packing():
+def test_packing_none_allows_one_segment_and_concat_cut_ones():
     schema = mlm_schema(max_length=11, max_masked=3, packing="none")
     (problem, *_) = row_problems(_columns(), schema, **WRAP)
-    assert (problem.row, problem.message) == (
-        0,
-        "segment_ids[5] is 2, but packing=none allows one segment",
-    )
-
-
-def test_segments_may_be_cut_with_concat():
+    message = "segment_ids[5] is 2, but packing=none allows one segment"
+    assert (problem.row, problem.message) == (0, message)
     schema = mlm_schema(max_length=11, max_masked=3, packing="concat")
     columns = _columns()
     columns["input_ids"][1, 0] = 9
@@ -135,15 +120,9 @@ def test_rows_without_masks():
     assert row_problems(columns, schema, **WRAP) == []
     columns["input_ids"][7, 3] = 70_000
     (problem,) = row_problems(columns, schema, **WRAP)
-    assert (problem.row, problem.message) == (
-        7,
-        "input_ids[3] is 70000, not below the vocabulary's 70000",
-    )
-
-
-def test_of_many_equal_problems_some_are_described():
-    schema = mlm_schema(static_masking=False)
-    columns = packed_rows(schema, 100, seed=4)
+    message = "input_ids[3] is 70000, not below the vocabulary's 70000"
+    assert (problem.row, problem.message) == (7, message)
+    # Of many equal problems some are described.
     columns["segment_ids"][:, 0] = 0
     problems = [p for p in row_problems(columns, schema) if "begins with" in p.message]
     assert [problem.row for problem in problems] == list(range(MOST_PROBLEMS))

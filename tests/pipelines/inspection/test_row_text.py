@@ -1,6 +1,5 @@
 """Rows worked by hand, as people read them."""
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -18,37 +17,7 @@ from pipelines.inspection.row_text import (
 )
 from schemas.features import Feature
 from schemas.metadata import Schema
-from tests.tools.shard_factory import PAD, mlm_schema, tokenizer_json
-
-SCHEMA = mlm_schema(max_length=12, max_masked=3)
-
-
-def _row(ids: list[int], segments: list[int], masks: Sequence[tuple[int, int]] = ()) -> dict:
-    positions, was = np.zeros(3, np.uint16), np.zeros(3, np.uint16)
-    for slot, (place, token) in enumerate(masks):
-        positions[slot], was[slot] = place, token
-    return {
-        "input_ids": np.array(ids, np.uint16),
-        "segment_ids": np.array(segments, np.uint8),
-        "masked_positions": positions,
-        "masked_ids": was,
-        "masked_weights": (np.arange(3) < len(masks)).astype(np.uint8),
-    }
-
-
-def test_text_of_one_segment_does_not_run_into_the_next():
-    row = _row([5, 6, 7, 8] + [PAD] * 8, [1, 1, 2, 2] + [0] * 8)
-    pieces = row_pieces(row, SCHEMA, TokenTexts(LoadedTokenizer(tokenizer_json(50))))
-    assert [(p.segment, p.text) for p in pieces] == [(1, " w5 w6"), (2, " w7 w8"), (0, "")]
-
-
-def test_rows_without_masks():
-    schema = mlm_schema(max_length=4, static_masking=False)
-    row = {"input_ids": np.array([0, 5, 4, 2]), "segment_ids": np.array([1, 1, 1, 1])}
-    kinds = [
-        p.kind for p in row_pieces(row, schema, TokenTexts(LoadedTokenizer(tokenizer_json(50))))
-    ]
-    assert kinds == ["special", "text", "special", "special"]  # <mask> was in the text
+from tests.tools.shard_factory import tokenizer_json
 
 
 def _schema(*features: Feature, **parameters) -> Schema:
@@ -72,6 +41,17 @@ def _schema(*features: Feature, **parameters) -> Schema:
 
 ROW = {"input_ids": np.array([5, 6, 7, 2]), "segment_ids": np.array([1, 1, 1, 1])}
 TEXTS = TokenTexts(LoadedTokenizer(tokenizer_json(50)))
+
+
+def test_segments_and_special_tokens_stand_apart():
+    row = {"input_ids": np.array([5, 6, 7, 4]), "segment_ids": np.array([1, 1, 2, 2])}
+    padded = {name: np.append(values, [0, 0]) for name, values in row.items()}
+    assert [(p.segment, p.kind, p.text) for p in row_pieces(padded, _schema(), TEXTS)] == [
+        (1, "text", " w5 w6"),
+        (2, "text", " w7"),
+        (2, "special", "<mask>"),  # it was in the text
+        (0, "padding", ""),
+    ]
 
 
 def test_marks_of_places_cut_the_text():
@@ -134,6 +114,7 @@ def test_the_bytes_of_many_tokens_at_once():
     data, bounds = TEXTS.spell(np.array([0, 5, 6, 2], np.uint16))
     assert (data, bounds.tolist()) == (b"<s> w5 w6</s>", [0, 3, 6, 9, 13])
     assert TEXTS.spell(np.zeros(0, np.uint16))[0] == b""
+    assert TEXTS.text([7, 50]) == " w7<id 50>", "no token has the id 50"
 
 
 @pytest.fixture(scope="module")
@@ -152,16 +133,12 @@ def byte_level() -> tuple[TokenTexts, dict[bytes, int]]:
     return TokenTexts(LoadedTokenizer(tokenizer.to_str().encode())), ids
 
 
-def test_bytes_of_a_whole_character_are_the_character_and_others_are_told(byte_level):
+def test_text_of_bytes_is_whole_characters_and_nothing_that_commands_a_terminal(byte_level):
     texts, ids = byte_level
     whole = [ids[bytes([byte])] for byte in "Grüße é".encode()]
     assert texts.text(whole) == "Grüße é"
     assert texts.text(whole[:3]) == "Gr\\xc3"
     assert texts.text(whole[3:4]) == "\\xbc"
-
-
-def test_text_cannot_command_a_terminal(byte_level):
-    texts, ids = byte_level
     text = "a\nb\tc\x1b[31m\x00\r\x7f"
     shown = texts.text([ids[bytes([byte])] for byte in text.encode()])
     assert shown == "a↵b\\tc\\x1b[31m\\x00\\r\\x7f"
@@ -173,7 +150,3 @@ def test_word_pieces_get_their_spaces_back():
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
     texts = TokenTexts(LoadedTokenizer(tokenizer.to_str().encode()))
     assert texts.text(tokenizer.encode("milling text").ids) == " milling text"
-
-
-def test_an_id_that_no_token_has_is_told():
-    assert TokenTexts(LoadedTokenizer(tokenizer_json(50))).text([7, 50]) == " w7<id 50>"
