@@ -27,11 +27,8 @@ def test_variable_length_by_hand():
     assert flat.position_ids.tolist() == [0, 1, 0, 0, 1, 2, 3]
     assert flat.take(np.arange(8).reshape(2, 4)).tolist() == [0, 1, 2, 4, 5, 6, 7]
     assert flat.take(np.zeros((2, 4, 3))).shape == (7, 3)
-
-
-def test_rows_of_padding_have_no_segment():
-    flat = variable_length(np.zeros((2, 3), np.uint8))
-    assert flat.cu_seqlens.tolist() == [0] and flat.max_seqlen == 0 and len(flat.indices) == 0
+    none = variable_length(np.zeros((2, 3), np.uint8))
+    assert none.cu_seqlens.tolist() == [0] and none.max_seqlen == 0 and len(none.indices) == 0
 
 
 def test_masks_by_hand():
@@ -44,7 +41,7 @@ def test_masks_by_hand():
         [0, 0, 0, 1],
     ]
     both = attention_mask(np.array([[1, 1, 2, 0]]), causal=False)
-    assert both[0, 0].astype(int).tolist()[0] == [1, 1, 0, 0]
+    assert (both[0, 0] == causal[0, 0] | causal[0, 0].T).all()
 
 
 def attend(q, k, v, mask):
@@ -74,25 +71,17 @@ def test_attention_of_each_length_is_attention_under_the_mask(ids, causal, seed)
 
 def test_one_segment_a_row_by_hand():
     batch = {
-        "input_ids": np.array([[5, 6, 7, 9], [8, 5, 5, 5]], np.uint16),
-        "segment_ids": np.array([[1, 1, 2, 0], [1, 1, 1, 1]], np.uint8),
-        "label": np.array([3, 4]),
+        "input_ids": np.array([[5, 6, 7, 9], [9, 9, 9, 9], [8, 5, 5, 5]], np.uint16),
+        "segment_ids": np.array([[1, 2, 2, 0], [0, 0, 0, 0], [1, 1, 1, 1]], np.uint8),
+        "label": np.array([3, 0, 4]),
     }
-    assert segments_of(batch["segment_ids"]) == [(0, 1), (0, 2), (1, 1)]
+    assert segments_of(batch["segment_ids"]) == [(0, 1), (0, 2), (2, 1)]
     alone = one_segment_a_row(batch)
-    assert alone["input_ids"].tolist() == [[5, 6, 0, 0], [7, 0, 0, 0], [8, 5, 5, 5]]
-    assert alone["segment_ids"].tolist() == [[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
+    assert alone["input_ids"].tolist() == [[5, 0, 0, 0], [6, 7, 0, 0], [8, 5, 5, 5]]
+    assert alone["segment_ids"].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
     assert alone["label"].tolist() == [3, 3, 4]
     assert {name: column.dtype for name, column in alone.items()} == {
         name: column.dtype for name, column in batch.items()
     }
     picked = one_segment_a_row(batch, [(0, 2), (0, 2)])
-    assert picked["input_ids"].tolist() == [[7, 0, 0, 0]] * 2
-
-
-@given(segments())
-def test_one_segment_a_row_keeps_every_token_in_its_order(ids):
-    values = np.arange(1, ids.size + 1).reshape(ids.shape)
-    alone = one_segment_a_row({"segment_ids": ids, "input_ids": values})
-    assert alone["input_ids"][alone["segment_ids"] > 0].tolist() == values[ids > 0].tolist()
-    assert alone["segment_ids"].max(initial=0) <= 1
+    assert picked["input_ids"].tolist() == [[6, 7, 0, 0]] * 2

@@ -1,5 +1,6 @@
 """Mixtures: exact shares, every row once an epoch of its own set, any step at once."""
 
+import math
 import re
 from fractions import Fraction
 
@@ -8,18 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.tasks.qa import Qa
 from schemas.errors import DataError, UsageError
-from tests.tools.clm_factory import chat_schema, write_clm_set
-from tests.tools.question_factory import write_qa_set
-from tests.tools.shard_factory import (
-    mlm_schema,
-    packed_rows,
-    tokenizer_json,
-    write_mlm_set,
-    write_set,
-)
+from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from trainers.data.mixture import (
     FINEST,
     Mixture,
@@ -114,7 +105,8 @@ def test_weights_are_what_was_written():
 
 def test_every_row_once_an_epoch_of_its_own_set(sets):
     _, columns = sets
-    batches = list(mix(sets, a=0.7, b=0.3).batches("train", batch_size=10, seed=5, stop_step=60))
+    mixture = mix(sets, a=0.7, b=0.3)
+    batches = list(mixture.batches("train", batch_size=10, seed=5, stop_step=60))
     joined = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
     assert [(b["set_index"] == 0).sum() for b in batches] == [7] * 60  # exact in every batch
     for index, (name, first) in enumerate({"a": 0, "b": ROWS["a"]}.items()):
@@ -129,14 +121,13 @@ def test_every_row_once_an_epoch_of_its_own_set(sets):
             values = columns[name]["train"][feature.name][own]
             np.testing.assert_array_equal(joined[feature.name][mine], values)
             assert joined[feature.name].dtype == feature.dtype
-    assert "positions" not in joined  # which only one of the sets stores
-
-
-def test_a_seed_is_an_order(sets):
-    def rows(seed):
-        return mix(sets, a=0.7, b=0.3).order("train", np.arange(40), seed=seed)["row_index"]
-
-    assert rows(5).tolist() == rows(None).tolist() != rows(6).tolist()
+    assert "positions" not in joined, "which only one of the sets stores"
+    assert mixture.parts[1].read("train", np.array([4]))["positions"].shape == (1, 16)
+    orders = [
+        mixture.order("train", np.arange(600), seed=seed)["row_index"] for seed in (5, None, 6)
+    ]
+    assert orders[0].tolist() == orders[1].tolist() == joined["row_index"].tolist()
+    assert orders[2].tolist() != orders[0].tolist()
 
 
 def test_a_mixture_of_one_is_that_set(sets):
@@ -151,41 +142,25 @@ def test_a_mixture_of_one_is_that_set(sets):
             np.testing.assert_array_equal(one[name], other[name])
 
 
-def test_evaluation_reads_every_row_of_every_set_once(sets):
-    mixture = mix(sets, a=0.9, b=0.1)
-    assert mixture.rows("validation") == 8
-    batches = list(mixture.in_order("validation", batch_size=3))
-    real = np.concatenate([batch["row_weights"] for batch in batches]) == 1
-    rows = np.concatenate([batch["row_index"] for batch in batches])[real]
-    assert rows.tolist() == list(range(8))
-    ids = np.concatenate([batch["input_ids"] for batch in batches])[real]
-    expected = [sets[1][name]["validation"]["input_ids"] for name in "ab"]
-    np.testing.assert_array_equal(ids, np.concatenate(expected))
-    # No batch has rows of two datasets; the last of each is padded.
-    assert [batch["set_index"].tolist() for batch in batches] == [[0] * 3] * 2 + [[1] * 3] * 2
-    assert [batch["row_weights"].sum() for batch in batches] == [3, 1, 3, 1]
-    assert mixture.count_in_order("validation", batch_size=3) == 4
-
-
 @pytest.mark.parametrize(
-    "most, due", [(2, [0, 1, 4, 5]), (3, [0, 1, 2, 4, 5, 6]), (9, list(range(8)))]
+    "most, due", [(2, [0, 1, 4, 5]), (3, [0, 1, 2, 4, 5, 6]), (None, list(range(8)))]
 )
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_evaluation_of_the_first_rows_of_every_set(sets, most, due, hosts):
-    mixture, size = mix(sets, a=0.9, b=0.1), 3 + (hosts == 2)
+    mixture, asked = mix(sets, a=0.9, b=0.1), {"batch_size": 3 + (hosts == 2), "most": most}
     shares = [
-        list(
-            mixture.in_order(
-                "validation", batch_size=size, most=most, process_index=host, process_count=hosts
-            )
-        )
+        mixture.in_order("validation", **asked, process_index=host, process_count=hosts)
         for host in range(hosts)
     ]
-    count = mixture.count_in_order("validation", batch_size=size, most=most)
-    assert [len(share) for share in shares] == [count] * hosts
     batches = [batch for step in zip(*shares, strict=True) for batch in step]
-    rows = [batch["row_index"][batch["row_weights"] == 1] for batch in batches]
-    assert np.concatenate(rows).tolist() == due
+    assert len(batches) == mixture.count_in_order("validation", **asked) * hosts
+    assert all(len(set(batch["set_index"])) == 1 for batch in batches), "the last is padded"
+    joined = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+    real = joined["row_weights"] == 1
+    assert joined["row_index"][real].tolist() == due
+    assert joined["set_index"][real].tolist() == [row // 4 for row in due]
+    whole = np.concatenate([sets[1][name]["validation"]["input_ids"] for name in "ab"])
+    np.testing.assert_array_equal(joined["input_ids"][real], whole[due])
 
 
 def test_tokens_of_a_row_are_those_of_the_statistics_by_weight(sets):
@@ -197,15 +172,7 @@ def test_tokens_of_a_row_are_those_of_the_statistics_by_weight(sets):
     assert mix(sets, a=0.9, b=0.1).tokens_a_row("train") == pytest.approx(due)
 
 
-def test_names_of_datasets(sets, tmp_path):
-    assert mix(sets, a=0.9, b=0.1).names == ("a", "b")
-    assert ShardSet(path(sets, "a")[0]).names == ()
-    (tmp_path / "a").symlink_to(sets[0] / "a")
-    same = {str(sets[0] / "a"): 1.0, str(tmp_path / "a"): 1.0}
-    assert ShardSet.mix(same).names == tuple(same), "two directories of one name keep their paths"
-
-
-def test_a_split_that_one_set_lacks(sets, tmp_path):
+def test_splits_that_a_set_lacks_or_that_are_empty(sets, tmp_path):
     schema = mlm_schema(splits={"train": 1.0}, shards={"train": 1})
     write_set(tmp_path / "bare", schema, {"train": packed_rows(schema, 5, seed=0)})
     mixture = ShardSet.mix({path(sets, "a")[0]: 1, str(tmp_path / "bare"): 1})
@@ -215,14 +182,9 @@ def test_a_split_that_one_set_lacks(sets, tmp_path):
         next(mixture.batches("validation", batch_size=2, seed=0, prefetch=0))
     with pytest.raises(UsageError, match="no split 'test': it has train, validation"):
         mixture.rows("test")
-
-
-def test_passes(sets):
-    first, second = mix(sets, a=0.7, b=0.3).describe_passes("train", 50, 8)
-    assert first.startswith("70.00% of the rows from ")
-    assert first.endswith("a: 7.00 passes over its 40 in 50 steps")
-    assert second.endswith("b: 17.14 passes over its 7 in 50 steps")
-    assert ShardSet(path(sets, "a")[0]).describe_passes("train", 50, 8) == []
+    write_mlm_set(tmp_path / "empty", train=0)
+    with pytest.raises(DataError, match="split 'train' has no rows"):
+        ShardSet(tmp_path / "empty").batches("train", batch_size=1, seed=0)
 
 
 # Schemas
@@ -238,46 +200,23 @@ def test_passes(sets):
             {"all_special_ids": (0, 1, 2, 3, 4, 5)},
             "all_special_ids is (0, 1, 2, 3, 4) in the first and (0, 1, 2, 3, 4, 5) in the second",
         ),
+        # A program generates as many tokens after each prompt of a mixture.
+        (
+            {"parameters": {"max_answer_length": 2}},
+            "max_answer_length is None in the first and 2 in the second",
+        ),
     ],
 )
 def test_schemas_that_differ_are_refused_in_one_line(sets, tmp_path, changes, difference):
     """The first difference only: the others mostly follow from it."""
-    write_mlm_set(tmp_path / "other", **changes)
+    first, second = ShardSet(path(sets, "a")[0]), tmp_path / "other"
+    write_mlm_set(second, **changes)
     with pytest.raises(UsageError) as refused:
-        ShardSet.mix({path(sets, "a")[0]: 0.5, str(tmp_path / "other"): 0.5})
+        Mixture([first, ShardSet(second)], [0.5, 0.5])
     assert str(refused.value) == (
-        f"{path(sets, 'a')[0]} and {tmp_path / 'other'} cannot be mixed: {difference}. Build one "
-        "of them again with the other's tokenizer and flags"
+        f"{first.name} and {second} cannot be mixed: {difference}. Build one of them again with "
+        "the other's tokenizer and flags"
     )
-
-
-def test_questions_with_other_room_for_answers_are_refused(tmp_path):
-    """A program generates as many tokens after each prompt of a mixture."""
-    words, asked = LoadedTokenizer(tokenizer_json(50)), [("w10", "w11 w12", [("w12", 4)], "1")]
-    template = "w5 {question} w6 {context} w7 {answer}"
-    for name, most in (("a", 4), ("b", 2)):
-        task = Qa(qa_template=template, max_question_length=3, max_answer_length=most)
-        write_qa_set(tmp_path / name, {"validation": asked}, task, words, 24)
-    with pytest.raises(UsageError, match="max_answer_length is 4 in the first and 2 in the second"):
-        ShardSet.mix({f"{tmp_path}/a": 0.5, f"{tmp_path}/b": 0.5})
-
-
-def test_texts_and_conversations_are_mixed(tmp_path):
-    written = [
-        write_clm_set(tmp_path / "texts", train=30),
-        write_clm_set(tmp_path / "chats", train=20, schema=chat_schema()),
-    ]
-    written[1]["train"]["loss_weights"][:] = 0  # else a set's weights might be the other's
-    write_set(tmp_path / "quiet", chat_schema(), written[1])
-    mixture = ShardSet.mix({f"{tmp_path}/texts": 0.5, f"{tmp_path}/quiet": 0.5})
-    for batch in mixture.batches("train", batch_size=10, seed=0, stop_step=6):
-        assert batch["set_index"].sum() == 5
-        for number, index, row in zip(
-            range(10), batch["set_index"], batch["row_index"], strict=True
-        ):
-            columns, own = written[index]["train"], row - 30 * index
-            for name, column in columns.items():
-                np.testing.assert_array_equal(batch[name][number], column[own])
 
 
 def test_the_fingerprint_tells_weights_and_sets(sets):
@@ -291,17 +230,17 @@ def test_the_fingerprint_tells_weights_and_sets(sets):
     assert mix(sets, a=7, b=3).fingerprint == mix(sets, a=0.7, b=0.3).fingerprint
 
 
-@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
-def test_weights_that_are_no_shares(sets, weight):
-    with pytest.raises(UsageError, match="must be above 0"):
-        mix(sets, a=0.5, b=weight)
-
-
-def test_other_wrong_mixtures(sets):
-    with pytest.raises(UsageError, match="below a millionth"):
-        mix(sets, a=1, b=1e-8)
-    with pytest.raises(UsageError, match="the mixture is empty"):
-        ShardSet.mix({})
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        *(({"a": 0.5, "b": weight}, "must be above 0") for weight in (0, -1, math.nan, math.inf)),
+        ({"a": 1, "b": 1e-8}, "below a millionth"),
+        ({}, "the mixture is empty"),
+    ],
+)
+def test_wrong_weights(sets, weights, said):
+    with pytest.raises(UsageError, match=said):
+        mix(sets, **weights)
     with pytest.raises(UsageError, match="1 weights for 0 datasets"):
         Mixture([], [1.0])
 
@@ -322,16 +261,20 @@ def test_other_wrong_mixtures(sets):
         ("a:1,b,c:2", {"a": 1.0, "b,c": 2.0}),
     ],
 )
-def test_shards_flag(text, expected):
+def test_shards_flag(text, expected, tmp_path, monkeypatch):
     assert parse_shards(text) == expected
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / text).mkdir(parents=True)
+    assert parse_shards(text) == {text: None}, "a directory is one, whatever its name"
 
 
-def test_a_directory_is_one_whatever_its_name(tmp_path):
-    odd = tmp_path / "a:0.5,b:0.5"
-    odd.mkdir()
-    assert parse_shards(str(odd)) == {str(odd): None}
-    assert shards_name(str(odd)) == "a:0.5,b:0.5"
+def test_names_of_shards(sets, tmp_path):
     assert shards_name("data/books:0.7,data/web:0.3") == "books+web"
+    assert mix(sets, a=0.9, b=0.1).names == ("a", "b")
+    assert ShardSet(path(sets, "a")[0]).names == ()
+    (tmp_path / "a").symlink_to(sets[0] / "a")
+    same = {str(sets[0] / "a"): 1.0, str(tmp_path / "a"): 1.0}
+    assert ShardSet.mix(same).names == tuple(same), "two directories of one name keep their paths"
 
 
 @pytest.mark.parametrize(
