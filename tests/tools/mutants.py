@@ -54,11 +54,7 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
     ),
     "routing": (
         "pipelines/rows/routing.py",
-        [
-            f"{_PINS}[routes]",
-            f"{_ROWS}/test_routing.py",
-            f"{_ROWS}/test_json_text.py",
-        ],
+        [f"{_PINS}[routes]", f"{_ROWS}/test_routing.py"],
     ),
     "example_batch": (
         "pipelines/rows/example_batch.py",

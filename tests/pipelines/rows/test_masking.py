@@ -84,12 +84,17 @@ def check(ids, segments, columns, slots):
     return counts
 
 
-def test_a_row_gets_its_share_exactly():
-    ids, segments, keys = random_rows(500)
-    counts = check(ids, segments, masking().apply(ids, segments, keys), 19)
+@pytest.mark.parametrize(("length", "slots"), [(128, 19), (10, 19), (10, 200)])
+def test_a_row_gets_its_share_exactly(length, slots):
+    ids, segments, keys = random_rows(500, length)
+    counts = check(ids, segments, masking(slots=slots).apply(ids, segments, keys), slots)
+    assert (counts == budgets_of(ids, segments, 0.15, slots)).all()
+
+
+def budgets_of(ids, segments, rate, slots):
+    """How many tokens of each row should be masked."""
     ordinary = ((segments > 0) & ~SPECIAL[ids]).sum(axis=1)
-    expected = np.minimum(np.maximum(np.rint(ordinary * 0.15), 1), 19)
-    assert (counts == expected).all()
+    return np.minimum(np.maximum(np.rint(ordinary * rate), 1), slots).astype(int)
 
 
 def test_eighty_ten_ten():
@@ -188,11 +193,9 @@ def test_whole_words_are_those_of_the_plain_way(seed, length, rate):
     ids, segments, keys = random_rows(20, length, seed)
     slots = max(1, round(rate * length))
     columns = masking(rate, slots, "word").apply(ids, segments, keys)
-    counts = check(ids, segments, columns, slots)
-    for row, found in enumerate(words(ids, segments)):
+    counts, budgets = check(ids, segments, columns, slots), budgets_of(ids, segments, rate, slots)
+    for row, (found, budget) in enumerate(zip(words(ids, segments), budgets, strict=True)):
         places = columns["masked_positions"][row, : counts[row]].tolist()
-        ordinary = sum(map(len, found))
-        budget = int(min(max(np.rint(ordinary * rate), 1), slots))
         taken = chosen_words(found, budget, int(keys[row]))
         if taken:
             assert places == sorted(place for word in taken for place in word)
@@ -206,35 +209,21 @@ def test_words_of_all_lengths_are_masked_alike():
     """Shares of words of one to eight tokens, in rows of 512, are within a tenth of the rate."""
     generator, rows = np.random.default_rng(4), 1500
     lengths = np.minimum(generator.geometric(0.5, (rows, 512)), 8)
-    ids = np.full((rows, 512), 10, np.uint16)
-    starts = np.zeros((rows, 513), bool)
-    for row in range(rows):
-        begins = np.concatenate(([0], np.cumsum(lengths[row])))
-        starts[row, begins[begins <= 512]] = True
-    ids[starts[:, :512]] = 9
+    is_start = np.zeros((rows, 513), bool)
+    np.put_along_axis(is_start, np.minimum(np.cumsum(lengths, axis=1), 512), True, axis=1)
+    is_start[:, 0] = True
+    ids = np.where(is_start[:, :512], 9, 10).astype(np.uint16)
     keys = generator.integers(0, 2**63, rows).astype(np.uint64)
     segments = np.ones(ids.shape, np.uint8)
     columns = masking(0.15, 77, "word").apply(ids, segments, keys)
     assert (columns["masked_weights"].sum(axis=1) == 77).all()
     is_masked = np.zeros(ids.shape, bool)
     np.put_along_axis(is_masked, columns["masked_positions"].astype(int), True, axis=1)
-    for length in range(1, 9):
-        begins = [
-            (row, first)
-            for row in range(rows)
-            for first, stop in zip(
-                np.flatnonzero(starts[row])[:-1], np.flatnonzero(starts[row])[1:], strict=True
-            )
-            if stop - first == length
-        ]
-        share = np.mean([is_masked[at] for at in begins])
-        assert abs(share - 0.15) < 0.015 + 4 * np.sqrt(0.15 * 0.85 / len(begins)), length
-
-
-@pytest.mark.parametrize("slots", [19, 200])
-def test_more_slots_than_places(slots):
-    ids, segments, keys = random_rows(5, length=10)
-    check(ids, segments, masking(slots=slots).apply(ids, segments, keys), slots)
+    begins = np.flatnonzero(is_start[:, :512])
+    sizes = np.diff(begins, append=ids.size)
+    for size in range(1, 9):
+        of_size = is_masked.ravel()[begins[sizes == size]]
+        assert abs(of_size.mean() - 0.15) < 0.015 + 4 * np.sqrt(0.15 * 0.85 / len(of_size)), size
 
 
 def places_of_spans(found, budget, key):
@@ -276,10 +265,8 @@ def test_spans_are_those_of_the_plain_way(seed, length, rate):
     ids, segments, keys = random_rows(10, length, seed)
     slots = max(1, round(rate * length))
     columns = masking(rate, slots, "span").apply(ids, segments, keys)
-    counts = check(ids, segments, columns, slots)
-    for row, found in enumerate(words(ids, segments)):
-        ordinary = sum(map(len, found))
-        budget = int(min(max(np.rint(ordinary * rate), 1), slots))
+    counts, budgets = check(ids, segments, columns, slots), budgets_of(ids, segments, rate, slots)
+    for row, (found, budget) in enumerate(zip(words(ids, segments), budgets, strict=True)):
         spans, _ = places_of_spans(stretches(found), budget, int(keys[row]))
         places = columns["masked_positions"][row, : counts[row]].tolist()
         if spans:
@@ -287,8 +274,7 @@ def test_spans_are_those_of_the_plain_way(seed, length, rate):
         elif found:
             assert len(places) == budget, "a script without spaces falls back to tokens"
         for span in spans:
-            became = columns["input_ids"][row, span]
-            was = ids[row, span]
+            became, was = columns["input_ids"][row, span], ids[row, span]
             kinds = (became == MASK).all(), (became == was).all(), (became != MASK).all()
             assert any(kinds), "a span is masked, kept or replaced as a whole"
 
@@ -299,8 +285,7 @@ def test_lengths_of_spans_and_shares_of_what_becomes_of_them():
         ids, segments, keys
     )
     counts = columns["masked_weights"].sum(axis=1)
-    ordinary = ((segments > 0) & ~SPECIAL[ids]).sum(axis=1)
-    assert (counts == np.minimum(np.maximum(np.rint(ordinary * 0.15), 1), 77)).all()
+    assert (counts == budgets_of(ids, segments, 0.15, 77)).all()
     lengths, drawn, masked = [], [], []
     for row in np.flatnonzero(counts >= 60)[:150]:
         used = np.flatnonzero((segments[row] > 0) & ~SPECIAL[ids[row]])

@@ -50,31 +50,18 @@ def test_an_array_grows_to_twice_the_room_that_it_needs():
     assert larger.tolist() == [1, 2, 0, 0, 0, 0, 0, 0] and larger.dtype == np.uint8
 
 
-def test_a_long_one_is_cut_from_its_start_on():
-    ids, offsets = ragged([[5, 6, 7], [8], [9, 10, 11, 12]])
-    pieces, whole = cut(offsets, 2)
-    assert lists(ids, pieces) == [[5, 6], [7], [8], [9, 10], [11, 12]]
-    assert whole.tolist() == [0, 0, 1, 2, 2]
-
-
-def test_specials_of_several_tokens_and_of_none():
-    assert lists(*wrap(*ragged([[5], [6, 7]]), (1, 2), (3, 4))) == [
-        [1, 2, 5, 3, 4],
-        [1, 2, 6, 7, 3, 4],
-    ]
-    assert lists(*wrap(*ragged([[5], [6, 7]]), (), ())) == [[5], [6, 7]]
-    assert lists(*wrap(*ragged([]), (0,), (2,))) == []
-
-
 @given(
     st.lists(st.lists(st.integers(10, 99), min_size=1, max_size=30), max_size=20),
     st.integers(1, 12),
+    st.sampled_from([((0,), (2,)), ((1, 2), (3, 4)), ((), ())]),
 )
-def test_pieces_put_together_are_the_documents(documents, longest):
+def test_documents_are_cut_from_their_start_on_and_wrapped(documents, longest, specials):
     ids, offsets = ragged(documents)
     offsets, whole = cut(offsets, longest)
-    back = [[] for _ in documents]
-    for document, piece in zip(whole, lists(*wrap(ids, offsets, (0,), (2,))), strict=True):
-        assert piece[0] == 0 and piece[-1] == 2 and 3 <= len(piece) <= longest + 2
-        back[document] += piece[1:-1]
-    assert back == documents
+    due = [
+        (number, [*specials[0], *document[start : start + longest], *specials[1]])
+        for number, document in enumerate(documents)
+        for start in range(0, len(document), longest)
+    ]
+    pieces = lists(*wrap(ids, offsets, *specials))
+    assert list(zip(whole.tolist(), pieces, strict=True)) == due

@@ -1,10 +1,16 @@
-"""Where documents go: a pure function of their content."""
+"""Where documents go, a pure function of their content; JSON by columns, against `json.dumps`."""
+
+import json
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipelines.rows.routing import Routes, content_digests, joint_digests
+from pipelines.readers.documents import ANSWERS
+from pipelines.rows.routing import Routes, content_digests, joint_digests, json_of
 
 ROUTES = Routes(
     {"test": 0.1, "train": 0.8, "validation": 0.1}, {"test": 1, "train": 4, "validation": 2}
@@ -54,9 +60,47 @@ def test_the_seams_of_the_splits():
     assert route((1 << 63) - 1, 7) == 0
     assert route(1 << 63, 7) == 1 + 7 % 3
     assert route((1 << 64) - 1, (1 << 64) - 1) == 1 + ((1 << 64) - 1) % 3
-
-
-def test_one_split_takes_all():
     routes = Routes({"train": 1.0}, {"train": 2})
-    digests = np.full((1, 16), 255, np.uint8)
-    assert routes.of(digests).tolist() == [1]
+    assert route((1 << 64) - 1, (1 << 64) - 1) == 1
+
+
+# ---- JSON of columns, of which digests are made ----
+
+# No surrogates: what documents hold is UTF-8.
+CHARACTERS = st.one_of(
+    st.sampled_from('ab\\"/\n\t\x00\x1f\x7f\x85é中🙂\u2028\uffff'),
+    st.characters(exclude_categories=["Cs"]),
+)
+TEXTS = st.text(CHARACTERS, max_size=8)
+
+
+@given(st.lists(TEXTS, max_size=6))
+def test_strings(texts):
+    found = json_of(pa.array(texts, pa.large_string()))
+    assert found.to_pylist() == [json.dumps(text) for text in texts]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.fixed_dictionaries({"text": TEXTS, "start": st.integers(-(1 << 63), (1 << 63) - 1)}),
+            max_size=3,
+        ),
+        max_size=5,
+    ),
+    st.integers(0, 3),
+)
+def test_answers(values, skipped):
+    answers = pa.array(values, ANSWERS)[skipped:]
+    assert json_of(answers).to_pylist() == [json.dumps(v) for v in answers.to_pylist()]
+
+
+def test_columns_of_other_types_are_json_too():
+    messages = [[{"role": "user", "content": "Who?\n", "weight": 1}], []]
+    kind = pa.list_(
+        pa.struct([("role", pa.string()), ("content", pa.large_string()), ("weight", pa.int8())])
+    )
+    found = json_of(pa.array([*messages, *messages], kind).slice(1, 3)).to_pylist()
+    assert found == [json.dumps(value) for value in [[], *messages]]
+    with pytest.raises(TypeError, match="double have no JSON"):
+        json_of(pa.array([1.5]))

@@ -14,13 +14,6 @@ CHARACTERS = st.sampled_from(
 TEXTS = st.lists(st.text(st.one_of(CHARACTERS, st.characters(codec="utf-8"))))
 
 
-def test_spans_by_hand():
-    data, bounds = utf8_bytes(column(["ab c", "", "d"]))
-    starts, stops = word_spans(data, bounds)
-    assert starts.tolist() == [0, 3, 4]
-    assert stops.tolist() == [2, 4, 5]
-
-
 def test_every_white_space_of_python_and_no_other():
     documents = [f"a{chr(c)}b" for c in range(sys.maxunicode) if not 0xD800 <= c < 0xE000]
     counted = count_words(column(documents))
@@ -32,11 +25,9 @@ def test_words_are_those_of_str_split(documents):
     text = column(["before", *documents, "after"]).slice(1, len(documents))
     assert count_words(text).tolist() == [len(document.split()) for document in documents]
     data, bounds = utf8_bytes(text)
+    assert data.tobytes() == "".join(documents).encode()
+    assert np.diff(bounds, prepend=0).tolist() == [0, *(len(d.encode()) for d in documents)]
+    assert not len(data) or data.ctypes.data == text.buffers()[2].address + len("before")  # no copy
     starts, stops = word_spans(data, bounds)
     words = [data[a:b].tobytes().decode() for a, b in zip(starts, stops, strict=True)]
     assert words == [word for document in documents for word in document.split()]
-
-
-def test_no_documents():
-    assert count_words(column([])).tolist() == []
-    assert np.array_equal(utf8_bytes(column([""]))[1], [0, 0])
