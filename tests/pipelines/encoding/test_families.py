@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from pipelines.encoding import word_table
 from pipelines.encoding.backends import FastBackend, ReferenceBackend, encode_each
 from pipelines.encoding.families import make_backend
-from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.encoding.tokenizer_files import canonical_config
 from pipelines.encoding.word_table import WordTableBackend
 from schemas.errors import DataError
@@ -32,6 +32,7 @@ from tests.tools.places import DATA
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from tests.tools.tokenizer_families import FAMILIES
 
+_MERGES = config_of(small_tokenizer("Llama 2"))["model"]["merges"]
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 
 
@@ -117,6 +118,7 @@ def test_any_added_tokens_are_found_or_refused(draw):
         ("Llama 2", ("model", "byte_fallback"), False, "each byte"),
         ("Llama 2", ("normalizer",), {"type": "Prepend", "prepend": "▁"}, "visible"),
         ("Mistral", ("pre_tokenizer", "split"), True, "visible"),
+        ("Llama 2", ("model", "merges"), [*_MERGES, ["a", "▁a"]], "crosses"),
     ],
 )
 def test_other_shapes_are_refused_with_the_reason(name, path, value, reason):
@@ -124,21 +126,6 @@ def test_other_shapes_are_refused_with_the_reason(name, path, value, reason):
     assert not isinstance(make_backend(config_of(tokenizer), tokenizer), str)
     config = changed(config_of(tokenizer), *path, value=value)
     assert reason in str(make_backend(config, tokenizer))
-
-
-def test_a_merge_across_words_is_refused():
-    tokenizer = small_tokenizer("Llama 2")
-    config = config_of(tokenizer)
-    config["model"]["merges"].append(["a", "▁a"])
-    assert "crosses" in str(make_backend(config, tokenizer))
-
-
-def test_the_reason_is_told():
-    tokenizer = LoadedTokenizer(small_tokenizer("Llama 3").to_str().encode())
-    assert tokenizer.load_backend() == "word table"
-    config = changed(config_of(trained_tokenizer()), "normalizer", value={"type": "Nmt"})
-    tokenizer = LoadedTokenizer(data_of(config))
-    assert tokenizer.load_backend() == "tokenizers, since its normalizer is Nmt"
 
 
 @pytest.mark.parametrize("name", ["Llama 3", "BERT uncased"])
@@ -157,12 +144,15 @@ def test_a_full_table_starts_anew(name, monkeypatch):
     assert backend._tables[0]._bytes() > 4 << 20  # or the limit would show nothing
 
 
-@pytest.mark.parametrize("unit", ["a", "中", " ", "▁", "'s", "\u0301", "ab "])
 @pytest.mark.parametrize("name", ["GPT-2", "BERT cased", "ALBERT", "Llama 2"])
-def test_words_of_any_length(name, unit):
+def test_words_of_any_length(name):
     tokenizer = small_tokenizer(name)
-    sizes = (1, 7, 8, 9, 15, 16, 17, 255, 256, 257, 70_000 // len(unit))
-    texts = [f"{before}{unit * size}" for size in sizes for before in ("", "x", " ")]
+    texts = [
+        f"{before}{unit * size}"
+        for unit in ("a", "中", " ", "▁", "'s", "\u0301", "ab ")
+        for size in (1, 7, 8, 9, 15, 16, 17, 255, 256, 257, 70_000 // len(unit))
+        for before in ("", "x", " ")
+    ]
     assert different(backend_of(tokenizer), tokenizer, texts) == []
 
 

@@ -76,6 +76,13 @@ def test_word_starts_of_byte_level_tokens():
     assert tokenizer.is_word_start.dtype == bool and tokenizer.is_word_start.sum() == spaces
 
 
+def test_a_normalizer_that_no_fast_backend_has():
+    config = changed(config_of(trained_tokenizer()), "normalizer", value={"type": "Nmt"})
+    assert LoadedTokenizer(data_of(config)).load_backend() == (
+        "tokenizers, since its normalizer is Nmt"
+    )
+
+
 def test_word_piece():
     tokenizer = _of(_word_piece())
     assert tokenizer.load_backend() == "word table"
@@ -121,21 +128,15 @@ def test_a_token_that_merges_spell_has_no_role():
     assert tokenizer.special_ids == {"eos": 2, "pad": 1, "mask": 4, "unk": 3}
 
 
-def test_truncation_and_padding_are_taken_out():
-    tokenizer = trained_tokenizer()
-    whole = _of(tokenizer)
+def test_json_is_canonical_without_truncation_and_padding():
+    tokenizer, whole = trained_tokenizer(), _loaded()
+    pretty = LoadedTokenizer(json.dumps(config_of(tokenizer), indent=4).encode())
+    assert pretty.json == whole.json and LoadedTokenizer(pretty.json).sha256 == whole.sha256
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=8)
     cut = _of(tokenizer)
     assert cut.sha256 == whole.sha256 and cut.golden == whole.golden
     assert len(cut.encode(strings("one two three four five")).values) > 4
-
-
-def test_json_is_canonical():
-    config = config_of(trained_tokenizer())
-    pretty = LoadedTokenizer(json.dumps(config, indent=4).encode())
-    assert pretty.json == _loaded().json
-    assert LoadedTokenizer(pretty.json).sha256 == pretty.sha256
 
 
 def test_pickling_keeps_roles_and_ids():
@@ -190,10 +191,17 @@ def encode_wrongly(backend, text, encode=FastBackend.encode_unguarded):
 
 @pytest.mark.parametrize(
     ("encode", "why"),
-    [(encode_wrongly, "encodes"), (panic, "cannot be loaded: index out of bounds")],
+    [
+        (encode_wrongly, "encodes"),
+        (panic, "cannot be loaded: index out of bounds"),
+        (None, "cannot be loaded: import of gigatoken halted"),
+    ],
 )
 def test_a_fast_backend_that_fails_at_load_is_not_used(monkeypatch, caplog, encode, why):
-    monkeypatch.setattr(FastBackend, "encode_unguarded", encode)
+    if encode:
+        monkeypatch.setattr(FastBackend, "encode_unguarded", encode)
+    else:
+        monkeypatch.setitem(sys.modules, "gigatoken", None)
     monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)  # as while Beam runs
     tokenizer = _loaded()
     assert tokenizer.load_backend().startswith("tokenizers, since it ")
@@ -217,13 +225,6 @@ def test_a_fast_backend_loads_when_it_pays(monkeypatch):
         assert tokenizer.encode(strings("what is small")).values.tolist() == expected
         assert loaded == due
     assert _loaded().load_backend(100) == "gigatoken" and loaded == [1, 1]
-
-
-def test_a_missing_fast_backend_is_no_failure(monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "gigatoken", None)
-    tokenizer = _loaded()
-    assert tokenizer.load_backend().startswith("tokenizers, since it ")
-    assert "it cannot be loaded: import of gigatoken halted" in caplog.text
 
 
 def test_importing_is_cheap():
