@@ -5,7 +5,7 @@ import json
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.encoding.patterns import GPT2, PATTERNS, pattern_of
+from pipelines.encoding.patterns import GPT2, NAMES, PATTERNS, pattern_of
 from pipelines.train.histogram import read_histogram
 from tests.tools.places import DATA, ROOT
 
@@ -167,6 +167,7 @@ def test_vocabularies_of_real_texts(train, tmp_path, documents, settings):
 
 
 def test_the_page_has_the_patterns_as_they_are():
+    assert {*PATTERNS, "digits:N"} == set(NAMES)
     page = (ROOT / "docs" / "build_shards.md").read_text(encoding="utf-8")
     for name, pattern in PATTERNS.items():
         assert f"\n{name:7} {pattern}\n" in page
