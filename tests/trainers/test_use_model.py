@@ -99,14 +99,6 @@ def test_every_checkpoint_is_measured(place, tmp_path, capfd):
     assert capfd.readouterr().out.count(" on validation of ") == 3
 
 
-@pytest.mark.parametrize(
-    ("path", "step"), [("run", 8), ("run/checkpoints/6", 6), ("run/best/8", 8)]
-)
-def test_a_directory_names_one_too(place, capfd, path, step):
-    measure(place / path)
-    assert f"{place}/run, step {step} on validation of {place}/set" in capfd.readouterr().out
-
-
 def test_published_weights_are_measured(place, tmp_path, capfd):
     """There is no run to keep the metrics in; they are those of the run's best."""
     report = f"{tmp_path}/r.jsonl"
@@ -158,88 +150,73 @@ def test_the_set_of_a_run_is_found_from_another_working_directory(tmp_path, monk
         assert Checkpoints(output).latest == 4
 
 
-def test_what_cannot_be_measured_is_said(place, tmp_path):
-    with pytest.raises(UsageError, match="has no split 'test': it has train, validation"):
-        measure(place / "run", validation_split="test")
+def test_rows_that_cannot_be_measured_are_refused(place, tmp_path):
+    write_clm_set(tmp_path / "long", max_length=32)
+    write_clm_set(tmp_path / "large", vocab_size=60)
+    write_mlm_set(tmp_path / "mlm")
+    write_clm_set(tmp_path / "other")
+    replace_tokenizer(tmp_path / "other", tokenizer_json(50).replace(b'"w7"', b'"seven"'))
     write_clm_set(tmp_path / "none", validation=0)
-    with pytest.raises(
-        DataError, match="split 'validation' has no rows; .* another --validation_split"
-    ):
-        measure(place / "run", shards=f"{tmp_path}/none")
     columns = {name: clm_rows(clm_schema(), 5, 0) for name in ("train", "validation")}
     columns["validation"]["loss_weights"][:] = 0
     write_set(tmp_path / "unweighted", clm_schema(), columns)
-    message = "all loss_weights of split 'validation' are 0, so there is nothing"
-    with pytest.raises(DataError, match=message):
-        measure(place / "run", shards=f"{tmp_path}/unweighted")
-
-
-def test_a_set_that_does_not_go_with_the_model_is_refused(place, tmp_path):
-    write_clm_set(tmp_path / "long", max_length=32)
-    with pytest.raises(
-        UsageError, match="the model has 16 positions, but rows of .* have 32 tokens"
+    for name, kind, said in (
+        ("long", UsageError, "the model has 16 positions, but rows of .* have 32 tokens"),
+        ("large", UsageError, "the model has a vocabulary of 50, but"),
+        ("mlm", UsageError, "holds rows of --task=mlm, and this trainer needs clm"),
+        ("other", UsageError, f"{place}/run: its tokenizer"),
+        ("none", DataError, "split 'validation' has no rows; .* another --validation_split"),
+        ("unweighted", DataError, "all loss_weights of split 'validation' are 0, so there is noth"),
     ):
-        measure(place / "run", shards=f"{tmp_path}/long")
-    write_clm_set(tmp_path / "large", vocab_size=60)
-    with pytest.raises(UsageError, match="the model has a vocabulary of 50, but"):
-        measure(place / "run", shards=f"{tmp_path}/large")
-    write_mlm_set(tmp_path / "mlm")
-    with pytest.raises(UsageError, match="holds rows of --task=mlm, and this trainer needs clm"):
-        measure(place / "run", shards=f"{tmp_path}/mlm")
-    write_clm_set(tmp_path / "other")
-    content = tokenizer_json(50).replace(b'"w7"', b'"seven"')
-    replace_tokenizer(tmp_path / "other", content)
-    with pytest.raises(UsageError, match=f"{place}/run: its tokenizer"):
-        measure(place / "run", shards=f"{tmp_path}/other")
+        with pytest.raises(kind, match=said):
+            measure(place / "run", shards=f"{tmp_path}/{name}")
+    with pytest.raises(UsageError, match="has no split 'test': it has train, validation"):
+        measure(place / "run", validation_split="test")
+    with pytest.raises(DataError, match=f"^--report={tmp_path}/no/r.jsonl: .*No such file"):
+        measure(place / "run", report=f"{tmp_path}/no/r.jsonl")
 
 
 def test_what_is_no_run_is_refused(place, tmp_path):
-    with pytest.raises(
-        UsageError, match="is neither the output directory of a run nor a directory with"
+    (tmp_path / "bare" / "checkpoints").mkdir(parents=True)
+    for path, flags, said in (
+        (tmp_path, {}, "is neither the output directory of a run nor a directory with"),
+        (tmp_path / "bare", {}, f"{tmp_path}/bare holds no run: it has no config.json"),
+        (place / "run", {"checkpoint": "7"}, "has no checkpoint '7': its steps are 6, 12, the be"),
+        (place / "hf", {"checkpoint": "best"}, "=best chooses .*/hf is none: use on"),
+        (place / "run/checkpoints/6", {"checkpoint": "best"}, "=best chooses .*/6 is none: use on"),
     ):
-        measure(tmp_path)
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UsageError, match=f"{tmp_path} holds no run: it has no config.json"):
-        measure(tmp_path)
+        with pytest.raises(UsageError, match=said):
+            measure(path, **flags)
     with pytest.raises(UsageError, match=f"{place}/hf is not a run: give the output directory of"):
         use(place / "hf", export=f"{tmp_path}/hf")
-    with pytest.raises(UsageError, match=r"has no checkpoint '7': its steps are 6, 12, the be"):
-        measure(place / "run", checkpoint="7")
-    for path in ("run/checkpoints/6", "hf"):
-        with pytest.raises(
-            UsageError, match=f"--checkpoint=best chooses .*/{path} is none: use on"
-        ):
-            measure(place / path, checkpoint="best")
-    with pytest.raises(UsageError, match="is a run of an unknown trainer 'numpy_clm'"):
-        use_model.main([f"{place}/run", "--evaluate"])
-    with pytest.raises(UsageError, match="a run of trainers.numpy_clm, not of trainers.flax_clm"):
-        use_model.main([f"{place}/run", "--evaluate", "--trainer=flax_clm"])
-    for flag, message in {
-        "--unknown": "unknown flag --unknown: --help=all lists the flags",
-        "--evaluat": "unknown flag --evaluat: did you mean --evaluate?",
-        "--max_length=9": "unknown flag --max_length=9: rows are as long as the dataset's",
-    }.items():
-        with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
-            use_model.main([f"{tmp_path}/none", flag])
-    for flag in (
-        "--squad_version=2.0",
-        "--no_verify",
-        "--temperature",
-        "--help",
-    ):  # of some trainer
-        with pytest.raises(UsageError, match="none is neither the output directory of a run"):
-            use_model.main([f"{tmp_path}/none", flag, "1"])
-    with pytest.raises(UsageError, match="RUN comes first: python -m trainers.use_model RUN"):
-        use_model.main(["--evaluate", f"{place}/run"])
+    none, run = f"{tmp_path}/none", f"{place}/run"
+    for arguments, said in (
+        ([run, "--evaluate"], "is a run of an unknown trainer 'numpy_clm'"),
+        ([run, "--evaluate", "--trainer=flax_clm"], "of trainers.numpy_clm, not of trainers.flax_"),
+        (["--evaluate", run], "RUN comes first: python -m trainers.use_model RUN"),
+        ([none, "--unknown"], "^unknown flag --unknown: --help=all lists the flags"),
+        ([none, "--evaluat"], "^unknown flag --evaluat: did you mean --evaluate?"),
+        ([none, "--max_length=9"], "^unknown flag --max_length=9: rows are as long as the dataset"),
+        # Flags of some trainer.
+        *(
+            ([none, flag, "1"], "none is neither the output directory of a run")
+            for flag in ("--squad_version=2.0", "--no_verify", "--temperature", "--help")
+        ),
+    ):
+        with pytest.raises(UsageError, match=said):
+            use_model.main(arguments)
 
 
-def test_a_damaged_checkpoint_is_not_measured(place, tmp_path):
-    shutil.copytree(place / "run", tmp_path / "run")
-    path = tmp_path / "run" / "best" / "8" / "state.safetensors"
+def test_a_checkpoint_that_is_damaged_or_not_whole_is_not_measured(place, tmp_path):
+    run = shutil.copytree(place / "run", tmp_path / "run")
+    path = run / "best" / "8" / "state.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     with pytest.raises(DataError, match=f"{path} has changed.* --checkpoint: 6, 12"):
-        measure(tmp_path / "run")
-    measure(tmp_path / "run", checkpoint="last")
+        measure(run)
+    partial = run / "checkpoints" / "15.partial"  # which a run is writing
+    partial.mkdir()
+    measure(run, checkpoint="last")
+    assert partial.exists()
 
 
 READ = ("config.json", "schema.json", "tokenizer.json")
@@ -256,14 +233,6 @@ def test_files_that_cannot_be_read_or_written_are_named(place, tmp_path, name):
     if name in READ:
         with pytest.raises(TextmillError, match=name):
             measure(run)
-
-
-def test_a_checkpoint_that_a_run_is_writing_is_left_alone(place, tmp_path):
-    run = shutil.copytree(place / "run", tmp_path / "run")
-    partial = run / "checkpoints" / "15.partial"
-    partial.mkdir()
-    measure(run)
-    assert partial.exists()
 
 
 WRONG_WEIGHTS = {
@@ -306,15 +275,6 @@ def test_weights_of_another_model_are_refused_in_words(place, tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_report_that_cannot_be_written(place, tmp_path):
-    with pytest.raises(DataError, match=f"^--report={tmp_path}/none/r.jsonl: .*No such file"):
-        measure(place / "run", report=f"{tmp_path}/none/r.jsonl")
-
-
-def exported(directory: Path) -> np.ndarray:
-    return load_file(directory / "model.safetensors")["transformer.wte.weight"]
-
-
 def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd):
     diary = Diary()
     use(place / "run", diary=diary, export=f"{tmp_path}/hf")
@@ -326,6 +286,12 @@ def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd):
     assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == names
     for name in names:  # what the run itself left
         assert (tmp_path / "hf" / name).read_bytes() == (place / "hf" / name).read_bytes()
+    measure(place / "run" / "checkpoints" / "6", export=f"{tmp_path}/6")
+    out = capfd.readouterr().out
+    assert f"{place}/run, step 6 on validation of {place}/set" in out and measures_in(place, 6)
+    exported = load_file(tmp_path / "6" / "model.safetensors")["transformer.wte.weight"]
+    [path] = Checkpoints(place / "run").choose("6")
+    np.testing.assert_array_equal(exported, read_weights(path)[TABLE])
 
 
 def test_the_chat_template_of_a_dataset_is_exported(tmp_path):
@@ -337,21 +303,12 @@ def test_the_chat_template_of_a_dataset_is_exported(tmp_path):
     assert settings["chat_template"] == parameters["chat_template"]
 
 
-def test_measured_and_exported_at_once(place, tmp_path):
-    measure(place / "run", checkpoint="6", export=f"{tmp_path}/hf")
-    assert measures_in(place, 6)
-    [path] = Checkpoints(place / "run").choose("6")
-    np.testing.assert_array_equal(exported(tmp_path / "hf"), read_weights(path)[TABLE])
-
-
-def test_a_checkpoint_of_the_working_directory(place, monkeypatch):
+def test_what_was_trained_is_found(place, monkeypatch):
     monkeypatch.chdir(place / "run" / "checkpoints")
-    trained = find_trained("6")
-    assert trained.directory.resolve() == (place / "run").resolve()
-    assert [name for name, _ in trained.weights] == ["6"]
-
-
-def test_what_was_trained_is_found(place):
+    for path, name in (("6", "6"), (f"{place}/run/best/8", "8"), (f"{place}/run", "8")):
+        trained = find_trained(path)
+        assert trained.directory.resolve() == (place / "run").resolve()
+        assert [name for name, _ in trained.weights] == [name]
     trained = find_trained(f"{place}/run", "all")
     assert [name for name, _ in trained.weights] == ["6", "8", "12"]
     due = ModelConfig.new(

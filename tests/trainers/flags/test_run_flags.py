@@ -229,6 +229,7 @@ REFUSED = [
     ),
     ({"output": ""}, "--output is empty: give a directory, or leave the flag out"),
     ({"export": ""}, "--export is empty: give a directory, or leave the flag out"),
+    ({"export": "/"}, "--export=/ exists already: give another directory or remove it"),
     (
         {"output": "gs://bucket/run"},
         "--output=gs://bucket/run: give a directory on this machine; only --shards may be a URL",
@@ -245,32 +246,6 @@ REFUSED = [
 @pytest.mark.parametrize(("values", "said"), REFUSED, ids=lambda value: str(value)[:40])
 def test_all_refuse_with_the_same_words(flags, values, said):
     assert refusal(flags, **{"shards": "set", **values}) == said
-
-
-@every
-def test_what_is_taken_is_not_exported_to(flags, tmp_path):
-    make_flags(flags, shards="set", export=str(tmp_path))  # is empty
-    (tmp_path / "model.safetensors").touch()
-    said = refusal(flags, shards="set", export=str(tmp_path))
-    assert said.startswith(f"--export={tmp_path}") and "give another" in said
-
-
-@every
-@pytest.mark.parametrize(
-    ("argument", "named"),
-    [
-        ("--steps=many", "--steps"),
-        ("--family=t5", "--family"),
-        ("--model=huge", "--model"),
-        ("--precision=float8", "--precision"),
-        ("--optimizer=adam", "--optimizer"),
-        ("--best_by=luck", "--best"),
-    ],
-)
-def test_wrong_values_are_named(flags, argument, named, capfd):
-    with pytest.raises(UsageError, match=rf"^{named}\S*=\S*: (choose one of|not a) [^\n]*$"):
-        parse_flags(["--shards=set", argument], flags)
-    assert "".join(capfd.readouterr()) == ""
 
 
 UNKNOWN = [
@@ -300,13 +275,9 @@ def test_an_unknown_flag_is_refused_in_one_line(flags, argument, hint):
 def test_spellings_of_transformers_are_accepted(flags, tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("steps: 3\n")
-    argv = [
-        f"--config={path}",
-        "--max_steps=5",
-        "--gradient-accumulation-steps=4",
-        "--eval_steps=7",
-    ]
-    values = flag_values(parse_flags([*argv, "--adam_beta1", "0.5"], flags))
+    argv = [f"--config={path}", "--max_steps=5", "--gradient-accumulation-steps=4"]
+    argv += ["--eval_steps=7", "--adam_beta1", "0.5"]
+    values = flag_values(parse_flags(argv, flags))
     found = [values[name] for name in ("steps", "accumulation", "evaluate_every", "beta1")]
     assert found == [5, 4, 7, 0.5]
 

@@ -99,6 +99,9 @@ def test_what_a_model_sees_by_its_arguments(batch, kind, attention):
     for names, of_decoder, of_encoder in TABLE:
         due = of_encoder if kind == "bert" else of_decoder
         assert find_leaks(model, batch, names) == due, names
+    # `eager` adds a mask of booleans to the scores: 1 where a token may look, 0 where it may not.
+    leaks = find_leaks(model, batch, ["positions", "booleans"])
+    assert PADDING in leaks if attention == "eager" else leaks == set()
 
 
 @pytest.mark.parametrize("attention", ATTENTION)
@@ -124,14 +127,6 @@ def test_positions_alone_keep_documents_apart_without_a_cache_only(batch, kind, 
         return logits.reshape(*rows["input_ids"].shape, -1)
 
     assert verify_attention(of_lengths, batch, causal=True).ok
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_a_mask_of_booleans_is_for_sdpa_only(batch, kind):
-    """`eager` adds it to the scores: 1 where a token may look, 0 where it may not."""
-    names = ["positions", "booleans"]
-    assert find_leaks(model_of(kind, "sdpa"), batch, names) == set()
-    assert PADDING in find_leaks(model_of(kind, "eager"), batch, names)
 
 
 def test_what_the_page_shows(tmp_path, monkeypatch, capsys):

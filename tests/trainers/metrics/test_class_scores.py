@@ -35,6 +35,7 @@ def test_two_classes_by_hand():
         "ece": (3 * abs(2 / 3 - 0.75) + 1 * abs(0 - 0.5)) / 4,
     }
     assert found == pytest.approx(expected)
+    assert probabilities(np.array([[1e4, 0.0], [-1e4, -1e4]])).tolist() == [[1, 0], [0.5, 0.5]]
 
 
 def test_three_classes_are_means_over_classes():
@@ -49,12 +50,8 @@ def test_three_classes_are_means_over_classes():
     assert found["f1"] == pytest.approx((1 + 2 / 4 + 2 / 4) / 3)
     # Class 1: its one row at the top, beside two of five others. Class 2: one of three at the top.
     assert found["auc"] == pytest.approx((1 + (3 + 2 * 0.5) / 5 + (3 + 6 * 0.5) / 9) / 3)
-
-
-def test_auc_of_two_classes_is_of_the_second_ones_probability():
-    """As in scikit-learn: both round to 1, a tie, and those of the first class are not compared."""
-    found = class_metrics(np.array([[0.0, 40.0], [0.0, 50.0]]), np.array([0, 1]))
-    assert found["auc"] == 0.5
+    # Of two classes, as in scikit-learn: both probabilities of the second round to 1, a tie.
+    assert class_metrics(np.array([[0.0, 40.0], [0.0, 50.0]]), np.array([0, 1]))["auc"] == 0.5
 
 
 def test_what_rows_do_not_define_is_left_out():
@@ -82,14 +79,7 @@ def test_f1_is_a_mean_over_classes_with_rows_or_predictions():
     assert found["f1"] == pytest.approx((1 + 2 / 3 + 0) / 3)
     two = class_metrics(9.0 * np.eye(2)[[0, 0]], np.array([0, 0]))
     assert two["f1"] == 0, "of the second class, as for a pair of classes"
-
-
-def test_f1_of_a_class_that_is_not_there_is_0():
     assert f1_scores(np.array([[2, 0, 0], [1, 0, 0], [0, 0, 0]])).tolist() == [0.8, 0, 0]
-
-
-def test_probabilities_of_large_logits():
-    assert probabilities(np.array([[1e4, 0.0], [-1e4, -1e4]])).tolist() == [[1, 0], [0.5, 0.5]]
 
 
 def test_calibration_by_hand():
@@ -128,9 +118,8 @@ def drawn(monkeypatch, draw, *arguments):
 
 
 def test_a_confusion_matrix_shows_counts_and_shares(monkeypatch):
-    figure = drawn(
-        monkeypatch, draw_confusion, np.array([[3, 1], [1, 1]]), ["$x$", "b"], "", "title"
-    )
+    counts, names = np.array([[3, 1], [1, 1]]), ["$x$", "b"]
+    figure = drawn(monkeypatch, draw_confusion, counts, names, "", "title")
     axes, scale = figure.axes
     assert scale.get_ylabel() == "share of the true class"
     assert axes.images[0].get_array().tolist() == [[0.75, 0.25], [0.5, 0.5]]
@@ -183,9 +172,6 @@ def test_a_reliability_diagram(monkeypatch):
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["perfect calibration", "measured"]
 
-
-def test_a_reliability_diagram_of_one_row(monkeypatch):
-    found = calibration(np.array([[0.25, 0.75]]), np.array([1]), bins=2)
-    share = drawn(monkeypatch, draw_reliability, found, "").axes[1]
-    assert share.lines[0].get_xdata().tolist() == [0, 0.5, 1]
-    assert share.lines[0].get_ydata().tolist() == [0, 1, 1]
+    one_row = calibration(np.array([[0.25, 0.75]]), np.array([1]), bins=2)
+    [rows] = drawn(monkeypatch, draw_reliability, one_row, "").axes[1].lines
+    assert rows.get_xydata().tolist() == [[0, 0], [0.5, 1], [1, 1]]

@@ -25,12 +25,7 @@ from trainers.tasks.qa import (
 
 BPE = LoadedTokenizer(trained_tokenizer().to_str().encode())
 ASKED = [
-    (
-        "Which animal jumps?",
-        "The quick brown fox jumps over the lazy dog. " * 9,
-        [],
-        "long",
-    ),
+    ("Which animal jumps?", "The quick brown fox jumps over the lazy dog. " * 9, [], "long"),
     ("Ærø?", "An island, it's called  Ærø.\nThere.", [("Ærø", 24)], "odd"),
     ("Is this " + "very " * 40 + "long?", "A question.", [("question", 2)], "asked at length"),
     ("", "No question.", [("No", 0)], ""),
