@@ -178,15 +178,16 @@ def test_rows_that_cannot_be_measured_are_refused(place, tmp_path):
 
 def test_what_is_no_run_is_refused(place, tmp_path):
     (tmp_path / "bare" / "checkpoints").mkdir(parents=True)
+    best = "--checkpoint=best"
     for path, flags, said in (
-        (tmp_path, {}, "is neither the output directory of a run nor a directory with"),
-        (tmp_path / "bare", {}, f"{tmp_path}/bare holds no run: it has no config.json"),
-        (place / "run", {"checkpoint": "7"}, "has no checkpoint '7': its steps are 6, 12, the be"),
-        (place / "hf", {"checkpoint": "best"}, "=best chooses .*/hf is none: use on"),
-        (place / "run/checkpoints/6", {"checkpoint": "best"}, "=best chooses .*/6 is none: use on"),
+        (tmp_path, [], "is neither the output directory of a run nor a directory with"),
+        (tmp_path / "bare", [], f"{tmp_path}/bare holds no run: it has no config.json"),
+        (place / "run", ["--checkpoint=7"], "has no checkpoint '7': its steps are 6, 12, the be"),
+        (place / "hf", [best], f"{best} chooses .*/hf is none: use on"),
+        (place / "run/checkpoints/6", [best], f"{best} chooses .*/6 is none: use on"),
     ):
         with pytest.raises(UsageError, match=said):
-            measure(path, **flags)
+            use(path, "--evaluate", *flags)
     with pytest.raises(UsageError, match=f"{place}/hf is not a run: give the output directory of"):
         use(place / "hf", export=f"{tmp_path}/hf")
     none, run = f"{tmp_path}/none", f"{place}/run"

@@ -50,7 +50,7 @@ def test_three_classes_are_means_over_classes():
     assert found["f1"] == pytest.approx((1 + 2 / 4 + 2 / 4) / 3)
     # Class 1: its one row at the top, beside two of five others. Class 2: one of three at the top.
     assert found["auc"] == pytest.approx((1 + (3 + 2 * 0.5) / 5 + (3 + 6 * 0.5) / 9) / 3)
-    # Of two classes, as in scikit-learn: both probabilities of the second round to 1, a tie.
+    # With two classes, as in scikit-learn, both probabilities of the second round to 1: a tie.
     assert class_metrics(np.array([[0.0, 40.0], [0.0, 50.0]]), np.array([0, 1]))["auc"] == 0.5
 
 
