@@ -5,19 +5,16 @@ every kind of damage for every format.
 """
 
 import bz2
-import contextlib
 import gzip
 import io
 import lzma
 import os
-import socket
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -52,12 +49,6 @@ def parquet(values: Any) -> Callable[[Path], object]:
     return lambda path: pq.write_table(pa.table({"text": values}), path)
 
 
-def arrow(path: Path) -> None:
-    """A file without record batches."""
-    with pa.ipc.new_file(str(path), pa.schema([("text", pa.string())])):
-        pass
-
-
 NO_TEXT = pa.array([], pa.string())
 TEXT = {
     "NUL, a byte order mark and CR within a line": read(
@@ -83,8 +74,6 @@ TEXT = {
     ),
     "only blank lines": Case({"in.txt": b"\n\r\n\n"}, code=1, said=["no document", "blank"]),
     "a column of no rows": stops("in.parquet", parquet(NO_TEXT), "no rows"),
-    "Arrow without batches": Case({"in.arrow": arrow}, code=1, said=["no document"]),
-    "a header and no more": Case({"in.csv": b"text\n"}, code=1, said=["no document"]),
     "not one good document": Case(
         {"in.jsonl": json_lines({"body": "x"})},
         code=1,
@@ -138,19 +127,6 @@ REJECTED = {
         missing_field=1,
         empty=1,
         too_long=1,
-    ),
-    "strings of Parquet that are not UTF-8": Case(
-        {
-            "in.parquet": parquet(
-                pa.Array.from_buffers(
-                    pa.string(),
-                    2,
-                    [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"a\xff")],
-                )
-            )
-        },
-        dropped={"not_utf8": 1},
-        kept=("a",),
     ),
 }
 DEEP, DIGITS = b"[" * 200_000 + b"]" * 200_000, b"9" * 5000
@@ -243,13 +219,6 @@ KINDS = {
 }
 
 
-def bind_socket(path: Path) -> None:
-    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
-        directory = os.open(path.parent, os.O_RDONLY)  # names of sockets are short
-        server.bind(f"/proc/self/fd/{directory}/{path.name}")
-        os.close(directory)
-
-
 def changes(name: str, statement: str, *said: str) -> Case:
     """A filter that changes the input while the run reads it."""
     module = f"import os\npath = os.path.dirname(__file__) + '/in.txt'\n{statement}\n"
@@ -258,12 +227,6 @@ def changes(name: str, statement: str, *said: str) -> Case:
     return Case(files, [f"--filter={name}:keep", "--input={d}/in.txt"], 1, ["in.txt", *said])
 
 
-ODD_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a FIFO": (os.mkfifo, "regular file"),
-    "a socket": (bind_socket, "regular file"),
-    "a link in a circle": (lambda path: path.symlink_to(path), "link"),
-    "a link to nothing": (lambda path: path.symlink_to(path.with_name("nowhere")), "link"),
-}
 FILES = {
     **{
         what: Case(
@@ -272,7 +235,11 @@ FILES = {
             said=["in.txt", word],
             before=lambda directory, make=make: make(directory / "in.txt"),
         )
-        for what, (make, word) in ODD_FILES.items()
+        for what, make, word in (
+            ("a FIFO", os.mkfifo, "regular file"),
+            ("a link in a circle", lambda path: path.symlink_to(path), "link"),
+            ("a link to nothing", lambda path: path.symlink_to("nowhere"), "link"),
+        )
     },
     "a device": Case(flags=["--input=/dev/zero"], code=1, said=["/dev/zero", "regular file"]),
     "no such file": Case(

@@ -122,7 +122,7 @@ def test_rows_without_masks():
     (problem,) = row_problems(columns, schema, **WRAP)
     message = "input_ids[3] is 70000, not below the vocabulary's 70000"
     assert (problem.row, problem.message) == (7, message)
-    # Of many equal problems some are described.
+    # Some of many equal problems are described.
     columns["segment_ids"][:, 0] = 0
     problems = [p for p in row_problems(columns, schema) if "begins with" in p.message]
     assert [problem.row for problem in problems] == list(range(MOST_PROBLEMS))
