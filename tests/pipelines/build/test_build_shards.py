@@ -17,6 +17,7 @@ from pipelines.build_shards import main
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
+from tests.tools.python_process import run_python
 from tests.tools.segments import segments_of
 
 
@@ -69,14 +70,26 @@ def test_other_inputs_are_refused(made, corpus, tokenizer_path, tmp_path):
         main(arguments(changed, tokenizer_path, made))
 
 
-def test_refused_documents_are_listed_and_the_rest_goes_on(tokenizer_path, tmp_path):
+def test_rejected_documents_are_listed_and_filtered_ones_counted_apart(
+    tokenizer_path, tmp_path, monkeypatch, capsys
+):
     source = tmp_path / "mixed.jsonl"
-    source.write_bytes(b'{"text": "good one"}\n{"text": "\xff"}\n{"body": 1}\n{"text": "two"}\n')
-    output = tmp_path / "set"
-    main(arguments(source, tokenizer_path, output))
-    stats = read_set(str(output)).stats
-    assert stats.dropped == {"missing_field": 1, "not_utf8": 1}
-    assert (stats.documents_read, stats.total().documents) == (4, 2)
+    source.write_bytes(
+        b'{"text": "good one"}\n{"text": "\xff"}\n{"body": 1}\n{"text": "two"}\n{"text": "two"}\n'
+        b'{"text": "spam!"}\n'
+    )
+    chooser, output = tmp_path / "set_chooser.py", tmp_path / "set"
+    chooser.write_text("def choose(d):\n    return 'spam' if 'spam' in d['text'] else None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = ["--filter=set_chooser:choose", "--max_rejects=2"]
+    main(arguments(source, tokenizer_path, output, *flags))
+    assert "1 filter:spam" in capsys.readouterr().out
+    info = read_set(str(output))
+    stats = info.stats
+    assert stats.dropped == {"filter:spam": 1, "missing_field": 1, "not_utf8": 1}
+    assert (stats.documents_read, stats.total().documents) == (6, 2)
+    assert stats.total().dropped["duplicates"] == 1 and stats.broken_equations() == []
+    assert info.schema.parameters["filter"] == "set_chooser:choose"
     lines = (output / "rejects/rejects.jsonl").read_text().splitlines()
     listed = [(r["offset"], r["reason"]) for r in map(json.loads, lines)]
     assert listed == [(21, "not_utf8"), (35, "missing_field")]
@@ -87,14 +100,54 @@ def test_refused_documents_are_listed_and_the_rest_goes_on(tokenizer_path, tmp_p
     ):
         main(arguments(source, tokenizer_path, tmp_path / "strict", "--max_rejects=1"))
     assert not (tmp_path / "strict" / "MANIFEST.json").exists()
+    chooser.write_text("def choose(d):\n    return None\n")
+    with pytest.raises(UsageError, match="filter_sha256"):
+        main(arguments(source, tokenizer_path, output, *flags))
 
 
-def test_runs_leave_nothing_behind_in_a_process_that_goes_on(corpus, tokenizer_path, tmp_path):
-    """As a notebook does: objects that the garbage collector froze are never freed."""
-    main(arguments(corpus, tokenizer_path, tmp_path / "first"))
+@pytest.mark.slow
+def test_a_worker_process_finds_the_filter_where_the_command_is_run(tokenizer_path, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "short"}\n{"text": "much longer than that"}\n')
+    (tmp_path / "chooser.py").write_text(
+        "def choose(document):\n    return 'short' if len(document['text']) < 9 else None\n"
+    )
+    flags = arguments("in.jsonl", tokenizer_path, "set", "--filter=chooser:choose", *PROCESSES)
+    done = run_python("-m", "pipelines.build_shards", *flags, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert read_set(str(tmp_path / "set")).stats.dropped["filter:short"] == 1
+
+
+def shards(output):
+    """sha256 of every shard, from the manifest."""
+    return {f.path: f.sha256 for f in read_set(str(output)).manifest.files if f.split}
+
+
+def test_a_set_is_made_again_with_the_file_it_carries(corpus, tokenizer_path, tmp_path):
+    made = tmp_path / "set"
+    main(arguments(corpus, tokenizer_path, made, "--max_length=64", "--splits=train:0.5,test:0.5"))
     before = gc.get_freeze_count()
-    main(arguments(corpus, tokenizer_path, tmp_path / "second"))
+    main([f"--config={made}/config.yaml", f"--output={tmp_path / 'again'}"])
+    # A notebook goes on: objects that the garbage collector froze would never be freed.
     assert gc.get_freeze_count() <= before
+    assert shards(tmp_path / "again") == shards(made)
+    config = [(d / "config.yaml").read_bytes() for d in (made, tmp_path / "again")]
+    assert config[0] == config[1]
+    main([f"--config={made}/config.yaml", f"--output={tmp_path / 'other'}", "--seed=3"])
+    assert shards(tmp_path / "other") != shards(made)
+
+
+def test_a_document_more_changes_one_file_of_a_split_and_no_other(topics, tokenizer_path, tmp_path):
+    """Why there is no --append."""
+    texts = [text for text in topics[:900] if text]
+    made = []
+    for more in (0, 1):
+        source = tmp_path / f"{more}.jsonl"
+        lines = [json.dumps({"text": text}) for text in texts + ["One more."] * more]
+        source.write_text("\n".join(lines))
+        main(arguments(source, tokenizer_path, tmp_path / f"set{more}", "--max_length=64"))
+        made.append(shards(tmp_path / f"set{more}"))
+    assert len(made[0]) == 4
+    assert sum(made[0][path] != made[1][path] for path in made[0]) == 1
 
 
 def test_a_worker_process_that_is_killed_ends_the_run(

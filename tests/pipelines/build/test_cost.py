@@ -181,38 +181,33 @@ def flags_of(name: str, count: int, topics: list[str], tokenizer: str, folder: P
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_calls_a_megabyte(name, topics, sentinels, tmp_path):
-    python, c = [], []
+def test_calls_a_megabyte_and_pointers_through_the_parent(
+    name, topics, sentinels, tmp_path, parent
+):
+    calls, seen, evaluated = [], [], []
     for count in (SMALL, LARGE):
-        make = make_rows(flags_of(name, count, topics, sentinels, tmp_path))
+        flags = flags_of(name, count, topics, sentinels, tmp_path)
+        make = make_rows(flags)
         make()  # imports, compiles, fills caches
-        calls = Calls()
-        sys.setprofile(calls.count)
+        calls.append(Calls())
+        sys.setprofile(calls[-1].count)
         try:
             make()
         finally:
             sys.setprofile(None)
-        python.append(calls.python)
-        c.append(calls.c)
-    megabytes = grown(name, tmp_path) / 1e6
-    assert (python[1] - python[0]) / megabytes < CASES[name].python * SLACK
-    assert (c[1] - c[0]) / megabytes < CASES[name].c * SLACK
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_only_pointers_go_through_the_parent(name, topics, sentinels, tmp_path, parent):
-    seen, evaluated = [], []
-    for count in (SMALL, LARGE):
-        flags = flags_of(name, count, topics, sentinels, tmp_path)
         before = replace(parent)
         build_shards.main([*flags, f"--runner={IN_PROCESS}"])
         seen.append((parent.elements - before.elements, parent.bytes - before.bytes))
         path = tmp_path / str(count) / "set" / "evaluation.jsonl"
         evaluated.append(len(path.read_bytes().splitlines()) if path.exists() else 0)
+    small, large = calls
+    megabytes = grown(name, tmp_path) / 1e6
+    assert (large.python - small.python) / megabytes < CASES[name].python * SLACK
+    assert (large.c - small.c) / megabytes < CASES[name].c * SLACK
     (elements, size), (more_elements, more_size) = seen
     # The block; a pointer and a key for each of three shards; reports of blocks and of shards.
     assert elements == more_elements == 1 + 3 + 3 + 2
     lines = (evaluated[1] - evaluated[0]) * CASES[name].evaluated
-    assert more_size - size < lines * SLACK + 200 * grown(name, tmp_path) / 1e6
+    assert more_size - size < lines * SLACK + 200 * megabytes
     assert bool(lines) == ("classification" in name or "qa" in name)
     assert size < 200_000  # a count for each id of the vocabulary, and again in sums

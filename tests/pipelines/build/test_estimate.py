@@ -109,30 +109,21 @@ def test_many_small_files_and_one_of_rows(lines, tokenizer_path, tmp_path, small
 def test_given_splits_are_estimated_apart(lines, tokenizer_path, tmp_path):
     (tmp_path / "train.jsonl").write_bytes(lines[: lines.index(b"\n", 200_000) + 1])
     (tmp_path / "test.jsonl").write_bytes(lines[: lines.index(b"\n", 50_000) + 1])
-    found = estimated(
-        f"--train_input={tmp_path}/train.jsonl",
-        f"--test_input={tmp_path}/test.jsonl",
-        f"--tokenizer={tokenizer_path}",
-        "--num_shards=1",
-    )
+    flags = [f"--{split}_input={tmp_path}/{split}.jsonl" for split in ("train", "test")]
+    flags += [f"--tokenizer={tokenizer_path}", "--num_shards=1"]
+    found = estimated(*flags)
     assert set(found.rows) == {"train", "test"}
     assert found.rows["test"] == pytest.approx(found.rows["train"] / 4, rel=0.1)
     (tmp_path / "test.jsonl").write_text('{"text": ""}\n')
-    found = estimated(
-        f"--train_input={tmp_path}/train.jsonl",
-        f"--test_input={tmp_path}/test.jsonl",
-        f"--tokenizer={tokenizer_path}",
-    )
+    found = estimated(*flags)
     assert found.rows["train"] and not found.rows["test"], "a run accepts an empty split"
 
 
 def test_a_sample_of_which_nothing_is_kept_is_an_error(corpus, tokenizer_path):
-    with pytest.raises(
-        DataError, match="no document of the sample would be kept: .* run without --dry_run"
-    ):
-        estimated(
-            f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--filter={__name__}:every_one"
-        )
+    said = "no document of the sample would be kept: .* run without --dry_run"
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
+    with pytest.raises(DataError, match=said):
+        estimated(*flags, f"--filter={__name__}:every_one")
 
 
 def test_a_small_file_that_holds_much_text_is_sampled(tmp_path, monkeypatch):

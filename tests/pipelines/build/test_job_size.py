@@ -50,8 +50,5 @@ def test_many_blocks_go_by_a_file(tmp_path):
     blocks = [Block(i, (Part(f"some/where/{i}.txt", 5, 0, 5),)) for i in range(20_000)]
     write_blocks(str(tmp_path), blocks)
     assert read_blocks(str(tmp_path)) == blocks
-
-
-def test_a_worker_that_does_not_see_the_plan_says_so(tmp_path):
     with pytest.raises(DataError, match="that all workers share"):
         read_blocks(str(tmp_path / "elsewhere"))

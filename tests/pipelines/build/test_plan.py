@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from pipelines.build import plan as module
@@ -16,7 +15,6 @@ from pipelines.readers.sources import Block, Source
 from pipelines.readers.stored import Part
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import duration, facts_table
-from pipelines.runners.launch import runner_flags
 from tests.tools.shard_factory import mlm_schema
 
 PROCESSES = "--direct_running_mode=multi_processing"
@@ -74,43 +72,25 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
         mlm_schema().fingerprint,
     ):
         assert words in said, words
-
-
-def test_what_was_read_whole_is_said_exactly(tmp_path):
+    # What was read whole is exact.
     said = text_of(plan(tmp_path, estimate=replace(ESTIMATE, whole=True)))
     assert "1 block; read whole" in said and "74,045" in said and "28,842,217" in said
     assert "about 74," not in said and "at least" not in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], (1, False)),
-        (["--direct_num_workers=4"], (4, False)),
-        (["--direct_running_mode=multi_processing", "--direct_num_workers", "8"], (8, True)),
-        (["--direct_running_mode", "multi_threading", "--direct_num_workers=2"], (2, False)),
-    ],
-)
-def test_workers_are_those_of_beam(arguments, expected):
-    flags = runner_flags(arguments)
-    assert (flags.number, flags.in_processes) == expected
-
-
 def test_seconds_by_the_way_to_run(tmp_path):
     # 4 s until a worker begins, once more for processes, and 20 s of work.
     assert plan(tmp_path).seconds() == 24
-    assert plan(tmp_path, "--direct_num_workers=2").seconds() == 4 + 20 / 1.6
+    threads = ["--direct_running_mode", "multi_threading", "--direct_num_workers", "2"]
+    assert plan(tmp_path, *threads).seconds() == 4 + 20 / 1.6
     assert plan(tmp_path, "--direct_num_workers=10", PROCESSES).seconds() == 8 + 20 / 8
     cluster = text_of(plan(tmp_path, "--runner=FlinkRunner"))
     assert "about 20 s of one core of this machine, in this process" in cluster
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.2, "1 s"), (89, "89 s"), (90, "1.5 min"), (1000, "17 min"), (9000, "2.5 h")],
-)
-def test_durations_are_rounded_to_two_digits(seconds, said):
-    assert duration(seconds) == said
+def test_durations_are_rounded_to_two_digits():
+    said = {0.2: "1 s", 89: "89 s", 90: "1.5 min", 1000: "17 min", 9000: "2.5 h"}
+    assert {seconds: duration(seconds) for seconds in said} == said
 
 
 def test_a_disk_or_a_memory_that_does_not_suffice_is_said(tmp_path, monkeypatch):

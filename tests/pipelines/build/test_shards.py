@@ -64,14 +64,15 @@ documents_of_any_length = st.lists(
     documents_of_any_length, st.booleans(), st.integers(1, 3), st.sampled_from(["best_fit", "none"])
 )
 def test_every_piece_of_every_document_is_in_the_rows(documents, static, copies, packing):
-    copies = copies if static else 1
-    shard, columns = make(documents, static_masking=static, mask_copies=copies, packing=packing)
+    copies, numbers = copies if static else 1, [*range(len(documents)), 0, 0]
+    changes = {"static_masking": static, "mask_copies": copies, "packing": packing}
+    shard, columns = make(documents + documents[:1] * 2, numbers, **changes)
     pieces = [
         (0, *document[i : i + 14], 2) for document in documents for i in range(0, len(document), 14)
     ]
     assert sorted(segments(columns)) == sorted(pieces * copies)
     statistics = shard.statistics
-    assert statistics.documents == len(documents)
+    assert statistics.documents == len(documents) and statistics.dropped["duplicates"] == 2
     assert statistics.tokens == sum(map(len, documents))
     assert statistics.specials_added == 2 * len(pieces)
     due = (statistics.tokens + statistics.specials_added) * copies
@@ -103,12 +104,6 @@ def test_the_order_of_arrival_never_shows(documents, random):
     assert all((columns[name] == again[name]).all() for name in columns)
 
 
-def test_repeats_are_dropped_and_counted():
-    shard, columns = make([[7, 8], [9], [7, 8], [7, 8]], [5, 6, 5, 5])
-    assert (shard.statistics.documents, shard.statistics.dropped["duplicates"]) == (2, 2)
-    assert sorted(segments(columns)) == [(0, 7, 8, 2), (0, 9, 2)]
-
-
 def test_copies_are_masked_differently_and_spread():
     documents = [
         [int(i) for i in row] for row in np.random.default_rng(0).integers(5, 300, (99, 14))
@@ -137,6 +132,7 @@ def test_no_documents_make_no_rows():
     held_out = ExampleBatch(held_out.batch.append_column(MARK, pa.array([mark_of("held_out")])))
     shard = maker(contract).make(keep(held_out), "train")
     assert list(shard.chunks()) == [] and shard.statistics == ShardStatistics()
+    assert [mark_of(reason) for reason in ("held_out", "near_duplicates")] == [2, 3]
 
 
 def test_example_batches_survive_the_journey(tmp_path):
@@ -169,13 +165,3 @@ def test_example_batches_of_a_route_travel_together():
 )
 def test_ranges(starts, lengths, expected):
     assert ranges(np.array(starts, int), np.array(lengths, int)).tolist() == expected
-
-
-def test_marked_documents_are_dropped_for_the_reason_of_the_mark():
-    """Document 1 is there twice, 3 is marked, and 4 for two reasons, of which the later counts."""
-    numbers, marks = [1, 1, 2, 3, 3, 4, 4, 4], [0, 0, 0, 0, 2, 0, 2, 3]
-    batch = example_batch([[5 + n] for n in numbers], numbers).batch
-    kept = keep(ExampleBatch(batch.append_column(MARK, pa.array(marks))))
-    assert sorted(kept.examples.ragged("ids", "uint16")[0]) == [6, 7]
-    assert kept.dropped == {"duplicates": 1, "held_out": 1, "near_duplicates": 1}
-    assert [mark_of(reason) for reason in ("held_out", "near_duplicates")] == [2, 3]

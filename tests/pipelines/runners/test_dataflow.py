@@ -158,7 +158,7 @@ def test_words_travel_to_numbers_of_buckets(gs_store, corpus, tmp_path):
     check_workers(job, tmp_path)
 
 
-@pytest.mark.slow  # test_filter_runs starts worker processes from `python -m`
+@pytest.mark.slow  # test_build_shards starts worker processes from `python -m`
 def test_nothing_hangs_on_the_command_that_was_typed(gs_store, corpus, tokenizer_path, tmp_path):
     """A worker has another __main__: what `python -m` runs must not be in what is pickled."""
     command = [sys.executable, "-m", "pipelines.build_shards", *FLAGS, *places(gs_store)]
