@@ -18,7 +18,7 @@ from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_
 from trainers.on_poptorch.module_program import choose_device, dropout_seed
 from trainers.poptorch_classifier import main
 from trainers.reader import ShardSet
-from trainers.run.checkpoints import Checkpoints, read_weights
+from trainers.run.checkpoints import Checkpoints
 from trainers.run.trained import find_trained
 
 DIMENSIONS = {
@@ -43,13 +43,6 @@ def tensors(arrays):
     return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
-def best_of(output):
-    """The step of the best evaluation, and the weights after it."""
-    [path] = Checkpoints(output).choose("best")
-    assert path.parent.name == "best"
-    return int(path.name), read_weights(path)
-
-
 def assert_same(a, b):
     """Two arrays of names, to the bit."""
     assert a.keys() == b.keys()
@@ -57,17 +50,11 @@ def assert_same(a, b):
         np.testing.assert_array_equal(b[name], value, err_msg=name)
 
 
-@pytest.fixture(scope="module")
-def whole(shards, tmp_path_factory):
-    """An unbroken run of 12 steps, with dropout."""
-    output = tmp_path_factory.mktemp("whole") / "run"
-    more = ["--steps=12", "--evaluate_every=4", "--checkpoint_every=3", f"--export={output}-out"]
-    train(shards, output, *more, "--accumulation=2")
-    return output
-
-
-def test_texts_are_classified(shards, whole, tmp_path, capsys):
+def test_texts_are_classified(shards, tmp_path, capsys, monkeypatch):
     """As the rows of the same words are, by the best weights."""
+    whole = tmp_path / "run"
+    train(shards, whole, "--steps=12", "--evaluate_every=4", "--checkpoint_every=3")
+    capsys.readouterr()
     rows = next(ShardSet(str(shards)).in_order("validation", batch_size=24, prefetch=0))
     texts = [
         " ".join(f"w{number}" for number in row[segment > 0][1:-1])
@@ -77,10 +64,11 @@ def test_texts_are_classified(shards, whole, tmp_path, capsys):
     file.write_text("\n".join(texts))
     use_model.main([str(whole), f"--predict={file}", "--device=cpu", "--batch_size=5"])
     said = capsys.readouterr()
-    best, weights = best_of(whole)
+    trained = find_trained(str(whole), "best")
+    [(best, read)] = trained.weights
     assert f"the weights after step {best}" in said.err
-    model = Classifier(find_trained(str(whole)).config)
-    model.load_state_dict(tensors(weights))
+    model = Classifier(trained.config)
+    model.load_state_dict(tensors(read()))
     inputs = tensors(classifier_arrays(rows))
     logits = model.eval()(*(inputs[name] for name in TEXT_INPUTS)).detach()
     chances = torch.softmax(logits.double(), dim=1)
@@ -89,6 +77,9 @@ def test_texts_are_classified(shards, whole, tmp_path, capsys):
     np.testing.assert_allclose(
         [float(chance) for _, chance in found], chances.max(1).values, atol=2e-6
     )
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="WORLD_SIZE=2: use_model runs in one process"):
+        use_model.main([str(whole), "--evaluate"])
 
 
 def test_pairs_and_published_weights(tmp_path):
@@ -213,6 +204,9 @@ def test_a_program_goes_on_to_the_bit(shards, optimizer):
     assert_same(weights_in(whole), weights_in(again))
     assert_same(state_in(whole), state_in(again))
     assert found[0].keys() == {"loss", "counted", "learning_rate", "gradient_norm"}
+    other = "adamw" if optimizer == "sgd_momentum" else "sgd_momentum"
+    with pytest.raises(DataError, match=f"does not fit --optimizer={other} and .* 0.exp_avg is"):
+        program_of(shards, optimizer=other).load(weights, state)
 
 
 def test_hyperparameters_are_the_flags_and_not_the_checkpoints(shards):
@@ -227,16 +221,6 @@ def test_hyperparameters_are_the_flags_and_not_the_checkpoints(shards):
     [matrices, vectors] = again._optimizer.param_groups
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
     assert matrices["betas"] == (0.9, 0.999)
-
-
-def test_the_state_of_another_optimizer_is_refused(shards):
-    adam, sgd = program_of(shards), program_of(shards, optimizer="sgd_momentum")
-    [batch, *_] = batches_of(shards)
-    adam.train(adam.put(batch), 0)()
-    with pytest.raises(
-        DataError, match="does not fit --optimizer=sgd_momentum and .* 0.exp_avg is"
-    ):
-        sgd.load(weights_in(adam), state_in(adam))
 
 
 @pytest.mark.slow

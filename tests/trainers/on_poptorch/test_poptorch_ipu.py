@@ -168,7 +168,7 @@ def test_half_precision(shards):
     assert {settings[name] for name in moments} == {torch.float32}
 
 
-def test_what_ipus_cannot_do_is_refused(shards):
+def test_what_ipus_cannot_do_is_refused(shards, monkeypatch):
     with installed():
         with pytest.raises(
             UsageError, match="--steps=5 is not a multiple of --device_iterations=2"
@@ -177,6 +177,10 @@ def test_what_ipus_cannot_do_is_refused(shards):
         with pytest.raises(UsageError, match="--class_weights: IPUs weigh all microbatches"):
             compiled(shards, class_weights="1,2")
         compiled(shards, class_weights="1,1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(UsageError, match="WORLD_SIZE=2: a run on IPUs .*--replication"):
+            compiled(shards)
+        monkeypatch.delenv("WORLD_SIZE")
     with pytest.raises(UsageError, match="--device=ipu: PopTorch finds no IPU"):
         compiled(shards)
 

@@ -4,14 +4,22 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 
+from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.run_processes import Group
 from tests.tools.run_reading import read_metrics
+from trainers.on_poptorch.ranks import (
+    Ranks,
+    choose_gpu,
+    hint_at_gpus,
+    join_ranks,
+    report_lost_ranks,
+)
 from trainers.poptorch_classifier import main
 from trainers.run.checkpoints import Checkpoints
 
-pytestmark = pytest.mark.slow
 MODEL = ("--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=24", "--dropout=0")
 FLAGS = (*MODEL, "--batch_size=8", "--accumulation=2", "--class_weights=1,2.5", "--device=cpu")
 LENGTH = ("--steps=12", "--evaluate_every=4", "--checkpoint_every=3", "--learning_rate=1e-3")
@@ -47,6 +55,7 @@ def assert_same_run(a, b, step):
     assert one.state and other.state and one.state.keys() == other.state.keys()
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_and_one_resumes_them(shards, tmp_path):
     flags = [f"--shards={shards}", *FLAGS, *LENGTH]
     two = tmp_path / "two"
@@ -62,6 +71,7 @@ def test_two_processes_are_one_and_one_resumes_them(shards, tmp_path):
     assert_same_run(tmp_path / "one", two, step=12)
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_ends_all_after_the_same_step(shards, tmp_path):
     output = tmp_path / "run"
     flags = [f"--shards={shards}", *FLAGS, f"--output={output}", "--steps=100000"]
@@ -79,6 +89,7 @@ def test_a_signal_to_one_ends_all_after_the_same_step(shards, tmp_path):
     assert Checkpoints(output).latest == step + 2
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_ends_the_other(shards, tmp_path):
     output = tmp_path / "run"
     flags = [f"--shards={shards}", *FLAGS, f"--output={output}", "--steps=100000"]
@@ -91,9 +102,42 @@ def test_a_process_that_dies_ends_the_other(shards, tmp_path):
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_batch_that_two_cannot_share(shards, tmp_path):
     flags = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--device=cpu"]
     with start(tmp_path, 2, *flags, "--batch_size=6", "--accumulation=2") as processes:
         assert processes.wait() == [2, 2], processes.texts
     for text in processes.texts:
         assert "--batch_size=6 cannot be shared by 2 processes in 2 microbatches" in text
+
+
+def test_one_process_needs_no_others():
+    alone, values = Ranks(), torch.arange(3.0)
+    assert (alone.index, alone.count, alone.local, alone.is_first) == (0, 1, 0, True)
+    assert alone.add(values) is alone.concatenate(values) is values
+    assert alone.share(lambda: "x") == "x"
+
+
+def test_an_environment_that_is_not_torchruns(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=r"WORLD_SIZE=2 .*KeyError\('RANK'\).*`torchrun --nproc"):
+        join_ranks()
+
+
+def test_a_machine_with_too_few_gpus_and_one_with_more():
+    gpus = torch.cuda.device_count()
+    with pytest.raises(UsageError, match=f"LOCAL_RANK={gpus}: .* has {gpus}: .*--device=cpu"):
+        choose_gpu(gpus)
+    assert hint_at_gpus(1) == ""
+    assert hint_at_gpus(8).startswith(" (1 of 8 GPUs; all of them: torchrun --nproc_per_node=8 -m")
+
+
+def test_a_lost_process_is_reported_and_a_defect_is_not():
+    with pytest.raises(DataError, match="another process of the run has ended.*--resume"):
+        with report_lost_ranks():
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:544] Connection closed")
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        with report_lost_ranks():
+            raise RuntimeError("The size of tensor a (2) must match")

@@ -5,8 +5,6 @@ tests/trainers/run, flags and test_use_model.py test the code that all five trai
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import torch
 
 from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import replace_file
 from tests.tools.snapshots import state_in, weights_in
@@ -50,7 +48,6 @@ SMALL = [
     "--no_verify",
 ]
 FAST = "--no_jit_compile"  # where compiling would take the longest of a test
-INTERVALS = [FAST, "--steps=24", "--evaluate_every=8", "--checkpoint_every=8"]
 
 
 @pytest.fixture(scope="module")
@@ -74,64 +71,15 @@ def losses_of(output):
     return [line["loss"] for line in lines_of(output)]
 
 
-def model_of(output, which):
-    """The model of a run with the weights of one of its checkpoints."""
-    trained = find_trained(str(output), which)
-    [(_, read)] = trained.weights
-    model = Encoder(trained.config)
-    fill(model, read())
-    return model
-
-
-@pytest.fixture(scope="module")
-def whole(shards, tmp_path_factory):
-    """An unbroken run of 24 steps, with dropout."""
-    output = tmp_path_factory.mktemp("whole") / "run"
-    train(shards, output, *INTERVALS)
-    return output
-
-
-def test_a_run_learns_and_keeps_its_best(whole):
-    evaluations = lines_of(whole, "evaluation")
-    assert [line["step"] for line in evaluations] == [8, 16, 24]
-    assert set(evaluations[0]) >= {"loss", "accuracy", "auc", "f1", "ece", "rows"}
-    assert evaluations[-1]["loss"] < 0.9 * evaluations[0]["loss"], "it learns"
-    accuracies = [line["accuracy"] for line in evaluations]
-    kept = Checkpoints(whole)
-    assert (kept.steps, kept.best) == ([16, 24], 8 * (1 + int(np.argmax(accuracies))))
-
-
 @pytest.mark.slow
-def test_resuming_on_two_devices_takes_the_same_batches(shards, tmp_path, monkeypatch):
-    """One device and two differ by the order in which gradients are added up, no more.
-
-    With XLA, and nothing is traced after the first step and the first evaluation.
-    """
-    traces = {"sums": 0, "outputs": 0}
-
-    def counting(name, method):
-        def call(self, *arguments):
-            traces[name] += 1
-            return method(self, *arguments)
-
-        return call
-
-    for name in traces:
-        method = getattr(ClassificationObjective, name)
-        monkeypatch.setattr(ClassificationObjective, name, counting(name, method))
+def test_two_devices_take_the_steps_of_one(shards, tmp_path):
+    """They differ by the order in which gradients are added up, no more; with XLA, and resumed."""
     flags = ["--steps=6", "--dropout=0", "--evaluate_every=2"]
-    train(shards, tmp_path / "one", *flags, "--stop_after=3")
-    assert traces == {"sums": 1, "outputs": 1}
-    shutil.copytree(tmp_path / "one", tmp_path / "two")
-    train(shards, tmp_path / "one", *flags, "--resume", FAST)
+    train(shards, tmp_path / "one", *flags, FAST)
+    train(shards, tmp_path / "two", *flags, "--stop_after=3")
     arguments = [f"--shards={shards}", f"--output={tmp_path / 'two'}", *SMALL, *flags, "--resume"]
     more = ["--cpu_devices=2", "--accumulation=2"]  # 2 rows at a time on each
-    subprocess.run(
-        [sys.executable, "-m", "trainers.tf_classifier", *arguments, *more],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
+    run_python("-m", "trainers.tf_classifier", *arguments, *more, check=True)
     assert len(losses_of(tmp_path / "two")) == 6
     np.testing.assert_allclose(losses_of(tmp_path / "two"), losses_of(tmp_path / "one"), rtol=1e-5)
     one, two = (lines_of(tmp_path / name, "evaluation") for name in ("one", "two"))
@@ -139,8 +87,16 @@ def test_resuming_on_two_devices_takes_the_same_batches(shards, tmp_path, monkey
     assert one[-1]["loss"] == pytest.approx(two[-1]["loss"], rel=1e-4)
 
 
-def test_a_run_is_used(shards, whole, tmp_path, capfd):
+def test_a_run_learns_and_is_used(shards, tmp_path, capfd):
     """Measured, asked about texts, and exported, all with its best weights."""
+    whole = tmp_path / "run"
+    train(shards, whole, FAST, "--steps=24", "--evaluate_every=8", "--checkpoint_every=8")
+    evaluations = lines_of(whole, "evaluation")
+    assert [line["step"] for line in evaluations] == [8, 16, 24]
+    assert set(evaluations[0]) >= {"loss", "accuracy", "auc", "f1", "ece", "rows"}
+    assert evaluations[-1]["loss"] < 0.9 * evaluations[0]["loss"], "it learns"
+    best = 8 * (1 + int(np.argmax([line["accuracy"] for line in evaluations])))
+    assert (Checkpoints(whole).steps, Checkpoints(whole).best) == ([16, 24], best)
     rows = next(ShardSet(str(shards)).in_order("validation", batch_size=24, prefetch=0))
     texts = [
         " ".join(f"w{number}" for number in ids[segments > 0][1:-1])
@@ -158,7 +114,10 @@ def test_a_run_is_used(shards, whole, tmp_path, capfd):
             f"--export_saved_model={tmp_path / 'saved'}",
         ]
     )
-    model = model_of(whole, "best")
+    trained = find_trained(str(whole), "best")
+    [(_, read)] = trained.weights
+    model = Encoder(trained.config)
+    fill(model, read())
     logits = model(rows["input_ids"], rows["segment_ids"]).numpy()
     expected = probabilities(logits)
     lines = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
@@ -168,7 +127,7 @@ def test_a_run_is_used(shards, whole, tmp_path, capfd):
     [folder] = (whole / "evaluation").glob("set-validation-*/[0-9]*")
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics == pytest.approx(class_metrics(logits, rows["label"]), rel=1e-5)
-    assert metrics["accuracy"] == max(line["accuracy"] for line in lines_of(whole, "evaluation"))
+    assert metrics["accuracy"] == max(line["accuracy"] for line in evaluations)
     assert {path.suffix for path in folder.iterdir()} == {".json", ".png"}
 
     _, stored = read_directory(str(tmp_path / "published"))
@@ -187,8 +146,10 @@ def test_a_run_is_used(shards, whole, tmp_path, capfd):
     assert len(said.out.splitlines()) == 24 and "the weights after step 24" in said.err
 
 
-def test_a_cluster_is_refused(shards, tmp_path, monkeypatch):
+def test_a_cluster_and_a_gpu_that_is_not_there_are_refused(shards, tmp_path, monkeypatch):
     flags = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--device=cpu"]
+    with pytest.raises(UsageError, match="TensorFlow finds no GPU"):
+        main([*flags, "--device=gpu"])
     jobs = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "evaluator": ["d:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": {"index": 0}}))
     with pytest.raises(UsageError, match="TF_CONFIG names 3 workers, .* unset TF_CONFIG"):
@@ -255,17 +216,22 @@ def same(found, expected):
 
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_compiling_changes_nothing(shards, jit):
-    """Not a bit of weights and state, though XLA compiles a step by making it."""
-    program, batches = program_of(shards, jit_compile=jit)
+    """Not a bit of weights and state, though XLA compiles a step by making it.
+
+    The schedule is that of the other trainers, by the rate that Keras' optimizer has, too.
+    """
+    program, batches = program_of(shards, jit_compile=jit, learning_rate=1.0, warmup_steps=2)
     before = weights_in(program)
     program.compile(trains=True, evaluates=True)
     same(weights_in(program), before)
     state = state_in(program)
     assert state.pop("adamw/iteration") == 0 and state.pop("adamw/learning_rate") > 0
     assert not any(value.any() for value in state.values())
-    assert [found["learning_rate"] for found in steps_of(program, batches[:2])] == pytest.approx(
-        [0.03, 0.03 * 0.9]
-    )
+    rates = [1 / 2, 1, *(n / 9 for n in range(8, 0, -1))]
+    for step, rate in enumerate(rates):
+        [metrics] = steps_of(program, batches[:1], start=step)
+        assert metrics["learning_rate"] == pytest.approx(rate)
+        assert program._optimizer and float(program._optimizer.learning_rate) == pytest.approx(rate)
     assert before["head.out.weight"].std() > 0, "what was read before did not change since"
 
 
@@ -357,20 +323,3 @@ def test_momentum_is_that_of_pytorch(momentum):
         oracle.step()
     for found, wanted in zip((matrix, vector), due, strict=True):
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6)
-
-
-def test_the_schedule_is_that_of_the_other_trainers(shards):
-    """By the rate that Keras' optimizer has after each step, too."""
-    program, batches = program_of(shards, learning_rate=1.0, warmup_steps=2)
-    program.compile(trains=True, evaluates=False)
-    found = []
-    for step in range(10):
-        [metrics] = steps_of(program, batches[:1], start=step)
-        found.append((metrics["learning_rate"], program._optimizer.learning_rate.numpy()))
-    rates = [1 / 2, 1, *(n / 9 for n in range(8, 0, -1))]
-    np.testing.assert_allclose(found, np.stack([rates, rates], axis=1), rtol=1e-6)
-
-
-def test_a_gpu_that_is_not_there_is_refused(shards):
-    with pytest.raises(UsageError, match="TensorFlow finds no GPU"):
-        main([f"--shards={shards}", "--device=gpu"])

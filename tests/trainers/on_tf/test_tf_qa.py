@@ -103,7 +103,7 @@ def trained(shards, tmp_path_factory):
     return folder
 
 
-def test_a_run_learns_and_is_compiled_once(trained):
+def test_a_run_learns_and_is_compiled_once(trained, shards):
     lines = read_metrics(str(trained / "run" / "metrics.jsonl"))
     evaluations = {line["step"]: line for line in lines if line["kind"] == "evaluation"}
     assert list(evaluations) == [20, 40, 60]
@@ -114,6 +114,10 @@ def test_a_run_learns_and_is_compiled_once(trained):
         assert (trained / "run" / name).stat().st_size
     predictions = json.loads((trained / "run" / "predictions.json").read_text())
     assert set(predictions) == {str(name) for name in range(100, 109)}
+    with pytest.raises(
+        UsageError, match=f"--export_saved_model={trained / 'saved'} exists already"
+    ):
+        main([f"--shards={shards}", f"--export_saved_model={trained / 'saved'}"])
 
 
 def test_checkpoints_score_as_they_did_in_training(trained, shards, capsys):
@@ -181,12 +185,6 @@ def test_without_a_token_to_learn_there_is_no_loss():
     task = QaTask(make_flags(TfQaFlags, shards="x"), SCHEMA)
     found = task.measure(iter([({"row_weights": np.ones(8)}, sums)]))
     assert found is not None and np.isnan(found["loss"]) and np.isnan(found["accuracy"])
-
-
-def test_a_saved_model_is_not_written_over(shards, trained):
-    saved = trained / "saved"
-    with pytest.raises(UsageError, match=f"--export_saved_model={saved} exists already"):
-        main([f"--shards={shards}", f"--export_saved_model={saved}"])
 
 
 def test_an_opt_is_refused_in_words(tmp_path):

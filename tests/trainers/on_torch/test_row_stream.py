@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from schemas.errors import UsageError
 from schemas.layouts import huggingface
 from tests.tools.clm_factory import write_clm_set
+from tests.tools.python_process import run_python
 from tests.tools.shard_factory import write_mlm_set
 from trainers.on_torch.row_stream import RowStream
 from trainers.reader import ShardSet
@@ -164,41 +165,29 @@ def test_a_mixture_is_read_by_its_weights(directory, tmp_path):
     assert [int(batch["set_index"].sum()) for batch in batches] == [BATCH // 4] * STEPS
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"seed": 4}, "seed was 3 and is 4"),
-        ({"batch_size": 24}, "batch_size was 12 and is 24"),
-        ({"split": "validation"}, "split was 'train' and is 'validation'; rows was 40 and is 10"),
-    ],
-)
-def test_the_state_of_another_stream_is_refused(shards, changes, said):
-    state = iter(stream_of(shards)).state_dict()
-    other = stream_of(shards, **changes)
-    with pytest.raises(UsageError, match=said):
-        iter(other).load_state_dict(state)
-    with pytest.raises(UsageError, match=said):
-        other.resume({"deep": {"down": state}})
-
-
-def test_the_state_of_another_set_is_refused(shards, tmp_path):
-    """One of another task, and one of as many rows of other text."""
-    write_mlm_set(tmp_path / "mlm")
-    write_clm_set(tmp_path / "text", step=0)
-    state = iter(stream_of(shards)).state_dict()
-    for name in ("mlm", "text"):
-        with pytest.raises(UsageError, match="fingerprint was"):
-            iter(stream_of(ShardSet(str(tmp_path / name)))).load_state_dict(state)
-
-
-def test_states_that_do_not_fit_are_refused(shards):
+def test_a_state_that_does_not_fit_is_refused(shards, tmp_path):
+    """A stream resumes no other stream, task, text or worker, and no other content."""
     stream = stream_of(shards)
     state = iter(stream).state_dict()
+    write_mlm_set(tmp_path / "mlm")
+    write_clm_set(tmp_path / "text", step=0)
+    splits = "split was 'train' and is 'validation'; rows was 40 and is 10"
+    for other, said in (
+        (stream_of(shards, seed=4), "seed was 3 and is 4"),
+        (stream_of(shards, batch_size=24), "batch_size was 12 and is 24"),
+        (stream_of(shards, split="validation"), splits),
+        (stream_of(ShardSet(str(tmp_path / "mlm"))), "fingerprint was"),
+        (stream_of(ShardSet(str(tmp_path / "text"))), "fingerprint was"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            iter(other).load_state_dict(state)
+        with pytest.raises(UsageError, match=said):
+            other.resume({"deep": {"down": state}})
     with pytest.raises(UsageError, match="of worker 1 of 2, and this is 0 of 1: use Row"):
         iter(stream).load_state_dict(dict(state, worker=1, workers=2))
-    for other in ({}, {"step": 3}, {"one": dict(state, workers=2)}):
+    for content in ({}, {"step": 3}, {"one": dict(state, workers=2)}):
         with pytest.raises(UsageError, match="not a state of a RowStream"):
-            stream.resume(other)
+            stream.resume(content)
 
 
 def test_ranks_that_are_not_known_are_refused(shards, monkeypatch):
@@ -210,3 +199,12 @@ def test_ranks_that_are_not_known_are_refused(shards, monkeypatch):
     with pytest.raises(UsageError, match="each process would read all rows"):
         stream_of(shards)
     assert stream_of(shards, rank=1, ranks=2)
+
+
+@pytest.mark.slow  # four processes that train, and their workers
+def test_two_processes_under_ddp_are_one():
+    """Also resumed; in a process of its own, which can fork before threads of other tests run."""
+    done = run_python("-m", "tests.interop.ddp_on_two_processes")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the same rows") == 2
+    print(done.stdout)

@@ -119,7 +119,8 @@ def test_what_is_measured_when(shards, tmp_path):
 
     assert evaluated("ten", steps=10) == [4, 8, 10]
     assert evaluated("stopped", stop_after=6) == [4]
-    assert evaluated("seldom", evaluate_every=100) == [12]
+    assert evaluated("seldom", evaluate_every=100, best_by="none") == [12]
+    assert {path.name for path in (tmp_path / "seldom").iterdir()} == FILES - {"best"}
     assert evaluated("another", validation_split="train", evaluate_every=6) == [6, 12]
 
 
@@ -166,11 +167,6 @@ def test_best_weights_do_not_pile_up_before_a_checkpoint(shards, tmp_path):
     train(flags, numpy_trainer(Diary(listener=listen)))
     losses = [line["loss"] for line in untimed_lines(tmp_path, "evaluation")]
     assert sorted(losses[:9], reverse=True) == losses[:9] and set(counts) == {0, 1}
-
-
-def test_without_a_measure_to_choose_by_none_is_best(shards, tmp_path):
-    run_numpy(shards, tmp_path, best_by="none")
-    assert {path.name for path in tmp_path.iterdir()} == FILES - {"best"}
 
 
 def test_states_that_do_not_fit_are_named():
