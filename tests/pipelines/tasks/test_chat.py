@@ -214,14 +214,11 @@ def test_parts_go_to_a_template_that_takes_them(tokenizers, contents):
     due = oracle(style, tokenizer, chat(*shaped))
     assert weigh(style, tokenizer, [chat(*shaped)]) == ([due], {})
     assert weigh(style, tokenizer, [chat(*shaped)], template=_OF_PARTS) == ([due], {})
-
-
-def test_parts_are_joined_for_a_role_whose_contents_are_texts(tokenizers):
-    style, tokenizer = STYLES["ChatML"], tokenizers("ChatML")
-    template = _OF_PARTS.replace("{% if m.content is", "{% if m.role == 'user' or m.content is", 1)
-    assert ChatTemplate(template, "", {}).takes_parts("user")
-    found = said(style, tokenizer, [chat(_parts("a ", "b"), _parts("c ", "d"))], template=template)
-    assert found == (["c d<|im_end|>"], {})
+    # Parts are joined for a role whose contents are texts.
+    for_users = _OF_PARTS.replace("{% if m.content is", "{% if m.role == 'user' or m.content is", 1)
+    assert ChatTemplate(for_users, "", {}).takes_parts("user")
+    joined = [chat(_parts("a ", "b"), _parts("c ", "d"))]
+    assert said(style, tokenizer, joined, template=for_users) == (["c d<|im_end|>"], {})
 
 
 REASONING = (
@@ -271,6 +268,8 @@ def test_one_of_several_templates(tokenizers):
         weigh(style, tokenizer, chats, template={"loud": several["loud"]})
     with pytest.raises(UsageError, match="quiet cannot be read: .*; the tokenizer has default, l"):
         weigh(style, tokenizer, chats, template=several, chat_template="quiet")
+    with pytest.raises(UsageError, match="has no chat template"):
+        weigh(style, tokenizer, chats, template={})
 
 
 def test_templates_that_transformers_saved(tokenizers, tmp_path):
@@ -421,10 +420,3 @@ def test_flags_of_chat_that_cannot_work(chat_rows, flag, says):
     with pytest.raises(UsageError) as error:
         chat_rows(flag)
     assert says in str(error.value)
-
-
-def test_a_tokenizer_without_a_template_is_refused(tokenizers):
-    with pytest.raises(UsageError, match="has no chat template"):
-        make_rows(
-            load(STYLES["ChatML"], tokenizers("ChatML"), {}), {"messages": [""]}, "--task=chat"
-        )

@@ -116,11 +116,6 @@ def test_contents_in_parts():
     assert turns(text, "a", {"content": parts}, "a", {"content": parts[1:3]}) == ["bc<e>"] * 2
 
 
-def test_turns_without_text_between_them():
-    text = "{% for m in messages %}{{ m.content }}<e>{% endfor %}"
-    assert turns(text, "a", "b", {"role": "assistant", "content": "c"}) == ["b<e>", "c<e>"]
-
-
 def test_what_a_template_marks_as_generated():
     text = (
         "{% for m in messages %}{{ m.role }}:{% if m.role == 'user' %}{{ m.content }}{% else %}"
@@ -164,6 +159,8 @@ def test_ends_of_turn():
     assert turns(each("c ~ '\n '"), "a", "b") == ["b\n <e>"]
     last_only = "{% for m in messages %}{{ m.content }}{% endfor %}{{ eos_token }}"
     assert turns(last_only, "a", "b", "c", "d") == ["b", "d</s>"]
+    text = "{% for m in messages %}{{ m.content }}<e>{% endfor %}"  # no text between turns
+    assert turns(text, "a", "b", {"role": "assistant", "content": "c"}) == ["b<e>", "c<e>"]
 
 
 @pytest.mark.parametrize(

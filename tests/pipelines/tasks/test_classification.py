@@ -1,10 +1,11 @@
 """Rows of classification: labels, cut texts, pairs, and what evaluation is scored against."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
 
@@ -12,10 +13,16 @@ from pipelines.build.steps import evaluation_of
 from pipelines.encoding.tokenizer import LoadedTokenizer
 from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.rows.evaluation import evaluation_file
-from pipelines.tasks.classification import Classification
+from pipelines.tasks.classification import (
+    Classification,
+    fill_form,
+    ids_between,
+    longest_first,
+    pair_form,
+)
 from schemas.errors import DataError, UsageError
 from tests.tools.task_rows import make_rows
-from tests.tools.tokenizer_factory import trained_tokenizer
+from tests.tools.tokenizer_factory import strings, trained_tokenizer
 
 REFERENCE = trained_tokenizer()
 TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())
@@ -61,38 +68,14 @@ def test_a_document_is_a_row_with_its_label():
     assert row_problems(columns, made.schema, prefix=(0,), suffix=(2,)) == []
 
 
-@pytest.mark.parametrize(
-    ("truncation", "kept"),
-    [
-        ("head", lambda ids: ids[:10]),
-        ("tail", lambda ids: ids[-10:]),
-        ("head_tail", lambda ids: ids[:3] + ids[-7:]),
-    ],
-)
-def test_what_is_too_long_is_cut_and_counted(truncation, kept):
-    flags = [TASK, "--classes=a,b", "--max_length=12", f"--truncation={truncation}"]
-    made = make_rows(TOKENIZER, {"text": [LONG, "the"], "label": ["a", "b"]}, *flags)
-    ids = ids_of(LONG)
-    assert set(texts_of(made.columns["train"])) == {
-        ((0, *kept(ids), 2), 0),
-        ((0, *ids_of("the"), 2), 1),
-    }
-    statistics = made.shards["train"].statistics
-    assert statistics.tokens_truncated == len(ids) - 10
-    due = statistics.tokens + statistics.specials_added - statistics.tokens_truncated
-    assert due == statistics.tokens_in_rows == 12 + 2 + len(ids_of("the"))
-
-
 def test_head_and_tail_of_512_are_as_published():
     task = Classification(classes="a,b", truncation="head_tail")
     head = task._head(np.array([[600], [500]]), np.array([[510], [500]]))
     assert head.tolist() == [[128], [500]], "Sun et al.: 128 of the start, 382 of the end"
 
 
-def test_pairs_are_those_of_tokenizers():
-    reference = trained_tokenizer()
-    reference.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
-    tokenizer = LoadedTokenizer(reference.to_str().encode())
+def test_pairs_are_those_of_tokenizers_and_broken_ones_are_named():
+    reference, tokenizer = loaded(processors.BertProcessing(("</s>", 2), ("<s>", 0)))
     pairs = TEXTS[1:] + [LONG]
     fields = {"text": TEXTS, "text_pair": pairs, "label": ["a", "b", "a", "b"]}
     flags = [TASK, "--classes=a,b", "--max_length=24", "--text_pair_field=other"]
@@ -115,20 +98,43 @@ def test_pairs_are_those_of_tokenizers():
     assert columns["token_type_ids"].any()
     assert made.shards["train"].statistics.tokens_truncated > 0
     assert row_problems(columns, made.schema, prefix=(0,), suffix=(2,)) == []
+    broken = {name: values.copy() for name, values in columns.items()}
+    [place] = np.flatnonzero(columns["segment_ids"][:, -1] == 0)[:1]
+    broken["label"][1] = 2
+    broken["token_type_ids"][place, 23] = 1
+    assert {(p.row, p.message) for p in row_problems(broken, made.schema)} == {
+        (1, "label is 2, but there are 2 classes, from 0 on"),
+        (place, "token_type_ids[23] is 1 in padding, not 0"),
+    }
+
+
+# How many tokens of the start are kept, of all that are.
+CUTS = {"head": lambda room: room, "tail": lambda room: 0, "head_tail": lambda n: (n + 2) // 4}
 
 
 @settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.sampled_from(TEXTS + [LONG, " "]), st.integers(0, 2)), min_size=1),
     st.integers(3, 40),
-    st.sampled_from(["head", "tail", "head_tail"]),
+    st.sampled_from(list(CUTS)),
 )
-def test_counts_add_up(documents, length, truncation):
+@example([(LONG, 0), ("the", 1)], 12, "head")
+@example([(LONG, 0), ("the", 1)], 12, "tail")
+@example([(LONG, 0), ("the", 1)], 7, "head_tail")
+def test_what_is_too_long_is_cut_and_counted(documents, length, truncation):
     fields = {"text": [t for t, _ in documents], "label": [str(n) for _, n in documents]}
     flags = [TASK, "--classes=0,1,2", f"--max_length={length}", f"--truncation={truncation}"]
     made = make_rows(TOKENIZER, fields, *flags)
     statistics, columns = made.shards["train"].statistics, made.columns["train"]
     assert statistics.documents == len(set(documents)) == len(columns["label"])
+    expected, lost = Counter(), 0
+    for text, label in set(documents):
+        ids = ids_of(text)
+        head, excess = CUTS[truncation](length - 2), max(len(ids) - (length - 2), 0)
+        kept = ids[:head] + ids[head + excess :]
+        expected[(0, *kept, 2), label] += 1
+        lost += len(ids) - len(kept)
+    assert Counter(texts_of(columns)) == expected and statistics.tokens_truncated == lost
     assert statistics.dropped.get("duplicates", 0) == len(documents) - len(set(documents))
     due = statistics.tokens + statistics.specials_added - statistics.tokens_truncated
     assert due == statistics.tokens_in_rows == int((columns["segment_ids"] > 0).sum())
@@ -198,15 +204,6 @@ def test_flags_of_classification_that_cannot_work(flags, message):
         make_rows(TOKENIZER, {"text": ["a"], "label": ["b"]}, TASK, *flags)
 
 
-def test_a_tokenizer_that_puts_nothing_between_texts_serves_no_pairs():
-    bare = trained_tokenizer()
-    bare.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
-    tokenizer = LoadedTokenizer(bare.to_str().encode())
-    flags = [TASK, "--classes=a,b", "--text_pair_field=b"]
-    with pytest.raises(UsageError, match="does not separate the two texts"):
-        make_rows(tokenizer, {"text": ["a"], "text_pair": ["b"], "label": ["a"]}, *flags)
-
-
 def test_classes_that_are_not_given_are_asked_for():
     asked = []
 
@@ -222,28 +219,97 @@ def test_classes_that_are_not_given_are_asked_for():
         task.complete(lambda role: ("no",))
 
 
-def test_broken_rows_of_classification_are_named():
-    flags = [TASK, "--classes=a,b", "--max_length=24", "--text_pair_field=b"]
-    made = make_rows(TOKENIZER, {"text": TEXTS, "text_pair": TEXTS, "label": list("abab")}, *flags)
-    columns = {name: values.copy() for name, values in made.columns["train"].items()}
-    columns["label"][1] = 2
-    columns["token_type_ids"][2, 23] = 1
-    found = {(p.row, p.message) for p in row_problems(columns, made.schema)}
-    assert found == {
-        (1, "label is 2, but there are 2 classes, from 0 on"),
-        (2, "token_type_ids[23] is 1 in padding, not 0"),
-    }
-
-
-def test_ids_may_repeat_where_nothing_is_scored_by_them():
+def test_lines_of_evaluation_have_one_text_and_one_id_where_these_are_scored():
     lines = [("0" * 16, b'{"id": "1"}'), ("1" * 16, b'{"id": "1"}')]
     assert len(evaluation_file(lines, ids_differ=False)["evaluation.jsonl"].splitlines()) == 2
     with pytest.raises(DataError, match="the id '1'"):
         evaluation_file(lines, ids_differ=True)
-
-
-def test_a_text_in_two_splits_has_one_line():
-    lines = [("0" * 16, b'{"id": "test-1"}'), ("0" * 16, b'{"id": "dev-7"}')]
-    assert evaluation_file(lines, ids_differ=False) == {
+    twice = [("0" * 16, b'{"id": "test-1"}'), ("0" * 16, b'{"id": "dev-7"}')]  # in two splits
+    assert evaluation_file(twice, ids_differ=False) == {
         "evaluation.jsonl": b'{"example_id": "0000000000000000", "id": "dev-7"}\n'
     }
+
+
+ROBERTA = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+BERT = processors.TemplateProcessing(
+    single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", 0), ("</s>", 2)]
+)
+SHORT = ["The quick brown fox", "jumps", "over the lazy dogs' beds", "Blåbærsyltetøy på Ærø!"]
+
+
+def loaded(post_processor):
+    tokenizer = trained_tokenizer()
+    tokenizer.post_processor = post_processor
+    return tokenizer, LoadedTokenizer(tokenizer.to_str().encode())
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "between", "types"),
+    [
+        (ROBERTA, ([0], [2, 2], [2]), {0}),
+        (processors.BertProcessing(("</s>", 2), ("<s>", 0)), ([0], [2], [2]), {0, 1}),
+        (BERT, ([0], [2], [2]), {0, 1}),
+        (processors.ByteLevel(trim_offsets=False), ([], [], []), {0}),
+    ],
+)
+def test_the_form_of_a_pair_is_found(post_processor, between, types):
+    _, tokenizer = loaded(post_processor)
+    assert ids_between(pair_form(tokenizer)) == between
+    assert {part.type for part in pair_form(tokenizer) if part.side < 0} <= types
+
+
+def test_other_forms_of_a_pair_are_refused():
+    for template in ("<s> $B $A", "<s> $A $A $B"):
+        post_processor = processors.TemplateProcessing(
+            single="<s> $A", pair=template, special_tokens=[("<s>", 0)]
+        )
+        with pytest.raises(DataError, match="two texts|texts of a pair|uses a text twice"):
+            pair_form(loaded(post_processor)[1])
+    bare = loaded(processors.TemplateProcessing(single="$A", pair="$A $B"))[1]
+    flags = [TASK, "--classes=a,b", "--text_pair_field=b"]
+    with pytest.raises(UsageError, match="does not separate the two texts"):
+        make_rows(bare, {"text": ["a"], "text_pair": ["b"], "label": ["a"]}, *flags)
+
+
+PAIRED = [loaded(post_processor) for post_processor in (ROBERTA, BERT)]
+
+
+@given(
+    st.sampled_from(["left", "right"]),
+    st.integers(3, 30),
+    st.sampled_from(PAIRED),
+    st.lists(st.tuples(st.sampled_from(SHORT), st.sampled_from(SHORT)), min_size=1, max_size=5),
+)
+def test_pairs_are_cut_and_put_together_as_tokenizers_does(side, room, paired, pairs):
+    reference, tokenizer = paired
+    form = pair_form(tokenizer)
+    length = room + sum(part.side < 0 for part in form)
+    reference.enable_truncation(length, strategy="longest_first", direction=side)
+    columns = [strings(*(pair[text] for pair in pairs)) for text in (0, 1)]
+    encoded = [tokenizer.encode(column) for column in columns]
+    lengths = np.stack([ragged.lengths for ragged in encoded], axis=1)
+    kept = longest_first(lengths, room)
+    ids, types = fill_form(
+        form,
+        encoded,
+        np.arange(len(pairs)),
+        head_ExT=kept if side == "right" else np.zeros_like(kept),
+        kept_ExT=kept,
+    )
+    for i, pair in enumerate(pairs):
+        expected = reference.encode(*pair)
+        part = slice(ids.offsets[i], ids.offsets[i + 1])
+        assert ids.values[part].tolist() == expected.ids
+        assert types.values[part].tolist() == expected.type_ids
+
+
+@given(st.integers(1, 60), st.lists(st.integers(0, 60), min_size=1, max_size=2))
+def test_the_longer_text_goes_first(room, lengths):
+    kept = longest_first(np.array([lengths]), room)[0].tolist()
+    expected = list(lengths)
+    while sum(expected) > room:  # a token at a time
+        longest = len(expected) - 1 - expected[::-1].index(max(expected))
+        if len(expected) == 2 and expected[0] == expected[1]:
+            longest = 0 if lengths[0] <= lengths[1] else 1
+        expected[longest] -= 1
+    assert kept == expected

@@ -34,7 +34,7 @@ def noise_mask(length, density, mean_length, shuffle):
 
 
 def spans_of(lengths, noise=T5, seed=0):
-    offsets = np.append(0, np.cumsum(lengths))
+    offsets = np.append(0, np.cumsum(lengths, dtype=int))
     keys = np.random.default_rng(seed).integers(0, 1 << 63, len(lengths)).astype(np.uint64)
     return noise.spans(offsets, keys)
 
@@ -119,7 +119,7 @@ def test_the_longest_piece_is_the_longest(density, mean_length, inputs, targets)
 
 
 @given(
-    st.lists(st.integers(1, 120), min_size=1, max_size=30),
+    st.lists(st.integers(1, 120), max_size=30),
     st.sampled_from([T5, Noise(0.5, 3.0), Noise(0.3, 1.0), Noise(0.01, 5.0), Noise(0.9, 2.0)]),
     st.integers(0, 99),
 )
@@ -128,7 +128,7 @@ def test_the_pair_gives_the_text_back(lengths, noise, seed):
     ids = np.random.default_rng(seed).integers(2, 900, sum(lengths)).astype(np.uint16)
     (inputs, input_offsets), (targets, target_offsets) = spans.pairs(ids, SENTINELS, EOS)
     assert inputs.dtype == targets.dtype == np.uint16
-    expected = noise.row_lengths(np.array(lengths))
+    expected = noise.row_lengths(np.array(lengths, int))
     assert np.diff(input_offsets).tolist() == expected[0].tolist()
     assert np.diff(target_offsets).tolist() == expected[1].tolist()
     for piece in range(len(lengths)):
@@ -140,20 +140,6 @@ def test_the_pair_gives_the_text_back(lengths, noise, seed):
             restored(pair, SENTINELS.tolist(), EOS)
             == ids[spans.offsets[piece] : spans.offsets[piece + 1]].tolist()
         )
-
-
-def test_a_piece_depends_on_its_key_and_length_alone():
-    whole = spans_of([50, 60, 70])
-    keys = np.random.default_rng(0).integers(0, 1 << 63, 3).astype(np.uint64)
-    alone = T5.spans(np.array([0, 60]), keys[1:2])
-    taken = whole.piece_N == 1
-    assert (whole.start_N[taken] - 50 == alone.start_N).all()
-    assert (T5.spans(np.array([0, 60]), keys[2:3]).start_N != alone.start_N).any()
-
-
-def test_no_pieces_have_no_pairs():
-    for side in spans_of(np.zeros(0, int)).pairs(np.zeros(0, np.uint16), SENTINELS, EOS):
-        assert side.values.tolist() == [] and side.offsets.tolist() == [0]
 
 
 def test_more_spans_than_sentinels_are_refused():

@@ -240,7 +240,7 @@ ORACLE.post_processor = None  # pyright: ignore[reportAttributeAccessIssue]
 def test_two_evaluated_questions_of_one_id_are_an_error(tokenizer_path, tmp_path):
     path, output = tmp_path / "asked.jsonl", tmp_path / "set"
     record = {"question": "Who?", "context": "Ann", "answers": [], "id": "twice"}
-    write_lines(path, [record, record | {"question": "Who is it?"}])
+    write_lines(path, [record, record | {"question": "Who else?"}])
     flags = ["--task=qa", f"--tokenizer={tokenizer_path}", f"--validation_input={path}"]
     with pytest.raises(DataError, match="two different evaluation documents have the id 'twice'"):
         main([*flags, f"--output={output}"])

@@ -12,9 +12,8 @@ from pipelines.build_shards import main
 from pipelines.export import main as export
 from pipelines.inspect_shards import main as inspect
 from pipelines.inspection.checks.set_check import verify_set
-from pipelines.writers import shard_files
 from pipelines.writers.document_formats import open_documents
-from schemas.errors import DataError, UsageError
+from schemas.errors import UsageError
 from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
 from tests.tools.shard_factory import replace_file
@@ -58,19 +57,13 @@ def documents(info, name):
     return found
 
 
-@pytest.mark.parametrize("name", ["megatron", "npy", "llmc"])
-def test_documents_are_those_of_the_tokenizer(made, due, name):
-    assert sorted(sum(documents(made, name), [])) == due
-
-
-def test_long_ones_are_records_that_follow_one_another(made):
+def test_documents_of_every_format_are_those_of_the_tokenizer(made, due):
+    for name in ("megatron", "npy", "llmc"):
+        assert sorted(sum(documents(made, name), [])) == due
     shards = zip(documents(made, "megatron"), documents(made, "array_record"), strict=True)
-    for whole, pieces in shards:
+    for whole, pieces in shards:  # long ones are records that follow one another
         assert pieces == [ids[i : i + 50] for ids in whole for i in range(0, len(ids), 50)]
         assert len(pieces) > len(whole)
-
-
-def test_counts_are_of_documents(made, due):
     total = made.stats.total()
     assert total.documents == total.rows == total.specials_added == len(due)
     assert total.tokens_in_rows == sum(map(len, due)) == total.tokens + len(due)
@@ -128,6 +121,7 @@ def test_rows_are_refused_with_who_reads_the_files(made, tmp_path):
         (["--file_format="], "one or more of"),
         (["--task=clm", "--file_format=npy"], "one or more of array_record, tfrecord for --task"),
         (["--file_format=npy", "--no_eos"], "no token would separate documents"),
+        (["--file_format=llmc", "--no_eos"], "no token would separate documents"),
     ],
 )
 def test_formats_that_cannot_be(corpus, tokenizer_path, tmp_path, flags, told):
@@ -144,22 +138,6 @@ def test_shards_without_documents_are_files(tokenizer_path, tmp_path):
     for name in DOCUMENT_FORMATS:
         assert sum(map(len, documents(info, name))) == 3
         assert len(documents(info, name)) == 10
-
-
-def test_a_run_goes_on_with_finished_shards(made, corpus, tokenizer_path, tmp_path, monkeypatch):
-    def die(*_):
-        raise DataError("the disk went away")
-
-    output = str(tmp_path / "set")
-    flags = [f"--file_format={ALL}", "--max_length=50", "--resume"]
-    with monkeypatch.context() as patch:
-        patch.setattr(shard_files, "publish", die)
-        with pytest.raises(DataError, match="went away"):
-            build(corpus, tokenizer_path, output, *flags)
-    monkeypatch.setattr(shard_files, "write_documents", None)  # whoever makes a shard fails
-    info = build(corpus, tokenizer_path, output, *flags)
-    hashes = [[(f.path, f.sha256) for f in i.manifest.files if f.split] for i in (made, info)]
-    assert hashes[0] == hashes[1]
 
 
 def _swap_first_two(content):

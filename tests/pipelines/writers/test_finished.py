@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,18 +16,16 @@ from pipelines.build_shards import main
 from pipelines.rows.example_batch import COPIES, ExampleBatch
 from pipelines.rows.ragged import Ragged
 from pipelines.writers import shard_files
-from pipelines.writers.shard_files import examples_hash, find_finished, note_finished
+from pipelines.writers.shard_files import examples_hash
 from pipelines.writers.staging import STAGING
 from schemas.errors import DataError
-from schemas.manifest import ManifestFile
 from schemas.metadata import read_set
-from schemas.statistics import ShardStatistics
 from tests.tools.places import ROOT
 
 
 def arguments(corpus, tokenizer_path, output, *more):
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
-    return [*flags, "--num_shards=4", "--max_length=64", *more]
+    return [*flags, "--num_shards=4", "--max_length=64", "--file_format=both", *more]
 
 
 def shards(output):
@@ -57,8 +54,8 @@ def died(made, corpus, tokenizer_path, tmp_path, monkeypatch):
             main(arguments(corpus, tokenizer_path, output, "--resume"))
     left = {path.name for path in (output / STAGING).iterdir()}
     staged = {shard_files.staged_name(f) for f in read_set(str(made)).manifest.files if f.split}
-    assert {name for name in left if name.endswith(".array_record")} == staged
-    assert len(left) == 2 * len(staged)  # with a note each, and no scratch
+    notes = {name for name in left if name.endswith(".finished.npz")}
+    assert left - notes == staged and len(staged) == 2 * len(notes)  # and no scratch
     return output
 
 
@@ -144,12 +141,9 @@ def test_a_hash_of_all_that_decides():
 
     def of(fingerprint="abc", name="train-0", copies=(1, 1), **change):
         given = {"digests": digests, "lengths": lengths, "ids": ids, "places": places} | change
-        block = ExampleBatch.of(
-            given["digests"],
-            given["lengths"],
-            {"ids": Ragged(given["ids"], given["places"])},
-            {COPIES: np.array(copies, np.uint32)},
-        )
+        ragged = {"ids": Ragged(given["ids"], given["places"])}
+        scalars = {COPIES: np.array(copies, np.uint32)}
+        block = ExampleBatch.of(given["digests"], given["lengths"], ragged, scalars)
         return examples_hash(schema_of(fingerprint), name, block)
 
     assert of() == of() == of(copies=(1, 5))
@@ -163,19 +157,3 @@ def test_a_hash_of_all_that_decides():
         examples_hash(schema_of("abc"), "train-0", None),
     ]
     assert len({of(), *changed}) == 8
-
-
-def test_a_note_is_believed_only_with_whole_files(tmp_path):
-    file = ManifestFile("a.array_record", 4, sha256(b"rows").hexdigest(), "a", 1)
-    staged = tmp_path / shard_files.staged_name(file)
-    staged.write_bytes(b"rows")
-    counts = np.array([3, 0, 5])
-    note_finished(str(tmp_path), "a", "made-of", ShardStatistics(rows=1), (file,), counts)
-    found = find_finished(str(tmp_path), "a", "made-of")
-    assert found is not None
-    assert found[0].statistics.rows == 1 and found[0].files == (file,)
-    assert found[1].tolist() == [3, 0, 5] and found[1].dtype == np.int64
-    assert find_finished(str(tmp_path), "a", "of others") is None
-    assert find_finished(str(tmp_path), "b", "made-of") is None
-    staged.write_bytes(b"rowz")
-    assert find_finished(str(tmp_path), "a", "made-of") is None

@@ -27,20 +27,17 @@ def can_mount() -> bool:
     return done.returncode == 0
 
 
-def test_what_workers_say_is_taken_when_it_cannot_be_kept(capfd):
+def test_what_workers_say_is_taken_and_commands_no_terminal(tmp_path, capfd):
     """A worker that could not report its failure would block the run."""
     code = r"import sys; print('x\x1b[2J\n' * 99_999, file=sys.stderr, flush=True)"
     with _stderr_in("/dev/full"):
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert done.returncode == 0
     assert capfd.readouterr().err == ""
-
-
-def test_the_log_of_workers_commands_no_terminal(tmp_path):
-    path = tmp_path / "workers.log"
-    with _stderr_in(str(path)):
+    with _stderr_in(str(tmp_path / "workers.log")):
         os.write(2, b"failed on \x1b]0;owned\x07 caf\xe9\nand \xe6\xbc\xa2")
-    assert path.read_text() == "failed on \\x1b]0;owned\\x07 caf\\xe9\nand 漢"
+    log = (tmp_path / "workers.log").read_text()
+    assert log == "failed on \\x1b]0;owned\\x07 caf\\xe9\nand 漢"
 
 
 @pytest.mark.skipif(not can_mount(), reason="may not mount a disk")
@@ -61,19 +58,9 @@ def test_a_full_disk_ends_a_run_in_words(command, mode, corpus, tokenizer_path, 
         "train_tokenizer": ("--vocab_size=5000", "24k"),
     }[command]
     run = [sys.executable, "-m", f"pipelines.{command}", f"--input={corpus}", flag, *MODES[mode]]
-    done = subprocess.run(
-        [
-            *ON_A_SMALL_DISK,
-            SMALL_DISK.format(size),
-            str(tmp_path),
-            *run,
-            f"--output={tmp_path}/out",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-    )
+    on_disk = [*ON_A_SMALL_DISK, SMALL_DISK.format(size), str(tmp_path)]
+    run = [*on_disk, *run, f"--output={tmp_path}/out"]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 1, done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: no space left while writing") and "Traceback" not in done.stderr

@@ -20,14 +20,11 @@ from schemas.metadata import read_set
 from tests.tools.shard_factory import mlm_schema, packed_rows, replace_file, write_set
 
 
-def test_ids_of_all_streams_are_counted():
+def test_ids_of_all_streams_are_counted_and_counts_add_up():
     streams = [np.array([1, 1, 3], np.uint16), np.array([3, 0], np.uint32), np.zeros(0, np.uint16)]
     assert count_tokens(streams, 5).tolist() == [1, 2, 0, 2, 0]
     long = np.resize(np.arange(7, dtype=np.uint16), 3_000_000)
     assert count_tokens([long], 7).tolist() == np.bincount(long).tolist()
-
-
-def test_counts_add_up_and_none_is_the_neutral_one():
     counts = np.array([1, 2])
     assert add_token_counts([counts, np.array([10, 0])]).tolist() == [11, 2]
     assert add_token_counts([counts, NO_COUNTS]) is counts
@@ -51,14 +48,6 @@ def copied(directory, tmp_path):
     return shutil.copytree(directory, tmp_path / "set")
 
 
-def test_a_set_gives_its_counts_back(directory):
-    info = read_set(str(directory))
-    counts = read_token_counts(info)
-    assert counts is not None and counts.dtype == np.int64 and counts.shape == (50,)
-    assert counts.sum() * 2 == info.stats.total().tokens_in_rows
-    assert verify_set(str(directory)).problems == []
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -79,17 +68,16 @@ def test_counts_that_are_not_of_the_rows_are_found(copied, change, message):
     assert TOKEN_COUNTS in problem and re.search(message, problem), problem
 
 
-def test_counts_that_were_changed_are_not_believed(copied):
-    """Two ids changed places: shape and sum are as before."""
-    path = copied / TOKEN_COUNTS
+def test_counts_come_back_and_are_not_believed_if_they_were_changed(copied):
+    info, path = read_set(str(copied)), copied / TOKEN_COUNTS
+    counts = read_token_counts(info)
+    assert counts is not None and counts.dtype == np.int64 and counts.shape == (50,)
+    assert counts.sum() * 2 == info.stats.total().tokens_in_rows
+    assert verify_set(str(copied)).problems == []
     kept = path.read_bytes()
-    path.write_bytes(kept[:128] + kept[136:144] + kept[128:136] + kept[144:])
-    with pytest.raises(
-        DataError, match="token_counts.npy was changed after the dataset was published"
-    ):
+    path.write_bytes(kept[:128] + kept[136:144] + kept[128:136] + kept[144:])  # two ids swapped
+    with pytest.raises(DataError, match="counts.npy was changed after the dataset was published"):
         read_token_counts(read_set(str(copied)))
     replace_file(copied, TOKEN_COUNTS, b"no numpy file")
-    with pytest.raises(
-        DataError, match="token_counts.npy has 13 bytes.*; copy or build the dataset again"
-    ):
+    with pytest.raises(DataError, match="counts.npy has 13 bytes.*; copy or build the dataset aga"):
         read_token_counts(read_set(str(copied)))
