@@ -60,43 +60,35 @@ def measures_in(place: Path, step: int, split: str = "set-validation") -> dict:
     return json.loads((folder / str(step) / "metrics.json").read_text())
 
 
-def test_the_best_weights_are_measured_as_in_training(place, capfd):
-    diary = Diary()
-    measure(place / "run", diary)
-    due = evaluated_in(place)
-    assert min(due, key=lambda step: due[step]["loss"]) == 8
-    assert measures_in(place, 8) == due[8]
-    said = capfd.readouterr().out.splitlines()
-    assert said[0].startswith(f"{place}/run, step 8 on validation of {place}/set: loss 3.6")
-    assert re.search(r"; [\d,]+ tokens/s$", said[0])
-    folder = f"{place}/run/evaluation/set-validation-{ShardSet(place / 'set').fingerprint[:8]}"
-    assert said[1:] == [f"Metrics and plots: {folder}"]
-    assert [entry for entry in diary.entries if entry[0] in ("load", "compile", "train")] == [
-        ("load", 0),
-        ("compile", 2),
-    ], "nothing for training is made"
-
-
-def test_every_checkpoint_is_measured(place, tmp_path, capfd):
-    diary, report = Diary(), tmp_path / "report.jsonl"
+def test_checkpoints_are_measured_as_in_training(place, tmp_path, capfd):
+    """The best, or all; without what only training needs, and compiled once."""
+    report = tmp_path / "report.jsonl"
     report.write_text('{"before": 1}\n')
-    measure(place / "run", diary, checkpoint="all", report=str(report))
-    [folder] = (place / "run" / "evaluation").glob("set-validation-*")
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [6, 8, 12]
-    due = evaluated_in(place)
-    for line in lines:
-        step = line.pop("step")
-        assert line == measures_in(place, step)
-        assert step not in due or line == due[step]
-    assert [name for name, _ in diary.entries].count("compile") == 1
+    made, due = [], evaluated_in(place)
+    assert min(due, key=lambda step: due[step]["loss"]) == 8
+    for flags, steps in (({}, [8]), ({"checkpoint": "all", "report": str(report)}, [6, 8, 12])):
+        diary = Diary()
+        measure(place / "run", diary, **flags)
+        [folder] = (place / "run" / "evaluation").glob("set-validation-*")
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert [line.pop("step") for line in lines] == steps
+        assert lines == [measures_in(place, step) for step in steps]
+        assert all(measures_in(place, step) == due[step] for step in steps if step in due)
+        *said, last = capfd.readouterr().out.splitlines()
+        for step, line in zip(steps, said, strict=True):
+            assert line.startswith(f"{place}/run, step {step} on validation of {place}/set: loss ")
+            assert re.search(r"; [\d,]+ tokens/s$", line)
+        assert last == f"Metrics and plots: {folder}"
+        assert folder.name.endswith(ShardSet(place / "set").fingerprint[:8])
+        made.append([entry for entry in diary.entries if entry[0] in ("load", "compile", "train")])
+    assert made[0] == [("load", 0), ("compile", 2)], "nothing for training is made"
+    assert [name for name, _ in made[1]].count("compile") == 1
     before, *told = [json.loads(line) for line in report.read_text().splitlines()]
     assert before == {"before": 1}
     for line, step in zip(told, (6, 8, 12), strict=True):
         assert line.pop("tokens_per_second") > 0
         where = {"checkpoint": f"{place}/run, step {step}", "shards": f"{place}/set"}
         assert line == {**where, "split": "validation", **measures_in(place, step)}
-    assert capfd.readouterr().out.count(" on validation of ") == 3
 
 
 def test_published_weights_are_measured(place, tmp_path, capfd):

@@ -48,10 +48,6 @@ def sets(tmp_path_factory):
     return directory, columns
 
 
-def path(sets, *names):
-    return [str(sets[0] / name) for name in names]
-
-
 def mix(sets, **weights):
     return ShardSet.mix({str(sets[0] / name): weight for name, weight in weights.items()}, seed=5)
 
@@ -64,6 +60,9 @@ def test_turns_worked_by_hand():
     set_index, own = take_turns(np.arange(10), [(7, 10)])
     assert set_index.tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
     assert own.tolist() == [0, 0, 1, 2, 3, 1, 4, 5, 2, 6]
+    for weights in ([0.7, 0.3], [7, 3]):
+        assert _shares("ab", weights) == (Fraction(7, 10), Fraction(3, 10))
+    assert _turns(_shares("abc", [0.3333333333333333] * 3)) == [(1, 3), (1, 2)]
 
 
 WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
@@ -91,13 +90,6 @@ def test_any_piece_far_out_is_a_piece_of_the_whole(weights, start):
     for one, other in zip(whole, part, strict=True):
         assert one[50:].tolist() == other.tolist()
         assert (one >= 0).all()
-
-
-def test_weights_are_what_was_written():
-    assert _shares("ab", [0.7, 0.3]) == (Fraction(7, 10), Fraction(3, 10))
-    assert _shares("ab", [7, 3]) == (Fraction(7, 10), Fraction(3, 10))
-    third = _turns(_shares("abc", [0.3333333333333333] * 3))
-    assert third == [(1, 3), (1, 2)]
 
 
 # The rows
@@ -131,7 +123,7 @@ def test_every_row_once_an_epoch_of_its_own_set(sets):
 
 
 def test_a_mixture_of_one_is_that_set(sets):
-    (directory,) = path(sets, "a")
+    directory = f"{sets[0]}/a"
     for one, other in zip(
         open_shards(directory + ":0.25").batches("train", batch_size=7, seed=3, stop_step=20),
         open_shards(directory).batches("train", batch_size=7, seed=3, stop_step=20),
@@ -167,7 +159,7 @@ def test_tokens_of_a_row_are_those_of_the_statistics_by_weight(sets):
     counts = {
         name: np.count_nonzero(sets[1][name]["train"]["segment_ids"]) / ROWS[name] for name in "ab"
     }
-    assert ShardSet(path(sets, "a")[0]).tokens_a_row("train") == pytest.approx(counts["a"])
+    assert ShardSet(sets[0] / "a").tokens_a_row("train") == pytest.approx(counts["a"])
     due = 0.9 * counts["a"] + 0.1 * counts["b"]
     assert mix(sets, a=0.9, b=0.1).tokens_a_row("train") == pytest.approx(due)
 
@@ -175,7 +167,7 @@ def test_tokens_of_a_row_are_those_of_the_statistics_by_weight(sets):
 def test_splits_that_a_set_lacks_or_that_are_empty(sets, tmp_path):
     schema = mlm_schema(splits={"train": 1.0}, shards={"train": 1})
     write_set(tmp_path / "bare", schema, {"train": packed_rows(schema, 5, seed=0)})
-    mixture = ShardSet.mix({path(sets, "a")[0]: 1, str(tmp_path / "bare"): 1})
+    mixture = ShardSet.mix({f"{sets[0]}/a": 1, f"{tmp_path}/bare": 1})
     assert mixture.splits == ("train", "validation") and mixture.rows("validation") == 4
     assert len(list(mixture.in_order("validation", batch_size=4))) == 1
     with pytest.raises(DataError, match="bare: split 'validation' has no rows"):
@@ -209,7 +201,7 @@ def test_splits_that_a_set_lacks_or_that_are_empty(sets, tmp_path):
 )
 def test_schemas_that_differ_are_refused_in_one_line(sets, tmp_path, changes, difference):
     """The first difference only: the others mostly follow from it."""
-    first, second = ShardSet(path(sets, "a")[0]), tmp_path / "other"
+    first, second = ShardSet(sets[0] / "a"), tmp_path / "other"
     write_mlm_set(second, **changes)
     with pytest.raises(UsageError) as refused:
         Mixture([first, ShardSet(second)], [0.5, 0.5])
@@ -271,7 +263,7 @@ def test_shards_flag(text, expected, tmp_path, monkeypatch):
 def test_names_of_shards(sets, tmp_path):
     assert shards_name("data/books:0.7,data/web:0.3") == "books+web"
     assert mix(sets, a=0.9, b=0.1).names == ("a", "b")
-    assert ShardSet(path(sets, "a")[0]).names == ()
+    assert ShardSet(sets[0] / "a").names == ()
     (tmp_path / "a").symlink_to(sets[0] / "a")
     same = {str(sets[0] / "a"): 1.0, str(tmp_path / "a"): 1.0}
     assert ShardSet.mix(same).names == tuple(same), "two directories of one name keep their paths"

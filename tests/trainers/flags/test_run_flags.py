@@ -106,20 +106,18 @@ def names_of(flags: type) -> set[str]:
     return set(hints_of(flags))
 
 
+NAMES = {name for flags in FLAGS.values() for name in names_of(flags)}
 COMMON = set.intersection(*map(names_of, FLAGS.values()))
 
 
 def test_all_have_what_a_run_and_a_model_have():
     assert names_of(RunFlags) == COMMON
-    assert all(flags.entry == name for name, flags in FLAGS.items())
     rows = {flags().task.rows for flags in FLAGS.values()}
     assert rows == {"mlm", "clm", "classification", "qa"}
-
-
-@every
-def test_a_name_is_in_one_group_only(flags):
-    names = [field.name for group in groups_of(flags) for field in fields(group)]
-    assert sorted(names) == sorted(set(names)) and flag_values(flags()).keys() == set(names)
+    for name, flags in FLAGS.items():
+        assert flags.entry == name
+        names = [field.name for group in groups_of(flags) for field in fields(group)]
+        assert len(names) == len(set(names)) and flag_values(flags()).keys() == set(names)
 
 
 @every
@@ -138,40 +136,30 @@ def head(doc: str) -> str:
     return doc
 
 
-@pytest.mark.parametrize("name", sorted(COMMON - OF_MODELS))
-def test_a_flag_that_all_have_means_the_same(name):
-    docs = {docs_of(flags)[name] for flags in FLAGS.values()}
+def default_of(flags: type, name: str) -> str:
+    """That of the class, which the value of a trainer without flags is."""
+    [default] = {f.default for g in groups_of(flags) for f in fields(g) if f.name == name}  # type: ignore
+    assert default == flag_values(flags())[name]
+    return repr(default)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES - {"device"}))  # whose choices are the framework's
+def test_flags_of_one_name_mean_the_same(name):
+    having = [flags for flags in FLAGS.values() if name in names_of(flags)]
+    assert (len({default_of(flags, name) for flags in having}) > 1) == (name in OWN_DEFAULTS)
+    if name in OF_MODELS:
+        return
+    docs = {docs_of(flags)[name] for flags in having}
     assert len({head(doc) for doc in docs}) == 1, docs
-    if name not in ("best_by", "optimizer", "precision"):
-        assert len(docs) == 1, docs
-    due = hints_of(RunFlags)[name]
-    for kind in (hints_of(flags)[name] for flags in FLAGS.values()):
-        if get_origin(kind) is Literal:
+    assert len(docs) == 1 or name in ("best_by", "optimizer", "precision"), docs
+    due, *others = [
+        hints_of(flags)[name] for flags in [RunFlags, *having] if name in hints_of(flags)
+    ]
+    for kind in others:
+        if name in COMMON and get_origin(kind) is Literal:
             assert set(get_args(kind)) >= set(get_args(due)), "choices may be added"
         else:
             assert kind == due
-
-
-def test_flags_that_two_have_mean_the_same():
-    """All but --device, whose choices are the framework's."""
-    for name in set.union(*map(names_of, FLAGS.values())) - COMMON - {"device"}:
-        having = [flags for flags in FLAGS.values() if name in names_of(flags)]
-        assert len({docs_of(flags)[name] for flags in having}) == 1, name
-        assert len({str(hints_of(flags)[name]) for flags in having}) == 1, name
-        assert len({defaults_of(flags)[name] for flags in having}) == 1, name
-
-
-def defaults_of(flags: type) -> dict[str, Any]:
-    """Those of the classes, which the values of a trainer without flags are."""
-    found = {f.name: f.default for group in groups_of(flags) for f in fields(group)}  # type: ignore
-    assert found == flag_values(flags())
-    return found
-
-
-def test_defaults_differ_where_tasks_do():
-    found = [defaults_of(flags) for flags in FLAGS.values()]
-    differing = {name for name in COMMON if len({repr(some[name]) for some in found}) > 1}
-    assert differing == OWN_DEFAULTS
 
 
 @every

@@ -210,23 +210,17 @@ def test_values_of_another_type_are_refused(changes, message):
 
 def test_classes_of_a_published_classifier(tmp_path):
     """config.json lacks two classes with transformers' own names."""
-    for labels, due in (
-        (2, ("LABEL_0", "LABEL_1")),
-        (11, tuple(f"LABEL_{number}" for number in range(11))),
-    ):
+    for labels in (11, 2):
         save_model(tmp_path / str(labels), {**BERT, "num_labels": labels}, "SequenceClassification")
         found, _ = read_directory(str(tmp_path / str(labels)))
+        due = tuple(f"LABEL_{number}" for number in range(labels))
         assert published_classes(found, where="here") == due
-    assert (
-        published_classes(write_config(read_config(BERT, "SequenceClassification")), where="here")
-        == CLASSES
-    )
-    assert published_classes(write_config(read_config(BERT, "MaskedLM")), where="here") == ()
+    for head, due in (("SequenceClassification", CLASSES), ("MaskedLM", ())):
+        assert published_classes(write_config(read_config(BERT, head)), where="here") == due
     assert published_classes({"id2label": {"0": "a"}}, where="here") == ()
     for odd in (None, 7, "ab", [], ["a", "b"], {}, {"0": "a", "2": "b"}, {"0": 1}, {"a": "0"}):
-        found = {**found, "id2label": odd}
         with pytest.raises(DataError, match="here: .*id2label, which must name every class by its"):
-            published_classes(found, where="here")
+            published_classes({**found, "id2label": odd}, where="here")
 
 
 def test_ids_of_a_decoder():

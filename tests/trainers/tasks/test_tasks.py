@@ -15,6 +15,7 @@ from schemas.statistics import ShardStatistics
 from tests.tools.class_factory import class_schema, write_class_set
 from tests.tools.clm_factory import chat_schema, clm_schema, write_clm_set
 from tests.tools.question_factory import schema_of, write_qa_set
+from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema, tokenizer_json
 from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
@@ -95,6 +96,13 @@ def test_masked_language_modeling():
     assert task.head_share == 2 / 16, "as many tokens as are masked: 15 % of 16"
     half = make_flags(FlaxMlmFlags, shards="set", masking="dynamic", mask_rate=0.5)
     assert MlmTask(half, mlm_schema()).head_share == 8 / 16
+    unread: Any = None
+    words = mlm_schema(mask_unit="word")
+    [note] = MlmTask(half, words).prepare_training(unread)
+    assert note == "dynamic masking masks single tokens; the dataset's own masks are words"
+    stored = MlmTask(make_flags(FlaxMlmFlags, shards="set"), words)
+    assert stored.prepare_training(unread) == []
+    assert MlmTask(half, mlm_schema()).prepare_training(unread) == []
 
 
 def test_which_masks_a_run_takes():
@@ -152,17 +160,6 @@ def test_generation_flags_that_are_taken():
     assert GenerationFlags() == GenerationFlags(64, 0.0, 0, 1.0, 1, None, None)
     assert GenerationFlags(generate="").generate == GenerationFlags(chat="").chat == ""
     GenerationFlags(max_new_tokens=1, temperature=1e-30, top_k=1, top_p=0.5, samples=2)
-
-
-def test_masks_of_words_and_of_tokens_are_told_apart():
-    flags = make_flags(FlaxMlmFlags, shards="set", masking="dynamic")
-    words = mlm_schema(mask_unit="word")
-    unread: Any = None
-    [note] = MlmTask(flags, words).prepare_training(unread)
-    assert note == "dynamic masking masks single tokens; the dataset's own masks are words"
-    stored = MlmTask(make_flags(FlaxMlmFlags, shards="set"), words)
-    assert stored.prepare_training(unread) == []
-    assert MlmTask(flags, mlm_schema()).prepare_training(unread) == []
 
 
 def test_causal_language_modeling(tmp_path):
@@ -357,7 +354,7 @@ def test_a_row_without_a_line_is_named(questions):
         task.measure(iter([(batch, outputs)]))
 
 
-def test_without_scores_the_loss_is_all(questions, tmp_path):
+def test_without_scores_or_questions_the_loss_is_all(questions, tmp_path):
     task = QaTask(make_flags(TfQaFlags, shards="set", score=False), questions.schema, questions)
     assert task.best_by == "loss"
     assert task.measure(answered(questions)) == {"loss": 1.5, "accuracy": 0.5}
@@ -366,33 +363,24 @@ def test_without_scores_the_loss_is_all(questions, tmp_path):
     assert not list(tmp_path.glob("*.json"))
     none = make_flags(TfQaFlags, shards="set", score=False, best_by="none")
     assert QaTask(none, questions.schema, questions).best_by is None
-
-
-def test_splits_without_questions_have_a_loss_only(questions):
-    flags = {"shards": "set", "validation_split": "train"}
+    train = make_flags(TfQaFlags, shards="set", validation_split="train")
     with pytest.raises(UsageError, match="--validation_split=train: a dataset keeps the questions"):
-        QaTask(make_flags(TfQaFlags, **flags), questions.schema, questions)
-    assert not QaTask(make_flags(TfQaFlags, **flags), questions.schema).is_scored
-    unscored = make_flags(TfQaFlags, **flags, score=False)
+        QaTask(train, questions.schema, questions)
+    assert not QaTask(train, questions.schema).is_scored
+    unscored = change_flags(train, score=False)
     assert not QaTask(unscored, questions.schema, questions).is_scored
-
-
-@pytest.mark.parametrize("form", ["causal", "prefix"])
-def test_who_exports_a_prefix_model_is_told_that_transformers_is_causal(form):
-    schema = schema_of(replace(QA, qa_form=form), WORDS, 24)
-    notes = QaTask(make_flags(TfQaFlags, shards="x"), schema).export_notes()
-    assert ["is causal" in note for note in notes] == [True] * (form == "prefix")
 
 
 def test_questions_put_in_another_way_do_not_go_with_a_model(questions):
     task = QaTask(make_flags(TfQaFlags, shards="set"), questions.schema)
     task.check_same_rows("set", questions.schema, questions.schema)
-    prefix = replace(QA, qa_form="prefix")
-    others = (
-        (schema_of(prefix, WORDS, 24), "its qa_form is 'prefix', the model's is 'causal'"),
+    prefix = schema_of(replace(QA, qa_form="prefix"), WORDS, 24)
+    [note] = QaTask(make_flags(TfQaFlags, shards="x"), prefix).export_notes()
+    assert "transformers is causal" in note and task.export_notes() == []
+    for other, said in (
+        (prefix, "its qa_form is 'prefix', the model's is 'causal'"),
         (schema_of(QA, LoadedTokenizer(tokenizer_json(60)), 24), "its tokenizer is"),
-    )
-    for other, said in others:
+    ):
         with pytest.raises(UsageError, match=f"set does not fit the model: {said}"):
             task.check_same_rows("set", other, questions.schema)
 
