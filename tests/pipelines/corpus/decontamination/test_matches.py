@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.corpus.decontamination import matches
-from pipelines.corpus.decontamination.finders import add_holders, find_common, find_holders
+from pipelines.corpus.decontamination.finders import add_holders, cut_out, find_common, find_holders
 from pipelines.corpus.decontamination.gram_index import Targets, index_targets
 from pipelines.corpus.decontamination.matches import (
     MOST_LISTED,
@@ -20,7 +20,6 @@ from pipelines.corpus.decontamination.matches import (
     hits_file,
     judge_hits,
 )
-from pipelines.rows.routing import content_digests
 from tests.tools.filter_factory import column
 
 # Few words, so that n-grams repeat, overlap and share their beginnings.
@@ -196,14 +195,6 @@ def test_documents_are_found_wherever_slices_end(size):
     assert found.spans.tolist() == [[3, begin, len(documents[3])]]
 
 
-def test_holders_are_named_by_their_content():
-    finder = finder_of(["alpha beta"], 2, 2)
-    text = column(["alpha beta one", "none", "alpha beta two", "alpha beta one"])
-    halves = content_digests(text)[:, :8].copy().view(">u8").ravel().tolist()
-    assert find_holders(finder, text).tolist() == [[0, halves[n]] for n in (0, 2, 3)]
-    assert len(add_holders([find_holders(finder, text)], 5)) == 2
-
-
 def test_a_document_that_touches_all_texts_writes_no_place_past_them():
     """Plain Python, for compiled code checks no index. One text of two n-grams, both found."""
     hits = np.array([[0, 0, 0], [0, 5, 1]])
@@ -247,3 +238,49 @@ def test_the_same_lines_are_left_whoever_adds_what(drawn, cut):
         due = add_hits(found)
         assert add_hits([*add_hits(found[cut:]), *add_hits(found[:cut])]) == due
         assert len(due) == min(5, len({(d, r) for d, r, _ in drawn}))
+
+
+# ---- what is cut out ----
+
+ENDS = {"line": r"\n", "paragraph": r"\n[ \t\r\v\f]*\n"}
+TO_CUT = st.text(st.sampled_from("ab\n\n \té"), min_size=1, max_size=30)
+PLACES = st.lists(st.tuples(st.integers(0, 59), st.integers(1, 9)), max_size=3)
+
+
+def plain_cut(text, spans, unit):
+    """Unit by unit, of one document."""
+    units, begin = [], 0
+    for end in re.finditer(ENDS[unit].encode(), text):
+        units.append((begin, text[begin : end.start()], end[0]))
+        begin = end.end()
+    if begin < len(text):
+        units.append((begin, text[begin:], b""))
+    touched = [
+        any(first < at + len(body + end) and at < stop for first, stop in spans)
+        for at, body, end in units
+    ]
+    kept = [(body, end) for (_, body, end), gone in zip(units, touched, strict=True) if not gone]
+    left = b"".join(body + end for body, end in kept)
+    if kept and touched[-1]:
+        left = left.removesuffix(kept[-1][1])
+    return left.decode() if left.decode().strip() else ""
+
+
+@given(st.lists(st.tuples(TO_CUT, PLACES), min_size=1, max_size=4), st.sampled_from(sorted(ENDS)))
+@example([("a\n\nb c\n\nd", [(3, 3)]), ("a\n\nb", [(3, 1)])], "paragraph")
+@example([("a\nb\n \nc\n", [(0, 1)]), ("a\n\nb\n\nc", [(0, 4)])], "paragraph")
+@example([("a\nb\nc", [(2, 1)]), ("a\n\n", [(0, 1)])], "line")
+def test_what_is_left_is_what_no_span_touches(documents, unit):
+    texts, spans = [text for text, _ in documents], []
+    for number, (text, places) in enumerate(documents):
+        length = len(text.encode())
+        for first, size in sorted((first % length, size) for first, size in places):
+            spans.append((number, first, min(first + size, length)))
+    due = [
+        plain_cut(text.encode(), [span[1:] for span in spans if span[0] == number], unit)
+        if any(span[0] == number for span in spans)
+        else text
+        for number, text in enumerate(texts)
+    ]
+    found = cut_out(column(texts), np.array(spans, np.int64).reshape(-1, 3), unit)
+    assert found.to_pylist() == due

@@ -3,10 +3,10 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.feather import write_feather
 
 from pipelines.corpus.decontamination.targets import read_targets
 from pipelines.corpus.rules.decontamination import Decontamination
-from schemas.errors import DataError
 from tests.tools.corpus_factory import write_lines
 
 RECORDS = [
@@ -28,31 +28,17 @@ def read(*paths, fields="question,answers"):
     ]
 
 
-def write_squad(path):
-    qas = [
-        {
-            "id": str(n),
-            "question": r["question"] or "?",
-            "answers": [{"text": t, "answer_start": 0}],
-        }
-        for n, r in enumerate(RECORDS)
-        for t in r["answers"]["text"][:1]
-    ]
-    content = {"data": [{"title": "t", "paragraphs": [{"context": "Ann and Carl", "qas": qas}]}]}
-    path.write_text(json.dumps(content))
+WRITERS = {
+    "a.jsonl": write_lines,
+    "a.parquet": lambda path, rows: pq.write_table(pa.Table.from_pylist(rows), path),
+    "a.arrow": lambda path, rows: write_feather(pa.Table.from_pylist(rows), str(path)),
+}
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
-def test_every_string_in_a_field_is_a_text(name, tmp_path):
+@pytest.mark.parametrize(("name", "write"), WRITERS.items())
+def test_every_string_in_a_field_is_a_text(name, write, tmp_path):
     path = tmp_path / name
-    if name == "a.jsonl":
-        write_lines(path, RECORDS)
-    elif name == "a.parquet":
-        pq.write_table(pa.Table.from_pylist(RECORDS), path)
-    else:
-        table = pa.Table.from_pylist(RECORDS)
-        with pa.ipc.new_file(path, table.schema) as file:
-            file.write_table(table)
+    write(path, RECORDS)
     _, found = read(path)
     at = str(path)
     assert found == [
@@ -66,7 +52,13 @@ def test_every_string_in_a_field_is_a_text(name, tmp_path):
 
 def test_squad_gives_its_questions_where_no_field_is_named(tmp_path):
     path = tmp_path / "dev.json"
-    write_squad(path)
+    asked = [("Who is it?", "Ann"), ("?", "Carl"), ("Where is it?", "Ann")]
+    qas = [
+        {"id": q, "question": q, "answers": [{"text": answer, "answer_start": 0}]}
+        for q, answer in asked
+    ]
+    paragraphs = [{"context": "Ann and Carl", "qas": qas}]
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
     assert [text for *_, text in read(path, fields="")[1]] == ["Who is it?", "?", "Where is it?"]
     assert [text for *_, text in read(path, fields="context,answers")[1]] == [
         "Ann and Carl",
@@ -93,12 +85,3 @@ def test_files_stand_in_an_order_of_their_content(tmp_path):
     assert sorted(text for *_, text in found) == ["other", "same", "third"]
     (tmp_path / "list.txt").write_text("".join(f"{path}\n" for path in given))
     assert read(f"@{tmp_path / 'list.txt'}", fields="text")[0].files == targets.files
-
-
-def test_a_record_that_cannot_be_read_is_no_text_left_out_unseen(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "one"}\n{"text": "\\ud800"}\n')
-    with pytest.raises(
-        DataError, match="lone_surrogate.*so that its evaluation text is searched for"
-    ):
-        read(path, fields="text")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus.near_duplicates import shingles
-from pipelines.corpus.near_duplicates.flags import Shingle, parse_threshold
+from pipelines.corpus.near_duplicates.flags import Bands, Shingle, parse_threshold
 from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from pipelines.rows.ragged import Ragged
 from schemas.errors import UsageError
@@ -15,20 +15,22 @@ from tests.tools.near_duplicates import plain_set, plain_similarity
 
 # Few words, so that shingles repeat within a document and between two.
 WORDS = st.sampled_from(["a", "B", "é", "𐐀", "c.", "--", "\u0301", "你好"])
-TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), min_size=1, max_size=8)
+TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), max_size=8)
 SHINGLES = st.sampled_from(["word:1", "word:2", "word:5", "char:1", "char:3", "char:24"])
 
 
-@given(TEXTS, SHINGLES, st.sampled_from([1, 2, 5, 8, 10]))
-def test_sets_are_as_alike_as_sets_of_tuples(texts, shingle, tenths):
-    sets = shingle_sets(column(texts), Shingle.parse(shingle))
+@given(TEXTS, SHINGLES, st.sampled_from([1, 2, 5, 8, 10]), st.sampled_from([20, shingles.AT_ONCE]))
+def test_sets_are_as_alike_as_sets_of_tuples(texts, shingle, tenths, at_once):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shingles, "AT_ONCE", at_once)
+        sets = shingle_sets(column(texts), Shingle.parse(shingle))
     assert sets.lengths.tolist() == [len(plain_set(text, shingle)) for text in texts]
     for start, stop in zip(sets.offsets, sets.offsets[1:], strict=False):
         own = sets.values[start:stop]
         assert (own[:-1] < own[1:]).all()
     for part in sets:
         part.setflags(write=False)  # as those of Arrow are
-    firsts, seconds = np.divmod(np.arange(len(texts) ** 2), len(texts))
+    firsts, seconds = np.divmod(np.arange(len(texts) ** 2), max(len(texts), 1))
     threshold = Fraction(tenths, 10)
     verified = verify(sets, firsts, sets, seconds, threshold)
     due = [plain_similarity(one, other, shingle) for one in texts for other in texts]
@@ -37,18 +39,6 @@ def test_sets_are_as_alike_as_sets_of_tuples(texts, shingle, tenths):
     assert verified.tolist() == [
         float(similarity) if is_near else 0 for similarity, is_near in zip(due, near, strict=True)
     ]
-
-
-def test_slices_do_not_show(monkeypatch):
-    texts = column([f"a b {number % 7} c d e f g" for number in range(50)] + ["", "a"])
-    whole = shingle_sets(texts, Shingle("word", 3))
-    monkeypatch.setattr(shingles, "AT_ONCE", 40)
-    for part, expected in zip(shingle_sets(texts, Shingle("word", 3)), whole, strict=True):
-        np.testing.assert_array_equal(part, expected)
-
-
-def test_no_document():
-    assert [len(part) for part in shingle_sets(column([]), Shingle("word", 5))] == [0, 1]
 
 
 def test_a_long_document_has_its_smallest_hashes(monkeypatch):
@@ -89,18 +79,24 @@ def test_the_threshold_is_not_rounded():
     assert (verified > 0).tolist() == [True, False]
 
 
-@pytest.mark.parametrize("flag", ["word", "word:0", "word:1000", "char:-1", "line:5", "word:5 "])
-def test_flags_that_are_no_shingle(flag):
-    with pytest.raises(UsageError, match=f"--shingle={flag} is not a shingle: give word:5"):
-        Shingle.parse(flag)
+REFUSED = {
+    "--shingle={} is not a shingle: give word:5": (
+        Shingle.parse,
+        ["word", "word:0", "word:1000", "char:-1", "line:5", "word:5 "],
+    ),
+    "--near_duplicates={} is not a threshold": (
+        parse_threshold,
+        ["0.8", "jaccard:0", "jaccard:0.0", "jaccard:1.1", "jaccard:.8"],
+    ),
+    "give bands x hashes per band": (
+        Bands.parse,
+        ["14", "14x", "0x8", "14*8", "257x1", "64x64", "-1x8"],
+    ),
+}
+CASES = [(said, parse, flag) for said, (parse, flags) in REFUSED.items() for flag in flags]
 
 
-@pytest.mark.parametrize("flag", ["0.8", "jaccard:0", "jaccard:0.0", "jaccard:1.1", "jaccard:.8"])
-def test_flags_that_are_no_threshold(flag):
-    with pytest.raises(UsageError, match=f"--near_duplicates={flag} is not a threshold"):
-        parse_threshold(flag)
-
-
-def test_thresholds():
-    assert parse_threshold("jaccard:0.85") == Fraction(17, 20)
-    assert parse_threshold("jaccard:1.0") == parse_threshold("jaccard:1") == 1
+@pytest.mark.parametrize(("said", "parse", "flag"), CASES)
+def test_flags_that_are_refused(said, parse, flag):
+    with pytest.raises(UsageError, match=said.format(flag)):
+        parse(flag)
