@@ -1,6 +1,8 @@
 """Whole runs of build_corpus: what a corpus holds, what is found again, what is refused."""
 
+import html
 import json
+import random
 import re
 
 import datasets
@@ -9,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.build_corpus import main
-from schemas.errors import DataError, UsageError
+from pipelines.train_tokenizer import main as train
+from schemas.errors import UsageError
 from tests.tools.corpus_factory import build, rows_of, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of, near_documents
 
@@ -84,19 +87,13 @@ def test_a_second_run_finds_it_and_another_is_refused(tmp_path, source, capsys):
     with pytest.raises(UsageError, match="files of the same sizes but other content"):
         build(source, tmp_path / "corpus")
     assert len(rows_of(build(source, tmp_path / "corpus", "--overwrite"))) == 2
+    with pytest.raises(UsageError, match="contains a corpus"):
+        train([f"--input={source}", f"--output={tmp_path / 'corpus'}", "--vocab_size=300"])
     renamed = source.rename(tmp_path / "renamed.txt")
     build(renamed, tmp_path / "corpus")
     build(renamed, tmp_path / "corpus", "--keep_source", "--overwrite")
     with pytest.raises(UsageError, match="splits or names"):
         build(renamed.rename(source), tmp_path / "corpus", "--keep_source")
-
-
-def test_another_commands_directory_stays(tmp_path, source):
-    build(source, tmp_path / "corpus")
-    from pipelines.train_tokenizer import main as train
-
-    with pytest.raises(UsageError, match="contains a corpus"):
-        train([f"--input={source}", f"--output={tmp_path / 'corpus'}", "--vocab_size=300"])
 
 
 @pytest.mark.parametrize(
@@ -116,12 +113,6 @@ def test_another_commands_directory_stays(tmp_path, source):
 def test_flags_of_build_corpus_that_cannot_work(tmp_path, source, flag, words):
     with pytest.raises(UsageError, match=words):
         build(source, tmp_path / "o", *flag.split())
-
-
-def test_nothing_left_is_an_error(tmp_path, source):
-    with pytest.raises(DataError, match="no document is left to write; 2 were read .2 min_words"):
-        build(source, tmp_path / "corpus", "--min_words=5")
-    assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == [".lock"]
 
 
 def test_removed_near_duplicates_are_listed_with_their_texts(tmp_path, source):
@@ -199,3 +190,37 @@ def test_a_plan_for_a_sample_of_two_terabytes(tmp_path, capsys):
     assert "kept │ about 97% of the text" in said and " CPU hours: " in said
     with pytest.raises(UsageError, match="--assume_bytes is for plans"):
         main([*flags, "--assume_bytes=2TB"])
+
+
+# ---- report.html ----
+
+
+def text_of(page):
+    body = page[page.index("<body>") :]
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def test_a_report_shows_funnel_samples_hosts_and_clusters(tmp_path):
+    rng = random.Random(0)
+    records = []
+    for i in range(40):
+        words = [f"word{rng.randrange(10**6)}" for _ in range(300)]
+        for copy in range(1 + 3 * (i == 7)):
+            text = " ".join([*words[:150], f"copy{copy}", *words[151:]])
+            records.append({"text": text, "url": f"https://host{i % 2}.example/{i}/{copy}"})
+    records += [{"text": "too <short>"}, {"text": records[0]["text"]}]
+    source = write_lines(tmp_path / "source.jsonl", records)
+    source.write_text(source.read_text() + "{broken\n")
+    flags = ["--keep_fields=url", "--min_words=5", "--near_duplicates=jaccard:0.8"]
+    build(source, tmp_path / "corpus", *flags)
+    page = (tmp_path / "corpus/report.html").read_text()
+    text = text_of(page)
+    assert "could not be written" not in text
+    assert "40 of 46 documents kept" in text
+    assert "40 of 45 documents were kept: " in text
+    assert "too <short>" in text and "<short>" not in page
+    assert "host0.example 20" in text and "host1.example 20" in text
+    assert "3 removed" in text and "similarity 0.9" in text
+    assert "broken json" in text
+    assert "--config=DIR/config.yaml --num_files=1" in text
+    assert str(tmp_path / "corpus") not in page

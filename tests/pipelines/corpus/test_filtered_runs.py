@@ -12,11 +12,12 @@ from tests.benchmarks.scripts.quality_verdicts import WORDS
 from tests.tools.corpus_factory import build, sums_of, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of
 
+SPAM = 'spam,\n"\0!'
 PAGE = "The old harbour has a long wall, and boats lie behind it in the winter. "
 
 
 def test_what_filters_drop_is_counted_apart_from_what_is_refused(tmp_path, monkeypatch, capsys):
-    source = write_lines(tmp_path / "source.jsonl", ["café noir", "cafe\u0301 noir", "spam!", "x"])
+    source = write_lines(tmp_path / "source.jsonl", ["café noir", "cafe\u0301 noir", SPAM, "x"])
     source.write_text(source.read_text() + "{broken\n")
     (tmp_path / "chooser.py").write_text(
         "def choose(document):\n    return 'spam' if 'spam' in document['text'] else None\n"
@@ -43,8 +44,8 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(tmp_path, monke
         lines = (output / "rejects/filtered.jsonl").read_text().splitlines()
         place = {"path": str(source)}
         assert [json.loads(line) for line in lines] == [
-            place | {"reason": "filter:spam", "offset": 55, "text": "spam!"},
-            place | {"reason": "min_chars", "measured": 1, "limit": 2, "offset": 73, "text": "x"},
+            place | {"reason": "filter:spam", "offset": 55, "text": SPAM},
+            place | {"reason": "min_chars", "measured": 1, "limit": 2, "offset": 84, "text": "x"},
         ]
         for line in map(json.loads, lines):
             found = source.read_bytes()[line["offset"] :].splitlines()[0]
@@ -88,11 +89,14 @@ def test_addresses_and_personal_data(tmp_path):
     source = write_lines(tmp_path / "pages.jsonl", records)
     (tmp_path / "list.txt").write_text("bad.com\ncasino\n")
     flags = [f"--url_blocklist={tmp_path}/list.txt", "--pii=replace", "--pii_phones"]
+    flags += ["--keep_rejects"]
     with pytest.raises(UsageError, match="list.txt needs each document's url: --keep_fields=url"):
         build(source, tmp_path / "corpus", *flags)
     corpus = build(source, tmp_path / "corpus", *flags, "--keep_fields=url:link")
     assert texts_of(corpus) == sorted([PAGE, "Write to <email>\nor call <phone> from <ip>."])
     assert corpus.stats.dropped == {"url_blocklist:domain": 1, "url_blocklist:word": 1}
+    filtered = (tmp_path / "corpus/rejects/filtered.jsonl").read_text()
+    assert '"measured": "bad.com", "limit": null' in filtered
     assert corpus.stats.observed["pii"] == {"email": 1, "ip": 1, "phone": 1}
     assert corpus.stats.observed["edited"] == {"pii": 1}
     assert corpus.stats.broken_equations() == []
@@ -119,6 +123,7 @@ def test_a_rule_that_takes_nearly_all_is_warned_of(tmp_path, capsys):
         DataError, match="no document is left.*39 documents that reach it: .*may be short.*C4 treat"
     ):
         build(source, tmp_path / "none", *flags)
+    assert [path.name for path in (tmp_path / "none").iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("recipe", ["fineweb", "c4", "gopher", "multilingual"])
@@ -141,13 +146,3 @@ def test_targets_are_brought_into_the_normal_form_of_documents(tmp_path, form):
     (tmp_path / "questions.txt").write_text(question)
     flags = [f"--decontaminate={tmp_path}/questions.txt", f"--normalize={form}"]
     assert build(source, tmp_path / form, *flags).stats.dropped == {"contaminated": 1}
-
-
-def test_the_length_of_a_short_line_is_a_flag(tmp_path):
-    """Lines of 20 characters are short among lines of up to 30, not of up to 19."""
-    lines = [f"A line of 20 signs {n}."[-20:] for n in range(1, 10)]
-    source = write_lines(tmp_path / "pages.jsonl", ["\n".join(lines)])
-    flag = "--fineweb_max_short_lines=0.67"
-    with pytest.raises(DataError, match="fineweb:max_short_lines"):
-        build(source, tmp_path / "short", flag, "--fineweb_short_line=20")
-    assert len(texts_of(build(source, tmp_path / "long", flag, "--fineweb_short_line=19"))) == 1

@@ -70,22 +70,6 @@ def test_limits_themselves_are_kept(flags, texts, kept):
     assert filtered(filters_of(**flags), texts).documents.text.to_pylist() == kept
 
 
-def test_without_filters_nothing_is_touched():
-    made = filtered(filters_of(keep_rejects=True), ["e\u0301", ""])
-    assert made.documents.text.to_pylist() == ["e\u0301", ""]
-    assert (made.dropped, made.lines) == (BLANK, b"")
-
-
-def test_dropped_texts_are_kept_where_asked_for():
-    texts = ["line\nbreak", "stays with us", 'q"', "nul\0"]
-    made = filtered(filters_of(min_words=3, keep_rejects=True), texts)
-    dropped = {"reason": "min_words", "limit": 3, "path": "", "offset": None}
-    assert [json.loads(line) for line in made.lines.decode().splitlines()] == [
-        {**dropped, "measured": words, "text": text}
-        for words, text in ((2, "line\nbreak"), (1, 'q"'), (1, "nul\0"))
-    ]
-
-
 def test_a_function_is_asked_about_what_the_others_keep(module):
     name = module(
         "def choose(document):\n"
@@ -162,25 +146,6 @@ def test_a_module_that_fails_while_it_is_imported(module):
     name = module("1 / 0\n")
     with pytest.raises(UsageError, match="ZeroDivisionError: division by zero"):
         filters_of(filter=name).parameters()
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"min_chars": -1},
-        {"max_chars": -1},
-        {"min_words": -1},
-        {"min_chars": 5, "max_chars": 4},
-        {"max_repetition": -0.1},
-        {"max_repetition": 1.5},
-        {"max_repetition": float("nan")},
-    ],
-    ids=str,
-)
-def test_values_that_cannot_be_meant(values):
-    name = list(values)[-1]
-    with pytest.raises(UsageError, match=f"--{name}={values[name]}"):
-        filters_of(**values)
 
 
 def test_what_decides_is_recorded_and_nothing_else(module):
@@ -269,31 +234,23 @@ LENGTHS = Rule(("short", "long"), judge_lengths)
 STRIPS = Rule(("nothing_left",), strip_x, edits="strip")
 
 
+def judge_labels(text, label):
+    assert (text.to_pylist(), label.to_pylist()) == (["ab", "abc", "abc"], ["v", "w", "z"])
+    return Judged(np.array([False, True, False]))
+
+
 def test_rules_drop_edit_and_count_one_after_the_other():
     texts = ["a", "xxab", "abc", "xx", "a" * 9, "abcx"]
-    columns = pa.RecordBatch.from_pydict({"text": column(texts), "label": list("uvwxyz")})
-    applied = apply_rules(columns, (LENGTHS, STRIPS, LENGTHS))
-    assert applied.reasons == {0: "short", 4: "long", 3: "nothing_left"}
-    assert applied.left.tolist() == [1, 2, 5]
+    columns = pa.RecordBatch.from_pydict({"text": column(texts), "label": column("uvwxyz")})
+    by_label = Rule(("by_label",), judge_labels, roles=("label",))
+    applied = apply_rules(columns, (LENGTHS, STRIPS, LENGTHS, by_label))
+    assert applied.reasons == {0: "short", 4: "long", 3: "nothing_left", 2: "by_label"}
+    assert applied.left.tolist() == [1, 5]
     assert applied.columns.to_pylist() == [
         {"text": "ab", "label": "v"},
-        {"text": "abc", "label": "w"},
         {"text": "abc", "label": "z"},
     ]
     first = dict.fromkeys(texts, 1)
     assert applied.observed["seen"] == {**first, "ab": 1, "abc": 2}
     assert applied.observed["edited"] == {"strip": 2}
     assert applied.observed["edited_bytes"] == {"strip": 3}
-
-
-def test_a_rule_may_judge_by_other_fields_of_the_documents_that_are_left():
-    columns = pa.RecordBatch.from_pydict(
-        {"text": column(["a", "bc", "de"]), "n": column(list("xyz"))}
-    )
-
-    def judge(text, field):
-        assert (text.to_pylist(), field.to_pylist()) == (["bc", "de"], ["y", "z"])
-        return Judged(np.array([False, True]))
-
-    applied = apply_rules(columns, (LENGTHS, Rule(("by_field",), judge, roles=("n",))))
-    assert applied.reasons == {0: "short", 2: "by_field"}

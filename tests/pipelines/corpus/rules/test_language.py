@@ -7,7 +7,6 @@ import pytest
 from pipelines.corpus.filter_documents import filter_documents
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules import language
-from pipelines.corpus.rules.language import parse_languages
 from schemas.errors import UsageError
 from tests.tools.filter_factory import documents_of, filters_of
 
@@ -59,11 +58,6 @@ def test_what_decides_is_recorded():
     assert (recorded["language"], recorded["language_identifier"]) == ("en", "fasttext")
     assert recorded["language_model"].startswith("lid.176.ftz sha256 ")
     assert not any(name.startswith("language") for name in Filters().parameters())
-
-
-def test_languages_and_a_probability():
-    assert parse_languages("nb,nn,en:0.65") == (("nb", "nn", "en"), 0.65)
-    assert parse_languages("en") == (("en",), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.corpus.english_cutting import cut, english_words
-from pipelines.corpus.filters import Filters
-from pipelines.corpus.rules import c4
+from pipelines.corpus.filters import Filters, rules_of
+from pipelines.corpus.rules import c4, sizes
 from pipelines.corpus.rules.c4 import C4
 from pipelines.corpus.rules.limits import FineWeb, Gopher, measure_fineweb, measure_gopher
-from pipelines.corpus.rules.sizes import Sizes
+from pipelines.corpus.rules.sizes import Sizes, repetition
 from schemas.errors import UsageError
 from tests.tools.filter_factory import column, english_words_of, filters_of
 
@@ -123,6 +123,32 @@ def test_fineweb_measures_what_the_paper_says(documents, short):
         assert measured == fineweb_measures(document, short)
 
 
+def plain_repetition(document):
+    """The definition: 8 / 13 for `to be or not to be`, whose 13 characters have `to be` twice."""
+    lines = [line for line in document.split("\n") if line]
+    words = document.split()
+    pairs = [
+        (count, len(a) + len(b))
+        for (a, b), count in Counter(zip(words, words[1:], strict=False)).items()
+        if count > 1
+    ]
+    count, length = max(pairs, default=(0, 0))
+    in_lines = share(repeats(lines)[1], sum(map(len, lines)))
+    return max(in_lines, min(1.0, share(count * length, sum(map(len, words)))))
+
+
+REPEATED = st.sampled_from(["a", "b", "cc", "æ", "\n", " ", "\n\n", "\u2003", "中", "a b", "b\n"])
+
+
+@example(["", "one", "no no no no", "to be or not to be", "yes\n\nyes\n\nfour", "æø\næø"], 40)
+@given(st.lists(st.lists(REPEATED, max_size=12).map("".join), max_size=12), st.integers(1, 40))
+def test_repetition_of_many_documents_at_once_is_that_of_each(documents, slice_bytes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "_SLICE_BYTES", slice_bytes)
+        text = column(["a a a", *documents]).slice(1)
+        assert repetition(text).tolist() == pytest.approx([plain_repetition(d) for d in documents])
+
+
 NOTES = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 ENDS = (".", "!", "?", '"', "'")
 
@@ -195,6 +221,13 @@ def test_c4_takes_out_lines_and_drops_documents_as_the_paper_says(documents):
             assert text == "\n".join(kept).strip()
 
 
+@pytest.mark.parametrize(("short", "is_dropped"), [(20, True), (19, False)])
+def test_the_length_of_a_short_line_is_a_flag(short, is_dropped):
+    [rule] = rules_of(filters_of(fineweb_max_short_lines=0.67, fineweb_short_line=short))
+    lines = "\n".join(f"A line of 20 signs {n}" for n in range(1, 10))
+    assert (rule.judge(column([lines])).reason > 0).tolist() == [is_dropped]
+
+
 def test_a_phrase_is_found_as_it_is_written():
     lines = "One École.\nTwo éCOLE.\nThree ÉCOLE.\nFour is kept."
     judged = c4.judge(column([lines]), {"c4_line_phrases": "École"})
@@ -225,6 +258,13 @@ def test_a_preset_is_the_numbers_of_its_paper_and_a_flag_wins():
         (lambda: C4(c4_min_sentences=-2), "--c4_min_sentences=-2"),
         (lambda: C4(c4_max_word_length=1 << 63), "at least 0 and below 2**63"),
         (lambda: Sizes(max_chars=10**20), "--max_chars=100000000000000000000: give a number of at"),
+        (lambda: Sizes(min_chars=-1), "--min_chars=-1"),
+        (lambda: Sizes(max_chars=-1), "--max_chars=-1"),
+        (lambda: Sizes(min_words=-1), "--min_words=-1"),
+        (lambda: Sizes(min_chars=5, max_chars=4), "--max_chars=4"),
+        (lambda: Sizes(max_repetition=-0.1), "--max_repetition=-0.1"),
+        (lambda: Sizes(max_repetition=1.5), "--max_repetition=1.5"),
+        (lambda: Sizes(max_repetition=float("nan")), "--max_repetition=nan"),
         (lambda: Gopher(gopher_max_top_ngrams="2"), "'2' is not WORDS:SHARE"),
         (lambda: Gopher(gopher_max_repeated_ngrams="5:2"), "'5:2' is not WORDS:SHARE"),
     ],

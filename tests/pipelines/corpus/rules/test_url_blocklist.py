@@ -2,12 +2,10 @@
 
 import pytest
 
-from pipelines.corpus.filter_documents import filter_documents
 from pipelines.corpus.filters import Filters, rules_of
 from pipelines.corpus.rules.url_blocklist import Blocklist, UrlBlocklist, judge
-from pipelines.readers.documents import Role
 from schemas.errors import UsageError
-from tests.tools.filter_factory import TEXT, column, documents_of
+from tests.tools.filter_factory import column
 
 ENTRIES = ["bad.com", "blog.example.org", "good.net/forum/", "http://www.Shop.de/a?b=1", "casino"]
 ENTRIES += ["bücher.example", "10.0.0.1"]
@@ -53,25 +51,13 @@ def test_a_url_of_any_length_is_judged_in_linear_time():
     assert judged.reason.tolist() == [DOMAIN, 0]
 
 
-def test_documents_are_dropped_by_the_role_url(tmp_path):
-    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+def test_lists_are_recorded_by_their_entries(tmp_path):
+    first, second, one = (tmp_path / f"{name}.txt" for name in ("first", "second", "one"))
     first.write_text("# comment\nbad.com\n\n")
     second.write_text("casino\nbad.com\n")
-    family = UrlBlocklist(url_blocklist=(str(first), str(second)))
-    roles = (TEXT, Role("url", "field", "url"))
-    urls = ["http://bad.com", "http://ok.com", "", "http://x.no/casino"]
-    given = documents_of(["a", "b", "c", "d"], urls, roles=roles)
-    filters = Filters(url_blocklist=family, keep_rejects=True)
-    made = filter_documents(filters, given)
-    assert made.documents.text.to_pylist() == ["b", "c"]
-    assert made.dropped == {"url_blocklist:domain": 1, "url_blocklist:word": 1}
-    assert b'"measured": "bad.com", "limit": null' in made.lines
-    filters.check_roles(role.name for role in roles)
-    with pytest.raises(UsageError, match="needs each document's url: --keep_fields=url"):
-        filters.check_roles(["text"])
-    one = tmp_path / "one.txt"
     one.write_text("bad.com\ncasino")
-    assert UrlBlocklist(url_blocklist=(str(one),)).parameters() == family.parameters()
+    both = UrlBlocklist(url_blocklist=(str(first), str(second)))
+    assert UrlBlocklist(url_blocklist=(str(one),)).parameters() == both.parameters()
     assert rules_of(Filters()) == ()
 
 
