@@ -67,6 +67,10 @@ def test_fingerprint_is_the_sha256_of_all_other_fields():
     assert hashlib.sha256(text.encode()).hexdigest() == fingerprint
 
 
+def test_a_row_may_be_masked_whole():
+    assert mlm_schema(mask_rate=0.99, max_masked=16).max_masked == mlm_schema().max_length
+
+
 def test_differences_name_each_field_and_both_values():
     one = mlm_schema(parameters={"fields": ("text",)})
     two = dataclasses.replace(one, fingerprint="", seed=7, packing="none")
@@ -297,6 +301,7 @@ WRONG = [
     ("stats.json", f"{SHARD}.held_out", -1, "held_out is -1: a count is at least 0"),
     ("stats.json", f"{SHARD}.duplicates", None, "duplicates is None, not of type int"),
     ("inputs.json", "files.0.bytes", None, r"files\[0\]\.bytes is None, not of type int"),
+    ("inputs.json", "files.0.bytes", -1, r"files\[0\]: bytes is -1: must be at least 0"),
     ("inputs.json", "files.0.digest", "xyz", r"files\[0\]: digest is 'xyz': hex digits"),
     ("MANIFEST.json", "files.0.path", "/a", "path is '/a': a relative path inside the dataset"),
     ("MANIFEST.json", "files.0.path", "../other/a.json", "path is .*: a relative path inside"),

@@ -107,6 +107,18 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
         "trainers/tasks/qa.py",
         [f"{_TRAINER_TASKS}/{name}.py" for name in ("test_questions", "test_tasks")],
     ),
+    "metadata": (
+        "schemas/metadata.py",
+        [f"{_SCHEMAS}/test_metadata.py", f"{_SCHEMAS}/test_set_files.py"],
+    ),
+    "agreement": (
+        "schemas/agreement.py",
+        [f"{_SCHEMAS}/test_metadata.py", f"{_SCHEMAS}/test_untrusted_sets.py"],
+    ),
+    "deliveries": (
+        "pipelines/runners/shuffle.py",
+        [f"tests/pipelines/runners/{name}.py" for name in ("test_costs", "test_shuffle")],
+    ),
     "losses": ("trainers/tasks/language_models.py", [f"{_TRAINER_TASKS}/test_tasks.py"]),
 }
 """Name -> a module that must never be wrong, and the files with its fast tests."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pipelines.runners.shuffle import count_elements
 from tests.benchmarks.simulate_scale import (
     DOCUMENT_BYTES,
     Corpus,
@@ -35,7 +36,11 @@ def test_formulae_hold_where_documents_are_drawn():
     random = np.random.default_rng(0)
     hit = [len(np.unique(random.integers(0, 100, 150))) for _ in range(500)]
     assert routes_of(150, 100) == pytest.approx(np.mean(hit), rel=0.01)
-    assert routes_of(150, 1) == 1
+    assert (routes_of(150, 1), routes_of(2, 2)) == (1, 1.5)
+    # Bundles of 256 MiB send 150 documents each; a block sends once at least, and all of it once.
+    for megabytes, blocks, sends in ((512, 9, 2), (512, 1, 1), (0.001, 9, 1)):
+        elements = count_elements(megabytes * 2**20, 150 * sends, blocks, 100)
+        assert elements == pytest.approx(sends * routes_of(150, 100))
     counts = random.poisson(400, 1000)
     sizes = np.array([random.gamma(1 / 0.64, 0.64, count).sum() for count in counts])
     assert largest_shard(400, 0.8, 1000) == pytest.approx(sizes.max() / sizes.mean(), rel=0.05)

@@ -7,6 +7,7 @@ from pkgutil import resolve_name
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pytest
 import xxhash
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
@@ -21,8 +22,11 @@ from pipelines.runners.beam_run import run_pipeline
 from pipelines.runners.launch import IN_PROCESS
 from pipelines.runners.shuffle import (
     Deliveries,
+    Outbox,
     add_tallies,
     check_deliveries,
+    place_of_key,
+    receive,
     tally,
 )
 from pipelines.train.word_counter import BUCKETS
@@ -44,6 +48,33 @@ def test_tallies_add_up_in_any_order(bundles):
     total = add_tallies(tallies)
     assert (total.shape, total.dtype) == ((len(counts), 3), np.uint64)
     assert total.tolist() == add_tallies(tallies[::-1]).tolist() == expected
+
+
+@pytest.mark.parametrize("shuffle_by", ["runner", "files"])
+@pytest.mark.parametrize("shuffle", [0, 3])
+def test_what_an_outbox_sends_arrives_with_its_tally(shuffle_by, shuffle, tmp_path):
+    """Two batches of a key travel together; by the runner, in parts of about 1 MiB."""
+    outbox = Outbox(shuffle_by, str(tmp_path), *([shuffle] if shuffle else []))
+    numbers = {(1 << 40) - 1: [np.arange(300_000), np.arange(3)], 5: [np.arange(2)]}
+    for key, arrays in numbers.items():
+        outbox.add((key, pa.record_batch({"n": array})) for array in arrays)
+    assert outbox.is_full == (shuffle_by == "files")
+    sent = outbox.send()
+    parts = Counter(key for key, _ in sent)
+    assert parts == {(1 << 40) - 1: 3 if shuffle_by == "runner" else 1, 5: 1}
+    tallies = []
+    for key, arrays in numbers.items():
+        values = [value for other, value in sent if other == key]
+        streams, counted = receive(key, [b"", *values], *([shuffle] if shuffle else []))
+        tallies.append(counted)
+        received = [pa.ipc.open_stream(stream).read_all()["n"].to_numpy() for stream in streams]
+        assert np.array_equal(np.concatenate(received), np.concatenate(arrays))
+    assert add_tallies(tallies).tolist() == outbox.sent.tolist()
+    assert [place_of_key(key) for key, *_ in outbox.sent.tolist()] == [
+        (shuffle, 5),
+        (shuffle, (1 << 40) - 1),
+    ]
+    assert (outbox.bytes, outbox.send()) == (0, [])
 
 
 SENT = tally([(0, b"a"), (1, b"b"), (1, b"c")])
