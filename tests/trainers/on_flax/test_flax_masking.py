@@ -51,6 +51,9 @@ def plain():
 
 
 def test_exactly_the_rate_of_ordinary_tokens_is_picked(plain):
+    """A row of padding has none."""
+    empty = masked({name: np.zeros_like(column[:1]) for name, column in plain.items()})
+    assert not empty.weights.any() and not empty.input_ids.any()
     rows = masked(plain)
     ordinary = ~np.isin(plain["input_ids"], SCHEMA.all_special_ids) & (plain["segment_ids"] > 0)
     expected = np.clip(np.rint(0.15 * ordinary.sum(axis=1)), 1, SLOTS)
@@ -69,29 +72,22 @@ def test_exactly_the_rate_of_ordinary_tokens_is_picked(plain):
 
 
 def test_eighty_ten_ten(plain):
-    rows = masked(plain)
-    used = rows.weights > 0
-    new = np.take_along_axis(rows.input_ids, rows.positions, axis=1)[used]
-    old = rows.labels[used]
-    replaced = new[(new != MASK) & (new != old)]
-    count = len(new)
-    assert count > 2500
-    deviation = 4 / np.sqrt(count)  # four standard deviations of a share near one half, or more
-    assert (new == MASK).mean() == pytest.approx(0.8, abs=0.8 * deviation)
-    # One random token of 53 is the old one by chance.
-    assert len(replaced) / count == pytest.approx(0.1 * 52 / 53, abs=0.6 * deviation)
-    assert (new == old).mean() == pytest.approx(0.1 + 0.1 / 53, abs=0.6 * deviation)
-    assert not np.isin(replaced, SCHEMA.all_special_ids).any()
-
-
-def test_random_tokens_are_every_ordinary_id(plain):
-    """Over many epochs each ordinary id is drawn, and no special one."""
-    drawn = set()
+    """Over many epochs; each ordinary id is drawn, and no special one."""
+    drawn, counts = set(), np.zeros(3)
     for epoch in range(40):
         rows = masked(dict(plain, epoch=np.full(400, epoch, np.uint32)))
-        new = np.take_along_axis(rows.input_ids, rows.positions, axis=1)[rows.weights > 0]
-        drawn.update(new[new != MASK].tolist())
+        used = rows.weights > 0
+        new = np.take_along_axis(rows.input_ids, rows.positions, axis=1)[used]
+        old = rows.labels[used]
+        counts += (new == MASK).sum(), (new == old).sum(), len(new)
+        drawn.update(new[(new != MASK) & (new != old)].tolist())
     assert drawn == set(range(60)) - set(SCHEMA.all_special_ids)
+    masks, same = counts[:2] / counts[2]
+    assert counts[2] > 100_000
+    deviation = 4 / np.sqrt(counts[2])  # four standard deviations of a share near one half, or more
+    assert masks == pytest.approx(0.8, abs=0.8 * deviation)
+    # One random token of 53 is the old one by chance.
+    assert same == pytest.approx(0.1 + 0.1 / 53, abs=0.6 * deviation)
 
 
 def test_masks_depend_on_row_epoch_and_seed_alone(plain):
@@ -133,9 +129,3 @@ def test_stored_masks_as_they_are():
     np.testing.assert_array_equal(rows.positions, batch["masked_positions"])
     np.testing.assert_array_equal(rows.labels, batch["masked_ids"])
     np.testing.assert_array_equal(rows.weights, batch["masked_weights"])
-
-
-def test_a_row_of_padding_has_no_masks(plain):
-    empty = {name: np.zeros_like(column[:1]) for name, column in plain.items()}
-    rows = masked(empty)
-    assert not rows.weights.any() and not rows.input_ids.any()

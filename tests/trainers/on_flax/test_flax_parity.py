@@ -11,7 +11,6 @@ import optax
 import pytest
 from flax import nnx
 
-from schemas.features import positions_from_segments as positions_on_host
 from tests.tools.clm_factory import clm_schema
 from tests.tools.flax_weights import to_weights
 from tests.tools.model_cases import DECAY, EPSILON, MODELS, RATE, differences, named
@@ -24,7 +23,6 @@ from trainers.flax_mlm import FlaxMlmFlags
 from trainers.metrics.attention import EARLIER, verify_attention
 from trainers.models.families import ACTIVATIONS, FAMILIES
 from trainers.models.weights import to_published
-from trainers.on_flax.flax_attention import positions_from_segments
 from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
 from trainers.on_flax.layers import FORMULAS, graph_of, to_params
@@ -196,14 +194,6 @@ def test_packed_equals_unpacked(name):
     worst = max(jax.tree.leaves(apart))
     print(f"\n{name}, packed and alone: gradients {worst:.1e}\n{report}", end="")
     assert worst < 2e-6 and float(loss) == pytest.approx(float(each_loss))
-
-
-def test_positions_equal_those_of_the_contract():
-    segments = np.concatenate([packed()["segment_ids"], np.zeros((1, LENGTH), int)])
-    segments[0] = [1] * 3 + [2] * 2 + [0] * (LENGTH - 5)
-    found = positions_from_segments(jnp.asarray(segments))
-    np.testing.assert_array_equal(found, positions_on_host(segments))
-    assert found[0, :7].tolist() == [0, 1, 2, 0, 1, 0, 0]
 
 
 def test_every_activation_is_theirs():

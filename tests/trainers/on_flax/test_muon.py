@@ -1,6 +1,5 @@
-"""Muon against the papers in float64; which weights it takes, and its state in checkpoints."""
+"""Muon against the papers in float64; which weights it takes, and names of its state."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from schemas.errors import DataError
-from tests.tools.clm_factory import clm_rows, clm_schema
+from tests.tools.clm_factory import clm_schema
 from tests.tools.flax_weights import to_weights
 from tests.tools.shard_factory import mlm_schema
-from tests.tools.snapshots import state_in, weights_in
 from trainers.flags.command_line import make_flags
 from trainers.flags.run_flags import PretrainingFlags
 from trainers.flax_clm import FlaxClmFlags
@@ -21,11 +18,8 @@ from trainers.flax_mlm import FlaxMlmFlags
 from trainers.models.families import FAMILIES, Module
 from trainers.models.plan_model import plan_model
 from trainers.models.weights import fresh, shapes
-from trainers.on_flax.flax_decoder import ClmObjective
-from trainers.on_flax.flax_program import FlaxProgram
 from trainers.on_flax.layers import name_leaves, to_params
 from trainers.on_flax.optimizers import optimizer_for
-from trainers.run.program import Plan, check_state
 
 RATE, DECAY = 0.02, 0.1
 SIZES = {"hidden_size": 16, "heads": 2, "intermediate_size": 24}
@@ -109,51 +103,12 @@ def test_every_family_names_the_matrices_that_it_joins(family):
     assert all(sum(matrices[module.ours]) == sum(module.rows) for module in config.modules)
 
 
-@pytest.fixture(scope="module")
-def plan():
-    sizes = {"layers": 1, "batch_size": 8, "optimizer": "muon", **SIZES}
-    schema, flags = clm_schema(max_length=16), make_flags(FlaxClmFlags, shards="set", **sizes)
-    return Plan(flags, schema, plan_model(flags, schema).config, 6, Path("run"))
-
-
-def program_of(plan, weights, state=None):
-    program = FlaxProgram(plan, ClmObjective(plan))
-    program.load(weights, state)
-    program.compile(trains=True, evaluates=False)
-    return program
-
-
-def train(program, plan, steps):
-    for step in steps:
-        rows = clm_rows(plan.schema, 8, step)
-        rows = {f.name: rows[f.name].astype(f.dtype) for f in plan.schema.features}
-        index = {"row_index": np.arange(8), "epoch": np.zeros(8, np.int64)}
-        [metrics] = program.train(program.put({**rows, **index}), step)()
-        assert np.isfinite(metrics["loss"])
-    return program
-
-
-def bits_of(arrays):
-    return {name: value.tobytes() for name, value in arrays.items()}
-
-
-@pytest.mark.slow
-def test_a_resumed_run_ends_as_an_unbroken_one_and_others_refuse_its_state(plan):
-    whole = train(program_of(plan, fresh(plan.model, 0)), plan, range(4))
-    half = train(program_of(plan, fresh(plan.model, 0)), plan, range(2))
-    state, weights = state_in(half), weights_in(half)
-    rest = train(program_of(plan, weights, state), plan, range(2, 4))
-    assert bits_of(weights_in(rest)) == bits_of(weights_in(whole))
-    assert bits_of(state_in(rest)) == bits_of(state_in(whole))
-    adamw = optimizer_for(PretrainingFlags(), lambda done: RATE, plan.model.modules)
-    due = jax.eval_shape(adamw.init, to_params(weights, plan.model))
-    with pytest.raises(DataError, match="does not fit --optimizer=adamw and this model: 1.0.count"):
-        check_state(state, name_leaves(due), "adamw")
-
-
-def test_names_of_the_state(plan):
+def test_names_of_the_state():
     """Checkpoints have them: with other names no run could be resumed."""
-    state = state_in(program_of(plan, fresh(plan.model, 0)))
+    flags = make_flags(FlaxClmFlags, shards="set", layers=1, optimizer="muon", **SIZES)
+    config = plan_model(flags, clm_schema(max_length=16)).config
+    optimizer = optimizer_for(flags.optimization, lambda done: RATE, config.modules)
+    state = name_leaves(jax.eval_shape(optimizer.init, to_params(fresh(config, 0), config)))
     muon, adamw = "1.inner_states.muon.inner_state.", "1.inner_states.adamw.inner_state."
     kernels = [f"layers.0.{n}.kernel" for n in ("attention_out", "mlp_in", "mlp_out", "qkv")]
     others = [

@@ -9,20 +9,12 @@ import numpy as np
 import pytest
 
 from schemas.errors import UsageError
-from tests.tools.clm_factory import write_clm_set
 from tests.tools.run_processes import TINY, Group
 from tests.tools.run_reading import read_metrics
 from trainers.flags.framework_flags import ProcessFlags
 from trainers.run.checkpoints import damage_of, read_checkpoint
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("shards") / "set"
-    write_clm_set(directory)
-    return directory
 
 
 def flags_of(shards: Path, output: Path, *more: str) -> list[str]:

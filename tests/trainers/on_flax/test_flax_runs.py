@@ -1,24 +1,24 @@
-"""Runs of flax_clm: compiled once, measured as PyTorch does, published weights, generated text.
+"""Runs of flax_clm and flax_mlm: compiled once, measured as PyTorch does, in and out, generating.
 
 tests/trainers/run, flags and test_use_model.py test the code that all five trainers share.
 """
 
 import json
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.monitoring
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import chat_schema, write_clm_set
-from tests.tools.run_reading import read_metrics
-from tests.tools.shard_factory import replace_tokenizer, tokenizer_json
-from tests.tools.torch_models import greedy, nats_of, open_model
-from trainers import use_model
+from tests.tools.run_reading import untimed_lines
+from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set
+from tests.tools.torch_models import greedy, nats_of, open_model, torch, transformers
+from trainers import flax_mlm, use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags, main
 from trainers.on_flax import flax_decoder
@@ -32,14 +32,6 @@ pytestmark = pytest.mark.usefixtures("cache")
 RUN = ["--steps=12", "--batch_size=4", "--dropout=0.1", "--learning_rate=0.02"]
 SIZES = ["--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=32"]
 MODEL = [*SIZES, "--max_positions=48"]
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory):
-    """40 training rows and 10 of validation."""
-    directory = tmp_path_factory.mktemp("shards") / "set"
-    write_clm_set(directory)
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -70,39 +62,6 @@ def flags(shards, output, *more):
     return [f"--shards={shards}", f"--output={output}", *RUN, *MODEL, *more]
 
 
-def losses(output):
-    lines = [
-        line for line in read_metrics(str(output / "metrics.jsonl")) if line["kind"] == "train"
-    ]
-    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
-    return [line["loss"] for line in lines]
-
-
-def last_evaluation(output):
-    lines = read_metrics(str(output / "metrics.jsonl"))
-    return [line for line in lines if line["kind"] == "evaluation"][-1]
-
-
-def weights(output):
-    """The weights in a run's newest checkpoint, or in an export."""
-    [(_, read)] = find_trained(str(output)).weights
-    return read()
-
-
-def assert_same_bits(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert value.tobytes() == other[name].tobytes(), name
-
-
-def test_a_whole_run_learns(shards, whole):
-    output, _, _ = whole
-    assert losses(output)[-1] < losses(output)[0]
-    for name in ("schema.json", "tokenizer.json"):
-        assert (output / name).read_bytes() == (shards / name).read_bytes()
-    assert (output / "loss.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_nothing_compiles_after_the_first_step(whole):
     """Training, evaluating and writing checkpoints compile before it."""
     told = whole[2]
@@ -113,14 +72,18 @@ def test_nothing_compiles_after_the_first_step(whole):
 
 
 def test_what_is_exported_transformers_measures_alike(shards, whole):
-    """The validation loss of the run, by PyTorch, on the same packed rows."""
+    """The validation loss of the run, by PyTorch, on the same packed rows; it learns."""
     output, exported, _ = whole
+    losses = [line["loss"] for line in untimed_lines(output, "train")]
+    assert losses[-1] < losses[0]
     model = open_model(str(exported)).eval()
     nats = counted = 0.0
     for batch in ShardSet(shards).in_order("validation", batch_size=5):
         found = nats_of(model, batch)
         nats, counted = nats + found[0].item(), counted + found[1].item()
-    assert nats / counted == pytest.approx(last_evaluation(output)["loss"], rel=1e-5)
+    assert nats / counted == pytest.approx(
+        untimed_lines(output, "evaluation")[-1]["loss"], rel=1e-5
+    )
     assert (exported / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()
 
 
@@ -158,29 +121,6 @@ def test_another_tokenizer_is_refused(whole, tmp_path):
         use_model.main([str(exported), "--evaluate", other])
 
 
-@pytest.mark.slow
-def test_opt_trains_and_goes_out_and_in(shards, tmp_path, capsys):
-    """OPT-350m's form: post-norm and projections."""
-    exported = tmp_path / "exported"
-    more = ["--family=opt", "--norm=post", "--embedding_size=8", f"--export={exported}"]
-    main(flags(shards, tmp_path / "run", *more, "--stop_after=1"))
-    config = json.loads((exported / "config.json").read_text())
-    assert config["word_embed_proj_dim"] == 8 and not config["do_layer_norm_before"]
-    assert_same_bits(weights(tmp_path / "run"), weights(exported))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        model = AutoModelForCausalLM.from_pretrained(exported)
-        tokenizer = AutoTokenizer.from_pretrained(exported)
-    assert tokenizer.eos_token == "</s>" and model.config.model_type == "opt"
-    capsys.readouterr()
-    use_model.main([str(exported), "--generate=w7 w8", "--max_new_tokens=8"])
-    ours = tokenizer(capsys.readouterr().out, add_special_tokens=False).input_ids
-    theirs = greedy(model, [0, 7, 8], 8)  # <s> as in training
-    assert ours == [7, 8, *(number for number in theirs if number > 4)]
-
-
 def test_generates_from_a_run_and_from_an_export(whole, capsys):
     output, exported, _ = whole
     text = ["--generate=w7 w8", "--max_new_tokens=8"]
@@ -190,7 +130,9 @@ def test_generates_from_a_run_and_from_an_export(whole, capsys):
         said = capsys.readouterr()
         assert "tokens in" in said.err and str(checkpoint) in said.err
         found.append(said.out)
-    assert found[0] == found[1] and found[0].startswith("w7 w8")
+    theirs = greedy(open_model(str(exported)), [0, 7, 8], 8)  # <s> as in training
+    words = " ".join(f"w{number}" for number in (7, 8, *theirs) if number > 4)
+    assert found[0] == found[1] == f"{words}\n"
     drawn = ["--temperature=1.5", "--samples=3", "--top_k=40", "--top_p=0.95"]
     texts = []
     for seed in (0, 0, 1):
@@ -261,3 +203,76 @@ USING = [
 def test_a_use_that_makes_no_sense_is_refused(whole, arguments, message):
     with pytest.raises(UsageError, match=message):
         use_model.main([str(whole[0]), *arguments])
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_measured_alike_whatever_the_flags(tmp_path):
+    """Masks of an evaluation come of the set: its largest seed, and its rate or BERT's."""
+    write_mlm_set(tmp_path / "set", static_masking=False, mask_rate=0.0, seed=(1 << 64) - 1)
+    output, found = tmp_path / "run", []
+    more = ["--steps=15", "--batch_size=4", "--seed=5", "--mask_rate=0.4"]
+    flax_mlm.main([f"--shards={tmp_path / 'set'}", f"--output={output}", *SIZES, *more])
+    for more in ([], ["--seed=6"], ["--mask_rate=0.3"]):
+        use_model.main([str(output), "--evaluate", "--batch_size=4", *more])
+        [path] = output.glob("evaluation/*/15/metrics.json")
+        found.append(json.loads(path.read_text()))
+    [trained] = untimed_lines(output, "evaluation")
+    for metrics in found:
+        assert metrics["masked"] == trained["masked"]
+        assert metrics["loss"] == pytest.approx(trained["loss"], rel=1e-6)
+        assert metrics["accuracy"] == trained["accuracy"]
+
+
+def loss_by_torch(model, shards):
+    """The sum over the masked tokens of validation, each segment alone."""
+    total = 0.0
+    for rows in ShardSet(str(shards)).in_order("validation", batch_size=1):
+        segments = rows["segment_ids"][0].astype(int)
+        used = rows["masked_weights"][0] > 0
+        places = rows["masked_positions"][0][used].astype(int)
+        labels = rows["masked_ids"][0][used].astype(int)
+        for segment in range(1, segments.max() + 1):
+            here = np.flatnonzero(segments == segment)
+            ids = torch.from_numpy(rows["input_ids"][:, here].astype(int))
+            inside = np.isin(places, here)
+            with torch.no_grad():
+                logits = model(ids).logits[0, places[inside] - here[0]]
+            total += torch.nn.functional.cross_entropy(
+                logits, torch.from_numpy(labels[inside]), reduction="sum"
+            ).item()
+    return total
+
+
+def test_published_weights_are_trained_and_exported(tmp_path, capsys):
+    """BERT of 40 tokens into a set of 50, three steps, a resume, and out again."""
+    sizes = transformers.BertConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=18,
+        pad_token_id=1,
+    )
+    published = tmp_path / "published"
+    transformers.AutoModelForMaskedLM.from_config(sizes).save_pretrained(published)
+    shards = tmp_path / "set"
+    write_mlm_set(shards)
+    run = [f"--shards={shards}", f"--output={tmp_path / 'run'}", "--steps=3"]
+    run += [f"--init_from={published}", "--batch_size=4"]
+    out = f"--export={tmp_path / 'out'}"
+    flax_mlm.main([*run, out, "--stop_after=2"])
+    assert "note: the vocabulary grows from 40 tokens" in capsys.readouterr().err
+    first = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").state_dict()
+    with pytest.raises(UsageError, match="--export=.*exists already"):
+        flax_mlm.main([*run, out, "--resume"])
+    flax_mlm.main([*run, f"--export={tmp_path / 'last'}", "--resume"])
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "last").eval()
+    moved = model.state_dict()
+    assert any(not torch.equal(first[name], moved[name]) for name in moved)
+    logged = untimed_lines(tmp_path / "run", "evaluation")[-1]
+    due = loss_by_torch(model, shards) / logged["masked"]
+    assert logged["step"] == 3 and logged["loss"] == pytest.approx(due, rel=1e-5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "last")
+    assert tokenizer("w7 w9")["input_ids"] == [0, 7, 9, 2]
+    assert tokenizer.model_max_length == 18
