@@ -96,16 +96,13 @@ def test_what_is_broken_in_a_training_row_is_named(name, place, value, message):
     assert any(said.startswith(message) for _, said in problems), problems
 
 
-@pytest.mark.parametrize(
-    ("name", "place", "value", "message"),
-    [
-        ("prompt_length", 1, 3, "prompt_length is 3, not 2"),
-        ("segment_ids", (1, 2), 2, "segment_ids[2] is 2, but test has one question per row"),
-    ],
-)
-def test_what_is_broken_in_an_evaluation_row_is_named(name, place, value, message):
+def test_what_is_broken_in_an_evaluation_row_is_named():
     columns = columns_of(TEST)
-    columns[name][place] = value
+    columns["prompt_length"][1] = 3
+    assert (1, "prompt_length is 3, not 2") in found(qa_problems(columns, "test"))
+    columns = columns_of(TEST)
+    columns["segment_ids"][1, 2] = 2
+    message = "segment_ids[2] is 2, but test has one question per row"
     assert (1, message) in found(qa_problems(columns, "test"))
 
 

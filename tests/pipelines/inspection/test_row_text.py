@@ -22,10 +22,7 @@ from tests.tools.shard_factory import tokenizer_json
 
 def _schema(*features: Feature, **parameters) -> Schema:
     """A task with these features beside 4 positions of text, as no task has them all."""
-    text = (
-        Feature("input_ids", "uint16", (4,), ""),
-        Feature("segment_ids", "uint8", (4,), ""),
-    )
+    text = Feature("input_ids", "uint16", (4,), ""), Feature("segment_ids", "uint8", (4,), "")
     names = {feature.name: feature for feature in (*text, *features)}
     stub = SimpleNamespace(
         features=tuple(names.values()),
@@ -58,10 +55,7 @@ def test_marks_of_places_cut_the_text():
     schema = _schema(
         Feature("loss_weights", "uint8", (4,), ""), Feature("prefix_mask", "uint8", (4,), "")
     )
-    row = ROW | {
-        "loss_weights": np.array([0, 0, 1, 1]),
-        "prefix_mask": np.array([1, 1, 0, 0]),
-    }
+    row = ROW | {"loss_weights": np.array([0, 0, 1, 1]), "prefix_mask": np.array([1, 1, 0, 0])}
     assert row_pieces(row, schema, TEXTS) == [
         Piece(1, 0, 2, "text", " w5 w6", " w5 w6", ("prefix_mask",)),
         Piece(1, 2, 1, "text", " w7", " w7", ("loss_weights",)),
