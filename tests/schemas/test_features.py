@@ -167,11 +167,9 @@ def test_dtypes_change_where_an_id_does_not_fit():
         smallest_unsigned(1 << 32)
 
 
-@pytest.mark.parametrize(
-    ("length", "rate", "slots"), [(128, 0.15, 19), (512, 0.15, 77), (4, 0.01, 1), (10, 0.25, 2)]
-)
-def test_max_masked_slots(length, rate, slots):
-    assert max_masked_slots(length, rate) == slots
+def test_max_masked_slots():
+    slots = {(128, 0.15): 19, (512, 0.15): 77, (4, 0.01): 1, (10, 0.25): 2}
+    assert {given: max_masked_slots(*given) for given in slots} == slots
 
 
 @given(

@@ -32,21 +32,18 @@ _ISCSI_READ = (  # RFC 3720, B.4: a SCSI Read (10) command PDU
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (bytes(32), 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-        (bytes.fromhex(_ISCSI_READ), 0xD9963A56),
-        (b"123456789", 0xE3069283),
-        (b"", 0),
-    ],
-)
-def test_crc32c_of_published_vectors(data, expected):
-    row = np.frombuffer(data, np.uint8)[None]
-    assert crc32c(row).tolist() == [expected]
+def test_crc32c_of_published_vectors():
+    vectors = {
+        bytes(32): 0x8A9136AA,
+        b"\xff" * 32: 0x62A8AB43,
+        bytes(range(32)): 0x46DD794E,
+        bytes(range(31, -1, -1)): 0x113FDB5C,
+        bytes.fromhex(_ISCSI_READ): 0xD9963A56,
+        b"123456789": 0xE3069283,
+        b"": 0,
+    }
+    rows = {data: np.frombuffer(data, np.uint8)[None] for data in vectors}
+    assert {data: int(crc32c(row)[0]) for data, row in rows.items()} == vectors
 
 
 @given(st.lists(st.binary(min_size=11, max_size=11), max_size=4))

@@ -98,24 +98,6 @@ def test_a_file_too_large_for_its_offsets(tmp_path, monkeypatch):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
 
 
-def test_an_export_of_another_format_takes_its_place(tmp_path):
-    """Folders go with their files, unless something else is in one."""
-    write_clm_set(tmp_path / "set")
-    output = tmp_path / "out"
-    export(tmp_path / "set", output)
-    (output / "train" / "mine").write_text("mine")
-    with pytest.raises(UsageError, match="to 'mds', not 'parquet, maxtext'"):
-        export(tmp_path / "set", output, "--layout=maxtext", to="parquet")
-    export(tmp_path / "set", output, "--layout=maxtext", "--overwrite", to="parquet")
-    left = {path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file()}
-    assert left == {
-        *(".lock", "export.json", "train/mine"),
-        *("train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
-        "validation-00000-of-00001.parquet",
-    }
-    assert not (output / "validation").exists()
-
-
 def test_an_export_from_a_stranger_removes_nothing_of_others(tmp_path):
     write_clm_set(tmp_path / "set")
     output = tmp_path / "a" / "out"
