@@ -16,7 +16,7 @@ import pytest
 
 from tests.golden.outputs import KEPT
 from tests.tools.command_cases import GOOD, Case, Content, check, json_lines, lines
-from tests.tools.shard_factory import replace_file, write_mlm_set
+from tests.tools.shard_factory import write_mlm_set
 from tests.tools.tokenizer_factory import changed, config_of, data_of, split, trained_tokenizer
 
 TEXT: dict[str, Content] = {"in.txt": lines(*GOOD)}
@@ -143,22 +143,7 @@ OUTPUTS = {
         ["--input={d}/in"],
         before=lambda d: write_mlm_set(d / "in" / "done", train=4, validation=2),
     ),
-    "a model, or a run of a trainer": stops(
-        "--output={d}/run",
-        files={"run/config.json": b"{}"},
-        said=["{d}/run already contains a model or a run of a trainer (config.json)"],
-    ),
-    "a tokenizer of transformers": stops(
-        "--output={d}/hf",
-        files={"hf/tokenizer_config.json": b"{}"},
-        said=["{d}/hf already contains a tokenizer (tokenizer_config.json)"],
-    ),
-    "an export": stops(
-        "--output={d}/rows",
-        files={"rows/export.json": b"{}", "rows/.lock": b""},
-        said=["{d}/rows already contains an export (export.json)"],
-    ),
-    "a tokenizer": stops(
+    "a tokenizer of train_tokenizer": stops(
         "--output={d}/tok",
         said=["{d}/tok", "tokenizer"],
         before=lambda d: shutil.copytree(KEPT / "bpe", d / "tok"),
@@ -170,41 +155,23 @@ OUTPUTS = {
         command="train_tokenizer",
     ),
 }
-SHARD = "train-00000-of-00002.tfrecord"
-
-
-def without_manifest(directory: Path) -> None:
-    made_set(directory)
-    (directory / "other/MANIFEST.json").unlink()
-
-
-def with_cut_shard(directory: Path) -> None:
-    made_set(directory)
-    shard = directory / "other" / SHARD
-    shard.write_bytes(shard.read_bytes()[:-5])
-
-
-def of_version_999(directory: Path) -> None:
-    made_set(directory)
-    schema = json.loads((directory / "other/schema.json").read_bytes())
-    content = json.dumps(schema | {"format_version": 999}).encode()
-    replace_file(directory / "other", "schema.json", content)
-
-
-SETS = {
-    "verify": Case({}, [], 2, ["verify DATASET"], command="verify"),
-} | {
-    f"{command}: {what}": Case({}, ["{d}/other", *flags], 1, said, command=command, before=make)
-    for command, flags, what, make, said in (
-        ("inspect_shards", (), "no folder", lambda _: None, ["other", "MANIFEST.json"]),
-        (
-            *("export", ("--to=jsonl", "--output={d}/export"), "no manifest"),
-            *(without_manifest, ["other", "MANIFEST.json"]),
-        ),
-        ("verify", (), "a cut shard", with_cut_shard, [SHARD]),
-        ("verify", (), "a schema of another version", of_version_999, ["999"]),
+OUTPUTS |= {
+    what: stops(
+        "--output={d}/out",
+        files={f"out/{name}": b"{}", "out/.lock": b""},
+        said=[f"{{d}}/out already contains {what} ({name})"],
+    )
+    for what, name in (
+        ("a model or a run of a trainer", "config.json"),
+        ("a tokenizer", "tokenizer_config.json"),
+        ("an export", "export.json"),
     )
 }
+TO = ["--to=jsonl", "--output={d}/export"]
+SETS = {
+    f"{command}: no dataset": Case({}, ["{d}/other", *more], 1, ["MANIFEST.json"], command=command)
+    for command, more in (("verify", []), ("inspect_shards", []), ("export", TO))
+} | {"verify": Case({}, [], 2, ["verify DATASET"], command="verify")}
 QUESTION = {"id": "q1", "question": "Who?", "context": "It was Bo."}
 ANSWERED = {**QUESTION, "answers": [{"text": "Bo", "answer_start": 7}]}
 

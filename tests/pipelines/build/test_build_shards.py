@@ -14,11 +14,14 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipelines.build_shards import main
+from pipelines.inspection.checks.set_check import verify_set
+from pipelines.verify import main as verify
 from pipelines.writers import staging
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from tests.tools.python_process import run_python
 from tests.tools.segments import segments_of
+from tests.tools.shard_factory import replace_file
 
 
 def arguments(corpus, tokenizer_path, output, *more):
@@ -281,3 +284,73 @@ def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
     main(arguments(corpus, tokenizer_path, output))
     assert read_set(str(output)).stats.broken_equations() == []
     assert not (output / ".staging").exists()
+
+
+def test_classes_of_folders_are_counted(topics, sentinels, tmp_path, capsys):
+    for number, text in enumerate(topics[:60]):
+        folder = tmp_path / "in" / ("neg", "pos", "pos")[number % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.txt").write_text(text or "empty")
+    main(arguments(tmp_path / "in", sentinels, tmp_path / "set", "--task=classification"))
+    said = capsys.readouterr().out
+    assert "2 classes: neg, pos" in said
+    info = read_set(str(tmp_path / "set"))
+    assert info.schema.parameters["classes"] == ["neg", "pos"]
+    labels = info.stats.total().labels
+    assert set(labels) == {"neg", "pos"} and f"{labels['pos']:,} (" in said
+    assert verify_set(str(tmp_path / "set")).problems == []
+    stats = json.loads((tmp_path / "set" / "stats.json").read_text())
+    for part in (*stats["shards"].values(), *stats["splits"].values(), stats["total"]):
+        labels = part["labels"]
+        part["labels"] = dict(zip(labels, reversed(labels.values()), strict=True))
+    replace_file(tmp_path / "set", "stats.json", json.dumps(stats).encode())
+    problems = verify_set(str(tmp_path / "set")).problems
+    assert any("documents with label 'neg'" in problem for problem in problems)
+
+
+# Splits given by their inputs
+
+
+@pytest.fixture(scope="module")
+def documents(topics):
+    unique = sorted(set(filter(None, topics)))
+    return {"train": unique[:-60] + unique[:7], "validation": unique[-90:-30], "test": unique[-30:]}
+
+
+def build(documents, tokenizer_path, folder, *more):
+    output = folder / "set"
+    flags = [f"--tokenizer={tokenizer_path}", f"--output={output}", *more]
+    for split, texts in documents.items():
+        path = folder / f"{split}.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        flags.append(f"--{split}_input={path}")
+    main(flags)
+    verify([str(output)])
+    return read_set(str(output))
+
+
+def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tmp_path):
+    made = build(documents, tokenizer_path, tmp_path, "--num_shards=9", "--max_length=512")
+    shards = made.schema.shards  # by the size of each input
+    assert shards["train"] == 9 and 1 <= shards["test"] <= shards["validation"] < 5
+    assert made.schema.splits == {"test": 0.0, "train": 0.0, "validation": 0.0}
+    splits = made.stats.splits()
+    assert splits["validation"].documents == 60 and splits["test"].documents == 30
+    both = set(documents["train"]) & set(documents["validation"])
+    assert len(both) == 30 == splits["train"].dropped["held_out"]
+    assert splits["train"].dropped["duplicates"] == 7
+    assert splits["train"].documents == len(set(documents["train"])) - 30
+    assert made.stats.documents_read == sum(map(len, documents.values()))
+    train, validation = (
+        set(segments_of(made.directory, split)) for split in ("train", "validation")
+    )
+    assert train and validation and not train & validation
+
+
+def test_swapped_splits_are_other_inputs(documents, tokenizer_path, tmp_path):
+    small = {split: documents[split][:20] for split in ("train", "validation")}
+    build(small, tokenizer_path, tmp_path)
+    build(small, tokenizer_path, tmp_path)
+    swapped = {"train": small["validation"], "validation": small["train"]}
+    with pytest.raises(UsageError, match="but other content, labels, splits or names"):
+        build(swapped, tokenizer_path, tmp_path)

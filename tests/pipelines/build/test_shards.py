@@ -4,13 +4,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build.steps import RowMaker
 from pipelines.rows.example_batch import MARK, ExampleBatch, join, keep
-from pipelines.rows.ragged import Ragged, ranges
+from pipelines.rows.ragged import Ragged
 from pipelines.runners.shuffle import Outbox
 from pipelines.store import load, write_scratch
 from pipelines.tasks.mlm import Mlm
@@ -158,10 +157,3 @@ def test_example_batches_of_a_route_travel_together():
     assert taken[3].ragged("ids", "uint16")[0].tolist() == [5, 6, 7, 9]
     assert taken[0].ragged("ids", "uint16")[0].tolist() == [8]
     assert (held.bytes, held.take()) == (0, [])
-
-
-@pytest.mark.parametrize(
-    "starts, lengths, expected", [([5, 9], [2, 3], [5, 6, 9, 10, 11]), ([], [], []), ([4], [0], [])]
-)
-def test_ranges(starts, lengths, expected):
-    assert ranges(np.array(starts, int), np.array(lengths, int)).tolist() == expected

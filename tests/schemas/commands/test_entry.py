@@ -88,11 +88,9 @@ def test_what_the_terminal_cannot_show_is_escaped(monkeypatch):
 
 
 def test_a_defect_keeps_its_traceback():
-    done = run("print(1 / 0, '\\x1b[2J')")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr and "ZeroDivisionError" in done.stderr
     done = run("raise KeyError('\\x1b[2J')")
-    assert "Traceback" in done.stderr and "\x1b" not in done.stderr
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and "KeyError" in done.stderr and "\x1b" not in done.stderr
 
 
 def test_a_pipe_of_the_run_that_breaks_is_a_failure():

@@ -15,20 +15,13 @@ from tests.tools.shard_factory import write_mlm_set
 
 
 def raised(act) -> BaseException:
-    try:
+    with pytest.raises(Exception) as caught:
         act()
-    except Exception as error:
-        return error
-    raise AssertionError("nothing was raised")
+    return caught.value
 
 
-def import_in_vain() -> None:
-    try:
-        raise ImportError("a.so: failed to map segment from shared object")
-    except ImportError as error:
-        raise UsageError("the package a is not installed") from error
-
-
+WITH_CAUSE = UsageError("the package a is not installed")
+WITH_CAUSE.__cause__ = ImportError("a.so: failed to map segment from shared object")
 SHORT = {
     "Python": (raised(lambda: bytes(1 << 60)), "MemoryError"),
     "numpy": (
@@ -36,7 +29,7 @@ SHORT = {
         "MemoryError: Unable to allocate 2.00 PiB",
     ),
     "pyarrow": (raised(lambda: pa.allocate_buffer(1 << 60)), "MemoryError: malloc of size"),
-    "its cause": (raised(import_in_vain), "ImportError: a.so: failed to map segment"),
+    "its cause": (WITH_CAUSE, "ImportError: a.so: failed to map segment"),
     "threads": (RuntimeError("can't start new thread"), "RuntimeError: can't start new"),
     "the system": (OSError(12, "Cannot allocate memory", "a"), "OSError: [Errno 12] Cannot"),
     "JAX": (
