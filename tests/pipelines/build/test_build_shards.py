@@ -54,14 +54,13 @@ def test_every_document_comes_back_from_the_rows(made, topics, tokenizer_path):
 PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 
-def test_the_same_command_again_finds_the_set(made, corpus, tokenizer_path, capsys):
+def test_the_same_inputs_find_the_set_and_others_are_refused(
+    made, corpus, tokenizer_path, tmp_path, capsys
+):
     before = os.stat(made / "MANIFEST.json").st_mtime_ns
     main(arguments(corpus, tokenizer_path, made))
     assert "nothing to do" in capsys.readouterr().out
     assert os.stat(made / "MANIFEST.json").st_mtime_ns == before
-
-
-def test_other_inputs_are_refused(made, corpus, tokenizer_path, tmp_path):
     changed = tmp_path / "corpus.jsonl"
     with open(corpus, "rb") as file:
         content = file.read()
@@ -308,29 +307,21 @@ def test_classes_of_folders_are_counted(topics, sentinels, tmp_path, capsys):
     assert any("documents with label 'neg'" in problem for problem in problems)
 
 
-# Splits given by their inputs
-
-
-@pytest.fixture(scope="module")
-def documents(topics):
+def test_train_loses_what_validation_and_test_have(topics, tokenizer_path, tmp_path):
     unique = sorted(set(filter(None, topics)))
-    return {"train": unique[:-60] + unique[:7], "validation": unique[-90:-30], "test": unique[-30:]}
-
-
-def build(documents, tokenizer_path, folder, *more):
-    output = folder / "set"
-    flags = [f"--tokenizer={tokenizer_path}", f"--output={output}", *more]
+    documents = {"train": unique[:-60] + unique[:7], "validation": unique[-90:-30]}
+    documents["test"] = unique[-30:]
+    paths = {split: tmp_path / f"{split}.jsonl" for split in documents}
     for split, texts in documents.items():
-        path = folder / f"{split}.jsonl"
-        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-        flags.append(f"--{split}_input={path}")
-    main(flags)
-    verify([str(output)])
-    return read_set(str(output))
+        paths[split].write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    flags = [f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}", "--num_shards=9"]
 
+    def build(**inputs):
+        main([*flags, *(f"--{split}_input={path}" for split, path in inputs.items())])
+        verify([str(tmp_path / "set")])
+        return read_set(str(tmp_path / "set"))
 
-def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tmp_path):
-    made = build(documents, tokenizer_path, tmp_path, "--num_shards=9", "--max_length=512")
+    made = build(**paths)
     shards = made.schema.shards  # by the size of each input
     assert shards["train"] == 9 and 1 <= shards["test"] <= shards["validation"] < 5
     assert made.schema.splits == {"test": 0.0, "train": 0.0, "validation": 0.0}
@@ -345,12 +336,7 @@ def test_train_loses_what_validation_and_test_have(documents, tokenizer_path, tm
         set(segments_of(made.directory, split)) for split in ("train", "validation")
     )
     assert train and validation and not train & validation
-
-
-def test_swapped_splits_are_other_inputs(documents, tokenizer_path, tmp_path):
-    small = {split: documents[split][:20] for split in ("train", "validation")}
-    build(small, tokenizer_path, tmp_path)
-    build(small, tokenizer_path, tmp_path)
-    swapped = {"train": small["validation"], "validation": small["train"]}
+    assert build(**paths).manifest == made.manifest
+    paths["test"], paths["validation"] = paths["validation"], paths["test"]
     with pytest.raises(UsageError, match="but other content, labels, splits or names"):
-        build(swapped, tokenizer_path, tmp_path)
+        build(**paths)

@@ -116,29 +116,20 @@ def test_a_bad_day_changes_nothing(kind, local, corpus, monkeypatch, request):
 
 
 @pytest.mark.slow
-def test_a_store_that_goes_on_failing_gets_no_set(gs_store, local, corpus, monkeypatch):
-    store, flags = gs_store, shard_flags(corpus, local / "bpe", gs_store.url("set"))
+def test_what_was_finished_before_a_store_failed_is_not_made_again(
+    gs_store, local, corpus, written, monkeypatch
+):
     monkeypatch.setattr(schemas.object_store, "PATIENCE_SECONDS", 0.5)
-    shard = "train-00002-of-00003.tfrecord"
-    store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)
-    with pytest.raises(DataError, match=f"{shard}.*the object store rejected"):
-        build_shards(flags)
-    store.proxy.clear()
-    assert "set/MANIFEST.json" not in store.names()
-    assert not store.names("set/.")
-    build_shards(flags)
-    assert in_store(store, "set/") == on_disk(local / "set")
-
-
-@pytest.mark.slow
-def test_what_was_finished_before_a_cut_is_not_made_again(gs_store, local, corpus, written):
     flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    rule = gs_store.proxy.answer(403, "PUT|POST", "set/train-00000-of-00003", times=None)
-    with pytest.raises(DataError, match="the object store rejected"):
-        build_shards([*flags, "--resume"])
-    assert rule.hits and len(written) == 4
+    shard = "train-00000-of-00003"
+    rule = gs_store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)
+    for more in ([], ["--resume"]):
+        with pytest.raises(DataError, match=f"{shard}.*the object store rejected"):
+            build_shards([*flags, *more])
+        assert "set/MANIFEST.json" not in gs_store.names()
+        assert bool(gs_store.names("set/.")) == bool(more)
+    assert rule.hits and len(written) == 8
     gs_store.proxy.clear()
-    assert "set/MANIFEST.json" not in gs_store.names()
     [damaged] = [n for n in gs_store.names("set/.staging/") if "-train-00001-of-00003.arr" in n]
     gs_store.put(damaged, gs_store.get(damaged)[:-1] + b"?")
     written.clear()
@@ -185,13 +176,8 @@ def test_what_is_not_to_be_had_is_named(gs_store, local, corpus):
     with pytest.raises(UsageError, match=r"--tokenizer=gs://.*/none"):
         build_shards(shard_flags(corpus, gs_store.url("none"), gs_store.url("set")))
     with pytest.raises(UsageError, match=r"--from_histogram=gs://.*no such file"):
-        train_tokenizer(
-            [
-                f"--from_histogram={gs_store.url('none')}",
-                "--vocab_size=500",
-                f"--output={gs_store.url('bpe')}",
-            ]
-        )
+        flags = ["--vocab_size=500", f"--output={gs_store.url('bpe')}"]
+        train_tokenizer([f"--from_histogram={gs_store.url('none')}", *flags])
     gs_store.put("bpe/tokenizer.json", b"{")
     with pytest.raises(DataError, match=r"gs://.*/bpe/tokenizer.json .* a tokenizer"):
         build_shards(shard_flags(corpus, gs_store.url("bpe"), gs_store.url("set")))
