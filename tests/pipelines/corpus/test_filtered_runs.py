@@ -16,14 +16,20 @@ SPAM = 'spam,\n"\0!'
 PAGE = "The old harbour has a long wall, and boats lie behind it in the winter. "
 
 
-def test_what_filters_drop_is_counted_apart_from_what_is_refused(tmp_path, monkeypatch, capsys):
-    source = write_lines(tmp_path / "source.jsonl", ["café noir", "cafe\u0301 noir", SPAM, "x"])
-    source.write_text(source.read_text() + "{broken\n")
+@pytest.fixture
+def spam_filter(tmp_path, monkeypatch):
+    """The flag of a filter that drops spam."""
     (tmp_path / "chooser.py").write_text(
         "def choose(document):\n    return 'spam' if 'spam' in document['text'] else None\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    flags = ["--normalize=nfc", "--min_chars=2", "--filter=chooser:choose", "--max_rejects=1"]
+    return "--filter=chooser:choose"
+
+
+def test_what_filters_drop_is_counted_apart_from_what_is_refused(tmp_path, spam_filter, capsys):
+    source = write_lines(tmp_path / "source.jsonl", ["café noir", "cafe\u0301 noir", SPAM, "x"])
+    source.write_text(source.read_text() + "{broken\n")
+    flags = ["--normalize=nfc", "--min_chars=2", spam_filter, "--max_rejects=1"]
     plain = build(source, tmp_path / "plain", *flags)
     out = capsys.readouterr().out
     assert re.search(r"filter:spam +1 ", out) and re.search(r"min_chars +1 ", out)
@@ -53,7 +59,7 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(tmp_path, monke
         assert "rejects/filtered.jsonl" in {file.path for file in kept.manifest.files}
 
 
-def test_what_edits_take_is_measured_where_the_document_is_kept(tmp_path, monkeypatch):
+def test_what_edits_take_is_measured_where_the_document_is_kept(tmp_path, spam_filter):
     """C4 drops lines without an end; who is dropped after an edit counts as it was given."""
 
     def document(number):
@@ -62,12 +68,7 @@ def test_what_edits_take_is_measured_where_the_document_is_kept(tmp_path, monkey
 
     documents = [*map(document, range(30)), document(99) + "\nThis one is spam, as said."]
     source = write_lines(tmp_path / "lines.jsonl", documents)
-    (tmp_path / "spam_chooser.py").write_text(
-        "def choose(document):\n    return 'spam' if 'spam' in document['text'] else None\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    flags = ["--quality=c4", "--filter=spam_chooser:choose"]
-    stats = build(source, tmp_path / "corpus", *flags).stats
+    stats = build(source, tmp_path / "corpus", "--quality=c4", spam_filter).stats
     funnel = stats.funnel
     assert stats.broken_equations() == []
     assert (funnel.documents, funnel.edited_bytes) == (31, 30 * len("\na menu"))

@@ -188,23 +188,6 @@ def chosen_words(found, budget, key):
     return taken
 
 
-@given(st.integers(0, 2**32), st.integers(4, 80), st.sampled_from([0.1, 0.15, 0.5]))
-def test_whole_words_are_those_of_the_plain_way(seed, length, rate):
-    ids, segments, keys = random_rows(20, length, seed)
-    slots = max(1, round(rate * length))
-    columns = masking(rate, slots, "word").apply(ids, segments, keys)
-    counts, budgets = check(ids, segments, columns, slots), budgets_of(ids, segments, rate, slots)
-    for row, (found, budget) in enumerate(zip(words(ids, segments), budgets, strict=True)):
-        places = columns["masked_positions"][row, : counts[row]].tolist()
-        taken = chosen_words(found, budget, int(keys[row]))
-        if taken:
-            assert places == sorted(place for word in taken for place in word)
-        elif found:
-            assert len(places) == budget, "a script without spaces falls back to tokens"
-        if any(len(word) == 1 for word in found) and len(places) < budget:
-            assert all(word[0] in places for word in found if len(word) == 1)
-
-
 def test_words_of_all_lengths_are_masked_alike():
     """Shares of words of one to eight tokens, in rows of 512, are within a tenth of the rate."""
     generator, rows = np.random.default_rng(4), 1500
@@ -260,20 +243,31 @@ def stretches(found):
     return together
 
 
-@given(st.integers(0, 2**32), st.integers(4, 80), st.sampled_from([0.1, 0.15, 0.5]))
-def test_spans_are_those_of_the_plain_way(seed, length, rate):
-    ids, segments, keys = random_rows(10, length, seed)
+@pytest.mark.parametrize("unit", ["word", "span"])
+@given(
+    seed=st.integers(0, 2**32),
+    length=st.integers(4, 80),
+    rate=st.sampled_from([0.1, 0.15, 0.5]),
+)
+def test_words_and_spans_are_those_of_the_plain_way(unit, seed, length, rate):
+    ids, segments, keys = random_rows(15, length, seed)
     slots = max(1, round(rate * length))
-    columns = masking(rate, slots, "span").apply(ids, segments, keys)
+    columns = masking(rate, slots, unit).apply(ids, segments, keys)
     counts, budgets = check(ids, segments, columns, slots), budgets_of(ids, segments, rate, slots)
     for row, (found, budget) in enumerate(zip(words(ids, segments), budgets, strict=True)):
-        spans, _ = places_of_spans(stretches(found), budget, int(keys[row]))
+        key = int(keys[row])
+        if unit == "word":
+            taken = chosen_words(found, budget, key)
+        else:
+            taken, _ = places_of_spans(stretches(found), budget, key)
         places = columns["masked_positions"][row, : counts[row]].tolist()
-        if spans:
-            assert places == sorted(place for span in spans for place in span)
+        if taken:
+            assert places == sorted(place for part in taken for place in part)
         elif found:
             assert len(places) == budget, "a script without spaces falls back to tokens"
-        for span in spans:
+        if unit == "word" and len(places) < budget:
+            assert all(word[0] in places for word in found if len(word) == 1)
+        for span in taken if unit == "span" else []:
             became, was = columns["input_ids"][row, span], ids[row, span]
             kinds = (became == MASK).all(), (became == was).all(), (became != MASK).all()
             assert any(kinds), "a span is masked, kept or replaced as a whole"

@@ -73,7 +73,17 @@ def test_a_whole_run(train, tmp_path, text, capsys):
     assert report["words_of_one_token"] == np.average(single, weights=counts["count"])
     printed = capsys.readouterr()
     assert "12 documents" in printed.out
+    assert "build_shards --task=mlm --input" in in_words(printed.out)
     assert "gigatoken" not in printed.err and "Pretokenization" not in printed.err
+
+    sentence = "lower Blåbær 中文 🙂\n"
+    encoded = tokenizer.encode(sentence)
+    assert encoded.tokens[0] == "<s>" and encoded.tokens[-1] == "</s>"
+    assert tokenizer.decode(encoded.ids) == sentence
+    assert [tokenizer.token_to_id(token) for token in SPECIALS] == [0, 1, 2, 3, 4]
+    # The mask takes the space along, for it stands for a word with its space.
+    low, mask, stop = (tokenizer.encode(text).ids[1:-1] for text in ("low", "low <mask>.", "."))
+    assert mask == [*low, 4, *stop]
 
 
 @pytest.mark.parametrize(
@@ -97,34 +107,14 @@ def test_transformers_opens_the_directory(train, tmp_path, flags):
     assert (auto.mask_token_id, auto.pad_token_id, auto.bos_token_id) == (4, 1, 0)
 
 
-def test_special_tokens(trained):
-    tokenizer = Tokenizer.from_file(str(trained / "tokenizer.json"))
-    sentence = "lower Blåbær 中文 🙂\n"
-    encoded = tokenizer.encode(sentence)
-    assert encoded.tokens[0] == "<s>" and encoded.tokens[-1] == "</s>"
-    assert tokenizer.decode(encoded.ids) == sentence
-    assert [tokenizer.token_to_id(token) for token in SPECIALS] == [0, 1, 2, 3, 4]
-    # The mask takes the space along, for it stands for a word with its space.
-    assert tokenizer.encode("low <mask>.", add_special_tokens=False).ids == [
-        *tokenizer.encode("low", add_special_tokens=False).ids,
-        4,
-        *tokenizer.encode(".", add_special_tokens=False).ids,
-    ]
-
-
-def test_without_sentence_tokens_nothing_is_added(train, tmp_path):
+def test_without_sentence_tokens_nothing_is_added(train, tmp_path, capsys):
     train("out", "--special_tokens=<|endoftext|>")
+    assert "build_shards --task=clm --input" in in_words(capsys.readouterr().out)
     tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     assert tokenizer.token_to_id("<|endoftext|>") == 0
     assert "<|endoftext|>" not in tokenizer.encode("low").tokens
     assert tokenizer.encode(" low").offsets[0][0] == 0
     assert train("none", "--vocab_size=256", "--special_tokens=")["vocab_size"] == 256
-
-
-@pytest.mark.parametrize(("specials", "task"), [("<s>,<mask>", "mlm"), ("<|endoftext|>", "clm")])
-def test_the_next_command_is_one_that_the_tokenizer_serves(specials, task, train, capsys):
-    train("made", f"--special_tokens={specials}")
-    assert f"build_shards --task={task} --input" in capsys.readouterr().out
 
 
 # ---- chat templates ----
@@ -228,6 +218,15 @@ def test_the_same_command_again_finds_it_and_others_are_refused(
     }.items():
         with pytest.raises(UsageError, match=says):
             train("tokenizer", flag)
+    for name, says in {
+        "tokenizer.json": "its tokenizer.json does not match the sha256",
+        "report.json": "no valid report.json",
+    }.items():
+        whole = (trained / name).read_bytes()
+        (trained / name).write_bytes(whole[1:])
+        with pytest.raises(UsageError, match=says):
+            train("tokenizer")
+        (trained / name).write_bytes(whole)
     moved = text.rename(tmp_path / "moved.txt")
     train("tokenizer", f"--input={moved}")  # the content counts, not the name
     moved.write_text(moved.read_text("utf-8").replace("low", "owl"), "utf-8")
@@ -235,19 +234,6 @@ def test_the_same_command_again_finds_it_and_others_are_refused(
         train("tokenizer", f"--input={moved}")
     report = train("tokenizer", f"--input={moved}", "--vocab_size=310", "--overwrite")
     assert report["parameters"]["vocab_size"] == 310
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("tokenizer.json", "its tokenizer.json does not match the sha256"),
-        ("report.json", "no valid report.json"),
-    ],
-)
-def test_an_edited_tokenizer_is_not_reused(train, trained, name, says):
-    (trained / name).write_text((trained / name).read_text("utf-8")[1:], "utf-8")
-    with pytest.raises(UsageError, match=says):
-        train("tokenizer")
 
 
 def test_a_run_that_fails_leaves_what_was_there(train, tmp_path, trained, monkeypatch):

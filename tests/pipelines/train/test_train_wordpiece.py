@@ -30,6 +30,15 @@ def config_of(directory: Path) -> dict:
     return json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
 
 
+def without_ids(config: dict) -> dict:
+    del config["model"]["vocab"], config["truncation"]
+    for token in config["added_tokens"]:
+        del token["id"]
+    for token in config["post_processor"]["special_tokens"].values():
+        del token["ids"]
+    return config
+
+
 def test_a_whole_run(train, tmp_path, capsys):
     report = train("out", *WORDPIECE)
     tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
@@ -45,37 +54,18 @@ def test_a_whole_run(train, tmp_path, capsys):
     assert "already contains this tokenizer" in capsys.readouterr().out
     with pytest.raises(UsageError, match="lowercase True, not False"):
         train("out", *WORDPIECE, "--no_lowercase")
+    if DATA.is_dir():
+        published = without_ids(config_of(DATA / "tokenizers" / "bert-base-uncased"))
+        assert without_ids(config_of(tmp_path / "out")) == published
 
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
-def test_the_file_has_the_form_of_the_published_bert(train, tmp_path):
-    train("out", *WORDPIECE)
-
-    def without_ids(directory: Path) -> dict:
-        config = config_of(directory)
-        del config["model"]["vocab"], config["truncation"]
-        for token in config["added_tokens"]:
-            del token["id"]
-        for token in config["post_processor"]["special_tokens"].values():
-            del token["ids"]
-        return config
-
-    assert without_ids(tmp_path / "out") == without_ids(DATA / "tokenizers" / "bert-base-uncased")
-
-
-def test_transformers_opens_the_directory_of_wordpiece(train, tmp_path):
     from transformers import AutoTokenizer
 
-    train("out", *WORDPIECE)
     auto = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
-    ours = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     pair = auto("Low café", "newest [MASK]")
-    encoded = ours.encode("Low café", "newest [MASK]")
+    encoded = tokenizer.encode("Low café", "newest [MASK]")
     assert (pair["input_ids"], pair["token_type_ids"]) == (encoded.ids, encoded.type_ids)
-    assert encoded.tokens[:3] == ["[CLS]", "low", "cafe"] and encoded.tokens[-2:] == [
-        "[MASK]",
-        "[SEP]",
-    ]
+    assert encoded.tokens[:3] == ["[CLS]", "low", "cafe"]
+    assert encoded.tokens[-2:] == ["[MASK]", "[SEP]"]
     roles = [auto.pad_token, auto.unk_token, auto.cls_token, auto.sep_token, auto.mask_token]
     assert roles == SPECIALS
     assert auto.decode(auto("low café!")["input_ids"], skip_special_tokens=True) == "low cafe!"
@@ -103,12 +93,9 @@ def test_limits_of_the_alphabet_and_of_tokens(train, tmp_path):
     assert report["parameters"] | own == report["parameters"]
 
 
-def test_a_vocabulary_without_room_for_merges_is_refused(train):
+def test_texts_without_words_and_vocabularies_without_merges_are_refused(train, text):
     with pytest.raises(UsageError, match="before any merge; use at least as many, or keep"):
         train("out", "--model=wordpiece", "--vocab_size=50")
-
-
-def test_a_text_without_words_is_refused(train, text):
     text.write_text("\u200b \u0301\n", encoding="utf-8")
     with pytest.raises(DataError, match="no words are left"):
         train("out", *WORDPIECE)

@@ -6,7 +6,6 @@
 
 import gzip
 import json
-from collections import Counter
 
 import pytest
 
@@ -25,14 +24,10 @@ def test_verdicts_are_those_of_datatrove(paper):
     dropped, due = (judged.reason > 0).tolist(), [bool(why) for why in VERDICTS[paper]]
     assert [TEXTS[i] for i in range(len(TEXTS)) if dropped[i] != due[i]] == []
     assert 0.1 < sum(due) / len(due) < 0.98
+    assert len({*filter(None, VERDICTS[paper])}) >= {"gopher": 12, "c4": 2, "fineweb": 3}[paper]
     if judged.text is not None:
         texts = zip(judged.text.to_pylist(), VERDICTS[f"{paper} texts"], due, strict=True)
         assert [(ours, text) for ours, text, gone in texts if not gone and ours != text] == []
-
-
-def test_every_rule_of_datatrove_is_met():
-    for paper, least in (("gopher", 12), ("c4", 2), ("fineweb", 3)):
-        assert len(Counter(filter(None, VERDICTS[paper]))) >= least
 
 
 def test_words_are_those_of_spacy():
