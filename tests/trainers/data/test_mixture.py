@@ -123,15 +123,17 @@ def test_every_row_once_an_epoch_of_its_own_set(sets):
 
 
 def test_a_mixture_of_one_is_that_set(sets):
-    directory = f"{sets[0]}/a"
-    for one, other in zip(
-        open_shards(directory + ":0.25").batches("train", batch_size=7, seed=3, stop_step=20),
-        open_shards(directory).batches("train", batch_size=7, seed=3, stop_step=20),
-        strict=True,
-    ):
+    asked = {"batch_size": 7, "seed": 3, "stop_step": 20}
+    several, alone = (
+        list(open_shards(f"{sets[0]}/a{weight}").batches("train", **asked))
+        for weight in (":0.25", "")
+    )
+    for one, other in zip(several, alone, strict=True):
         assert set(one) == {*other, "set_index"}
         for name in other:
             np.testing.assert_array_equal(one[name], other[name])
+    epochs = np.concatenate([batch["row_index"] for batch in alone])[: 3 * ROWS["a"]]
+    assert (np.sort(epochs.reshape(3, -1), axis=1) == np.arange(ROWS["a"])).all()
 
 
 @pytest.mark.parametrize(

@@ -63,25 +63,6 @@ def test_the_fingerprint_is_of_the_rows_and_what_they_mean(tmp_path):
     assert_same_batches(*map(list, batches))
 
 
-def test_every_row_once_an_epoch(small_set):
-    directory, columns = small_set
-    shards = ShardSet(directory)
-    # 40 rows in batches of 7: epochs end inside of batches.
-    batches = list(shards.batches("train", batch_size=7, seed=5, stop_step=40))
-    assert {len(batch["row_index"]) for batch in batches} == {7}
-    rows = np.concatenate([batch["row_index"] for batch in batches])
-    epochs = np.concatenate([batch["epoch"] for batch in batches])
-    assert (epochs == np.arange(280) // TRAIN).all()
-    orders = rows.reshape(-1, TRAIN)
-    assert (np.sort(orders, axis=1) == np.arange(TRAIN)).all()
-    assert len(np.unique(orders, axis=0)) == 7  # every epoch in another order
-    other = next(shards.batches("train", batch_size=TRAIN, seed=6, prefetch=0))
-    assert other["row_index"].tolist() not in orders.tolist()
-    for batch in batches[:3]:
-        ids = columns["train"]["input_ids"][batch["row_index"]]
-        np.testing.assert_array_equal(batch["input_ids"], ids)
-
-
 @pytest.mark.parametrize("start, stride, hosts", [(1, 1, 1), (9, 1, 2), (0, 1, 6), (2, 3, 3)])
 def test_any_step_and_any_number_of_hosts_read_the_same(reader, start, stride, hosts):
     asked: dict[str, Any] = {"batch_size": 6, "seed": 0, "stop_step": 60}

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import inspect
+import re
 import shlex
 from dataclasses import fields
 from functools import cache
@@ -170,17 +171,8 @@ def test_sizes_and_families_stand_in_one_table(flags):
     assert ("modernbert" in families) == (flags.entry == "flax_mlm")
 
 
-def refusal(flags: Any, **values: object) -> str:
-    with pytest.raises(UsageError) as refused:
-        make_flags(flags, **values)
-    return str(refused.value)
-
-
 REFUSED = [
-    (
-        {"patience": 2, "best_by": "none"},
-        "--patience=2 needs a metric: give --best_by",
-    ),
+    ({"patience": 2, "best_by": "none"}, "--patience=2 needs a metric: give --best_by"),
     ({"patience": 0, "best_by": "loss"}, "--patience=0: must be at least 1"),
     ({"steps": 0}, "--steps=0: must be at least 1"),
     ({"stop_after": 0}, "--stop_after=0: must be at least 1"),
@@ -230,10 +222,11 @@ REFUSED = [
 ]
 
 
-@every
 @pytest.mark.parametrize(("values", "said"), REFUSED, ids=lambda value: str(value)[:40])
-def test_all_refuse_with_the_same_words(flags, values, said):
-    assert refusal(flags, **{"shards": "set", **values}) == said
+def test_all_refuse_with_the_same_words(values, said):
+    for flags in FLAGS.values():
+        with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+            make_flags(flags, **{"shards": "set", **values})
 
 
 UNKNOWN = [
@@ -254,9 +247,8 @@ UNKNOWN = [
 @every
 @pytest.mark.parametrize(("argument", "hint"), UNKNOWN)
 def test_an_unknown_flag_is_refused_in_one_line(flags, argument, hint):
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=f"^{re.escape(f'unknown flag {argument}: {hint}')}$"):
         parse_flags(["--shards=set", argument], flags)
-    assert str(refused.value) == f"unknown flag {argument}: {hint}"
 
 
 @every

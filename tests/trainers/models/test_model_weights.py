@@ -143,7 +143,7 @@ def test_what_a_file_lacks_of_a_head_begins_new(fields, theirs, ours, notes, tmp
     "name", ["bert, masked", "electra narrow, untied, tanh, masked", "opt untied"]
 )
 def test_a_vocabulary_that_grew(name, tmp_path):
-    """Old rows stay, of the head too; new ones begin near the mean of the old."""
+    """Old rows stay, of the head too."""
     fields, head = MODELS[name]
     save_model(tmp_path / "in", fields, head)
     config, old, _ = imported(tmp_path / "in", head)
@@ -157,8 +157,6 @@ def test_a_vocabulary_that_grew(name, tmp_path):
     for ours, value in weights.items():
         assert value.shape == shapes(larger)[ours]
         np.testing.assert_array_equal(value[: len(old[ours])], old[ours])
-    new = weights["embeddings.tokens.weight"][50:]
-    assert np.abs(new - old["embeddings.tokens.weight"].mean(0)).max() < 0.2
     assert_same(weights, imported(tmp_path / "in", head, vocab_size=61)[1])
 
 

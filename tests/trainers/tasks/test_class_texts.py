@@ -16,7 +16,7 @@ from tests.tools.class_factory import class_schema
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import trained_tokenizer
-from trainers.tasks.classification import TextRows, read_texts, write_predictions
+from trainers.tasks.classification import TextRows, read_texts
 
 LONG = "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds."
 TEXTS = [
@@ -150,11 +150,3 @@ def test_a_text_file_that_cannot_be_read(tmp_path):
         list(read_texts(written(tmp_path, "x.txt", b"a\n\xff\n"), class_schema()))
     with pytest.raises(DataError, match="cannot be read"):
         list(read_texts(str(tmp_path / "no.txt"), class_schema()))
-
-
-def test_predictions_that_cannot_be_written_leave_nothing(tmp_path):
-    """The disk refuses after some lines: here the place of the file is a directory."""
-    (tmp_path / "out").mkdir()
-    with pytest.raises(DataError, match="out cannot be written: "):
-        write_predictions([np.array([[0.0, 1.0]])], ["no", "yes"], str(tmp_path / "out"))
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]

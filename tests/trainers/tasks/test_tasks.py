@@ -292,6 +292,10 @@ def test_predictions_are_a_line_each(tmp_path, capsys):
     with pytest.raises(UsageError):
         write_predictions(failing(), ["a", "b"], str(path))
     assert path.read_text().splitlines() == due, "the ones before stay"
+    (tmp_path / "out").mkdir()  # where the disk would refuse after some lines
+    with pytest.raises(DataError, match="out cannot be written: "):
+        write_predictions(iter(logits), ["a", "b"], str(tmp_path / "out"))
+    assert not list(tmp_path.glob("out*.*"))
 
 
 QA = Qa(
@@ -340,9 +344,13 @@ def test_question_answering(questions, tmp_path):
     answers = {'"first": "w12"', '"second": "w15"', '"troisième": ""'}
     assert (lines[0], {line.rstrip(",") for line in lines[1:-1]}, lines[-1]) == ("{", answers, "}")
     assert json.loads("".join(lines)) == task.answers
-    said = task.report(tmp_path, [{"step": 5, **metrics}], "title")
-    assert said[1].split() == ["5", "1.5000", "33.33", "33.33"]
-    assert (tmp_path / "scores.png").exists()
+    more = {"step": 10, "loss": 12.25, "exact": 0.0, "f1": 100.0, "total": 3}
+    assert task.report(tmp_path, [{"step": 5, **metrics}, more], "a $run") == [
+        "step     loss  exact match      F1",
+        "   5   1.5000        33.33   33.33",
+        "  10  12.2500         0.00  100.00",
+    ]
+    assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert task.best_by == "f1"
 
 
