@@ -1,7 +1,5 @@
 """Every kind of attention equals the formula in float64; chunks change no loss."""
 
-import subprocess
-import sys
 import warnings
 from functools import partial
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 from flax import nnx
 
 from schemas.errors import UsageError
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 from tests.tools.torch_models import torch
 from trainers.on_flax import flax_attention
 from trainers.on_flax.flax_attention import (
@@ -368,11 +366,5 @@ for kind in ("blockwise", "splash"):
 def test_each_of_two_devices_computes_its_rows():
     """Attention moves no rows between them."""
     settings = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    found = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **settings},
-        capture_output=True,
-        text=True,
-    )
+    found = run_python("-c", TWO_DEVICES, **settings)
     assert found.returncode == 0, found.stderr

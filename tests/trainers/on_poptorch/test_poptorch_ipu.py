@@ -185,29 +185,20 @@ def test_what_ipus_cannot_do_is_refused(shards, monkeypatch):
         compiled(shards)
 
 
-@pytest.mark.parametrize(
-    ("text", "layers", "expected"),
-    [
-        ("auto", 12, (1, 4, 4, 4)),
-        ("auto", 13, (1, 5, 4, 4)),
-        ("auto", 3, (1, 1, 1, 1)),
-        ("auto", 2, (3,)),
-        ("7+6", 12, (7, 6)),
-        ("13", 12, (13,)),
-    ],
-)
-def test_blocks(text, layers, expected):
-    assert parse_blocks(text, layers) == expected
-
-
 def placed(**changes):
     """The placement of 12 layers."""
     settings = {"batch_size": 64, "shards": "set", **changes}
     return place_on_ipus(make_flags(PoptorchClassifierFlags, **settings).compute, layers=12)
 
 
-def test_rows_are_shared_out():
+def test_blocks_and_rows_are_shared_out():
     """64 rows: 8 microbatches of 8 fill a pipeline of 4 + 3 stages; 2 replicas take half each."""
+    assert parse_blocks("auto", 12) == (1, 4, 4, 4)
+    assert parse_blocks("auto", 13) == (1, 5, 4, 4)
+    assert parse_blocks("auto", 3) == (1, 1, 1, 1)
+    assert parse_blocks("auto", 2) == (3,)
+    assert parse_blocks("7+6", 12) == (7, 6)
+    assert parse_blocks("13", 12) == (13,)
     found = placed()
     assert (found.microbatch, found.accumulation, found.call_rows) == (8, 8, 64)
     found = placed(replication=2, device_iterations=4)

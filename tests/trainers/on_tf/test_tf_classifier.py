@@ -36,17 +36,17 @@ from trainers.run.trained import find_trained
 from trainers.tasks.classification import count_labels
 from trainers.tf_classifier import TfClassifierFlags, main
 
-SMALL = [
-    "--layers=1",
-    "--hidden_size=16",
-    "--heads=2",
-    "--intermediate_size=24",
-    "--batch_size=8",
-    "--learning_rate=0.03",
-    "--dropout=0.02",
-    "--device=cpu",
-    "--no_verify",
-]
+DIMENSIONS = {
+    "layers": 1,
+    "hidden_size": 16,
+    "heads": 2,
+    "intermediate_size": 24,
+    "batch_size": 8,
+    "learning_rate": 0.03,
+    "device": "cpu",
+}
+SMALL = [f"--{name}={value}" for name, value in DIMENSIONS.items()]
+SMALL += ["--dropout=0.02", "--no_verify"]
 FAST = "--no_jit_compile"  # where compiling would take the longest of a test
 
 
@@ -184,17 +184,8 @@ def test_labels_are_counted_by_stats_json_where_it_can(shards, tmp_path, monkeyp
 
 def program_of(shards, **flags):
     """A program with new weights, and the first batches of its training split."""
-    given = {
-        "layers": 1,
-        "hidden_size": 16,
-        "heads": 2,
-        "intermediate_size": 24,
-        "batch_size": 8,
-        "learning_rate": 0.03,
-        "device": "cpu",
-        "jit_compile": False,
-    }
-    config = make_flags(TfClassifierFlags, shards=str(shards), **{**given, **flags})
+    given = {**DIMENSIONS, "jit_compile": False, **flags}
+    config = make_flags(TfClassifierFlags, shards=str(shards), **given)
     reader = ShardSet(str(shards))
     model = plan_model(config, reader.schema).config
     plan = Plan(config, reader.schema, model, 10, Path("run"))
