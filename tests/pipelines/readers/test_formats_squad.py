@@ -13,14 +13,10 @@ from pipelines.readers.formats import squad
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import Part
 from schemas.errors import DataError, UsageError
+from tests.pipelines.readers.test_documents import QUESTION_ROLES
 from tests.tools.read_sources import read_all, rejects_of, texts_of
 
-ROLES = (
-    Role("question", "string", "question"),
-    Role("context", "string", "context"),
-    Role("id", "id", "id"),
-    Role("answers", "answers", "answers"),
-)
+ROLES = QUESTION_ROLES[:4]
 
 
 def article(*questions, context="Ada wrote it."):

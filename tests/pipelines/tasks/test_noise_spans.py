@@ -80,14 +80,6 @@ def test_every_way_to_cut_has_the_same_chance():
         assert abs(share - 1 / 9) < 5 * np.sqrt(1 / 9 * 8 / 9 / 20_000)
 
 
-def test_noise_and_span_lengths_as_measured():
-    lengths = np.random.default_rng(0).integers(100, 569, 2000)
-    spans = spans_of(lengths)
-    assert abs(is_noise_of(spans).mean() - 0.15) < 1e-3
-    assert abs(spans.length_N.mean() - 3.0) < 0.02
-    assert spans.length_N.min() == 1 and spans.length_N.max() > 12
-
-
 def test_amounts_of_noise_by_hand():
     """A first token stays, and there is text before each span."""
     noise, spans = T5.counts(np.array([1, 2, 7, 100]))

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,19 +15,6 @@ TASK, FEATURES = "pipelines/tasks/prefix_lm.py", "schemas/features.py"
 FORMAT, FORMATS = "pipelines/readers/formats/endoftext.py", "pipelines/readers/formats/table.py"
 FILTER = "my_filters.py"
 RULE, RULES = "pipelines/corpus/rules/shouting.py", "pipelines/corpus/filters.py"
-SHOW = """
-import json, sys
-from schemas.records import open_rows
-from schemas.metadata import read_set
-info = read_set(sys.argv[1])
-codec = info.schema.codec()
-rows = []
-for file in info.manifest.shards("train", "array_record"):
-    reader = open_rows(f"{info.directory}/{file.path}", codec.stride)
-    columns = codec.decode(reader.read_range(0, len(reader)))
-    rows += [{k: v[i].tolist() for k, v in columns.items()} for i in range(len(reader))]
-print(json.dumps({"rows": rows, "parameters": info.schema.parameters}))
-"""
 
 
 def code_of_page():
@@ -56,18 +44,14 @@ def checkout(tmp_path_factory):
         link_all_but([ROOT / path for path in code], ROOT / package, root / package)
     # As a reader of the page would: a function before its table, and a line in a table.
     function, row = code.pop(FEATURES).split("_TASKS = {..., ")
+    row = row.strip().removesuffix("}")
     class_import, rule_row = code.pop(RULES).split("\n\n")
-    first_import, first_row = (
-        "from pipelines.corpus.rules.sizes import Sizes\n",
-        "    sizes: Row[Sizes]",
-    )
+    first_import = "from pipelines.corpus.rules.sizes import Sizes\n"
+    first_row = "    sizes: Row[Sizes]"
     assert (ROOT / RULES).read_text().count(first_import) == 1
     table = {
         RULES: (first_row, f"{rule_row}{first_row}"),
-        FEATURES: (
-            "_TASKS = {\n",
-            f"{function}\n_TASKS = {{\n    {row.strip().removesuffix('}')},\n",
-        ),
+        FEATURES: ("_TASKS = {\n", f"{function}\n_TASKS = {{\n    {row},\n"),
         FORMATS: ("    for row in (\n", f"    for row in (\n        {code.pop(FORMATS)}"),
     }
     for path, (old, new) in table.items():
@@ -104,10 +88,13 @@ def test_the_task_makes_a_set(checkout, topics, tokenizer_path, tmp_path):
     run(checkout, "-m", "pipelines.build_shards", *flags, *paths, f"--output={output}")
     assert run(checkout, "-m", "pipelines.verify", output).startswith("ok: 1 dataset")
     assert "loss_weights" in run(checkout, "-m", "pipelines.inspect_shards", output)
-    shown = json.loads(run(checkout, "-c", SHOW, output))
-    assert shown["parameters"]["prefix_share"] == 0.25
+    schema = json.loads(Path(output, "schema.json").read_text())
+    assert schema["parameters"]["prefix_share"] == 0.25
+    rows = str(tmp_path / "rows")
+    run(checkout, "-m", "pipelines.export", output, "--to=jsonl", f"--output={rows}")
     segments = 0
-    for row in shown["rows"]:
+    for line in Path(rows, "train-00000-of-00001.jsonl").read_text().splitlines():
+        row = json.loads(line)
         numbers = row["segment_ids"]
         for number in range(1, max(numbers) + 1):
             places = [place for place, other in enumerate(numbers) if other == number]

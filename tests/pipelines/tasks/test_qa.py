@@ -16,12 +16,12 @@ from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.inspection.checks.set_check import verify_set
-from pipelines.readers.sources import Source, plan_blocks, read_block
 from pipelines.tasks.qa import Qa
 from schemas.errors import DataError, UsageError
 from tests.tools.corpus_factory import write_lines
 from tests.tools.places import DATA
 from tests.tools.question_factory import documents_of, said, schema_of, shard_of, write_qa_set
+from tests.tools.read_sources import read_all
 from tests.tools.shard_factory import replace_file, tokenizer_json
 from tests.tools.task_rows import rows_of
 from tests.tools.tokenizer_factory import trained_tokenizer
@@ -47,16 +47,10 @@ def made(questions, task=BY_HAND, tokenizer=WORDS, max_length=14, split="train")
 def shard_and_rows(questions, **how):
     shard, rejects = made(questions, **how)
     assert shard is not None and rejects == ()
-    rows = rows_of(shard)
-    evaluation = np.array([int(name, 16) for name, _ in evaluation_of(shard.kept)], np.uint64)
-    eos = shard.maker.schema.special_ids["eos"]
-    assert not row_problems(
-        rows,
-        shard.maker.schema,
-        split=how.get("split", "train"),
-        suffix=(eos,),
-        evaluation=evaluation,
-    )
+    rows, schema = rows_of(shard), shard.maker.schema
+    evaluated = np.array([int(name, 16) for name, _ in evaluation_of(shard.kept)], np.uint64)
+    split, suffix = how.get("split", "train"), (schema.special_ids["eos"],)
+    assert not row_problems(rows, schema, split=split, suffix=suffix, evaluation=evaluated)
     counts = shard.statistics
     due = counts.tokens + counts.tokens_repeated + counts.specials_added - counts.tokens_truncated
     assert due == counts.tokens_in_rows == np.count_nonzero(rows["segment_ids"])
@@ -81,6 +75,9 @@ def test_a_training_row_by_hand():
 
 
 def test_every_window_that_holds_the_answer_is_a_row():
+    # Questions of another id are others, and equal ones are not.
+    shard, _ = shard_and_rows([LONG, LONG, (*LONG[:3], "another id")])
+    assert (shard.statistics.documents, shard.statistics.dropped["duplicates"]) == (2, 1)
     shard, rows = shard_and_rows([LONG])
     # An answer of two tokens leaves room for five: windows every two, of which both have w23 w24.
     assert sorted(rows["input_ids"].tolist()) == [
@@ -152,12 +149,6 @@ def test_bos_packing_none_and_the_causal_form():
     ]
     assert rows["prompt_length"].tolist() == [0, 0]
     assert shard.statistics.specials_added == 4
-
-
-def test_questions_of_another_id_are_others_and_equal_ones_are_not():
-    twice = [LONG, LONG, (*LONG[:3], "another id")]
-    shard, _ = shard_and_rows(twice)
-    assert (shard.statistics.documents, shard.statistics.dropped["duplicates"]) == (2, 1)
 
 
 def test_tasks_of_questions_that_cannot_work_are_refused():
@@ -275,13 +266,7 @@ def squad(name, folder):
     path = folder / f"{name}.json"
     packed = (DATA / f"squad/{name}.json.zst").read_bytes()
     path.write_bytes(zstandard.ZstdDecompressor().decompress(packed, 1 << 28))
-    source = Source((str(path),), roles=Qa().roles())
-    (documents,) = [
-        documents
-        for block in plan_blocks(source)
-        for documents in read_block(block, source)
-        if len(documents.text)
-    ]
+    (documents,) = [found for found in read_all(path, roles=Qa().roles()) if len(found.text)]
     return documents
 
 
@@ -302,15 +287,11 @@ def test_every_answer_of_squad_comes_back(gpt2, tmp_path):
     assert (len(asked), counts.documents, counts.dropped) == (87_569, 87_569, {})
     assert counts.segments == 88_018 and counts.rows == 42_709
     oracle = Tokenizer.from_str(gpt2.json.decode())
-    first_tokens = [
-        b"".join(gpt2.token_bytes[i] for i in encoding.ids[:64])
-        for encoding in oracle.encode_batch_fast([" " + question for question, _ in asked])
-    ]
-    expected = Counter(
-        (question, (" " + answer).encode())
-        for question, (_, answer) in zip(first_tokens, asked, strict=True)
-    )
-    found = Counter()
+    encodings = oracle.encode_batch_fast([" " + question for question, _ in asked])
+    expected, found = Counter(), Counter()
+    for encoding, (_, answer) in zip(encodings, asked, strict=True):
+        question = b"".join(gpt2.token_bytes[i] for i in encoding.ids[:64])
+        expected[question, (" " + answer).encode()] += 1
     for prompt, learned in said(rows, gpt2):
         question, context, last = prompt.partition(b" Context:")
         found[question.removeprefix(b"Question:"), learned] += 1

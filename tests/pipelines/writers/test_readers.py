@@ -1,4 +1,7 @@
-"""One directory, many tools: each reads, with its own public call, what was written."""
+"""Each tool reads, with its own public call, what was written; TFDS writes the same two files."""
+
+import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,19 +62,28 @@ def _assert_equal(read: dict[str, np.ndarray], written: dict[str, np.ndarray]) -
         assert read[name].dtype.kind in "iu"
 
 
+SHARDS = {"train": 2, "validation": 3, "test": 1}
+ROWS = {"train": 70, "validation": 2, "test": 0}  # a shard of validation has no row
+
+
+def write_tfds_set(directory, **changes):
+    """A dataset with the two files of TFDS."""
+    schema = mlm_schema(splits=dict.fromkeys(SHARDS, 1 / 3), shards=SHARDS, **changes)
+    write_set(directory, schema, {split: packed_rows(schema, n, 3) for split, n in ROWS.items()})
+    info = read_set(str(directory))
+    for name, content in tfds_files(info.schema, info.manifest.files, info.stats).items():
+        (directory / name).write_bytes(content)
+    return directory
+
+
+BOTH = ("array_record", "tfrecord")
+
+
 @pytest.fixture(scope="module")
 def classic(tmp_path_factory):
-    """A set with --encoding=int64_list, a vocabulary above 2**16, and its columns."""
-    directory = tmp_path_factory.mktemp("classic")
-    schema = mlm_schema(
-        encoding="int64_list", vocab_size=70_000, file_formats=("array_record", "tfrecord")
-    )
-    rows = {split: packed_rows(schema, 70, seed=1) for split in ("train", "validation")}
-    write_set(directory / "set", schema, rows)
-    info = read_set(str(directory / "set"))
-    for name, content in tfds_files(info.schema, info.manifest.files, info.stats).items():
-        (directory / "set" / name).write_bytes(content)
-    return directory / "set"
+    """Its vocabulary is above 2**16."""
+    directory = tmp_path_factory.mktemp("classic") / "set"
+    return write_tfds_set(directory, encoding="int64_list", vocab_size=70_000, file_formats=BOTH)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +106,37 @@ def test_grain_reads_a_mixture(made):
     rows = mixture.split("validation")
     assert len(grain.MapDataset.source(rows)) == 2 * ShardSet(str(made["set"])).rows("validation")
     np.testing.assert_array_equal(rows[0]["input_ids"], rows[len(rows) // 2]["input_ids"])
+
+
+@pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
+def test_tfds_writes_the_same_files(tmp_path, encoding):
+    """TFDS reads our files, and writes equal ones."""
+    import tensorflow_datasets as tfds
+
+    write_tfds_set(tmp_path / "set", file_formats=BOTH, encoding=encoding)
+    builder: Any = tfds.builder_from_directory(str(tmp_path / "set"))
+    (tmp_path / "theirs").mkdir()
+    builder.info.write_to_directory(tmp_path / "theirs")
+    for name in ("dataset_info.json", "features.json"):
+        ours, theirs = (json.loads((tmp_path / d / name).read_text()) for d in ("set", "theirs"))
+        for split in ours.get("splits", ()):
+            if split["numBytes"] == "0":
+                del split["numBytes"]  # the JSON of a protocol buffer has no zeros
+        added = set(theirs) - set(ours)
+        assert added <= {"moduleName", "redistributionInfo"}
+        assert ours == {key: value for key, value in theirs.items() if key not in added}
+
+
+def test_dataset_info_worked_by_hand(tmp_path):
+    directory = write_tfds_set(tmp_path / "set", file_formats=("tfrecord",))
+    values = json.loads((directory / "dataset_info.json").read_text())
+    stride = mlm_schema().codec().stride
+    assert values["fileFormat"] == "tfrecord"
+    assert (values["name"], values["version"]) == ("textmill_mlm", "3.0.0")
+    fields = ("name", "shardLengths", "numBytes", "filepathTemplate")
+    template = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
+    assert [tuple(split[field] for field in fields) for split in values["splits"]] == [
+        ("test", ["0"], "0", template),
+        ("train", ["35", "35"], str(70 * stride), template),
+        ("validation", ["0", "1", "1"], str(2 * stride), template),
+    ]
