@@ -75,7 +75,7 @@ TARGETS: dict[str, tuple[str, list[str]]] = {
     ),
     "records": (
         "schemas/records.py",
-        [f"{_SCHEMAS}/test_records.py", f"{_SCHEMAS}/test_array_record.py"],
+        [f"{_SCHEMAS}/test_records.py"],
     ),
     "features": (
         "schemas/features.py",

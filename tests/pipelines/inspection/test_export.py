@@ -1,6 +1,7 @@
 """Exports: every row comes out as it is in the dataset, and a failed export leaves no file."""
 
 import hashlib
+import io
 import json
 import signal
 import subprocess
@@ -12,9 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from pipelines.export import main
-from pipelines.inspection import export_set
+from pipelines.inspection import export_formats, export_set
+from pipelines.inspection.export_formats import index_mds, write_mds
 from pipelines.inspection.options import Format, Layout
 from pipelines.writers.output_directory import EXPORT_RECORD
 from schemas.errors import DataError, UsageError
@@ -117,7 +122,7 @@ def test_every_row_comes_out(tmp_path, monkeypatch, to, encoding):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("to", FORMATS)
 def test_layouts_in_every_format(tmp_path, to, layout):
-    """Every format has the columns of the layout; test_layouts pins those."""
+    """Every format has the columns of the layout; tests/schemas/test_layouts.py pins those."""
     columns = write_clm_set(tmp_path / "set")["train"]
     export(tmp_path / "set", tmp_path / "out", f"--layout={layout}", "--text", to=to)
     rows = read_table(tmp_path / "out", "train", to)
@@ -281,3 +286,98 @@ def test_what_an_export_records_and_that_a_second_run_finds_it(made, tmp_path, c
     export(made[0], tmp_path / "out", "--split=train")
     assert "already has this export" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+# MDS, decoded by numpy as its format is documented; tests/interop/read_mds.py has its own reader
+
+
+def test_a_file_worked_by_hand():
+    columns = {"label": pa.array([7, 8], pa.uint8()), "text": pa.array([["é"], []])}
+    ids = pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, 65535], pa.uint16()), 2)
+    chunk = pa.RecordBatch.from_pydict(
+        {"text": columns["text"], "label": columns["label"], "ids": ids}
+    )
+    file = io.BytesIO()
+    write_mds(file, chunk.schema, 2, [chunk])
+    configuration = (
+        b'{"column_encodings": ["ndarray:uint16:2", "uint8", "json"], '
+        b'"column_names": ["ids", "label", "text"], "column_sizes": [4, 1, null], '
+        b'"compression": null, "format": "mds", "hashes": [], "size_limit": null, "version": 2}'
+    )
+    rows = [
+        b"\x0a\0\0\0" + b"\x01\0\x02\0" + b"\x07" + b'["\\u00e9"]',
+        b"\x02\0\0\0" + b"\x03\0\xff\xff" + b"\x08" + b"[]",
+    ]
+    begin = 4 + 12 + len(configuration)
+    offsets = np.array([begin, begin + 19, begin + 30], "<u4").tobytes()
+    assert file.getvalue() == b"\x02\0\0\0" + offsets + configuration + b"".join(rows)
+    index = json.loads(index_mds(chunk.schema, [("train/a", 2, 9), ("train/b", 0, 4)]))
+    assert index == {
+        "version": 2,
+        "shards": [
+            {
+                **json.loads(configuration),
+                "samples": 2,
+                "raw_data": {"basename": "a", "bytes": 9, "hashes": {}},
+                "zip_data": None,
+            }
+        ],
+    }
+
+
+@given(st.data())
+@settings(max_examples=50)
+def test_any_columns_are_read_back(tmp_path_factory, data):
+    """Whatever the types, lengths, texts and chunks."""
+    rows = data.draw(st.integers(1, 5))
+    texts = st.lists(st.lists(st.text(max_size=4), max_size=3), min_size=rows, max_size=rows)
+    dtypes = st.sampled_from(["uint8", "uint16", "uint32", "int32", "int64"])
+    arrays = hnp.arrays(dtypes, st.sampled_from([(rows,), (rows, 1), (rows, 2), (rows, 3)]))
+    drawn = data.draw(st.dictionaries(st.sampled_from("abcd"), texts | arrays, min_size=1))
+    columns = {}
+    for name, values in drawn.items():
+        if isinstance(values, list):
+            columns[name] = pa.array(values, pa.list_(pa.string()))
+        elif values.ndim == 1:
+            columns[name] = pa.array(values)
+        else:
+            flat = pa.array(values.ravel())
+            columns[name] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    chunk = pa.RecordBatch.from_pydict(columns)
+    folder = tmp_path_factory.mktemp("mds")
+    cut = data.draw(st.integers(0, rows - 1))
+    with open(folder / "one.mds", "xb") as file:
+        parts = (chunk.slice(0, cut), chunk.slice(cut)) if cut else (chunk,)
+        write_mds(file, chunk.schema, rows, parts)
+    size = (folder / "one.mds").stat().st_size
+    (folder / "index.json").write_bytes(index_mds(chunk.schema, [("one.mds", rows, size)]))
+    found = read_mds(folder)
+    for name, values in drawn.items():
+        assert [np.asarray(row[name], object).tolist() for row in found] == [
+            np.asarray(value, object).tolist() for value in values
+        ]
+
+
+def test_a_file_too_large_for_its_offsets(tmp_path, monkeypatch):
+    write_clm_set(tmp_path / "set")
+    monkeypatch.setattr(export_formats, "_MDS_BYTES", 1600)
+    with pytest.raises(UsageError, match="exceeds 1,600 bytes.* larger --num_shards"):
+        export(tmp_path / "set", tmp_path / "out", to="mds")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
+
+
+def test_an_export_from_a_stranger_removes_nothing_of_others(tmp_path):
+    write_clm_set(tmp_path / "set")
+    output = tmp_path / "a" / "out"
+    export(tmp_path / "set", output, to="mds")
+    mine = [tmp_path / "mine", tmp_path / "a" / "mine", tmp_path / "a" / "b" / "mine"]
+    mine[2].parent.mkdir()
+    for path in mine:
+        path.write_text("mine")
+    record = json.loads((output / "export.json").read_text())
+    names = ["../mine", "../../mine", "../b/mine", str(mine[0]), "..", "train/..", ""]
+    record["files"] = dict.fromkeys(names, 1)
+    (output / "export.json").write_text(json.dumps(record))
+    export(tmp_path / "set", output, "--overwrite", to="mds")
+    assert all(path.read_text() == "mine" for path in mine)
+    assert len(read_mds(output / "train")) == 40
