@@ -12,6 +12,7 @@ from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
 from tests.tools.tokenizer_factory import ROBERTA_SPECIALS, config_of, trained_tokenizer
 
+_TRAINED = trained_tokenizer().to_str()
 _PUBLISHED = DATA / "tokenizers"
 _TEXT = "Hello <mask> world</s> it's  <|endoftext|> 中文\n"
 
@@ -118,31 +119,28 @@ def test_roles_beside_tokenizer_json(tmp_path):
         ),
         ({"vocab.json": '{"a": 0}', "merges.txt": "a b"}, DataError, "form no tokenizer"),
         ({"vocab.json": '{"a": 0}', "merges.txt": "a b c"}, DataError, "form no tokenizer"),
+        ({"tokenizer.json": b"\xff\xfe"}, DataError, "not a tokenizer"),
+        (
+            {"tokenizer.json": _TRAINED, "special_tokens_map.json": "{"},
+            DataError,
+            "special_tokens_map.json is not JSON",
+        ),
+        (
+            {"tokenizer.json": _TRAINED, "tokenizer_config.json": r'{"chat_template": "\ud800"}'},
+            DataError,
+            "tokenizer_config.json is not JSON: .*surrogates not allo",
+        ),
     ],
 )
 def test_broken_files_get_one_paragraph(tmp_path, files, error, said):
+    with pytest.raises(UsageError, match="no such file"):
+        read_tokenizer_files(str(tmp_path / "none"))
     for name, content in files.items():
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(error, match=said) as raised:
         read_tokenizer_files(str(tmp_path))
     assert str(tmp_path) in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_missing_and_unreadable_paths(tmp_path):
-    with pytest.raises(UsageError, match="no such file"):
-        read_tokenizer_files(str(tmp_path / "none"))
-    (tmp_path / "tokenizer.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="not a tokenizer"):
-        read_tokenizer_files(str(tmp_path / "tokenizer.json"))
-    trained_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "special_tokens_map.json").write_text("{")
-    with pytest.raises(DataError, match="special_tokens_map.json is not JSON"):
-        read_tokenizer_files(str(tmp_path))
-    (tmp_path / "special_tokens_map.json").unlink()
-    (tmp_path / "tokenizer_config.json").write_text(r'{"chat_template": "\ud800"}')
-    with pytest.raises(DataError, match="tokenizer_config.json is not JSON: .*surrogates not allo"):
-        read_tokenizer_files(str(tmp_path))
 
 
 def test_merged_tokens():

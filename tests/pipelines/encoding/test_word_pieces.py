@@ -24,6 +24,11 @@ _DRAWS = st.randoms(use_true_random=True)
 _WORD_PIECE, _UNIGRAM = ("BERT uncased", "BERT cased"), ("T5, XLM-R", "T5 by Metaspace", "ALBERT")
 
 
+def _bare(config: dict) -> Tokenizer:
+    """Without added tokens."""
+    return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
+
+
 def _draw_texts(draw: random.Random) -> list[str]:
     words = ["".join(draw.choices(_CHARACTERS, k=draw.randrange(1, 14))) for _ in range(400)]
     spaces = (" ", "", "  ", "\n", "\t")
@@ -51,7 +56,7 @@ def _word_piece(draw: random.Random, options: Mapping[str, Any]) -> Tokenizer:
         "max_input_chars_per_word": draw.choice([0, 1, 3, 5, 100]),
     }
     config["normalizer"] |= options
-    return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
+    return _bare(config)
 
 
 def _unigram(draw: random.Random) -> Tokenizer:
@@ -66,7 +71,7 @@ def _unigram(draw: random.Random) -> Tokenizer:
         "unk_id": 0,
         "byte_fallback": draw.random() < 0.3,
     }
-    return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
+    return _bare(config)
 
 
 def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
@@ -84,7 +89,7 @@ def _sentencepiece_bpe(draw: random.Random) -> Tokenizer:
     tokens = dict.fromkeys(["<unk>", "<s>", "</s>", *bytes_, *parts])
     ids = draw.sample(range(5000), len(tokens))
     config["model"] |= {"vocab": dict(zip(tokens, ids, strict=True)), "merges": merges}
-    return Tokenizer.from_buffer(data_of(config | {"added_tokens": [], "post_processor": None}))
+    return _bare(config)
 
 
 @given(_DRAWS)
@@ -146,32 +151,24 @@ def test_usual_words_are_not_asked_for(name, monkeypatch):
 
 def test_no_id_is_lost_where_ids_have_gaps():
     # The token that ends each of several words given to `tokenizers` gets the next id: here 2.
-    config: Any = config_of(small_tokenizer("BERT uncased")) | {"added_tokens": []}
+    config = config_of(small_tokenizer("BERT uncased"))
     config["model"] |= {"vocab": {"a": 5, "[UNK]": 2}}
-    tokenizer = Tokenizer.from_buffer(data_of(config | {"post_processor": None}))
-    ids = backend_of(tokenizer).encode(strings("a 中 a"))
+    ids = backend_of(_bare(config)).encode(strings("a 中 a"))
     assert ids.values.tolist() == [5, 2, 5]
 
 
 def test_the_unknown_token_written_twice_becomes_bytes():
-    config = config_of(small_tokenizer("T5, XLM-R")) | {"added_tokens": [], "post_processor": None}
+    config = config_of(small_tokenizer("T5, XLM-R"))
     tokens = ["<unk>", "▁a", "▁", "a", *(f"<0x{byte:02X}>" for byte in range(256))]
     vocabulary = [(token, -1.0) for token in tokens]
     config["model"] |= {"vocab": vocabulary, "unk_id": 0, "byte_fallback": True}
-    tokenizer = Tokenizer.from_buffer(data_of(config))
+    tokenizer = _bare(config)
     assert different(backend_of(tokenizer), tokenizer, ["a<unk>", "a<unk><unk>a", "a中"]) == []
 
 
 def test_a_word_without_a_token_fails_as_in_tokenizers():
-    tokenizer = small_tokenizer("BERT cased")
-    vocab = {token: i for i, token in enumerate(("a", "##b"))}
-    tokenizer = Tokenizer.from_buffer(
-        data_of(
-            config_of(tokenizer)
-            | {"model": config_of(Tokenizer(models.WordPiece(vocab, unk_token="[UNK]")))["model"]}
-            | {"added_tokens": [], "post_processor": None}
-        )
-    )
+    model = config_of(Tokenizer(models.WordPiece({"a": 0, "##b": 1}, unk_token="[UNK]")))["model"]
+    tokenizer = _bare(config_of(small_tokenizer("BERT cased")) | {"model": model})
     assert different(backend_of(tokenizer), tokenizer, ["a ab abb"]) == []
     with pytest.raises(DataError):
         backend_of(tokenizer).encode(strings("a c"))

@@ -1,8 +1,11 @@
-"""The rules of Gopher, C4 and FineWeb beside plain Python, written from the papers.
+"""The rules of Gopher, C4 and FineWeb beside plain Python, written from the papers, and datatrove.
 
-Where words are cut is `english_words`' affair; `test_verdicts` compares its words with spaCy's.
+`tests.benchmarks.scripts.quality_verdicts` wrote down the verdicts, and words of spaCy;
+`tests/benchmarks/compare_quality.py` compares real documents.
 """
 
+import gzip
+import json
 import re
 import string
 import unicodedata
@@ -14,12 +17,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.corpus.english_cutting import cut, english_words
-from pipelines.corpus.filters import Filters, rules_of
+from pipelines.corpus.filters import Filters, papers, rules_of
 from pipelines.corpus.rules import c4, sizes
 from pipelines.corpus.rules.c4 import C4
 from pipelines.corpus.rules.limits import FineWeb, Gopher, measure_fineweb, measure_gopher
 from pipelines.corpus.rules.sizes import Sizes, repetition
 from schemas.errors import UsageError
+from tests.benchmarks.scripts.quality_verdicts import PLACE
 from tests.tools.filter_factory import column, english_words_of, filters_of
 
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
@@ -273,3 +277,27 @@ def test_numbers_that_cannot_be_meant(flags, said):
     with pytest.raises(UsageError) as error:
         flags()
     assert said in str(error.value)
+
+
+# ---- verdicts of datatrove, words of spaCy: 0 differ, document for document ----
+
+KEPT = json.loads(gzip.decompress(PLACE.read_bytes()))
+JUDGED, VERDICTS = KEPT["texts"], KEPT["verdicts"]
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_verdicts_are_those_of_datatrove(paper):
+    [rule] = rules_of(filters_of(quality=paper))
+    judged = rule.judge(column(JUDGED))
+    dropped, due = (judged.reason > 0).tolist(), [bool(why) for why in VERDICTS[paper]]
+    assert [JUDGED[i] for i in range(len(JUDGED)) if dropped[i] != due[i]] == []
+    assert 0.1 < sum(due) / len(due) < 0.98
+    assert len({*filter(None, VERDICTS[paper])}) >= {"gopher": 12, "c4": 2, "fineweb": 3}[paper]
+    if judged.text is not None:
+        texts = zip(judged.text.to_pylist(), VERDICTS[f"{paper} texts"], due, strict=True)
+        assert [(ours, text) for ours, text, gone in texts if not gone and ours != text] == []
+
+
+def test_words_are_those_of_spacy():
+    both = zip(english_words_of(JUDGED), KEPT["words"], strict=True)
+    assert [(ours, theirs) for ours, theirs in both if ours != theirs] == []
