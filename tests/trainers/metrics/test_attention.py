@@ -45,6 +45,10 @@ def batch():
     return clm_rows(clm_schema(max_length=LENGTH, vocab_size=VOCAB), 4, seed=3)
 
 
+def report_on(batch, **fault):
+    return verify_attention(lambda rows: model(rows, **fault), batch, causal=True)
+
+
 def leaking(report):
     return {leak.cause for leak in report.leaks}
 
@@ -65,10 +69,7 @@ def test_a_sound_model_is_told_to_be_sound(batch, causal):
 
 
 def test_a_mask_without_segments_shows_earlier_ones(batch):
-    def change(mask):
-        return np.tril(np.ones_like(mask))
-
-    report = verify_attention(lambda rows: model(rows, change=change), batch, causal=True)
+    report = report_on(batch, change=lambda mask: np.tril(np.ones_like(mask)))
     assert leaking(report) == {EARLIER, ALONE}
     distances = [leak.by for leak in report.leaks]
     assert distances == sorted(distances, reverse=True) and distances[0] > distances[-1]
@@ -96,23 +97,15 @@ def test_each_leak_is_told_from_the_others(batch):
             mask[1, query, key] = True
             return mask
 
-        report = verify_attention(
-            lambda rows, change=change: model(rows, change=change), batch, causal=True
-        )
-        found = [leak for leak in report.leaks if leak.cause != ALONE]
-        assert [(leak.cause, leak.changed, leak.moved) for leak in found] == [
-            (cause, changed, moved)
-        ]
-        assert found[0].position == query
+        leaks = report_on(batch, change=change).leaks
+        [leak] = [leak for leak in leaks if leak.cause != ALONE]
+        due = (cause, changed, moved, query)
+        assert (leak.cause, leak.changed, leak.moved, leak.position) == due
 
 
 def test_one_token_too_far_ahead(batch):
     same = attention_mask(batch["segment_ids"], causal=False)[:, 0]
-
-    def change(mask):
-        return mask | same & np.tril(np.ones_like(same), 1)
-
-    report = verify_attention(lambda rows: model(rows, change=change), batch, causal=True)
+    report = report_on(batch, change=lambda mask: mask | same & np.tril(np.ones_like(same), 1))
     assert {leak.cause for leak in report.leaks} - {ALONE} == {AHEAD}
     worst = report.largest()[AHEAD]
     places = np.flatnonzero(batch["segment_ids"][worst.moved[0]] == worst.moved[1])
@@ -123,7 +116,7 @@ def test_positions_that_do_not_restart_are_seen_against_alone_only(batch):
     def positions(rows):
         return np.tile(np.arange(LENGTH), (len(rows["input_ids"]), 1))
 
-    report = verify_attention(lambda rows: model(rows, positions=positions), batch, causal=True)
+    report = report_on(batch, positions=positions)
     assert leaking(report) == {ALONE}
     moved = {leak.moved[1] for leak in report.leaks}
     assert 2 in moved and 1 not in moved  # the first starts at 0 in any case

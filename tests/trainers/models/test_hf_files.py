@@ -107,9 +107,7 @@ def test_refusals(tmp_path):
     with pytest.raises(UsageError, match="no model.safetensors .it has config.json"):
         read_directory(str(path))
     (path / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(
-        UsageError, match="has pytorch_model.bin.*Opening a pickle.*save_pretrained"
-    ):
+    with pytest.raises(UsageError, match="has pytorch_model.bin.*Opening a pickle.*save_pretrai"):
         read_directory(str(path))
     with pytest.raises(UsageError, match="--weights=.*model_type 'roberta'.*accepts gpt2, opt"):
         read_directory(str(path), model_types=("gpt2", "opt"), flag="--weights=")

