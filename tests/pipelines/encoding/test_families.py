@@ -4,6 +4,7 @@ More texts: `python -m tests.stress.fuzz_encoding --texts=100000 --seed=7`.
 """
 
 import json
+import os
 import random
 import threading
 from itertools import islice
@@ -21,6 +22,8 @@ from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.encoding.tokenizer_files import canonical_config
 from pipelines.encoding.word_table import WordTableBackend
 from schemas.errors import DataError
+from tests.benchmarks.corpora import unpacked
+from tests.benchmarks.measure import CannotRun
 from tests.stress.fuzz_encoding import (
     backend_of,
     different,
@@ -28,7 +31,8 @@ from tests.stress.fuzz_encoding import (
     find_differences,
     small_tokenizer,
 )
-from tests.tools.places import DATA
+from tests.tools.places import DATA, ROOT
+from tests.tools.published_tokenizers import PUBLISHED, write_published
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from tests.tools.tokenizer_families import FAMILIES
 
@@ -206,3 +210,39 @@ def test_after_an_error_no_word_is_left_without_ids(monkeypatch):
         patched.setattr(word_table, "encode_each", fail)
         backend.encode(text)
     assert different(backend, tokenizer, text.to_pylist()) == []
+
+
+# ---- vocabularies as published, from packages of the index ----
+
+
+def mixed_corpus(topics):
+    """Documents in English, Norwegian and Python, hard strings, and code points one by one."""
+    yield from topics
+    for path in sorted(ROOT.glob("*/*.py")):
+        yield path.read_text(encoding="utf-8")
+    if not DATA.exists():
+        return
+    for line in unpacked("norec/valid.jsonl.zst").splitlines():
+        yield json.loads(line)["text"]
+    for article in json.loads(unpacked("squad/dev-v1.1.json.zst"))["data"]:
+        for paragraph in article["paragraphs"]:
+            yield paragraph["context"]
+    yield from json.loads((DATA / "hard" / "blns.json").read_text(encoding="utf-8"))
+    for name in ("utf8tests", "bmp-separated", "sup-unseparated"):
+        text = (DATA / "hard" / f"{name}.txt").read_bytes().decode("utf-8", "replace")
+        yield from (text[start : start + 20_000] for start in range(0, len(text), 20_000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_equal_on_a_mixed_corpus(name, topics, tmp_path):
+    try:
+        path = write_published(name, tmp_path / "tokenizer.json")
+    except CannotRun as error:
+        assert "CI" not in os.environ, error
+        pytest.skip(f"the packages with published vocabularies cannot be installed: {error}")
+    tokenizer = Tokenizer.from_file(str(path))
+    backend = backend_of(tokenizer)
+    assert isinstance(backend, WordTableBackend)
+    assert different(backend, tokenizer, list(mixed_corpus(topics))) == []
+    assert different(backend, tokenizer, list(islice(draw_texts(tokenizer, 6), 500))) == []

@@ -210,7 +210,7 @@ def test_words_of_all_lengths_are_masked_alike():
 
 
 def places_of_spans(found, budget, key):
-    """The spans of a row the plainest way: the places of each."""
+    """The spans of a row the plainest way: the positions of each."""
     spans, taken, left = [], set(), budget
     words = [word for stretch in found for word in stretch]
     ends = np.repeat(np.cumsum([len(stretch) for stretch in found]), [len(s) for s in found])

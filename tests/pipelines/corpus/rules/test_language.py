@@ -27,12 +27,17 @@ def filtered(filters, texts):
 
 
 def test_documents_of_other_languages_are_dropped_and_all_are_counted():
-    made = filtered(filters_of(language="nb,nn:0.5"), [*TEXTS.values(), "12 34"])
+    filters = filters_of(language="nb,nn:0.5")
+    made = filtered(filters, [*TEXTS.values(), "12 34"])
     assert made.documents.text.to_pylist() == [TEXTS["no"], TEXTS["nn"]]
     assert made.dropped == {"language:other": 3}
     counts = dict(made.observed["language"])
     assert {name: counts.get(name) for name in TEXTS} | {"en": 1} == dict.fromkeys(TEXTS, 1)
     assert sum(counts.values()) == sum(made.observed["language_probability"].values()) == 5
+    recorded = filters.parameters()
+    assert (recorded["language"], recorded["language_identifier"]) == ("nb,nn:0.5", "fasttext")
+    assert recorded["language_model"].startswith("lid.176.ftz sha256 ")
+    assert not any(name.startswith("language") for name in Filters().parameters())
 
 
 def test_who_is_not_sure_enough_is_dropped():
@@ -51,13 +56,6 @@ def test_the_quick_identifier_tells_no_probability():
     recorded = filters.parameters()
     assert recorded["language_identifier"] == "quick"
     assert recorded["language_model"].startswith("resiliparse 2")
-
-
-def test_what_decides_is_recorded():
-    recorded = filters_of(language="en").parameters()
-    assert (recorded["language"], recorded["language_identifier"]) == ("en", "fasttext")
-    assert recorded["language_model"].startswith("lid.176.ftz sha256 ")
-    assert not any(name.startswith("language") for name in Filters().parameters())
 
 
 @pytest.mark.parametrize(
