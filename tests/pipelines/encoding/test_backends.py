@@ -101,16 +101,10 @@ def test_equal_for_any_small_vocabulary(data):
     config = changed(_config(), "model", "vocab", value=vocab)
     config["model"] |= {"merges": merges, "ignore_merges": data.draw(st.booleans())}
     config["pre_tokenizer"]["add_prefix_space"] = data.draw(st.booleans())
+    drawn_flags = ("lstrip", "rstrip", "special")
     config["added_tokens"] = [
-        {
-            "id": vocab.get(content, len(vocab) + number),
-            "content": content,
-            "single_word": False,
-            "lstrip": data.draw(st.booleans()),
-            "rstrip": data.draw(st.booleans()),
-            "normalized": False,
-            "special": data.draw(st.booleans()),
-        }
+        _added(content, **{flag: data.draw(st.booleans()) for flag in drawn_flags})
+        | {"id": vocab.get(content, len(vocab) + number)}
         for number, content in enumerate(sorted(specials))
     ]
     config["post_processor"] = None

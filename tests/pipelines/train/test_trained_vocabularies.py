@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from pipelines.encoding.patterns import GPT2, NAMES, PATTERNS, pattern_of
 from pipelines.train.histogram import read_histogram
+from tests.pipelines.train.test_word_counts import cut_by_tokenizers, spaced
 from tests.tools.places import DATA, ROOT
 
 SPECIALS = "<s>,<pad>,</s>,<unk>,<mask>"
@@ -31,12 +32,7 @@ def trained_by_tokenizers(
 ) -> dict:
     """The tokenizer.json that `tokenizers` trains on whole documents."""
     tokenizer = Tokenizer(models.BPE())
-    step = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
-    if pattern != GPT2:
-        cut = pre_tokenizers.Split(Regex(pattern_of(pattern)), "isolated")
-        bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        step = pre_tokenizers.Sequence([cut, bytes_only])
-        documents = [spaced(text) for text in documents] if add_prefix_space else documents
+    step, documents = cut_by_tokenizers(documents, pattern_of(pattern), add_prefix_space)
     tokenizer.pre_tokenizer = step  # pyright: ignore[reportAttributeAccessIssue]
     if normalizer:
         steps = [NORMALIZERS[name] for name in normalizer.split(",")]
@@ -51,10 +47,6 @@ def trained_by_tokenizers(
     )
     tokenizer.train_from_iterator(documents, trainer)
     return json.loads(tokenizer.to_str())
-
-
-def spaced(document: str) -> str:
-    return document if document[0] == " " else f" {document}"
 
 
 def flags_of(settings: dict) -> list[str]:

@@ -33,19 +33,25 @@ def counted(
     return as_dict(counts.table())
 
 
+def spaced(document: str) -> str:
+    return document if document[:1] == " " else f" {document}"
+
+
+def cut_by_tokenizers(documents: list[str], pattern: str, add_prefix_space: bool):
+    """What cuts by a pattern, and documents with the space that it does not add."""
+    if pattern == PATTERNS[GPT2]:
+        return pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space), documents
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    cut = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), bytes_only])
+    return cut, [*map(spaced, documents)] if add_prefix_space else documents
+
+
 def oracle(
     documents: list[str], add_prefix_space: bool = False, pattern: str = PATTERNS[GPT2]
 ) -> dict[bytes, int]:
     """The words that `tokenizers` cuts."""
-    split = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space).pre_tokenize_str
-    if pattern != PATTERNS[GPT2]:
-        if add_prefix_space:
-            documents = [
-                document if document[:1] == " " else f" {document}" for document in documents
-            ]
-        bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        cut = pre_tokenizers.Split(Regex(pattern), "isolated")
-        split = pre_tokenizers.Sequence([cut, bytes_only]).pre_tokenize_str
+    cut, documents = cut_by_tokenizers(documents, pattern, add_prefix_space)
+    split = cut.pre_tokenize_str
     byte_of = {character: byte for byte, character in enumerate(byte_characters())}
     counts = Counter(word for document in documents for word, _ in split(document))
     return {bytes(byte_of[c] for c in word): n for word, n in counts.items()}
