@@ -37,14 +37,11 @@ def sets(tmp_path_factory):
         "c": {"file_formats": ("array_record",), "shards": {"train": 3, "validation": 1}},
     }.items():
         schema = mlm_schema(**changes)
-        columns[name] = write_set(
-            directory / name,
-            schema,
-            {
-                "train": packed_rows(schema, ROWS[name], seed=ord(name)),
-                "validation": packed_rows(schema, 4, seed=1),
-            },
-        )
+        rows = {
+            split: packed_rows(schema, count, seed=ord(name) * count)  # each its own
+            for split, count in (("train", ROWS[name]), ("validation", 4))
+        }
+        columns[name] = write_set(directory / name, schema, rows)
     return directory, columns
 
 
