@@ -16,6 +16,7 @@ import struct
 import threading
 import time
 from dataclasses import dataclass
+from functools import partialmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
@@ -33,16 +34,24 @@ class Rule:
       method: a regular expression that the whole method matches.
       path: a regular expression that is found in the unquoted path and query.
       times: it is done to the first so many; None: to all.
-      value: of the action, see FaultProxy.
-      seconds: pause of the action.
+      status: of an answer that comes in place of the server's.
+      content: of this answer.
+      after: bytes of a body before the connection is reset; None: before the first.
+      at: byte whose lowest bit is flipped, modulo the length of the body.
+      chunk: bytes between two pauses.
+      seconds: of a pause.
       hits: requests it was done to.
     """
 
     action: str
     method: str
     path: str
-    times: int | None
-    value: Any = None
+    times: int | None = 1
+    status: int = 0
+    content: bytes = b""
+    after: int | None = None
+    at: int = 0
+    chunk: int = 0
     seconds: float = 0.0
     hits: int = 0
 
@@ -50,7 +59,7 @@ class Rule:
         return bool(re.fullmatch(self.method, method) and re.search(self.path, path))
 
 
-_NO_FAULT = Rule("", "", "", None)
+_NO_FAULT = Rule("", "", "")
 
 
 class _Gone(Exception):
@@ -102,51 +111,29 @@ class FaultProxy(ThreadingHTTPServer):
 
     def count(self, method: str, path: str) -> int:
         """Requests so far that match."""
-        asked = Rule("", method, path, None)
+        asked = Rule("", method, path)
         with self._lock:
             return sum(asked.matches(*request) for request in self.requests)
 
-    def answer(
-        self, status: int, method: str, path: str, *, times: int | None = 1, content: bytes = b""
-    ) -> Rule:
+    def answer(self, status: int, method: str, path: str, **settings: Any) -> Rule:
         """The server is not asked: the answer is this status, such as 503."""
-        return self._add(Rule("answer", method, path, times, (status, content)))
+        return self._add("answer", method, path, status=status, **settings)
 
-    def cut_upload(self, method: str, path: str, *, after: int, times: int | None = 1) -> Rule:
-        """The connection is reset once so many bytes of the body have come; none arrives."""
-        return self._add(Rule("cut_upload", method, path, times, after))
-
-    def corrupt_upload(self, method: str, path: str, *, at: int, times: int | None = 1) -> Rule:
-        """A bit of the request's body is flipped, in byte `at` modulo its length."""
-        return self._add(Rule("corrupt_upload", method, path, times, at))
-
-    def cut_download(
-        self, method: str, path: str, *, after: int | None, times: int | None = 1
-    ) -> Rule:
-        """The server answers; the connection is reset after so many bytes of the answer's body.
-
-        None: before the first byte, so that the request is done and the client does not know.
-        """
-        return self._add(Rule("cut_download", method, path, times, after))
-
-    def slow(
-        self, method: str, path: str, *, chunk: int, seconds: float, times: int | None = None
-    ) -> Rule:
-        """The answer's body trickles: a chunk of so many bytes, then a wait."""
-        return self._add(Rule("slow", method, path, times, chunk, seconds))
-
-    def corrupt(self, method: str, path: str, *, at: int, times: int | None = 1) -> Rule:
-        """A bit of the answer's body is flipped, in byte `at` modulo its length."""
-        return self._add(Rule("corrupt", method, path, times, at))
-
-    def hang(self, method: str, path: str, *, times: int | None = None) -> Rule:
-        """The answer waits until `clear`."""
-        return self._add(Rule("hang", method, path, times))
-
-    def _add(self, rule: Rule) -> Rule:
+    def _add(self, action: str, method: str, path: str, **settings: Any) -> Rule:
+        """Adds a rule; the settings are its attributes."""
+        rule = Rule(action, method, path, **settings)
         with self._lock:
             self._rules.append(rule)
         return rule
+
+    # The connection is reset after some bytes of the request's body; none arrives.
+    cut_upload = partialmethod(_add, "cut_upload")
+    corrupt_upload = partialmethod(_add, "corrupt_upload")
+    # The server answers; with after=None, the request is done and the client does not know.
+    cut_download = partialmethod(_add, "cut_download")
+    corrupt = partialmethod(_add, "corrupt")
+    slow = partialmethod(_add, "slow", times=None)
+    hang = partialmethod(_add, "hang", times=None)  # until `clear`
 
     def rule_for(self, method: str, target: str) -> Rule | None:
         """Notes a request; the first rule that is due to it."""
@@ -187,29 +174,28 @@ class _Exchange(BaseHTTPRequestHandler):
         """Prints nothing."""
 
     def _answer(self, rule: Rule) -> None:
-        action, value, cleared = rule.action, rule.value, self.server.cleared
-        body = self._read_body(value if action == "cut_upload" else None)
+        action, cleared = rule.action, self.server.cleared
+        body = self._read_body(rule.after if action == "cut_upload" else None)
         if action == "hang":
             cleared.wait(_WAIT)
             raise _Gone
         if action == "answer":
-            status, content = value
-            self._send_head(status, [("Content-Length", str(len(content)))])
-            self.wfile.write(content)
+            self._send_head(rule.status, [("Content-Length", str(len(rule.content)))])
+            self.wfile.write(rule.content)
             return
         if action == "corrupt_upload":
-            body = _with_flipped_bit(body, value)
+            body = _with_flipped_bit(body, rule.at)
         status, headers, content = self._ask(body)
-        if action == "cut_download" and value is None:
+        if action == "cut_download" and rule.after is None:
             raise _Gone
         self._send_head(status, headers)
         if action == "corrupt":
-            content = _with_flipped_bit(content, value)
+            content = _with_flipped_bit(content, rule.at)
         if action == "cut_download":
-            self.wfile.write(content[:value])
+            self.wfile.write(content[: rule.after])
             time.sleep(0.05)  # a reset overtakes what has not been read
             raise _Gone
-        step = value if action == "slow" else len(content) or 1
+        step = rule.chunk or len(content) or 1
         for start in range(0, len(content), step):
             time.sleep(rule.seconds)
             self.wfile.write(content[start : start + step])

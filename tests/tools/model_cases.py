@@ -60,13 +60,13 @@ LLAMA: Fields = dict(
     **SIZES, model_type="llama", num_key_value_heads=2, head_dim=6, pad_token_id=None
 )
 MISTRAL: Fields = {**LLAMA, "model_type": "mistral", "sliding_window": 7}
-GEMMA2: Fields = {
-    **LLAMA,
-    "model_type": "gemma2",
-    "sliding_window": 7,
-    "query_pre_attn_scalar": 13,
-    "attn_logit_softcapping": 0.5,
-}
+GEMMA2: Fields = dict(
+    LLAMA,
+    model_type="gemma2",
+    sliding_window=7,
+    query_pre_attn_scalar=13,
+    attn_logit_softcapping=0.5,
+)
 GEMMA3: Fields = {**LLAMA, "model_type": "gemma3_text", "sliding_window": 7}
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 LLAMA3: Fields = dict(
@@ -88,24 +88,13 @@ YARN: Fields = dict(
 )
 DECODERS = {
     "gpt2": GPT2,
-    "gpt2 untied, wide, relu": {
-        **GPT2,
-        **UNTIED,
-        "n_inner": 40,
-        "activation_function": "relu",
-        "layer_norm_epsilon": 1e-3,
-    },
-    "gpt2 by layer, gelu": {
-        **GPT2,
-        "activation_function": "gelu",
-        "scale_attn_by_inverse_layer_idx": True,
-    },
-    "gpt2 unscaled, one layer": {
-        **GPT2,
-        "n_layer": 1,
-        "n_head": 1,
-        "scale_attn_weights": False,
-    },
+    "gpt2 untied, wide, relu": dict(
+        GPT2, **UNTIED, n_inner=40, activation_function="relu", layer_norm_epsilon=1e-3
+    ),
+    "gpt2 by layer, gelu": dict(
+        GPT2, activation_function="gelu", scale_attn_by_inverse_layer_idx=True
+    ),
+    "gpt2 unscaled, one layer": dict(GPT2, n_layer=1, n_head=1, scale_attn_weights=False),
     "opt": OPT,
     "opt untied": {**OPT, **UNTIED},
     "opt post, silu": {**OPT, **POST, "activation_function": "silu"},
@@ -113,30 +102,20 @@ DECODERS = {
     "opt-350m, untied": {**OPT, **POST, **NARROW, **UNTIED},
     "opt narrow, pre": {**OPT, **NARROW},
     "opt no last norm": {**OPT, "_remove_final_layer_norm": True},
-    "opt no last norm, narrow, untied": {
-        **OPT,
-        **NARROW,
-        **UNTIED,
-        "_remove_final_layer_norm": True,
-    },
+    "opt no last norm, narrow, untied": dict(
+        OPT, **NARROW, **UNTIED, _remove_final_layer_norm=True
+    ),
     "opt wider embedding": {**OPT, "word_embed_proj_dim": 24},
     "llama": LLAMA,
-    "llama tied, one kv head": {
-        **LLAMA,
-        "tie_word_embeddings": True,
-        "num_key_value_heads": 1,
-        "rms_norm_eps": 1e-3,
-    },
-    "llama no head_dim, gelu": {
-        **LLAMA,
-        "head_dim": None,
-        "num_key_value_heads": None,
-        "hidden_act": "gelu",
-    },
-    "llama linear": {
-        **LLAMA,
-        "rope_parameters": dict(rope_type="linear", rope_theta=500.0, factor=3.0),
-    },
+    "llama tied, one kv head": dict(
+        LLAMA, tie_word_embeddings=True, num_key_value_heads=1, rms_norm_eps=1e-3
+    ),
+    "llama no head_dim, gelu": dict(
+        LLAMA, head_dim=None, num_key_value_heads=None, hidden_act="gelu"
+    ),
+    "llama linear": dict(
+        LLAMA, rope_parameters=dict(rope_type="linear", rope_theta=500.0, factor=3.0)
+    ),
     "llama llama3": {**LLAMA, "rope_parameters": LLAMA3},
     "llama yarn": {**LLAMA, "rope_parameters": YARN},
     "mistral": MISTRAL,
@@ -145,22 +124,19 @@ DECODERS = {
     "qwen3": {**LLAMA, "model_type": "qwen3"},
     "olmo2": {**LLAMA, "model_type": "olmo2"},
     "gemma2": GEMMA2,
-    "gemma2 untied, no caps": {
-        **GEMMA2,
-        **UNTIED,
-        "attn_logit_softcapping": None,
-        "final_logit_softcapping": None,
-    },
+    "gemma2 untied, no caps": dict(
+        GEMMA2, **UNTIED, attn_logit_softcapping=None, final_logit_softcapping=None
+    ),
     "gemma3": GEMMA3,
-    "gemma3 cap, linear": {
-        **GEMMA3,
-        "final_logit_softcapping": 3.0,
-        "layer_types": [GLOBAL, LOCAL],
-        "rope_parameters": {
+    "gemma3 cap, linear": dict(
+        GEMMA3,
+        final_logit_softcapping=3.0,
+        layer_types=[GLOBAL, LOCAL],
+        rope_parameters={
             GLOBAL: dict(rope_type="linear", rope_theta=700.0, factor=8.0),
             LOCAL: dict(rope_type="default", rope_theta=90.0),
         },
-    },
+    ),
 }
 
 BERT: Fields = {**SIZES, "model_type": "bert", "pad_token_id": 1}
@@ -169,53 +145,35 @@ ELECTRA: Fields = {**SIZES, "model_type": "electra", "pad_token_id": 1, "embeddi
 ENCODERS = {
     "bert": BERT,
     "bert untied, gelu_new": {**BERT, **UNTIED, "hidden_act": "gelu_new"},
-    "bert three types, silu": {
-        **BERT,
-        "hidden_act": "silu",
-        "type_vocab_size": 3,
-        "layer_norm_eps": 1e-3,
-    },
+    "bert three types, silu": dict(BERT, hidden_act="silu", type_vocab_size=3, layer_norm_eps=1e-3),
     "roberta": {**ROBERTA, "layer_norm_eps": 1e-5, "type_vocab_size": 1},
-    "roberta untied, pad 4, relu, dropout": {
-        **ROBERTA,
-        **UNTIED,
-        "pad_token_id": 4,
-        "hidden_act": "relu",
-        "hidden_dropout_prob": 0.3,
-    },
+    "roberta untied, pad 4, relu, dropout": dict(
+        ROBERTA, **UNTIED, pad_token_id=4, hidden_act="relu", hidden_dropout_prob=0.3
+    ),
     "electra": ELECTRA,
     "electra untied, tanh gelu": {**ELECTRA, **UNTIED, "hidden_act": "gelu_pytorch_tanh"},
     "electra narrow": {**ELECTRA, "embedding_size": 8},
-    "electra narrow, untied, tanh": {
-        **ELECTRA,
-        **UNTIED,
-        "embedding_size": 8,
-        "hidden_act": "tanh",
-    },
+    "electra narrow, untied, tanh": dict(ELECTRA, **UNTIED, embedding_size=8, hidden_act="tanh"),
     "electra wider, silu": {**ELECTRA, "embedding_size": 24, "hidden_act": "silu"},
 }
-MODERN: Fields = {
-    **SIZES,
-    "model_type": "modernbert",
-    "num_hidden_layers": 4,
-    "local_attention": 6,
-    "pad_token_id": 1,
-}
+MODERN: Fields = dict(
+    SIZES, model_type="modernbert", num_hidden_layers=4, local_attention=6, pad_token_id=1
+)
 MODERNS = {
     "modernbert": MODERN,
-    "modernbert untied, silu, every 2": {
-        **MODERN,
+    "modernbert untied, silu, every 2": dict(
+        MODERN,
         **UNTIED,
-        "hidden_activation": "silu",
-        "norm_eps": 1e-3,
-        "local_attention": 7,
-        "layer_types": [GLOBAL, LOCAL] * 2,
-    },
-    "modernbert yarn": {
-        **MODERN,
-        "layer_types": [LOCAL, GLOBAL, LOCAL, LOCAL],
-        "rope_parameters": {LOCAL: {**YARN, "factor": 2.0}, GLOBAL: YARN},
-    },
+        hidden_activation="silu",
+        norm_eps=1e-3,
+        local_attention=7,
+        layer_types=[GLOBAL, LOCAL] * 2,
+    ),
+    "modernbert yarn": dict(
+        MODERN,
+        layer_types=[LOCAL, GLOBAL, LOCAL, LOCAL],
+        rope_parameters={LOCAL: {**YARN, "factor": 2.0}, GLOBAL: YARN},
+    ),
     "modernbert global": {**MODERN, "layer_types": [GLOBAL] * 4},
 }
 # Name to config.json and the head for what a trainer does.

@@ -165,28 +165,22 @@ def open_model(directory: str) -> Any:
         return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
 
 
-def packed_arguments(batch: Arrays) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Ids [B, L], positions [B, L] from 0 in each segment, and what attends to what.
-
-    The mask is bool [B, 1, L, L]: the same segment, and nothing that is to come.
-    """
-    segments = torch.from_numpy(batch["segment_ids"].astype(np.int64))
-    places = torch.arange(segments.shape[1]).expand_as(segments)
-    begins = torch.ones_like(segments, dtype=torch.bool)
-    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    positions = places - torch.where(begins, places, 0).cummax(dim=1).values
-    same = segments[:, :, None] == segments[:, None, :]
-    mask = (same & (places[:, :, None] >= places[:, None, :]))[:, None]
-    return torch.from_numpy(batch["input_ids"].astype(np.int64)), positions, mask
-
-
 def nats_of(model: Any, batch: Arrays) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed cross-entropy of the tokens that count, and their number."""
-    ids, positions, mask = packed_arguments(batch)
+    """Summed cross-entropy of the tokens that count, and their number.
+
+    Positions count from 0 in each segment; a token attends to its segment up to itself.
+    """
+    ids_BxL = torch.from_numpy(batch["input_ids"].astype(np.int64))
+    segments_BxL = torch.from_numpy(batch["segment_ids"].astype(np.int64))
+    places = torch.arange(segments_BxL.shape[1])
+    begins_BxL = torch.nn.functional.pad(segments_BxL.diff(dim=1) != 0, (1, 0), value=True)
+    positions_BxL = places - torch.where(begins_BxL, places, 0).cummax(dim=1).values
+    same_BxLxL = segments_BxL[:, :, None] == segments_BxL[:, None, :]
+    mask = same_BxLxL[:, None].tril()
     weights = torch.from_numpy(batch["loss_weights"].astype(np.float32))[:, 1:]
-    logits = model(ids, position_ids=positions, attention_mask=mask, use_cache=False).logits
+    logits = model(ids_BxL, position_ids=positions_BxL, attention_mask=mask, use_cache=False).logits
     losses = torch.nn.functional.cross_entropy(
-        logits[:, :-1].transpose(1, 2), ids[:, 1:], reduction="none"
+        logits[:, :-1].transpose(1, 2), ids_BxL[:, 1:], reduction="none"
     )
     return (losses * weights).sum(), weights.sum()
 
