@@ -38,7 +38,7 @@ def spaced(document: str) -> str:
 
 
 def cut_by_tokenizers(documents: list[str], pattern: str, add_prefix_space: bool):
-    """What cuts by a pattern, and documents with the space that it does not add."""
+    """A pre-tokenizer of a pattern, and documents with the space that it does not add."""
     if pattern == PATTERNS[GPT2]:
         return pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space), documents
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
