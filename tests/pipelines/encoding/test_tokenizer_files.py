@@ -29,7 +29,7 @@ def _write_vocab_and_merges(directory: Path, specials: tuple[str, ...]) -> Token
     return tokenizer
 
 
-def test_roberta_layout(tmp_path):
+def test_layouts_of_roberta_and_gpt2(tmp_path):
     trained = _write_vocab_and_merges(tmp_path, ROBERTA_SPECIALS)
     files = read_tokenizer_files(str(tmp_path))
     assert files.named == {}
@@ -38,14 +38,10 @@ def test_roberta_layout(tmp_path):
     assert read.decode(read.encode(_TEXT).ids) == trained.decode(trained.encode(_TEXT).ids)
     added = {i: str(t.content) for i, t in read.get_added_tokens_decoder().items()}
     assert added == dict(enumerate(ROBERTA_SPECIALS))
-
-
-def test_gpt2_layout(tmp_path):
     _write_vocab_and_merges(tmp_path, ("<|endoftext|>",))
-    tokenizer = read_tokenizer_files(str(tmp_path)).tokenizer
-    encoding = tokenizer.encode("a<|endoftext|>")
-    assert encoding.tokens == ["a", "<|endoftext|>"]
-    assert tokenizer.get_added_tokens_decoder().keys() == {0}
+    read = read_tokenizer_files(str(tmp_path)).tokenizer
+    assert read.encode("a<|endoftext|>").tokens == ["a", "<|endoftext|>"]
+    assert read.get_added_tokens_decoder().keys() == {0}
 
 
 def test_opt_layout(tmp_path):

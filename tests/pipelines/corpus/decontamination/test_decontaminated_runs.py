@@ -1,6 +1,7 @@
 """--decontaminate in whole runs of build_corpus."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ def search(tmp_path, questions):
     return run
 
 
-def test_a_document_that_holds_a_question_is_dropped_and_listed(
+def test_a_run_drops_and_lists_documents_that_hold_a_question_and_can_be_repeated(
     questions, search, tmp_path, capsys
 ):
     long = "Once upon a time. WHY do rivers, in the far north -- of the country freeze later than"
@@ -63,6 +64,12 @@ def test_a_document_that_holds_a_question_is_dropped_and_listed(
     [target] = json.loads((tmp_path / "set/decontamination.json").read_text())["targets"]
     assert (target["texts"], target["too_short"], target["common"]) == (4, 1, 0)
     assert corpus.schema.parameters["decontaminate_sha256"] == [target["sha256"]]
+    # The file of flags repeats the run anywhere.
+    one, again = tmp_path / "set", tmp_path / "again"
+    main([f"--config={one / 'config.yaml'}", f"--output={again}"])
+    for path in filter(Path.is_file, one.rglob("*")):
+        assert (again / path.relative_to(one)).read_bytes() == path.read_bytes(), path
+    capsys.readouterr()
     # Targets count by their content, not by their name.
     other = f"--decontaminate={questions.rename(tmp_path / 'other.jsonl')}"
     search("set", texts, other)
@@ -72,16 +79,6 @@ def test_a_document_that_holds_a_question_is_dropped_and_listed(
     write_lines(tmp_path / "other.jsonl", [{"question": text} for text in QUESTIONS[1:]])
     with pytest.raises(UsageError, match="decontaminate_sha256"):
         search("set", texts, other)
-
-
-def test_the_file_of_flags_repeats_the_run_anywhere(search, tmp_path):
-    search("set", [PLAIN.format("one"), QUESTIONS[0]])
-    one, other = tmp_path / "set", tmp_path / "again"
-    main([f"--config={one / 'config.yaml'}", f"--output={other}"])
-    files = {path.relative_to(one) for path in one.rglob("*") if path.is_file()}
-    assert "decontamination.json" in map(str, files)
-    for name in files:
-        assert (other / name).read_bytes() == (one / name).read_bytes(), name
 
 
 @pytest.mark.parametrize(("limit", "dropped"), [(2, 1), (3, 7), (0, 7)])
