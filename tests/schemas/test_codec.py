@@ -15,20 +15,6 @@ def _feature(name: str, dtype: str, *shape: int) -> Feature:
     return Feature(name, dtype, shape, "for a test")
 
 
-def _random_columns(features, count: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Values over the whole range of each dtype, both ends among them."""
-    random = np.random.default_rng(seed)
-    columns = {}
-    for feature in features:
-        top = np.iinfo(feature.dtype).max
-        shape = (count, *feature.shape)
-        values = random.integers(0, top, shape, feature.dtype, endpoint=True)
-        values[random.random(shape) < 0.1] = top
-        values[random.random(shape) < 0.1] = 0
-        columns[feature.name] = values
-    return columns
-
-
 def test_bytes_of_a_row_worked_by_hand():
     codec = RowCodec([_feature("a", "uint16", 2), _feature("b", "uint8")])
     rows = codec.encode({"a": np.array([[1, 0x0203]]), "b": np.array([7])})
@@ -137,7 +123,12 @@ def test_tensorflow_and_protobuf_read_rows(encoding, vocab_size):
 
     features = task_features("mlm", max_length=130, vocab_size=vocab_size, max_masked=20)
     codec = RowCodec(features, encoding)
-    columns = _random_columns(features, 6)
+    columns = {}
+    for feature in features:  # the whole range of each dtype, both ends among them
+        top, shape = np.iinfo(feature.dtype).max, (6, *feature.shape)
+        values = np.random.default_rng(0).integers(0, top, shape, feature.dtype, endpoint=True)
+        values[0], values[1] = 0, top
+        columns[feature.name] = values
     rows = codec.encode(columns)
     if encoding == "int64_list":
         columns["positions"] = positions_from_segments(columns["segment_ids"])

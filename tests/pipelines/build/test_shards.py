@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.build.steps import RowMaker
-from pipelines.rows.example_batch import MARK, ExampleBatch, join, keep
+from pipelines.rows.example_batch import MARK, ExampleBatch, keep
 from pipelines.rows.ragged import Ragged
 from pipelines.runners.shuffle import Outbox
 from pipelines.store import load, write_scratch
@@ -139,15 +139,7 @@ def test_example_batches_survive_the_journey(tmp_path):
     sent = [first.slice(1, 2).to_bytes(), example_batch([[8, 9, 9]], [3]).to_bytes()]
     pointers = write_scratch(str(tmp_path), sent)
     assert [load(pointer) for pointer in pointers] == [load(value) for value in sent] == sent
-    whole = join(sent)
-    assert whole is not None
-    ids, offsets = whole.ragged("ids", "uint16")
-    assert ids.tolist() == [7, 8, 9, 9] and offsets.tolist() == [0, 1, 4]
-    assert whole.scalar("text_bytes").tolist() == [4, 12]
-    assert whole.take(np.array([1])).ragged("ids", "uint16")[0].tolist() == [8, 9, 9]
-
-
-def test_example_batches_of_a_route_travel_together():
+    # Those of a route travel together.
     held = Outbox("runner", "")
     examples = example_batch([[5, 6], [7]], [1, 2]), example_batch([[8]], [3])
     held.add([(3, examples[0].batch), (0, examples[1].batch)])

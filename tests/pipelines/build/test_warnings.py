@@ -1,4 +1,4 @@
-"""What a finished run warns of, on small corpora that deserve it and on one that does not."""
+"""Warnings of a finished run, on small corpora that deserve them and on one that does not."""
 
 import json
 import re
@@ -16,16 +16,9 @@ def warnings_of(
 ) -> list[str]:
     path = tmp_path / "text.txt"
     path.write_bytes(content.encode())
-    main(
-        [
-            "--task=clm",
-            "--document=line",
-            f"--tokenizer={tokenizer_path}",
-            "--max_length=32",
-            f"--input={path}",
-        ]
-        + [f"--output={tmp_path / 'set'}", f"--splits={splits}", "--num_shards=1", *flags]
-    )
+    places = [f"--input={path}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"]
+    usual = ["--task=clm", "--document=line", "--max_length=32", "--num_shards=1"]
+    main([*places, *usual, f"--splits={splits}", *flags])
     shown = " ".join(capsys.readouterr().out.split())
     return [part.split(" inspect it:")[0] for part in shown.split("warning: ")[1:]]
 
@@ -90,7 +83,7 @@ def test_plan_and_summary_report_what_a_document_was(capsys, tokenizer_path, tmp
 
 
 def words_of(capsys) -> str:
-    """What was printed, without the frame and line breaks of a table."""
+    """The printed text, without the frame and line breaks of a table."""
     return " ".join(re.sub(r"│\n│ +│", "", capsys.readouterr().out).split())
 
 

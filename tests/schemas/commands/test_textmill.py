@@ -48,11 +48,8 @@ def test_help_lists_the_commands_a_line_each(textmill):
         assert listed == [*COMMANDS] and max(map(len, found.stdout.splitlines())) <= 80
     trainers = [name for name in COMMANDS if name.startswith("train ")]
     listed = re.findall(r"^  (train \S+)", textmill("train", "--help").stdout, re.M)
-    assert listed == trainers == re.findall(r"^  (train \S+)", textmill("train").stdout, re.M)
-
-
-def test_the_version_is_printed(textmill):
     assert textmill("--version").stdout == f"textmill {VERSION}\n"
+    assert listed == trainers == re.findall(r"^  (train \S+)", textmill("train").stdout, re.M)
 
 
 @pytest.mark.parametrize("name", ["build-shards", "build_shards", "train flax-clm"])
