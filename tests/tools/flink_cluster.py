@@ -28,6 +28,7 @@ from typing import Any
 from filelock import FileLock
 
 from tests.tools.places import ROOT
+from tests.tools.run_processes import free_port
 
 HOSTS = (1, 2)
 _NAME = "tmill"  # with a process id and a host's number: at most 15 letters
@@ -166,7 +167,7 @@ class Cluster:
         self.folder, self.address = folder, f"{subnet}.1"
         self.processes: dict[str, subprocess.Popen] = {}
         self._name, self._addresses = name, {host: f"{subnet}.{10 + host}" for host in HOSTS}
-        self._jars, self._job_port = class_path(), _free_port()
+        self._jars, self._job_port = class_path(), free_port()
         self._environment = _environment(python_path)
         self._commands = self._list_commands(task_heap)
 
@@ -188,9 +189,9 @@ class Cluster:
                 *("-cp", ":".join(sent), "org.apache.beam.runners.flink.FlinkJobServerDriver"),
                 *(f"--flink-master={self.address}:8081", f"--job-host={self.address}"),
                 # All ports on all addresses of the machine, whatever the host.
-                *(f"--job-port={self._job_port}", f"--artifact-port={_free_port()}"),
+                *(f"--job-port={self._job_port}", f"--artifact-port={free_port()}"),
                 *(
-                    f"--expansion-port={_free_port()}",
+                    f"--expansion-port={free_port()}",
                     f"--artifacts-dir={self.folder / 'artifacts'}",
                 ),
             ],
@@ -260,7 +261,7 @@ class Cluster:
         _make_hosts(self._name, self.address, self._addresses)
         settings = {
             "jobmanager.rpc.address": self.address,
-            "jobmanager.rpc.port": str(_free_port()),
+            "jobmanager.rpc.port": str(free_port()),
             "rest.address": self.address,
             "rest.bind-address": self.address,
             "io.tmp.dirs": str(self.folder / "tmp"),
@@ -419,12 +420,6 @@ def wait_for(
                 return
         time.sleep(0.2)
     raise TimeoutError(f"waited {seconds:.0f} s until {what}")
-
-
-def _free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("", 0))
-        return trial.getsockname()[1]
 
 
 def _ip(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ TINY += ["--hidden_size=64", "--intermediate_size=128"]
 
 def free_port() -> int:
     with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
+        server.bind(("", 0))
         return server.getsockname()[1]
 
 

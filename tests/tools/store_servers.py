@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.tools.fault_proxy import FaultProxy
+from tests.tools.run_processes import free_port
 
 _START_SECONDS = 60.0
 # The libraries would rather ask a metadata service, which is not there, than read the file.
@@ -41,7 +41,7 @@ _CREDENTIALS = {
     "expiry": "2099-01-01T00:00:00Z",
 }
 # The server requires a signature for an object of s3://, and does not check it.
-SIGNED = {
+_SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, "
     "SignedHeaders=host, Signature=x"
 }
@@ -63,9 +63,7 @@ class Server:
 
     def __init__(self, kind: str, words: list[str], port_flag: str, alive: str, directory: Path):
         """Starts it, and waits until it answers at the path `alive`."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.kind, self._log = kind, directory / "server.log"
+        self.kind, self.port, self._log = kind, free_port(), directory / "server.log"
         self._command = [sys.executable, *words, port_flag.format(self.port)]
         self._alive = f"http://127.0.0.1:{self.port}{alive}"
         self._start()
@@ -81,7 +79,7 @@ class Server:
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
         """Asks the server itself, past the proxy."""
-        headers = {"Content-Type": "application/octet-stream", **SIGNED, **headers}
+        headers = {"Content-Type": "application/octet-stream", **_SIGNED, **headers}
         url = f"http://127.0.0.1:{self.port}{path}"
         request = urllib.request.Request(url, body, headers, method=method)
         with _DIRECT.open(request, timeout=60) as answer:

@@ -143,34 +143,29 @@ def read_page(path: str, text: str) -> Iterator[Sentence]:
 
 def read_source(path: str, text: str) -> Iterator[Sentence]:
     """Docstrings, comments and messages of a program: strings of three words and more."""
-    comments: list[tuple[int, str]] = []
+    comments: dict[int, str] = {}  # by the line of the first of consecutive ones
+    first = last = -1
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             line, words = token.start[0], token.string.lstrip("#: ")
-            if comments and line == comments[-1][0] + comments[-1][1].count("\n") + 1:
-                comments[-1] = (comments[-1][0], comments[-1][1] + "\n" + words)
-            else:
-                comments.append((line, words))
-    for line, words in comments:
+            first = first if line == last + 1 else line
+            comments[first] = f"{comments[first]}\n{words}" if first in comments else words
+            last = line
+    for line, words in comments.items():
         yield from split_sentences(path, line, words)
-    tree = ast.parse(text)
-    joined = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
-    inside = {id(part) for parts in joined for part in parts}
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(ast.parse(text))]
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
-            parts = [
+            parts = (
                 part.value if isinstance(part, ast.Constant) else "`x`" for part in node.values
-            ]
+            )
             words = "".join(map(str, parts))
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in inside
-        ):
+        elif isinstance(node, ast.Constant) and id(node) not in inside:
             words = node.value
         else:
             continue
-        if words.count(" ") > 1:
+        if isinstance(words, str) and words.count(" ") > 1:
             yield from split_sentences(path, node.lineno, words)
 
 
