@@ -89,7 +89,6 @@ def test_a_whole_run(train, tmp_path, text, capsys):
 @pytest.mark.parametrize(
     "flags",
     [
-        [],
         ["--pattern=llama3"],
         ["--pattern=llama3", "--add_prefix_space"],
         ["--pattern=llama3", "--normalizer=nfc,lowercase"],

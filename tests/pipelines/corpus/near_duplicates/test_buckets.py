@@ -16,7 +16,7 @@ from pipelines.corpus.near_duplicates.buckets import (
     signatures,
     sketches,
 )
-from pipelines.corpus.near_duplicates.flags import Bands, NearFlags, Rule, Shingle, s_curve
+from pipelines.corpus.near_duplicates.flags import Bands, NearFlags, Rule, Shingle
 from pipelines.corpus.near_duplicates.rows import MEMBER
 from pipelines.corpus.near_duplicates.shingles import shingle_hashes
 from pipelines.rows.text_bytes import utf8_bytes
@@ -235,12 +235,6 @@ def test_sketches_hold_two_bits_of_each_hash(hashes):
         bits = sum((value * 0x9E3779B1 % 2**32 >> 30) << 2 * i for i, value in enumerate(values))
         bits %= 2**256
         assert [bits >> 64 * word & (2**64 - 1) for word in range(4)] == found[number].tolist()
-
-
-def test_s_curve_by_hand():
-    curve = s_curve(Bands(14, 8), np.array([0.0, 0.5, 0.8, 1.0]))
-    assert curve.round(4).tolist() == [0.0, 0.0533, 0.9235, 1.0]
-    assert s_curve(Bands(2, 1), np.array([0.5])).tolist() == [0.75]
 
 
 def test_flags_of_near_duplicates():
