@@ -56,12 +56,10 @@ def test_a_bad_json_line_is_refused_by_name_and_the_rest_kept(line):
         assert "'text'" in reject.detail and "its fields: text, x" in reject.detail
 
 
+TWO = [("a", 3), ("b", 9)]
 ANSWERS = {
-    '[{"text": "a", "answer_start": 3}, {"answer_start": 9, "x": 1, "text": "b"}]': [
-        ("a", 3),
-        ("b", 9),
-    ],
-    '{"text": ["a", "b"], "answer_start": [3, 9]}': [("a", 3), ("b", 9)],
+    '[{"text": "a", "answer_start": 3}, {"answer_start": 9, "x": 1, "text": "b"}]': TWO,
+    '{"text": ["a", "b"], "answer_start": [3, 9]}': TWO,
     '{"text": ["a"]}': [("a", -1)],
     '{"text": ["a"], "answer_start": null}': [("a", -1)],
     '{"text": [], "answer_start": []}': [],

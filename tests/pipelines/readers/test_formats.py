@@ -4,7 +4,6 @@ import csv
 import gzip
 import json
 import os
-import pydoc_data.topics
 from itertools import accumulate
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from pipelines.readers.sources import Source, file_digests, hash_inputs, plan_bl
 from schemas.errors import DataError, UsageError
 from tests.tools.read_sources import read_all, rejects_of, rows_of, texts_of
 
-TOPICS = [t for topic in pydoc_data.topics.topics.values() for t in topic.split("\n\n") if t]
 ROLES = (
     Role("text", "string", "text"),
     Role("label", "label", "label"),
@@ -117,12 +115,12 @@ def test_any_format_gives_the_same_documents_however_it_is_cut(
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "x.feather", "hf:x"])
-def test_no_cut_shows_in_the_digest_and_every_change_does(tmp_path, name):
+def test_no_cut_shows_in_the_digest_and_every_change_does(tmp_path, name, topics):
     def content(block_bytes, split=""):
         blocks = plan_blocks(Source((pattern,), block_bytes=block_bytes))
         return hash_inputs([block.of_split(split) for block in blocks]).content()
 
-    rows = [{"text": t, "n": i} for i, t in enumerate(TOPICS[:100])]
+    rows = [{"text": t, "n": i} for i, t in enumerate(topics[:100])]
     pattern = write(tmp_path, name, rows)
     before = content(100)
     assert before == content(10_000) == content(1 << 24)

@@ -32,18 +32,12 @@ def texts(path, **settings):
 
 
 def write(path, responses):
-    """A WARC file as Common Crawl writes them: a gzip member a record, requests and responses.
-
-    Args:
-      path: of the file.
-      responses: status, headers and body of each.
-    """
+    """A file as Common Crawl writes it, a gzip member a record, of (status, headers, body)."""
     records = [("warcinfo", "", "application/warc-fields", b"software: a test\r\n")]
     for number, (status, headers, body) in enumerate(responses):
         url = f"http://example.com/{number}"
-        records.append(
-            ("request", url, "application/http; msgtype=request", b"GET / HTTP/1.1\r\n\r\n")
-        )
+        request = "application/http; msgtype=request"
+        records.append(("request", url, request, b"GET / HTTP/1.1\r\n\r\n"))
         lines = "\r\n".join(f"{name}: {value}" for name, value in headers)
         records.append(("response", url, RESPONSE, response(body, lines, f"HTTP/1.1 {status}")))
     path.write_bytes(b"".join(gzip.compress(record) for record in by_hand(*records)))

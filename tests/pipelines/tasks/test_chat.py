@@ -20,7 +20,7 @@ from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.input_options import InputFlags
 from pipelines.inspection.checks.row_checks import row_problems
 from pipelines.inspection.checks.set_check import verify_set
-from pipelines.readers.documents import Documents
+from pipelines.readers.documents import Documents, batch_of
 from pipelines.tasks.chat import Chat
 from schemas.chat_template import ChatTemplate
 from schemas.errors import DataError, UsageError
@@ -64,16 +64,12 @@ def weigh(style, tokenizer, conversations, *, template=None, tools="", **flags):
     )
     schema = options.schema(loaded, {"": 1})
     texts = [json.dumps(messages, ensure_ascii=False) for messages in conversations]
-    columns = pa.record_batch(
-        {
-            "messages": pa.array(texts, pa.large_string()),
-            "tools": pa.array([tools] * len(texts), pa.large_string()),
-        }
-    )
-    documents = Documents(
-        columns, 0, (), 0, offsets=np.arange(len(texts)), files=(("in.jsonl", "byte", len(texts)),)
-    )
-    made = task.examples(documents, loaded, schema, np.ones(len(texts), bool))
+    number = len(texts)
+    columns = [pa.array(values, pa.large_string()) for values in (texts, [tools] * number)]
+    columns = batch_of(columns, task.roles())
+    where = {"offsets": np.arange(number), "files": (("in.jsonl", "byte", number),)}
+    documents = Documents(columns, 0, (), 0, **where)
+    made = task.examples(documents, loaded, schema, np.ones(number, bool))
     ids, offsets = made.ragged["ids"]
     weights = made.ragged["weights"].values
     spans = [slice(a, b) for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
@@ -148,13 +144,9 @@ TOOLS = [{"type": "function", "function": {"name": "look", "description": "é", 
 
 def test_calls_of_tools(tokenizers):
     style, tokenizer = STYLES["ChatML"], tokenizers("ChatML")
+    answers = {"role": "tool", "content": "nothing there"}, {"role": "assistant", "content": "No."}
     conversations = [
-        [
-            {"role": "user", "content": "Look!"},
-            {"role": "assistant", "content": content, "tool_calls": CALLS},
-            {"role": "tool", "content": "nothing there"},
-            {"role": "assistant", "content": "Nothing."},
-        ]
+        [*chat("Look!"), {"role": "assistant", "content": content, "tool_calls": CALLS}, *answers]
         for content in ("", None, "I look")
     ]
     due = [oracle(style, tokenizer, messages, TOOLS) for messages in conversations]
@@ -289,6 +281,9 @@ def test_templates_that_transformers_saved(tokenizers, tmp_path):
     assert AutoTokenizer.from_pretrained(str(old)).chat_template == several
 
 
+IMAGE = {"type": "image_url", "image_url": "x.png"}
+
+
 @pytest.mark.parametrize(
     ("messages", "reason", "says"),
     [
@@ -298,17 +293,13 @@ def test_templates_that_transformers_saved(tokenizers, tmp_path):
         (json.dumps(chat("a", "\ud800")), "lone_surrogate", "^'.*': messages: surrogates not"),
         (["hi"], "not_messages", r"messages\[0\] is not an object with a role"),
         ([{"content": "hi"}], "not_messages", "not an object with a role"),
-        (
-            [{"role": "user", "content": 5}],
-            "not_messages",
-            r"content of messages\[0\] is not a text",
-        ),
+        ([{"role": "user", "content": 5}], "not_messages", r"content of messages\[0\] is not a"),
         (chat("hi"), "nothing_to_train_on", "has no text to train on"),
         ([{"role": "developer", "content": ""}], "template_failed", "no developer here"),
         (
-            chat([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x.png"}], "b"),
+            chat([*_parts("a"), IMAGE], "b"),
             "not_text",
-            r"messages\[0\] has a part of the type 'image_url'$",
+            r"\[0\] has a part of the type 'image_url'$",
         ),
         ([{"role": "user"}], "template_failed", "UndefinedError: .*'content'"),
     ],

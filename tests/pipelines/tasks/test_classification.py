@@ -48,11 +48,8 @@ def test_a_document_is_a_row_with_its_label():
     flags = [TASK, "--classes=neg,pos", "--max_length=20"]
     made = make_rows(TOKENIZER, {"text": TEXTS, "label": labels}, *flags)
     columns = made.columns["train"]
-    expected = {
-        ((0, *ids_of(text), 2), ["neg", "pos"].index(label))
-        for text, label in zip(TEXTS, labels, strict=True)
-    }
-    assert set(texts_of(columns)) == expected
+    ids = [(0, *ids_of(text), 2) for text in TEXTS]
+    assert set(texts_of(columns)) == set(zip(ids, [0, 1, 1, 0], strict=True))
     assert [(f.name, f.dtype, f.shape) for f in made.schema.features] == [
         ("example_id", "uint32", (2,)),
         ("input_ids", "uint16", (20,)),
@@ -88,12 +85,8 @@ def test_pairs_are_those_of_tokenizers_and_broken_ones_are_named():
         rest = 24 - len(encoding.ids)
         ids, types = encoding.ids + [1] * rest, encoding.type_ids + [0] * rest
         expected.append((ids, types, "ab".index(label)))
-    found = zip(
-        columns["input_ids"].tolist(),
-        columns["token_type_ids"].tolist(),
-        columns["label"].tolist(),
-        strict=True,
-    )
+    names = ("input_ids", "token_type_ids", "label")
+    found = zip(*(columns[name].tolist() for name in names), strict=True)
     assert sorted(found) == sorted(expected)
     assert columns["token_type_ids"].any()
     assert made.shards["train"].statistics.tokens_truncated > 0

@@ -35,6 +35,7 @@ BY_HAND = Qa(
     max_answer_length=2,
     window_stride=2,
 )
+WITH_BOS = replace(BY_HAND, bos=True)
 LONG = ("w10 w11 w12 w13", "w20 w21 w22 w23 w24 w25", [("w23 w24", 12)], "a")
 SHORT = ("w10", "w30", [("w30", -1), ("w30", 0)], "b")
 IMPOSSIBLE = ("w40", "w41 w42", [], "c")
@@ -140,7 +141,7 @@ def test_questions_without_an_answer_learn_that_it_ends():
 
 
 def test_bos_packing_none_and_the_causal_form():
-    task = replace(BY_HAND, bos=True, packing="none", qa_form="causal")
+    task = replace(WITH_BOS, packing="none", qa_form="causal")
     shard, rows = shard_and_rows([SHORT, IMPOSSIBLE], task=task)
     assert "prefix_mask" not in rows
     assert sorted(rows["input_ids"].tolist()) == [
@@ -157,10 +158,8 @@ def test_tasks_of_questions_that_cannot_work_are_refused():
         f"--window_stride={1 << 64}: from 1 to": lambda: Qa(window_stride=1 << 64),
         "it must end with {answer}": lambda: Qa(qa_template="{answer} {question} {context}"),
         "no eos token, which ends an answer": lambda: schema_of(BY_HAND, NO_SPECIALS, 20),
-        "the tokenizer has no bos token: drop": lambda: schema_of(
-            replace(BY_HAND, bos=True), NO_BOS, 20
-        ),
-        "beside 4 tokens of the template, --max_question_length=3 and --max_answer_length=2: use": (
+        "the tokenizer has no bos token: drop": lambda: schema_of(WITH_BOS, NO_BOS, 20),
+        "4 tokens of the template, --max_question_length=3 and --max_answer_length=2: use": (
             lambda: schema_of(BY_HAND, WORDS, 9)
         ),
     }

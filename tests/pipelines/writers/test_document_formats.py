@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.ragged import Ragged, cut
+from pipelines.rows.ragged import Ragged
 from pipelines.writers import shard_files
 from pipelines.writers.document_formats import (
     document_format,
@@ -148,7 +148,3 @@ def test_documents_as_rows(lengths, step):
         DataError, match=rf"holds {len(lengths)} documents, fewer than MANIFEST.jso"
     ):
         list(document_rows(documents, range(0, len(lengths) + 1, 1)))
-
-
-def test_pieces_are_cut_from_the_start_on():
-    assert cut(np.array([0, 5, 6]), 2)[0].tolist() == [0, 2, 4, 5, 6]
