@@ -87,6 +87,12 @@ FLAG_CASES = {
         said=["bad2:f", "SystemExit", "in.txt"],
         code=1,
     ),
+    "a filter that drops all": stops(
+        "--filter=bad3:f",
+        files={"bad3.py": b"def f(_): return 'no'"},
+        said=["no document", "filter:no"],
+        code=1,
+    ),
     "rows of one word": Case(TEXT, ["--max_length=3", "--packing=none"], kept=()),
     "the longest rows": Case(TEXT, ["--max_length=65535"]),
     "a split without documents": Case(
@@ -210,6 +216,15 @@ QUESTIONS = {
             "empty": 1,
             "not_an_id": 1,
         },
+        kept=(),
+    ),
+    "a file without a question that can be trained on": Case(
+        {
+            "in1.jsonl": json_lines(answers({"text": "Al", "answer_start": 7})),
+            "in2.jsonl": json_lines(ANSWERED),
+        },
+        ["--task=qa"],
+        dropped={"answer_not_at_offset": 1},
         kept=(),
     ),
     "text for questions": stops("--task=qa", said=["in.txt", "no field 'context'"]),

@@ -49,6 +49,11 @@ def parquet(values: Any) -> Callable[[Path], object]:
     return lambda path: pq.write_table(pa.table({"text": values}), path)
 
 
+def arrow_without_batches(path: Path) -> None:
+    with pa.ipc.new_file(str(path), pa.schema([("text", pa.string())])):
+        pass
+
+
 NO_TEXT = pa.array([], pa.string())
 TEXT = {
     "NUL, a byte order mark and CR within a line": read(
@@ -74,6 +79,10 @@ TEXT = {
     ),
     "only blank lines": Case({"in.txt": b"\n\r\n\n"}, code=1, said=["no document", "blank"]),
     "a column of no rows": stops("in.parquet", parquet(NO_TEXT), "no rows"),
+    "Arrow without batches": Case(
+        {"in.arrow": arrow_without_batches}, code=1, said=["no document"]
+    ),
+    "a header and no more": Case({"in.csv": b"text\n"}, code=1, said=["no document"]),
     "not one good document": Case(
         {"in.jsonl": json_lines({"body": "x"})},
         code=1,
@@ -164,6 +173,11 @@ def in_tar(path: Path) -> None:
         archive.addfile(entry, io.BytesIO(lines(*GOOD)))
 
 
+def in_tar_gz(path: Path) -> None:
+    in_tar(path)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+
+
 def in_zip(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("inner.txt", lines(*GOOD))
@@ -182,6 +196,7 @@ KINDS = {
     "zstd called JSON Lines": stops("in.jsonl", ZST.compress(json_lines(A, B)), "zstd", ".zst"),
     "zip": stops("in.zip", in_zip, "zip"),
     "tar": stops("in.tar", in_tar, "tar"),
+    "tar.gz": stops("in.tar.gz", in_tar_gz, "tar"),
     "PDF called text": stops("in.txt", b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n", "PDF"),
     "Parquet called text": stops("in.txt", parquet(GOOD), "Parquet"),
     "text called Parquet": stops("in.parquet", lines(*GOOD), "no complete Parquet", "--input_form"),
