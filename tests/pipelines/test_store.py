@@ -1,8 +1,6 @@
 """Files of an object store: big, changed, deleted, and read with the flags of a command."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import fsspec
@@ -16,7 +14,6 @@ from pipelines.readers.files import open_file
 from schemas.errors import DataError, UsageError
 from tests.tools.python_process import run_python
 
-ROOT = Path(__file__).parents[2]
 MB = 1 << 20
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore"),
@@ -133,9 +130,6 @@ def test_a_store_of_another_package():
     assert not fsspec.filesystem("memory").find("/b")
 
 
-READ = "import sys; from pipelines import store; print(store.read(sys.argv[1]))"
-
-
 @pytest.fixture
 def flags(s3_store, monkeypatch):
     """Flags of Beam in place of environment variables, which are unset."""
@@ -158,8 +152,8 @@ def flags(s3_store, monkeypatch):
 def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_store, flags):
     stores.take_s3_flags(["--runner=x", *(f"--{name}={value}" for name, value in flags.items())])
     assert stores.read(s3_store.url("x")) == b"content"
-    process = [sys.executable, "-c", READ, s3_store.url("x")]
-    done = subprocess.run(process, cwd=ROOT, capture_output=True, text=True)
+    code = "import sys; from pipelines import store; print(store.read(sys.argv[1]))"
+    done = run_python("-c", code, s3_store.url("x"))
     assert done.stdout == "b'content'\n", done.stderr
     stores.take_s3_flags(["--s3_verify=/ca.pem", "--s3_disable_ssl"])
     assert stores._s3_options() == {"client_kwargs": {"verify": "/ca.pem"}, "use_ssl": False}

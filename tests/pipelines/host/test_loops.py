@@ -1,13 +1,11 @@
 """All compiled loops with every index checked, which compiled code otherwise does not do."""
 
 import ast
-import os
-import subprocess
-import sys
 
 import pytest
 
 from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 TESTS = [
     "corpus/decontamination/test_matches.py",
@@ -47,15 +45,10 @@ def _is_entry(function: ast.FunctionDef) -> bool:
 
 @pytest.mark.slow
 def test_no_loop_leaves_its_arrays(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
-        + [f"tests/pipelines/{name}" for name in TESTS],
-        cwd=ROOT,
-        # Unchecked code is cached under the same names, so this needs a directory of its own.
-        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    flags = ["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+    flags += [f"tests/pipelines/{name}" for name in TESTS]
+    # Unchecked code is cached under the same names, so this needs a directory of its own.
+    done = run_python("-c", RUN, *flags, NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path))
     assert not done.returncode, done.stdout[-5000:]
     loops = {
         f"{path.stem}.{node.name}"

@@ -7,9 +7,7 @@ in a bucket (of a server on loopback) and leaves it there.
 import base64
 import bz2
 import json
-import os
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -21,7 +19,7 @@ from pipelines import build_shards, train_tokenizer
 from pipelines.runners.preflight_job import load_job
 from schemas.errors import DataError
 from schemas.version import VERSION
-from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
 
 FLAGS = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4", "--no_auth"]
 PARDO, RESHUFFLE = "beam:transform:pardo:v1", "beam:transform:reshuffle:v1"
@@ -153,12 +151,12 @@ def test_words_travel_to_numbers_of_buckets(gs_store, corpus, tmp_path):
 
 
 @pytest.mark.slow  # test_build_shards starts worker processes from `python -m`
-def test_workers_load_what_is_staged_whatever_command_was_typed(gs_store, corpus, tokenizer_path, tmp_path):
+def test_workers_load_what_is_staged_whatever_command_was_typed(
+    gs_store, corpus, tokenizer_path, tmp_path
+):
     """A worker has another __main__: what `python -m` runs must not be in what is pickled."""
-    command = [sys.executable, "-m", "pipelines.build_shards", *FLAGS, *places(gs_store)]
-    command += [f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    flags = [*FLAGS, *places(gs_store), f"--input={corpus}", f"--tokenizer={tokenizer_path}"]
+    done = run_python("-m", "pipelines.build_shards", *flags, cwd=tmp_path)
     assert "before its last step (a Dataflow template runs no job)" in done.stderr
     job = found(gs_store)
     for step in job.steps(PARDO).values():
