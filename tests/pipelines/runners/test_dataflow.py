@@ -163,3 +163,13 @@ def test_workers_load_what_is_staged_whatever_command_was_typed(
         pickled = api.ParDoPayload.FromString(step.spec.payload).do_fn.payload
         assert b"__main__" not in bz2.decompress(base64.b64decode(pickled)), step.unique_name
     check_workers(job, tmp_path)
+
+
+@pytest.mark.slow
+def test_an_image_of_the_users_is_taken_as_it_is(gs_store, corpus, tokenizer_path):
+    image = "europe-docker.pkg.dev/my-project/textmill/worker:1"
+    flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--sdk_container_image={image}"]
+    job = staged(gs_store, build_shards.main, *flags)
+    [environment] = job.proto.components.environments.values()
+    assert api.DockerPayload.FromString(environment.payload).container_image == image
+    assert set(job.files) == {"submission_environment_dependencies.txt"}

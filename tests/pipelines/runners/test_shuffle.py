@@ -55,6 +55,7 @@ def test_tallies_add_up_in_any_order(bundles):
 def test_what_an_outbox_sends_arrives_with_its_tally(shuffle_by, shuffle, tmp_path):
     """Two batches of a key travel together; by the runner, in parts of about 1 MiB."""
     outbox = Outbox(shuffle_by, str(tmp_path), *([shuffle] if shuffle else []))
+    assert outbox.bytes == 0
     numbers = {(1 << 40) - 1: [np.arange(300_000), np.arange(3)], 5: [np.arange(2)]}
     for key, arrays in numbers.items():
         outbox.add((key, pa.record_batch({"n": array})) for array in arrays)
@@ -74,7 +75,9 @@ def test_what_an_outbox_sends_arrives_with_its_tally(shuffle_by, shuffle, tmp_pa
         (shuffle, 5),
         (shuffle, (1 << 40) - 1),
     ]
+    files = list(tmp_path.iterdir())
     assert (outbox.bytes, outbox.send()) == (0, [])
+    assert list(tmp_path.iterdir()) == files
 
 
 SENT = tally([(0, b"a"), (1, b"b"), (1, b"c")])
