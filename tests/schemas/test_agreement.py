@@ -1,0 +1,178 @@
+"""Contradictions between the metadata files, each by hand; both sides of each limit."""
+
+from dataclasses import replace
+
+import pytest
+
+from schemas.agreement import DUE, disagreements
+from schemas.features import task_features
+from schemas.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
+from schemas.metadata import Schema
+from schemas.records import framed_bytes, largest_file
+from schemas.statistics import ShardStatistics, Statistics
+from schemas.tokenizer_json import TOKENIZER_CONFIG
+from tests.tools.class_factory import class_schema
+from tests.tools.clm_factory import chat_schema, clm_schema
+from tests.tools.shard_factory import mlm_schema
+
+NAMES = ["train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001"]
+DOCUMENTS = replace(
+    clm_schema(),
+    task="tokens",
+    features=task_features("tokens", max_length=16, vocab_size=50),
+    file_formats=("npy",),
+    fingerprint="",
+)
+QA = replace(
+    clm_schema(),
+    task="qa",
+    parameters={
+        **{"bos": True, "max_answer_length": 4, "max_question_length": 4, "qa_form": "causal"},
+        "qa_template": "{question} {context} {answer}",
+    },
+    features=task_features("qa", max_length=16, vocab_size=50, parameters={"qa_form": "causal"}),
+    fingerprint="",
+)
+
+
+def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
+    """What `disagreements` yields but for the equations of stats.json.
+
+    Args:
+      schema: of rows of 16 positions, 2 of them masked at most.
+      files: replaces files of the manifest: path -> its changes, or None to take it out.
+      names: shards of stats.json, whose counts are two segments of 3 tokens in 1 row.
+      **counts: replace those of the first shard.
+    """
+    usual = dict(documents=2, tokens=2, specials_added=4, rows=1, tokens_in_rows=6, segments=2)
+    shards = {name: ShardStatistics(**usual) for name in names}
+    shards[names[0]] = ShardStatistics(**{**usual, **counts})
+    row = 99 if schema.holds_documents else framed_bytes(schema.codec().stride)
+    listed = {
+        f"{name}.{ending}": dict(bytes=row, split=split, rows=1)
+        for split in schema.splits
+        for name in (schema.shard_names(split) if schema.shards.get("train") == 2 else NAMES)
+        for file_format in schema.file_formats
+        for ending in schema.endings(file_format)
+    }
+    due = set(DUE) - ({"dataset_info.json", "features.json"} if schema.holds_documents else set())
+    listed |= {name: dict(bytes=1) for name in due}
+    listed["tokenizer.json"]["sha256"] = schema.tokenizer_sha256
+    listed["token_counts.npy"]["bytes"] = 128 + 8 * 50
+    for path, changes in (files or {}).items():
+        listed[path] = None if changes is None else listed.get(path, {}) | changes
+    entries = [
+        ManifestFile(**{"path": path, "bytes": 1, "sha256": "0" * 64, **values})
+        for path, values in sorted(listed.items())
+        if values is not None
+    ]
+    manifest = Manifest(schema.format_version, schema.fingerprint, tuple(entries))
+    found = disagreements(schema, Statistics(2 * len(names), shards=shards), manifest)
+    return [line for line in found if " != " not in line]
+
+
+MLM, CLASSES = mlm_schema(), class_schema()
+ONE_A_ROW = mlm_schema(packing="none")
+ORDER = "rows <= segments <= tokens in rows <= positions in rows"
+LABELS = "labels are the classes, and add up to the documents"
+SPECIALS = "specials added are those of parameters"
+
+
+@pytest.mark.parametrize(
+    ("schema", "counts", "rule"),
+    [
+        (MLM, {}, None),
+        (MLM, {"rows": 3}, ORDER),
+        (MLM, {"segments": 7}, ORDER),
+        (MLM, {"segments": 6, "specials_added": 12}, None),
+        (MLM, {"tokens_in_rows": 16}, None),
+        (MLM, {"tokens_in_rows": 17}, ORDER),
+        (ONE_A_ROW, {}, "rows = segments, since packing is none"),
+        (MLM, {"masked": 2}, None),
+        (MLM, {"masked": 3}, "masked <= rows x 2"),
+        (MLM, {"labels": {"neg": 2}}, LABELS),
+        (CLASSES, {"segments": 1, "labels": {"neg": 1, "pos": 1}}, None),
+        (CLASSES, {"segments": 1, "labels": {"neg": 2}}, None),
+        (CLASSES, {"segments": 1, "labels": {"neg": 1}}, LABELS),
+        (CLASSES, {"segments": 1, "labels": {"odd": 2}}, LABELS),
+        (MLM, {"specials_added": 3}, SPECIALS),
+        (mlm_schema(mask_copies=3), {"segments": 3, "specials_added": 2}, None),  # of one copy
+        (mlm_schema(mask_copies=3), {"segments": 3, "specials_added": 6}, SPECIALS),
+        (mlm_schema(packing="concat", mask_copies=2), {"specials_added": 4}, None),  # 2 documents
+        (mlm_schema(packing="concat", mask_copies=2), {"specials_added": 2}, SPECIALS),
+        (clm_schema(), {"documents": 3, "specials_added": 6}, None),
+        (clm_schema(), {"documents": 3, "specials_added": 4}, SPECIALS),
+        (chat_schema(), {"specials_added": 0}, None),
+        (QA, {"segments": 3, "specials_added": 6}, None),  # bos and eos of each
+        (QA, {"specials_added": 3}, SPECIALS),
+        (DOCUMENTS, {"tokens_in_rows": 1 << 40}, None),
+    ],
+)
+def test_counts_of_a_shard(schema, counts, rule):
+    lines = [line for line in told(schema, **counts) if NAMES[0] in line and "violate" in line]
+    said = f"stats.json: {NAMES[0]}: the counts violate the rule: {rule}"
+    assert lines == ([said] if rule else [])
+
+
+SHARD = f"{NAMES[0]}.tfrecord"
+ARRAYS, ARRAY = mlm_schema(file_formats=("array_record",)), f"{NAMES[0]}.array_record"
+ROW, MOST = framed_bytes(MLM.codec().stride), largest_file(1, MLM.codec().stride)
+EVALUATED = f"MANIFEST.json does not list {EVALUATION}, which every such dataset has"
+DIFFER = "MANIFEST.json and schema.json differ in the shards ['{}'], or in their splits"
+
+
+@pytest.mark.parametrize(
+    ("schema", "changes", "said"),
+    [
+        (MLM, {}, []),
+        (MLM, {SHARD: {"rows": 2, "bytes": 2 * ROW}}, [f"{SHARD} has 2 rows, but stats.json 1"]),
+        (MLM, {SHARD: {"bytes": ROW - 1}}, [f"{SHARD} has {ROW - 1} bytes, but 1 rows take {ROW}"]),
+        (MLM, {SHARD: {"bytes": ROW + 1}}, [f"{SHARD} has {ROW + 1} bytes, but 1 rows take {ROW}"]),
+        (ARRAYS, {ARRAY: {"bytes": ROW}}, []),
+        (ARRAYS, {ARRAY: {"bytes": MOST}}, []),
+        (
+            ARRAYS,
+            {ARRAY: {"bytes": MOST + 1}},
+            [f"{ARRAY} has {MOST + 1:,} bytes, but 1 rows take {MOST:,}"],
+        ),
+        (DOCUMENTS, {f"{NAMES[0]}.{DOCUMENTS.read_ending}": {"bytes": 1}}, []),
+        (MLM, {SHARD: None}, [DIFFER.format(SHARD)]),
+        (MLM, {SHARD: {"split": "validation"}}, [DIFFER.format(SHARD)]),
+        (
+            MLM,
+            {"token_counts.npy": {"bytes": 1}},
+            ["token_counts.npy has 1 bytes, but its ids take 528"],
+        ),
+        (
+            MLM,
+            {"tokenizer.json": {"sha256": "1" * 64}},
+            ["tokenizer.json is not the tokenizer of schema.json: its sha256 differs"],
+        ),
+        (MLM, {REJECTS: {}, TOKENIZER_CONFIG: {}}, []),
+        (
+            MLM,
+            {EVALUATION: {}},
+            [f"MANIFEST.json lists '{EVALUATION}', which such a dataset does not have"],
+        ),
+        (QA, {EVALUATION: {}}, []),
+        (QA, {}, [EVALUATED]),
+        (
+            mlm_schema(
+                splits=dict.fromkeys("abcdefghij", 0.1),
+                shards=dict.fromkeys("abcdefghij", 99_999),
+                file_formats=("array_record", "tfrecord"),
+            ),
+            {},
+            ["MANIFEST.json lists 6 shards, but schema.json 1,999,980"],
+        ),
+    ],
+)
+def test_files_of_the_manifest(schema, changes, said):
+    counts = {"specials_added": 4} if schema is QA else {}
+    assert told(schema, files=changes, **counts) == said
+
+
+def test_shards_of_the_statistics():
+    assert told(MLM, names=["a", "b", "c", *NAMES[:2]])[0] == (
+        "stats.json and schema.json differ in the shards ['a', 'b', 'c']"
+    )
