@@ -143,6 +143,7 @@ SWITCHES = [
     ({**GEMMA3, "attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
     ({**GEMMA3, "use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
     ({**LLAMA, "model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window is True"),
+    ({**BERT, "hidden_dropout_prob": 1.0}, "--dropout=1.0: must be at least 0 and below 1"),
     ({**MODERN, "local_attention": 0}, "--window=0: must be at least 1"),
     ({**MODERN, "local_attention": 1 << 40}, "--window=1099511627776: must be at most 16,777,216"),
     ({**MODERN, "global_rope_theta": 0}, "rope_theta=0: must be from 2"),
@@ -199,6 +200,7 @@ def test_any_value_in_config_json_is_taken_or_refused_in_words(fields, data):
             for types in ([LOCAL] * 3, [LOCAL] * 3 + ["chunked"], "local", [[LOCAL]] * 4, {}, 4)
         ),
         ({"local_rope_theta": "x"}, "rope_theta is 'x' instead of a number"),
+        ({"rope_parameters": {LOCAL: 5}}, f"{LOCAL} is 5, not an object"),
     ],
 )
 def test_values_of_another_type_are_refused(changes, message):
