@@ -1,6 +1,6 @@
 """Mutation testing: how many wrong programs do the fast tests let pass?
 
-    python -m tests.tools.mutants --sample=20 --seed=0 rows.packing schemas.records
+    python -m tests.tools.mutants --sample=20 --seed=0 packing records
 
 Changes one operator, constant or statement of a module at a time, in a copy of the repository, and
 runs the fast tests of that module (`TARGETS`). A mutant that no test notices is a survivor: a
