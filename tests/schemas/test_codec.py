@@ -103,6 +103,8 @@ def test_a_change_of_any_constant_byte_is_refused(encoding):
         changed[1, place] ^= 0x01
         with pytest.raises(DataError, match="row 8 does not match this schema"):
             codec.decode(changed, first_row=7)
+        with pytest.raises(DataError, match="row 1 does not match this schema"):
+            codec.decode(changed)
     with pytest.raises(DataError, match=f"its rows have {codec.stride} bytes"):
         codec.decode(rows[:, 1:])
 

@@ -22,6 +22,7 @@ from schemas.records import DOCUMENT_FORMATS
 from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import to_json
 from tests.tools.places import ROOT
+from tests.tools.clm_factory import clm_schema
 from tests.tools.shard_factory import (
     mlm_schema,
     replace_file,
@@ -67,8 +68,15 @@ def test_fingerprint_is_the_sha256_of_all_other_fields():
     assert hashlib.sha256(text.encode()).hexdigest() == fingerprint
 
 
+def test_of_several_formats_the_first_by_name_is_read():
+    both = mlm_schema(file_formats=("array_record", "tfrecord"))
+    assert [both.read_ending, mlm_schema().read_ending] == ["array_record", "tfrecord"]
+
+
 def test_a_row_may_be_masked_whole():
     assert mlm_schema(mask_rate=0.99, max_masked=16).max_masked == mlm_schema().max_length
+    with pytest.raises(DataError, match="mask_rate is 0.15: must be 0 in rows that are not masked"):
+        dataclasses.replace(clm_schema(), mask_rate=0.15, fingerprint="")
 
 
 def test_differences_name_each_field_and_both_values():
@@ -131,8 +139,14 @@ def test_a_set_is_read_as_it_was_written(real_set):
         _validator(name).validate(json.loads((real_set / name).read_text()))
 
 
-def test_metadata_of_different_sets_are_refused(real_set, tmp_path):
+def test_a_set_with_a_cut_shard_or_the_schema_of_another_is_refused(real_set, tmp_path):
     copied = Path(shutil.copytree(real_set, tmp_path / "set"))
+    shard = next(copied.glob("train-00000-*"))
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1])
+    with pytest.raises(DataError, match=f"{shard.name} has {len(content) - 1:,} bytes"):
+        read_set(str(copied))
+    shard.write_bytes(content)
     other = mlm_schema(seed=9, file_formats=("array_record", "tfrecord"))
     replace_file(copied, "schema.json", to_json(other))
     with pytest.raises(DataError, match=r"fingerprint is '.*', not schema\.json's"):

@@ -139,7 +139,7 @@ def test_a_text_with_a_sentinel_in_it_is_refused():
         (["--noise_density=0"], "must be between 0 and 1"),
         (["--noise_density=1"], "must be between 0 and 1"),
         (["--mean_span_length=0.5"], "must be from 1 to 65535"),
-        (["--mean_span_length=inf"], "must be from 1 to 65535"),
+        (["--mean_span_length=65536"], "must be from 1 to 65535"),
         (["--max_target_length=-1"], "must be from 0 to"),
         (["--max_target_length=65536"], "must be from 0 to 65535"),
         (["--max_length=2"], "no room for a text of two tokens"),
