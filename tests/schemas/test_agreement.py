@@ -1,6 +1,7 @@
 """Contradictions between the metadata files, each by hand; both sides of each limit."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -44,11 +45,13 @@ def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
       names: shards of stats.json, whose counts are two segments of 3 tokens in 1 row.
       **counts: replace those of the first shard.
     """
-    usual = dict(documents=2, tokens=2, specials_added=4, rows=1, tokens_in_rows=6, segments=2)
+    usual: dict[str, Any] = dict(
+        documents=2, tokens=2, specials_added=4, rows=1, tokens_in_rows=6, segments=2
+    )
     shards = {name: ShardStatistics(**usual) for name in names}
     shards[names[0]] = ShardStatistics(**{**usual, **counts})
     row = 99 if schema.holds_documents else framed_bytes(schema.codec().stride)
-    listed = {
+    listed: dict[str, dict[str, Any]] = {
         f"{name}.{ending}": dict(bytes=row, split=split, rows=1)
         for split in schema.splits
         for name in (schema.shard_names(split) if schema.shards.get("train") == 2 else NAMES)
@@ -60,11 +63,13 @@ def told(schema: Schema, *, files=None, names=NAMES, **counts) -> list[str]:
     listed["tokenizer.json"]["sha256"] = schema.tokenizer_sha256
     listed["token_counts.npy"]["bytes"] = 128 + 8 * 50
     for path, changes in (files or {}).items():
-        listed[path] = None if changes is None else listed.get(path, {}) | changes
+        if changes is None:
+            del listed[path]
+        else:
+            listed[path] = listed.get(path, {}) | changes
     entries = [
         ManifestFile(**{"path": path, "bytes": 1, "sha256": "0" * 64, **values})
         for path, values in sorted(listed.items())
-        if values is not None
     ]
     manifest = Manifest(schema.format_version, schema.fingerprint, tuple(entries))
     found = disagreements(schema, Statistics(2 * len(names), shards=shards), manifest)

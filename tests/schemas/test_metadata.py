@@ -21,8 +21,8 @@ from schemas.metadata import InputFile, Inputs, Schema, read_set
 from schemas.records import DOCUMENT_FORMATS
 from schemas.statistics import ShardStatistics, Statistics, by_length
 from schemas.typed_json import to_json
-from tests.tools.places import ROOT
 from tests.tools.clm_factory import clm_schema
+from tests.tools.places import ROOT
 from tests.tools.shard_factory import (
     mlm_schema,
     replace_file,
