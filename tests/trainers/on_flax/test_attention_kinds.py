@@ -365,6 +365,6 @@ for kind in ("blockwise", "splash"):
 @pytest.mark.slow
 def test_each_of_two_devices_computes_its_rows():
     """Attention moves no rows between them."""
-    settings = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    found = run_python("-c", TWO_DEVICES, **settings)
+    devices = "--xla_force_host_platform_device_count=2"
+    found = run_python("-c", TWO_DEVICES, XLA_FLAGS=devices, JAX_PLATFORMS="cpu")
     assert found.returncode == 0, found.stderr
