@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from schemas.errors import DataError, TextmillError, UsageError
-from tests.tools.checkpoint_sums import sign
 from tests.tools.clm_factory import chat_schema, clm_rows, clm_schema, write_clm_set
 from tests.tools.numpy_program import TABLE, Diary, numpy_trainer, run_numpy
 from tests.tools.run_reading import untimed_lines
@@ -256,7 +256,9 @@ def test_weights_of_another_model_are_refused_in_words(place, tmp_path, name):
     else:
         arrays.update({f"weights/{key}": value for key, value in changed.items()})
     save_file(arrays, checkpoint / "state.safetensors")
-    sign(checkpoint)
+    files = [checkpoint / name for name in ("progress.json", "state.safetensors")]
+    sums = [f"{sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
+    (checkpoint / "SHA256SUMS").write_text("".join(sums))
     output = f"{tmp_path}/run"
     for act in (
         lambda: measure(output, checkpoint="12"),
