@@ -59,6 +59,7 @@ NARROW: Fields = dict(word_embed_proj_dim=8)
 LLAMA: Fields = dict(
     **SIZES, model_type="llama", num_key_value_heads=2, head_dim=6, pad_token_id=None
 )
+THREE_HEADS: Fields = dict(num_attention_heads=3, num_key_value_heads=1)
 MISTRAL: Fields = {**LLAMA, "model_type": "mistral", "sliding_window": 7}
 GEMMA2: Fields = dict(
     LLAMA,
@@ -123,6 +124,11 @@ DECODERS = {
     "qwen2": {**LLAMA, "model_type": "qwen2"},
     "qwen3": {**LLAMA, "model_type": "qwen3"},
     "olmo2": {**LLAMA, "model_type": "olmo2"},
+    # Three heads of 6 do not divide the hidden size, 16.
+    **{
+        f"{name}, odd heads": {**LLAMA, **THREE_HEADS, "model_type": name}
+        for name in ("mistral", "qwen2", "qwen3", "olmo2")
+    },
     "gemma2": GEMMA2,
     "gemma2 untied, no caps": dict(
         GEMMA2, **UNTIED, attn_logit_softcapping=None, final_logit_softcapping=None

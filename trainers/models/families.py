@@ -153,6 +153,8 @@ class Family(NamedTuple):
     local: Optional[LocalKey] = None  # which of its layers are local
     ropes: Tuple[RopeKey, ...] = ()  # its rotary positions; the first are those of `rope_scaling`
     always: Mapping[str, Any] = {}  # fields with one value in the family, not ModelConfig's default
+    # Whether `hidden_size` need not be a multiple of `heads`, as in the family of transformers.
+    has_any_heads: bool = False
     new: Mapping[str, Any] = {}  # as `Key.absent`, of new models, where it differs
     dropout_keys: Tuple[str, ...] = ()  # keys that are written from `dropout` and never read
     eos_ids: Optional[Tuple[int, ...]] = None  # default eos ids of config.json; None for encoders
@@ -603,6 +605,7 @@ FAMILIES.update(
         ),
         fixed={},
         always={**_ALWAYS, "local_layers": (True,)},
+        has_any_heads=True,
         eos_ids=(2,),
         **_OF_LLAMAS,
     ),
@@ -612,6 +615,7 @@ FAMILIES.update(
         keys=_QWEN_KEYS,
         fixed={"use_sliding_window": False},
         always=_ALWAYS,
+        has_any_heads=True,
         eos_ids=(),
         **_OF_LLAMAS,
     ),
@@ -621,6 +625,7 @@ FAMILIES.update(
         keys=(Key("head_size", "head_dim", 128), *_QWEN_KEYS),
         fixed={"use_sliding_window": False, "attention_bias": False},
         always=_ALWAYS,
+        has_any_heads=True,
         eos_ids=(),
         **_OF_LLAMAS,
     ),
@@ -635,6 +640,7 @@ FAMILIES.update(
         ),
         fixed={"attention_bias": False},
         always=_ALWAYS,
+        has_any_heads=True,
         eos_ids=(50279,),
         **_OF_LLAMAS,
     ),

@@ -5,6 +5,7 @@ implement is a UsageError, a value of a wrong type a DataError. Both begin with 
 "--init_from=DIR".
 """
 
+import re
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
 
@@ -18,6 +19,7 @@ from trainers.models.rope import Rope
 RATES = ("dropout", "attention_dropout", "classifier_dropout")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _ROLES = ("bos", "eos", "pad")
+_FLAG = re.compile(r"--(\w+)")
 _IS_LOCAL = {"full_attention": False, "sliding_attention": True}  # layer_types of config.json
 # Bounds of dimensions that no tensor bounds; float32 holds whole numbers up to 2**24 exactly.
 _MOST: Dict[str, float] = {
@@ -37,7 +39,7 @@ class ModelConfig:
     vocab_size: int  # V, rows of the embedding
     max_positions: int  # tokens of the longest segment
     layers: int
-    hidden_size: int  # H, a multiple of `heads`
+    hidden_size: int  # H, a multiple of `heads` in most families
     heads: int  # N
     intermediate_size: int  # I, width of the feed-forward block
     embedding_size: int  # E; if it is not H, there is a projection in and one out
@@ -91,11 +93,6 @@ class ModelConfig:
             raise UsageError(
                 f"--head_size={self.head_size} is odd: rotary positions turn pairs of numbers"
             )
-        if self.hidden_size % self.heads:
-            raise UsageError(
-                f"--hidden_size={self.hidden_size} is not a multiple of --heads={self.heads}: all "
-                "heads have equal width"
-            )
         if self.activation not in ACTIVATIONS:
             raise UsageError(
                 f"--activation={self.activation} is unknown: give one of {', '.join(ACTIVATIONS)}"
@@ -103,6 +100,11 @@ class ModelConfig:
         share(self, *RATES)
         if self.family not in FAMILIES:
             raise UsageError(f"family {self.family} is unknown: give one of {', '.join(FAMILIES)}")
+        if self.hidden_size % self.heads and not self._row.has_any_heads:
+            raise UsageError(
+                f"--hidden_size={self.hidden_size} is not a multiple of --heads={self.heads}: all "
+                "heads have equal width"
+            )
         for name in ("token_types", "query_size"):
             at_least(self, int(name in self._row.fields), name)
         has_window = any(key.ours == "window" and key.null is None for key in self._row.keys)
@@ -217,7 +219,9 @@ class ModelConfig:
         try:
             return cls(**values, classes=tuple(classes) if row.class_head else ())
         except UsageError as error:
-            raise UsageError(f"{where}: config.json: {error}") from None
+            keys = {key.ours: key.theirs for key in reversed(row.keys)}
+            said = _FLAG.sub(lambda flag: keys.get(flag[1], flag[1]), str(error))
+            raise UsageError(f"{where}: config.json: {said}") from None
 
     def to_json(
         self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
