@@ -20,6 +20,8 @@ SECONDS = 10  # of one answer
 BYTES = 4 << 30  # of address space
 _STARTING_SECONDS = 60  # for the child's imports on a busy machine
 _LENGTH = struct.Struct("<q")
+# Variables of the child: where programs and their libraries are, and the encoding of names.
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE")
 # A program defines `answer`, which may not read stdin. The first request is empty; its answer shows
 # that the program has started.
 _FRAME = """
@@ -95,8 +97,8 @@ class LimitedProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # without Textmill's variables, which lead to credentials: the child runs untrusted code
-            env={k: v for k, v in os.environ.items() if not k.startswith("TEXTMILL_")},
+            # without credentials (AWS_, HF_TOKEN): the child runs untrusted code
+            env={name: os.environ[name] for name in _INHERITED if name in os.environ},
         )
         self._child, self._owner = child, os.getpid()
         atexit.register(self.close)

@@ -258,6 +258,28 @@ def test_all_print_through_what_makes_controls_visible():
     assert {_name(path) for path in SOURCES if _prints(path)} <= PRINTERS
 
 
+# What a file says here may run as code, or end the interpreter.
+RUNS_CODE = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+# They exchange messages with their own child process, not files.
+TALK_TO_A_CHILD = {"chat_rendering", "chat_template", "word_counter"}
+
+
+def _runs_code(path: Path) -> Iterator[str]:
+    talks = {"marshal"} if path.stem in TALK_TO_A_CHILD else set()
+    yield from RUNS_CODE & _packages(path) - talks
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            safe = any(ast.unparse(word) == "allow_pickle=False" for word in node.keywords)
+            if name in ("eval", "exec") or (name in ("np.load", "np.save") and not safe):
+                yield name
+
+
+def test_no_file_that_is_read_runs_code():
+    """Others may write into a run's directory, and workers read its staging folder."""
+    assert not {_name(path): found for path in SOURCES if (found := [*_runs_code(path)])}
+
+
 def test_no_drawers_for_odds_and_ends():
     names = {part for path in SOURCES for part in (path.stem, path.parent.name)}
     assert not names & {"utils", "util", "common", "helpers", "misc", "jax", "flax"}

@@ -5,8 +5,8 @@ or some row groups or record batches. A document belongs to the range in which i
 of a file into ranges gives the same documents. Documents are columns of Arrow arrays.
 """
 
+import json
 import os
-import pickle
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +48,7 @@ from pipelines.store import exists, read, write_file
 from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Inputs
+from schemas.typed_json import from_json, parse_json, pause_collector
 
 BLOCK_BYTES = 16 << 20
 # --document -> its meaning, for plans and summaries.
@@ -62,7 +63,7 @@ _AT_ONCE = 32  # files opened at once for planning
 _LONG_BYTES = 256 << 20  # a block of this size takes one worker half a minute or more
 _UNEVEN = 1.5  # a block this many times a worker's share is worth a warning
 CLUSTER_WORKERS = 16  # assumed number of workers if it is unknown
-BLOCKS = "blocks.pickle"  # in the staging folder
+BLOCKS = "blocks.json"  # in the staging folder
 _WORTH_A_PIECE = 1 << 20  # bytes of text; smaller files are joined
 
 
@@ -145,6 +146,13 @@ class Block:
         first, more = self.parts[0], len(self.parts) - 1
         files = f" and {more:,} more parts" if more else ""
         return f"block {self.index} ({first.path}, bytes {first.start:,} to {first.stop:,}{files})"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The content of BLOCKS."""
+
+    blocks: tuple[Block, ...]
 
 
 def plan_blocks(source: Source) -> list[Block]:
@@ -330,7 +338,8 @@ def write_blocks(staging: str, blocks: list[Block]) -> None:
 
     They do not fit into a Beam job: 100,000 blocks are 25 MB, and runners accept a few.
     """
-    write_file(os.path.join(staging, BLOCKS), pickle.dumps(blocks))
+    content = json.dumps({"blocks": blocks}, default=vars, separators=(",", ":"))
+    write_file(os.path.join(staging, BLOCKS), content.encode())
 
 
 def has_blocks(staging: str) -> bool:
@@ -342,11 +351,12 @@ def read_blocks(staging: str) -> list[Block]:
     """Reads blocks from the staging folder.
 
     Raises:
-      DataError: this machine cannot read the staging folder.
+      DataError: this machine cannot read the staging folder, or the file was edited.
     """
     path = os.path.join(staging, BLOCKS)
     try:
-        return pickle.loads(read(path))
+        with pause_collector():
+            return list(from_json(_Plan, parse_json(read(path), path), path).blocks)
     except FileNotFoundError as error:
         raise DataError(
             f"{path} does not exist on a worker: put --output on a file system that all workers "

@@ -15,6 +15,7 @@ def answer(data):
     if data == b"sleep": time.sleep(60)
     if data == b"grow": return b"." * (1 << 31)
     if data == b"die": os._exit(3)
+    if data == b"names": return " ".join(sorted(os.environ)).encode()
     if data == b"who": return str(os.getpid()).encode()
     print("not an answer")
     return data[::-1]
@@ -56,6 +57,17 @@ def test_what_takes_too_much_is_ended(child, request_, says):
         child.ask(request_)
     with pytest.raises(ProcessLookupError):
         os.kill(before, 0)
+
+
+def test_a_child_has_no_credentials(child, monkeypatch):
+    """Whatever the variables are called: the child gets those that it needs, and no others."""
+    for name in [*os.environ]:
+        monkeypatch.delenv(name)
+    needed = {"LANG": "C.UTF-8", "LD_LIBRARY_PATH": "/usr/lib", "PATH": "/usr/bin"}
+    secret = ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "MY_PASSWORD")
+    for name in (*needed, *secret, "TEXTMILL_S3_FLAGS", "HOME"):
+        monkeypatch.setenv(name, needed.get(name, "secret"))
+    assert child.ask(b"names").decode().split() == sorted(needed)
 
 
 def test_a_child_ends_with_its_parent():

@@ -5,18 +5,17 @@ N-grams in more documents of the input than a limit are common language. Each n-
 result does not depend on the order of addition.
 """
 
+import hashlib
 import os
-import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from pipelines import store
-from pipelines.corpus.decontamination.gram_index import GramIndex
+from pipelines.corpus.decontamination.gram_index import GramIndex, pack_index, unpack_index
 from pipelines.corpus.decontamination.matches import Finder
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules.rule import Judged
@@ -29,7 +28,7 @@ from schemas.errors import DataError
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 # uint64 [n, 2], ascending: an n-gram, and the hash of a document that contains it.
 NO_HOLDERS = np.zeros((0, 2), np.uint64)
-_finders: dict[str, Finder] = {}  # by path of the index, whose name has a hash of the content
+_finders: dict[str, Finder] = {}  # by path of the index, whose name has the hash of the content
 
 
 def put_index(index: GramIndex, folder: str | None) -> str:
@@ -39,8 +38,8 @@ def put_index(index: GramIndex, folder: str | None) -> str:
       index: the n-grams.
       folder: a folder that all workers can read; None to keep the index in this process.
     """
-    content = pickle.dumps(index)
-    path = os.path.join(folder or "", f"ngrams-{xxhash.xxh3_128_hexdigest(content)}.pickle")
+    content = pack_index(index)
+    path = os.path.join(folder or "", f"ngrams-{hashlib.sha256(content).hexdigest()}.arrow")
     if folder:
         store.write_file(path, content)
     _finders.clear()  # an index may be large, and a process serves one run at a time
@@ -52,18 +51,22 @@ def load_finder(path: str | None) -> Finder:
     """Loads the finder for the index at a path, once a process.
 
     Raises:
-      DataError: the path does not exist on this machine.
+      DataError: the path does not exist on this machine, or the file was changed.
     """
     if path is None:
         raise RuntimeError("call prepare_filters before filtering documents")
     if path not in _finders:
         try:
-            _finders[path] = Finder(pickle.loads(store.read(path)))
+            content = store.read(path)
         except FileNotFoundError as error:
             raise DataError(
                 f"{path} does not exist on a worker: put --output on a file system that all "
                 "workers share"
             ) from error
+        # Compiled loops trust the bounds in the index.
+        if hashlib.sha256(content).hexdigest() not in path:
+            raise DataError(f"{path} was changed after the run wrote it: run again")
+        _finders[path] = Finder(unpack_index(content))
     return _finders[path]
 
 

@@ -7,7 +7,7 @@ docs/decontamination.md has the weights of characters and of long words.
 Legend: T texts, G different n-grams, P their different prefixes, W words of the texts.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,11 @@ import pyarrow as pa
 from pipelines.corpus.near_duplicates.rows import differs
 from pipelines.rows.text_bytes import utf8_bytes
 from pipelines.rows.word_hashes import WORD, Words, hash_words, weigh_words
+from schemas.typed_json import parse_json, to_json
 
 BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that every word of a run counts modulo 2**64
 SPREAD = np.uint64(0xD6E8FEB86659FD93)
+_OTHERS = "others"  # key of metadata in a packed index
 _LETTERS = 5  # average letters of an English word
 _SPARSE = 64  # bits of the bitmap for each prefix
 _BITMAP_BITS = range(16, 28)  # log2 of the bitmap's bits: 8 KB to 16 MB
@@ -124,6 +126,32 @@ class GramIndex:
         bounds = np.concatenate([[0], np.cumsum(number_G[kept_G])])
         text = self.text_G[np.repeat(kept_G, number_G)]
         return replace(self, bounds_G=bounds, text_G=text, **of_gram)
+
+
+def pack_index(index: GramIndex) -> bytes:
+    """An Arrow file: arrays are columns of one row; other fields are JSON in the metadata."""
+    values = {**vars(index), **vars(index.targets)}
+    columns = {n: pa.array(v) for n, v in values.items() if isinstance(v, np.ndarray | pa.Array)}
+    others = {n: v for n, v in values.items() if n not in ("targets", *columns)}
+    row = [pa.LargeListArray.from_arrays([0, len(column)], column) for column in columns.values()]
+    batch = pa.record_batch(row, [*columns]).replace_schema_metadata({_OTHERS: to_json(others)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as file:
+        file.write(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def unpack_index(content: bytes) -> GramIndex:
+    """The index that `pack_index` wrote."""
+    batch = pa.ipc.open_file(content).get_batch(0)
+    values = parse_json(batch.schema.metadata[_OTHERS.encode()], "the index of n-grams")
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        array = column.values
+        values[name] = array if name == "text" else array.to_numpy(zero_copy_only=False)
+    values["files"] = tuple(map(tuple, values["files"]))
+    values["fields"] = tuple(values["fields"])
+    targets = {field.name: values.pop(field.name) for field in fields(Targets)}
+    return GramIndex(targets=Targets(**targets), **values)
 
 
 def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> GramIndex:

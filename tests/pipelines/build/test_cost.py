@@ -6,6 +6,7 @@ and a third more. Corpora of two sizes are compared: what a run or a block costs
 """
 
 import json
+import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from pipelines.build.options import parse_options
 from pipelines.build.steps import RowMaker, route_examples
 from pipelines.build_shards import main as build_shards
 from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.readers.sources import Block, Part, read_block, read_blocks, write_blocks
+from pipelines.readers.sources import BLOCKS, Block, Part, read_block, read_blocks, write_blocks
 from pipelines.rows.example_batch import join, keep
 from pipelines.rows.routing import Routes
 from pipelines.runners.launch import IN_PROCESS
@@ -258,7 +259,15 @@ def test_neither_files_nor_shards_make_a_job_larger(command, tmp_path, tokenizer
 
 def test_many_blocks_go_by_a_file(tmp_path):
     blocks = [Block(i, (Part(f"some/where/{i}.txt", 5, 0, 5),)) for i in range(20_000)]
+    every = Part(
+        "a", 9, 1, 8, "arrow", 3, 2, ((1, 4), (6, 8)), (("b", ("c", "d")),), "e", "f", "0a"
+    )
+    assert all(vars(every)[name] != value for name, value in vars(Part("", 0, 0, 0)).items())
+    blocks.append(Block(20_000, (every, every), "train"))
     write_blocks(str(tmp_path), blocks)
     assert read_blocks(str(tmp_path)) == blocks
     with pytest.raises(DataError, match="that all workers share"):
         read_blocks(str(tmp_path / "elsewhere"))
+    (tmp_path / BLOCKS).write_bytes(pickle.dumps(blocks))
+    with pytest.raises(DataError, match="blocks.json is not JSON"):
+        read_blocks(str(tmp_path))
