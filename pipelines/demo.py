@@ -24,6 +24,7 @@ from pipelines.runners.console import Console
 from pipelines.store import is_url, write_file
 from schemas.commands.entry import run_entry
 from schemas.commands.help import Help
+from schemas.commands.terminal import command_name
 from schemas.errors import DataError, UsageError
 
 _LEAST_CHARACTERS = 40  # a shorter docstring repeats the name
@@ -163,10 +164,11 @@ def _show_results(options: DemoOptions, seconds: float) -> None:
     _console.rule(Text(f"From text to a training step in {seconds:.0f} s", "bold"))
     _console.print(results)
     _console.print("\nRun next, after `source .venv/bin/activate`:", style="bold")
+    inspect, train = command_name("pipelines.inspect_shards"), command_name("trainers.flax_mlm")
     for what, command in (
-        ("show a row", f"python -m pipelines.inspect_shards {shards} --row=0"),
-        ("train longer", f"python -m trainers.flax_mlm --shards={shards} --model=small"),
-        ("your own text", "python -m pipelines.build_corpus --help"),
+        ("show a row", f"{inspect} {shards} --row=0"),
+        ("train longer", f"{train} --shards={shards} --model=small"),
+        ("your own text", f"{command_name('pipelines.build_corpus')} --help"),
         ("run the tests", "make test"),
     ):
         _console.print(Text.assemble(f"  {what:14} ", (command, "cyan")), soft_wrap=True)

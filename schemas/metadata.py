@@ -14,6 +14,7 @@ from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional,
 
 from schemas.agreement import disagreements
 from schemas.codec import ENCODINGS, RowCodec
+from schemas.commands.terminal import command_name
 from schemas.errors import DataError, UsageError
 from schemas.features import (
     MAX_TOKENS,
@@ -434,8 +435,8 @@ def load_metadata(files: SetFiles) -> SetInfo:
     values, path = loaded["schema.json"]
     if isinstance(values, dict) and values.get("kind") == "corpus":
         raise DataError(
-            f"{files.directory} is a corpus, not a dataset: build a dataset from it, python -m "
-            "pipelines.build_shards --input=CORPUS"
+            f"{files.directory} is a corpus, not a dataset: build a dataset from it, "
+            f"{command_name('pipelines.build_shards')} --input=CORPUS"
         )
     schema = Schema.from_dict(values, path)
     stats = Statistics.from_dict(*loaded["stats.json"])

@@ -18,6 +18,7 @@ import unicodedata
 from itertools import chain
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 
+from schemas.commands.terminal import command_name
 from schemas.errors import DataError
 from schemas.limited_process import LimitedProcess, LimitExceeded
 from schemas.typed_json import pause_collector
@@ -42,11 +43,14 @@ _STEPS_OF = {
     "decoder": "decoders",
 }
 _CHARACTER_MAP = "precompiled_charsmap"
-_REMEDY = (
-    "save it again with transformers, use another, or make your own with "
-    "python -m pipelines.train_tokenizer"
-)
 TOKENIZER_CONFIG = "tokenizer_config.json"
+
+
+def _remedy() -> str:
+    return (
+        "save it again with transformers, use another, or make your own with "
+        f"{command_name('pipelines.train_tokenizer')}"
+    )
 
 
 @pause_collector()
@@ -67,7 +71,7 @@ def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
     try:
         config = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not a tokenizer: not JSON: {error}; {_REMEDY}") from error
+        raise DataError(f"{place} is not a tokenizer: not JSON: {error}; {_remedy()}") from error
     try:
         _check_bounds(config)
     except (ValueError, RecursionError) as error:
@@ -76,7 +80,7 @@ def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
 
 
 def _describe_misfit(place: str, error: Exception) -> DataError:
-    return DataError(f"{place} cannot be used as a tokenizer: {error}; {_REMEDY}")
+    return DataError(f"{place} cannot be used as a tokenizer: {error}; {_remedy()}")
 
 
 def check_size(size: int, place: str) -> None:
@@ -87,7 +91,7 @@ def check_size(size: int, place: str) -> None:
     """
     if size > MOST_BYTES:
         raise DataError(
-            f"{place} has {size:,} bytes, but a tokenizer has at most {MOST_BYTES:,}: {_REMEDY}"
+            f"{place} has {size:,} bytes, but a tokenizer has at most {MOST_BYTES:,}: {_remedy()}"
         )
 
 

@@ -69,7 +69,7 @@ def commands(text: str) -> list[tuple[str, str]]:
     lines = [line for code in fences(text) for line in code.replace("\\\n", " ").split("\n")]
     found = [COMMAND.match(line.strip()) for line in [*lines, *inline_code(text)]]
     return [
-        (match[1] or NAMES.get(match[2], (match[2],))[0], match[3].split(" #")[0])
+        (match[1] or NAMES.get(match[2].removeprefix("train "), match[2]), match[3].split(" #")[0])
         for match in found
         if match
     ]

@@ -28,8 +28,8 @@ from typing_extensions import Annotated
 
 from schemas.commands.entry import run_entry, want_addresses
 from schemas.commands.flag_file import kinds_of
-from schemas.commands.help import Help, command_name
-from schemas.commands.terminal import say
+from schemas.commands.help import Help
+from schemas.commands.terminal import command_name, say
 from schemas.errors import DataError, UsageError
 from trainers.data.mixture import Mixture, shards_name
 from trainers.data.shard_set import ShardSet
@@ -98,7 +98,7 @@ def main(argv: List[str]) -> None:
     arguments = [word for word in argv if word != "-h" and not word.startswith("--help")]
     if not arguments or arguments[0].startswith("-"):
         parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), HELP)
-        raise UsageError("RUN comes first: python -m trainers.use_model RUN --evaluate")
+        raise UsageError(f"RUN comes first: {command_name(HELP.module)} RUN --evaluate")
     first, others = tyro.cli(
         UseFlags,
         prog=command_name(HELP.module),

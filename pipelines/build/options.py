@@ -19,10 +19,10 @@ from schemas.commands.help import (
     BEAM_NOTE,
     CONFIG_NOTE,
     Help,
-    command_name,
     report_parse_errors,
     show_help,
 )
+from schemas.commands.terminal import command_name
 from schemas.errors import UsageError
 from schemas.features import MAX_TOKENS, TASKS, task_features
 from schemas.manifest import FORMAT_VERSION
@@ -322,7 +322,7 @@ def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
     chosen = names.parse_known_args(argv)[0].task
     of_chosen = task_class(chosen)
     show_help(argv, HELP, BuildOptions, settings=of_chosen)
-    report_parse_errors(BuildOptions, settings=of_chosen)
+    report_parse_errors(argv, BuildOptions, settings=of_chosen)
     has_length = any(word.replace("-", "_").startswith("__max_length") for word in argv)
     if of_chosen.trainer == "flax_clm" and not has_length:
         argv = [f"--max_length={_DECODER_LENGTH}", *argv]

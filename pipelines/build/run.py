@@ -39,7 +39,7 @@ from pipelines.writers.staging import Staging, find_or_make
 from pipelines.writers.token_counts import TOKEN_COUNTS
 from schemas.commands.entry import import_later
 from schemas.commands.flag_file import config_bytes
-from schemas.commands.terminal import number_of
+from schemas.commands.terminal import command_name, number_of
 from schemas.drops import FILTERED, REJECTED, describe_dropped, drop_of
 from schemas.manifest import MANIFEST
 from schemas.metadata import SetInfo
@@ -202,9 +202,10 @@ def _print_summary(
     for warning in _warnings(info, tokenizer, documents):
         _console.print(f"warning: {warning}", style="yellow")
     directory = shlex.quote(info.directory)
-    _console.print(f"inspect it: python -m pipelines.inspect_shards {directory} --row=0")
+    inspect = command_name("pipelines.inspect_shards")
+    _console.print(f"inspect it: {inspect} {directory} --row=0")
     if trainer := task_class(info.schema.task).trainer:
-        _console.print(f"train on it: python -m trainers.{trainer} --shards={directory}")
+        _console.print(f"train on it: {command_name(f'trainers.{trainer}')} --shards={directory}")
 
 
 def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, str]:

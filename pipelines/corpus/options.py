@@ -16,6 +16,7 @@ from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source
 from schemas.commands.flag_file import kinds_of
 from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
+from schemas.commands.terminal import command_name
 from schemas.errors import UsageError
 
 PARAGRAPHS = "duplicate_paragraphs"  # the reason of edits, and of documents left empty by them
@@ -224,6 +225,6 @@ def refuse_cleaning(arguments: Iterable[str], command: str) -> None:
         name = argument.partition("=")[0].removeprefix("--").removeprefix("no_").replace("-", "_")
         if argument.startswith("--") and name in known:
             raise UsageError(
-                f"--{name} is a flag of build_corpus: python -m pipelines.build_corpus "
+                f"--{name} is a flag of build_corpus: {command_name(HELP.module)} "
                 f"{shlex.quote(argument)} ... builds a corpus, which {command} reads as --input"
             )

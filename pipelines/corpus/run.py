@@ -43,7 +43,7 @@ from pipelines.writers.output_directory import (
 from pipelines.writers.staging import Staging, find_or_make
 from schemas.commands.entry import import_later
 from schemas.commands.flag_file import config_bytes
-from schemas.commands.terminal import number_of
+from schemas.commands.terminal import command_name, number_of
 from schemas.drops import REJECTED, describe_dropped
 
 if TYPE_CHECKING:
@@ -251,9 +251,10 @@ def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = No
     if stats.funnel.removed:
         _console.print("", funnel_table(stats.funnel), "")
     _console.print(
-        f"train a tokenizer: python -m pipelines.train_tokenizer --input={directory} ..."
+        f"train a tokenizer: {command_name('pipelines.train_tokenizer')} --input={directory} ..."
     )
-    _console.print(f"make shards: python -m pipelines.build_shards --input={directory} ...")
+    build_shards = command_name("pipelines.build_shards")
+    _console.print(f"make shards: {build_shards} --input={directory} ...")
 
 
 def _warnings(corpus: Corpus) -> list[str]:

@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from pipelines import store
 from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.store import is_url
+from schemas.commands.terminal import command_name
 from schemas.errors import DataError, TextmillError, UsageError
 from schemas.tokenizer_json import (
     TOKENIZER_CONFIG,
@@ -50,10 +51,14 @@ _CHAT_TEMPLATE, _JINJA = "chat_template.jinja", ".jinja"
 _MORE_TEMPLATES = "additional_chat_templates"  # a directory
 DEFAULT = "default"  # the name of a chat template that has none
 _ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-_REMEDY = (
-    "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
-    "transformers writes one), or make your own with python -m pipelines.train_tokenizer"
-)
+
+
+def _remedy() -> str:
+    return (
+        "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
+        "transformers writes one), or make your own with "
+        f"{command_name('pipelines.train_tokenizer')}"
+    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
             return TokenizerFiles(*parsed, {}, path)
         return TokenizerFiles(*parsed, place=path, **_read_beside(folder))
     if not os.path.isdir(path):
-        raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_REMEDY}")
+        raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_remedy()}")
     whole = os.path.join(path, _WHOLE)
     if os.path.isfile(whole):
         parsed = parse_tokenizer(_read(whole), whole)
@@ -104,7 +109,7 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
     raise UsageError(
         f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
-        f"merges.txt (it holds {names}); {_REMEDY}"
+        f"merges.txt (it holds {names}); {_remedy()}"
     )
 
 
@@ -138,7 +143,9 @@ def parse_tokenizer(data: bytes, place: str) -> tuple[Tokenizer, dict[str, Any]]
     """
     config = read_tokenizer_json(data, place)
     try_tokenizer(config, place)
-    with failures_as_data_errors(f"{place} is not a tokenizer that `tokenizers` can read", _REMEDY):
+    with failures_as_data_errors(
+        f"{place} is not a tokenizer that `tokenizers` can read", _remedy()
+    ):
         return Tokenizer.from_buffer(data), config
 
 
@@ -268,7 +275,7 @@ def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:
     add_prefix_space = config.get("add_prefix_space") is True
     vocab, lines = _read_object(vocab_path), _read(merges_path)
     check_vocabulary(vocab, vocab_path)
-    with failures_as_data_errors(f"{vocab_path} and {merges_path} form no tokenizer", _REMEDY):
+    with failures_as_data_errors(f"{vocab_path} and {merges_path} form no tokenizer", _remedy()):
         pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines.decode().split("\n")]
         merges = [pair for pair in pairs if pair != ("",) and pair[0] != "#version:"]
         tokenizer = Tokenizer(models.BPE(vocab, merges))  # type: ignore[arg-type]

@@ -4,7 +4,8 @@ from typing import Any
 
 import tyro
 
-from schemas.commands.help import Help, command_name, report_parse_errors, show_help
+from schemas.commands.help import Help, report_parse_errors, show_help
+from schemas.commands.terminal import command_name
 
 
 def parse_flags(argv: list[str], page: Help, options: Any, **how: Any) -> Any:
@@ -21,5 +22,5 @@ def parse_flags(argv: list[str], page: Help, options: Any, **how: Any) -> Any:
       UsageError: a flag or a value is wrong.
     """
     show_help(argv, page, options)
-    report_parse_errors(options)
+    report_parse_errors(argv, options)
     return tyro.cli(options, prog=command_name(page.module), args=argv, use_underscores=True, **how)

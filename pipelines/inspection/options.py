@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from schemas.commands.help import Help
+from schemas.commands.terminal import command_name
 from schemas.errors import UsageError
 from schemas.object_store import is_url
 from schemas.set_files import CACHE_GIGABYTES
@@ -93,7 +94,8 @@ class VerifyOptions:
     def __post_init__(self) -> None:
         """Refuses a command line without a directory."""
         if not self.directories:
-            raise UsageError("give the directory of a dataset: python -m pipelines.verify DATASET")
+            command = command_name("pipelines.verify")
+            raise UsageError(f"give the directory of a dataset: {command} DATASET")
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from pipelines.readers.stored import (
     part_digest,
 )
 from pipelines.store import exists, read, write_file
-from schemas.commands.terminal import say
+from schemas.commands.terminal import command_name, say
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Inputs
 from schemas.typed_json import from_json, parse_json, pause_collector
@@ -218,8 +218,9 @@ def _parts(source: Source) -> list[Part]:
         row = FORMATS[part.format]
         if row.is_web and not source.html:
             raise UsageError(
-                f"{part.path} holds web pages ({row.name}); extract their text with python -m "
-                "pipelines.build_corpus --input=PAGES --output=CORPUS, and give --input=CORPUS here"
+                f"{part.path} holds web pages ({row.name}); extract their text with "
+                f"{command_name('pipelines.build_corpus')} --input=PAGES --output=CORPUS, and give "
+                "--input=CORPUS here"
             )
         if row.is_web:
             check_packages(source.html)

@@ -58,7 +58,7 @@ from pipelines.writers.staging import Staging, find_or_make
 from schemas.chat_template import ChatTemplate
 from schemas.commands.entry import import_later
 from schemas.commands.flag_file import CONFIG, config_bytes
-from schemas.commands.terminal import number_of
+from schemas.commands.terminal import command_name, number_of
 from schemas.drops import REJECTED, describe_dropped
 from schemas.errors import UsageError
 from schemas.tokenizer_json import TOKENIZER_CONFIG
@@ -336,7 +336,7 @@ def _print_summary(
 def _next_command(options: TokenizerOptions) -> str:
     """The build_shards command of a dataset of the text, or of conversations for a template."""
     reading, masks = options.reading, {*COMMON_SPECIALS["mask"]} & {*options.specials()}
-    words = ["python -m pipelines.build_shards"]
+    words = [command_name("pipelines.build_shards")]
     if options.chat_template:
         words += ["--task=chat", "--input=CONVERSATIONS"]
     else:

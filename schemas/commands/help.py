@@ -20,7 +20,7 @@ import sys
 import textwrap
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, TypeVar
 
-from schemas.commands.terminal import say
+from schemas.commands.terminal import command_name, say
 from schemas.errors import UsageError
 
 _COLUMN = 24  # where texts begin
@@ -30,6 +30,7 @@ _SENTENCE = re.compile(r"(?<=[\w)\]\"'`][.!?])\s+(?=[A-Z\"(<-]|\w+: )")
 CONFIG_NOTE = "--config=FILE.yaml reads flags from a file; those of the command line win."
 BEAM_NOTE = "Flags of Beam work too: --runner=FlinkRunner, --direct_num_workers=4."
 
+_OF_WORDS = "--input", "--shards"  # the flag that a word without one most likely lacks
 # Values that neither the type of a flag nor the last word of its name describes.
 _VALUES = {
     **dict.fromkeys(("output", "shards", "export", "export_saved_model"), "DIR"),
@@ -84,11 +85,6 @@ class Flag(NamedTuple):
     group: str
 
 
-def command_name(module: str) -> str:
-    """The command as a user types it: `python -m trainers.flax_clm`, `textmill train flax-clm`."""
-    return sys.argv[0] if sys.argv[0].startswith("textmill ") else f"python -m {module}"
-
-
 def show_help(argv: List[str], page: Help, options: Any, **stand_ins: type) -> None:
     """Prints the help that a command line requests and ends the process; else does nothing.
 
@@ -109,12 +105,21 @@ def show_help(argv: List[str], page: Help, options: Any, **stand_ins: type) -> N
         sys.exit(0)
 
 
-def report_parse_errors(options: Any, **stand_ins: type) -> None:
-    """From now on, flags that tyro rejects raise UsageError; arguments as of `show_help`."""
+def report_parse_errors(argv: List[str], options: Any, **stand_ins: type) -> None:
+    """From now on, flags that tyro rejects raise UsageError; arguments as of `show_help`.
+
+    Raises:
+      UsageError: a word belongs to no flag, whose value it would be.
+    """
+    flags = list(flags_of(options, **stand_ins))
+    if all(flag.typed.startswith("--") for flag in flags):  # no positional argument
+        for before, word in zip(["", *argv], argv):
+            if not word.startswith("-") and (not before.startswith("-") or "=" in before):
+                raise UsageError(describe_unknown(word, [f"--{flag.name}" for flag in flags], ""))
     # A private module of tyro: without it, wrong values are reported in tyro's own boxes.
     hook = getattr(sys.modules.get("tyro._errors"), "_parse_error_hook", None)
     if hook is not None:
-        hook.set(lambda event: _raise_in_one_line(event, list(flags_of(options, **stand_ins))))
+        hook.set(lambda event: _raise_in_one_line(event, flags))
 
 
 def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
@@ -163,9 +168,12 @@ def describe_unknown(argument: str, names: List[str], remedy: str) -> str:
       remedy: shown if none of them is similar.
     """
     if not argument.startswith("-"):
-        return (
-            f"{argument} belongs to no flag: a flag takes one value; put a pattern in quotes "
-            "(--input='texts/*.txt'), or repeat the flag"
+        flag = next((name for name in _OF_WORDS if name in names), "")
+        return f"{argument} belongs to no flag: " + (
+            f"write {flag}={argument}; for several, repeat the flag or put a pattern in quotes "
+            f"({flag}='texts/*.txt')"
+            if flag
+            else "a flag takes one value"
         )
     near = difflib.get_close_matches(argument.partition("=")[0], names, 1)
     return f"unknown flag {argument}: {f'did you mean {near[0]}?' if near else remedy}"

@@ -4,6 +4,7 @@ Names of files and splits, tokens, keys and paths may hold control characters. A
 through this module (in the pipelines through `pipelines.runners.console`).
 """
 
+import sys
 import threading
 import unicodedata
 from concurrent.futures import Future
@@ -44,6 +45,18 @@ def say(text: str, file: Optional[TextIO] = None) -> None:
       file: standard output by default.
     """
     print(visible(text, keep="\n\t"), file=file)
+
+
+def command_name(module: str) -> str:
+    """A command as this user types commands: `python -m trainers.flax_clm`, `textmill flax-clm`."""
+    if sys.argv[0].partition(" ")[0] == "textmill":  # see `schemas.commands.textmill`
+        return f"textmill {name_of(module)}"
+    return f"python -m {module}"
+
+
+def name_of(module: str) -> str:
+    """The name of a command after `textmill`: trainers.flax_clm -> flax-clm."""
+    return module.rpartition(".")[2].replace("_", "-")
 
 
 def number_of(count: int, one: str, many: str = "") -> str:

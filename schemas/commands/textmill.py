@@ -7,33 +7,32 @@ import difflib
 import os
 import sys
 from importlib import import_module
-from typing import Dict, List, Tuple
+from typing import Dict, List
 
 from schemas.commands.entry import run_entry
 from schemas.commands.help import docs_line
-from schemas.commands.terminal import say
+from schemas.commands.terminal import name_of, say
 from schemas.errors import UsageError
 from schemas.version import VERSION
 
-# The name of a command: its module, and what it does.
-COMMANDS: Dict[str, Tuple[str, str]] = {
-    "build-corpus": ("pipelines.build_corpus", "Clean, filter and deduplicate text."),
-    "train-tokenizer": ("pipelines.train_tokenizer", "Train a BPE or WordPiece tokenizer."),
-    "build-shards": ("pipelines.build_shards", "Tokenize and pack text into a dataset of shards."),
-    "verify": ("pipelines.verify", "Check datasets and corpora against their metadata."),
-    "inspect": ("pipelines.inspect_shards", "Show rows of a dataset as text, and its counts."),
-    "export": ("pipelines.export", "Convert a dataset to Parquet, JSONL, Arrow or MDS."),
-    "demo": ("pipelines.demo", "Run all steps on a small text, in a few minutes."),
-    "train flax-mlm": ("trainers.flax_mlm", "Train RoBERTa, BERT or ELECTRA's generator (JAX)."),
-    "train flax-clm": ("trainers.flax_clm", "Train GPT-2, Llama and others (JAX)."),
-    "train tf-classifier": ("trainers.tf_classifier", "Train a text classifier (TensorFlow)."),
-    "train tf-qa": ("trainers.tf_qa", "Train GPT-2 to answer questions (TensorFlow)."),
-    "train poptorch-classifier": (
-        "trainers.poptorch_classifier",
-        "Train a text classifier (PyTorch, IPUs).",
-    ),
-    "use-model": ("trainers.use_model", "Evaluate, export or run a trained model."),
+# Modules of commands; their last names are the commands'.
+ABOUT: Dict[str, str] = {
+    "pipelines.build_corpus": "Clean, filter and deduplicate text.",
+    "pipelines.train_tokenizer": "Train a BPE or WordPiece tokenizer.",
+    "pipelines.build_shards": "Tokenize and pack text into a dataset of shards.",
+    "pipelines.verify": "Check datasets and corpora against their metadata.",
+    "pipelines.inspect_shards": "Show rows of a dataset as text, and its counts.",
+    "pipelines.export": "Convert a dataset to Parquet, JSONL, Arrow or MDS.",
+    "pipelines.demo": "Run all steps on a small text, in a few minutes.",
+    "trainers.flax_mlm": "Train RoBERTa, BERT or ELECTRA's generator (JAX).",
+    "trainers.flax_clm": "Train GPT-2, Llama and others (JAX).",
+    "trainers.tf_classifier": "Train a text classifier (TensorFlow).",
+    "trainers.tf_qa": "Train GPT-2 to answer questions (TensorFlow).",
+    "trainers.poptorch_classifier": "Train a text classifier (PyTorch, IPUs).",
+    "trainers.use_model": "Evaluate, export or run a trained model.",
 }
+COMMANDS = {name_of(module): module for module in ABOUT}
+_ALSO = {"inspect": "inspect-shards"}
 
 
 def main() -> None:
@@ -42,32 +41,33 @@ def main() -> None:
 
 
 def _dispatch(argv: List[str]) -> None:
-    words = argv[: 2 if argv[:1] == ["train"] else 1]
-    name = " ".join(words).replace("_", "-")
-    if name in ("", "-h", "--help", "help", "train", "train -h", "train --help"):
-        say("\n".join(_overview("train " if words[:1] == ["train"] else "")))
+    words = argv[1:] if argv[:1] == ["train"] else argv  # `train flax-clm` is `flax-clm`, too
+    first = words[0] if words else ""
+    name = first.replace("_", "-")
+    name = _ALSO.get(name, name)
+    if name in ("", "-h", "--help", "help"):
+        say("\n".join(_overview("trainers." if argv[:1] == ["train"] else "")))
     elif name in ("-V", "--version"):
         say(f"textmill {VERSION}")
     elif name in COMMANDS:
-        sys.argv = [f"textmill {name}", *argv[len(words) :]]
+        sys.argv = [f"textmill {name}", *words[1:]]
         sys.path.append(os.getcwd())  # of --filter=module:function; `python -m` has it too
-        import_module(COMMANDS[name][0]).main(sys.argv[1:])
+        import_module(COMMANDS[name]).main(sys.argv[1:])
     else:
-        by_word = {command.split()[-1]: command for command in COMMANDS}
-        near = difflib.get_close_matches(name.split()[-1], by_word, 1)
-        hint = f"did you mean {by_word[near[0]]}?" if near else "textmill --help lists them"
-        raise UsageError(f"textmill has no command {name!r}: {hint}")
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else "textmill --help lists them"
+        raise UsageError(f"textmill has no command {first!r}: {hint}")
 
 
-def _overview(group: str) -> List[str]:
-    rows = {name: about for name, (_, about) in COMMANDS.items() if name.startswith(group)}
+def _overview(package: str) -> List[str]:
+    modules = [module for module in ABOUT if module.startswith(package)]
     return [
-        f"usage: textmill {group}COMMAND [FLAGS]",
+        "usage: textmill COMMAND [FLAGS]",
         "",
         "Textmill turns text into tokenized datasets and trains models on them.",
         "",
-        *(f"  {name:27}{about}" for name, about in rows.items()),
+        *(f"  {name_of(module):21}{ABOUT[module]}" for module in modules),
         "",
-        f"textmill {group}COMMAND --help shows the flags of a command.",
+        "textmill COMMAND --help shows the flags of a command.",
         *docs_line("README.md"),
     ]

@@ -10,11 +10,11 @@ from schemas.commands.flag_file import is_word, kinds_of, with_config
 from schemas.commands.help import (
     CONFIG_NOTE,
     Help,
-    command_name,
     describe_unknown,
     report_parse_errors,
     show_help,
 )
+from schemas.commands.terminal import command_name
 from schemas.errors import UsageError
 from trainers.flags.run_flags import RunFlags
 
@@ -78,7 +78,7 @@ def parse_groups(argv: List[str], kind: Type[Group], page: Help) -> Group:
     Raises as `parse_flags`.
     """
     show_help(argv, page, kind)
-    report_parse_errors(kind)
+    report_parse_errors(argv, kind)
     flags, unknown = tyro.cli(
         kind,
         args=argv,

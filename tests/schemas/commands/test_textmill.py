@@ -36,7 +36,9 @@ def textmill(script):
 
 
 def test_every_entry_has_a_name():
-    assert sorted(module for module, _ in COMMANDS.values()) == ENTRIES
+    assert sorted(COMMANDS.values()) == ENTRIES
+    named = {entry.rpartition(".")[2].replace("_", "-"): entry for entry in ENTRIES}
+    assert named == COMMANDS
     assert ENTRY_POINT in (ROOT / "setup.py").read_text()
 
 
@@ -44,32 +46,50 @@ def test_help_lists_the_commands_a_line_each(textmill):
     for arguments in ([], ["--help"], ["-h"]):
         found = textmill(*arguments)
         assert (found.returncode, found.stderr) == (0, "")
-        listed = re.findall(r"^  (\w\S*(?: \S+)?)  +[A-Z].*\.$", found.stdout, re.M)
+        listed = re.findall(r"^  (\w\S*)  +[A-Z].*\.$", found.stdout, re.M)
         assert listed == [*COMMANDS] and max(map(len, found.stdout.splitlines())) <= 80
-    trainers = [name for name in COMMANDS if name.startswith("train ")]
-    listed = re.findall(r"^  (train \S+)", textmill("train", "--help").stdout, re.M)
+    trainers = [name for name, module in COMMANDS.items() if module.startswith("trainers.")]
+    for arguments in (["train", "--help"], ["train"]):
+        assert re.findall(r"^  (\w\S*)  ", textmill(*arguments).stdout, re.M) == trainers
     assert textmill("--version").stdout == f"textmill {VERSION}\n"
-    assert listed == trainers == re.findall(r"^  (train \S+)", textmill("train").stdout, re.M)
 
 
-@pytest.mark.parametrize("name", ["build-shards", "build_shards", "train flax-clm"])
-def test_help_of_a_command_names_what_was_typed(textmill, name):
-    found = textmill(*name.split(), "--help")
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("build-shards", "build-shards"),
+        ("build_shards", "build-shards"),
+        ("inspect-shards", "inspect-shards"),
+        ("inspect", "inspect-shards"),
+        ("flax-clm", "flax-clm"),
+        ("train flax-clm", "flax-clm"),
+    ],
+)
+def test_help_of_a_command_has_its_name(textmill, typed, name):
+    found = textmill(*typed.split(), "--help")
     assert (found.returncode, found.stderr) == (0, "")
-    command = f"textmill {name.replace('_', '-')}"
-    assert found.stdout.startswith(f"usage: {command} --")
-    assert f"\nExample: {command} --" in found.stdout
+    command = f"textmill {name}"
+    assert found.stdout.startswith(f"usage: {command} ")
+    assert f"\nExample: {command} " in found.stdout
 
 
 @pytest.mark.parametrize(
     ("typed", "code", "error"),
     [
         ("bulid-shards", 2, "textmill has no command 'bulid-shards': did you mean build-shards?"),
-        ("flax-clm", 2, "textmill has no command 'flax-clm': did you mean train flax-clm?"),
-        ("train tf-q", 2, "textmill has no command 'train tf-q': did you mean train tf-qa?"),
+        ("tf_q", 2, "textmill has no command 'tf_q': did you mean tf-qa?"),
+        ("train tf-q", 2, "textmill has no command 'tf-q': did you mean tf-qa?"),
         ("xyz", 2, "textmill has no command 'xyz': textmill --help lists them"),
         ("export a --to=b --output=c", 2, "--to=b: choose one of parquet, jsonl, arrow, mds"),
         ("verify /dev/null/none", 1, "/dev/null/none "),
+        ("verify", 2, "give the directory of a dataset: textmill verify DATASET"),
+        ("build-corpus texts", 2, "texts belongs to no flag: write --input=texts; "),
+        (
+            "build-corpus texts --output=corpus",
+            2,
+            "texts belongs to no flag: write --input=texts; ",
+        ),
+        ("flax-clm shards", 2, "shards belongs to no flag: write --shards=shards; "),
     ],
 )
 def test_exit_codes_are_those_of_the_commands(textmill, typed, code, error):
@@ -107,3 +127,19 @@ def test_ctrl_c_during_imports_is_one_line(is_module, script, tmp_path):
     started.send_signal(signal.SIGINT)
     _, error = started.communicate(timeout=60)
     assert (started.returncode in (130, -signal.SIGINT), error) == (True, "interrupted\n")
+
+
+def test_hints_are_commands_of_the_same_kind(textmill, tmp_path):
+    """What a command recommends next is typed as the command itself was."""
+    (tmp_path / "text.txt").write_text("a b c\n" * 40)
+    found = textmill("build-corpus", "--input=text.txt", "--output=corpus", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.endswith(
+        "train a tokenizer: textmill train-tokenizer --input=corpus ...\n"
+        "make shards: textmill build-shards --input=corpus ...\n"
+    )
+    flags = ["--input=corpus", "--output=shards", "--tokenizer=./nothing"]
+    found = textmill("build-shards", *flags, cwd=tmp_path)
+    assert found.stderr.endswith("or make your own with textmill train-tokenizer\n")
+    module = run_python("-m", "pipelines.build_shards", *flags, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert module.stderr.endswith("or make your own with python -m pipelines.train_tokenizer\n")
