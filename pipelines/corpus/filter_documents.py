@@ -128,13 +128,11 @@ def apply_rules(columns: pa.RecordBatch, rules: tuple[Rule, ...]) -> Applied:
             for document, code in zip(left[dropped].tolist(), reason[dropped].tolist(), strict=True)
         }
         if judged.measured is not None:
-            values, limits = judged.measured[dropped].tolist(), reason[dropped] - 1
-            measured |= {
-                document: (value, rule.limits[limit] if rule.limits else None)
-                for document, value, limit in zip(
-                    left[dropped].tolist(), values, limits, strict=True
-                )
-            }
+            limit = judged.limit
+            if limit is None:
+                limit = np.array([None, *(rule.limits or [None] * len(rule.reasons))])[reason]
+            values = zip(judged.measured[dropped].tolist(), limit[dropped].tolist(), strict=True)
+            measured |= dict(zip(left[dropped].tolist(), values, strict=True))
         left, before = left[reason == 0], text.filter(kept)
         text = before if after is None else after.filter(kept)
         add_observed(observed, judged.observed)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import pyarrow as pa
 import tyro
 
 from pipelines.corpus.rules.rule import Family, Judged, Rule
@@ -29,24 +28,29 @@ _LABEL = "__label__"
 Labels = tuple[list[str], np.ndarray]  # labels of n documents; float64 [n], probabilities
 
 
-def parse_languages(flag: str) -> tuple[tuple[str, ...], float]:
-    """Languages, and the minimum probability: "nb,nn:0.65" -> (("nb", "nn"), 0.65).
+def parse_languages(flag: str) -> dict[str, float]:
+    """Languages and the minimum probability of each: "nb,en:0.65" -> {"nb": 0.0, "en": 0.65}.
 
     Raises:
-      UsageError: it has another form.
+      UsageError: it has another form, or names a language twice.
     """
-    names, colon, share = flag.partition(":")
-    languages = tuple(names.split(","))
-    try:
-        least = float(share) if colon else 0.0
-    except ValueError:
-        least = float("nan")
-    if not all(languages) or not 0 <= least <= 1:
-        raise UsageError(
-            f"--language={flag}: give languages separated by commas, and optionally a colon and "
-            "the minimum probability from 0 to 1, such as nb,nn,en:0.65"
-        )
-    return languages, least
+    minimums: dict[str, float] = {}
+    for item in flag.split(","):
+        name, colon, share = item.strip().partition(":")
+        try:
+            least = float(share) if colon else 0.0
+        except ValueError:
+            least = float("nan")
+        if not name or not 0 <= least <= 1:
+            raise UsageError(
+                f"--language={flag}: {item!r} is not CODE or CODE:PROBABILITY; give languages "
+                "separated by commas, each with its own minimum probability from 0 to 1 after a "
+                "colon if it has one, such as nb,nn,en:0.65"
+            )
+        if name in minimums:
+            raise UsageError(f"--language={flag}: {name} is given twice")
+        minimums[name] = least
+    return minimums
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ class Language(Family):
     }
 
     language: Annotated[str | None, tyro.conf.arg(metavar="CODE,...")] = None
-    """Keep documents in these languages, with at least this probability: nb,nn,en:0.65. Without
-    the colon and number, any probability suffices."""
+    """Keep documents in these languages: nb,nn,en:0.65. The number after a colon is the minimum
+    probability for that language alone; for a language without one, any probability suffices."""
     language_identifier: Literal["fasttext", "quick"] | None = None
     """Identifier of languages: fasttext (lid.176.ftz), or resiliparse's quick one. quick is 30
     times as fast, but has no probability. Default: fasttext."""
@@ -86,7 +90,7 @@ class Language(Family):
         identifier = self.language_identifier or "fasttext"
         _wanted(self.language, identifier)
         return {
-            "language": self.language,
+            "language": parse_languages(self.language),
             "language_identifier": identifier,
             "language_model": _model(identifier),
         }
@@ -96,20 +100,16 @@ class Language(Family):
         if self.language is None:
             return
         identifier = self.language_identifier or "fasttext"
-        wanted, least = _wanted(self.language, identifier)
+        wanted = _wanted(self.language, identifier)
         identify, _ = _load(identifier)
-        names = self.language.partition(":")[0]
-
-        def judge_texts(text: pa.LargeStringArray) -> Judged:
-            return judge(identify(text.to_pylist()), wanted, least)
-
-        yield Rule(_REASONS, judge_texts, limits=(names, least))
+        yield Rule(_REASONS, lambda text: judge(identify(text.to_pylist()), wanted))
 
 
-def judge(identified: Labels, wanted: frozenset[str], least: float) -> Judged:
-    """Drops documents in other languages, and those with a low probability."""
+def judge(identified: Labels, wanted: dict[str, float]) -> Judged:
+    """Drops documents in other languages, and those below their language's minimum probability."""
     labels, probability = identified
     is_other = np.array([label not in wanted for label in labels], bool)
+    least = np.array([wanted.get(label, 0.0) for label in labels])
     tenths = np.minimum((probability * 10).astype(int), 9)
     observed = {"language": dict(Counter(labels))}
     if probability.any():
@@ -119,20 +119,20 @@ def judge(identified: Labels, wanted: frozenset[str], least: float) -> Judged:
         }
     reason = np.where(is_other, 1, np.where(probability < least, 2, 0))
     measured = np.where(is_other, np.array(labels, object), probability)
-    return Judged(reason, observed=observed, measured=measured)
+    limit = np.where(is_other, ",".join(sorted(wanted)), least.astype(object))
+    return Judged(reason, observed=observed, measured=measured, limit=limit)
 
 
-def _wanted(flag: str, identifier: str) -> tuple[frozenset[str], float]:
-    """The identifier's labels for the languages of --language, and the minimum probability."""
-    languages, least = parse_languages(flag)
-    if least and identifier == "quick":
-        raise UsageError(
-            f"--language={flag}: quick has no probability; remove :{least:g}, or give "
-            "--language_identifier=fasttext"
-        )
+def _wanted(flag: str, identifier: str) -> dict[str, float]:
+    """The identifier's label of each language of --language, and its minimum probability."""
     _, labels = _load(identifier)
-    wanted = set()
-    for name in languages:
+    wanted: dict[str, float] = {}
+    for name, least in parse_languages(flag).items():
+        if least and identifier == "quick":
+            raise UsageError(
+                f"--language={flag}: quick has no probability; remove :{least:g}, or give "
+                "--language_identifier=fasttext"
+            )
         label = name if name in labels else _OTHER_NAMES.get(name)
         if label not in labels:
             near = difflib.get_close_matches(name, labels, 5, cutoff=0.3)
@@ -140,8 +140,12 @@ def _wanted(flag: str, identifier: str) -> tuple[frozenset[str], float]:
                 f"--language={flag}: {name!r} is none of the {len(labels)} languages of "
                 f"{identifier}; similar names: {', '.join(near) or 'none'}"
             )
-        wanted.add(label)
-    return frozenset(wanted), least
+        if wanted.setdefault(label, least) != least:
+            raise UsageError(
+                f"--language={flag}: {identifier} has one label, {label}, for several of these "
+                "languages: give them the same minimum probability"
+            )
+    return wanted
 
 
 @functools.cache

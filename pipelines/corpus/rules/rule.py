@@ -32,6 +32,7 @@ class Judged:
       observed: further counts, section -> key -> number: {"language": {"nb": 3}}.
       hits: (number of the document, overlap with an evaluation text).
       measured: [n], the number or word by which each document was judged.
+      limit: [n], what the measured values are compared to, if it differs between documents.
     """
 
     reason: np.ndarray
@@ -39,6 +40,7 @@ class Judged:
     observed: Observed = field(default_factory=dict)
     hits: tuple[tuple[int, Hit], ...] = ()
     measured: np.ndarray | None = None
+    limit: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Rule:
       judge: called with the texts of documents and a column for each of `roles`; returns verdicts.
       edits: name under which edited documents are counted, {"edited": {"c4": 30}}; "" if the rule
         does not edit.
-      limits: the limit of each reason, to which measured values are compared; () without limits.
+      limits: the limit of each reason, to which measured values are compared; () without limits,
+        or if verdicts carry them.
       roles: fields besides the text that it judges by, such as url.
     """
 

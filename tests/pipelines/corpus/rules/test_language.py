@@ -1,7 +1,10 @@
 """Languages: which documents are kept, what is counted, and what is refused."""
 
 import importlib.util
+import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pipelines.corpus.filter_documents import filter_documents
@@ -27,7 +30,7 @@ def filtered(filters, texts):
 
 
 def test_documents_of_other_languages_are_dropped_and_all_are_counted():
-    filters = filters_of(language="nb,nn:0.5")
+    filters = filters_of(language="nb:0.5,nn")
     made = filtered(filters, [*TEXTS.values(), "12 34"])
     assert made.documents.text.to_pylist() == [TEXTS["no"], TEXTS["nn"]]
     assert made.dropped == {"language:other": 3}
@@ -35,7 +38,10 @@ def test_documents_of_other_languages_are_dropped_and_all_are_counted():
     assert {name: counts.get(name) for name in TEXTS} | {"en": 1} == dict.fromkeys(TEXTS, 1)
     assert sum(counts.values()) == sum(made.observed["language_probability"].values()) == 5
     recorded = filters.parameters()
-    assert (recorded["language"], recorded["language_identifier"]) == ("nb,nn:0.5", "fasttext")
+    assert (recorded["language"], recorded["language_identifier"]) == (
+        {"nb": 0.5, "nn": 0.0},
+        "fasttext",
+    )
     assert recorded["language_model"].startswith("lid.176.ftz sha256 ")
     assert not any(name.startswith("language") for name in Filters().parameters())
 
@@ -46,6 +52,60 @@ def test_who_is_not_sure_enough_is_dropped():
     assert sum(made.dropped.values()) == 1 and "0.9 to 1.0" in made.observed["language_probability"]
     sure = filtered(filters_of(language="en:1"), [TEXTS["en"]])
     assert sure.dropped == {"language:unsure": 1}
+
+
+# fr 0.59 (mostly Wolof), en 0.97
+UNSURE = (
+    "Jamono joo xam ne, njiiti réew yi am fulla te fonk seen i askanñoo ngi xool nu ñuy leen iy "
+    "dooleele, naan ñakk bi nii. Il a expliqué que la promotion permet à son agence de développer "
+    "le pays."
+)
+
+
+@pytest.mark.parametrize(
+    ("flag", "dropped"),
+    [
+        ("fr,en:0.65", {}),
+        ("en:0.65,fr", {}),
+        ("fr:0.3, en:0.65", {}),
+        ("fr:0.95,en:0.65", {"language:unsure": 1}),
+        ("fr:0.95,en", {"language:unsure": 1}),
+        ("fr,en:1", {"language:unsure": 1}),
+        ("en:0.65", {"language:other": 1}),
+    ],
+)
+def test_each_language_has_a_minimum_of_its_own(flag, dropped):
+    made = filtered(filters_of(language=flag), [UNSURE, TEXTS["en"]])
+    assert made.observed["language"] == {"fr": 1, "en": 1}
+    assert made.dropped == dropped
+
+
+@pytest.mark.parametrize(
+    ("flag", "wanted"),
+    [
+        ("en", {"en": 0.0}),
+        ("nb,nn,en:0.65", {"nb": 0.0, "nn": 0.0, "en": 0.65}),
+        ("nb:0.5,nn:0.4,en:1", {"nb": 0.5, "nn": 0.4, "en": 1.0}),
+    ],
+)
+def test_the_number_after_a_colon_is_for_one_language(flag, wanted):
+    assert language.parse_languages(flag) == wanted
+
+
+def test_the_limit_of_a_dropped_document_is_that_of_its_language():
+    identified = ["en", "no", "de", "en"], np.array([0.6, 0.3, 0.9, 0.7])
+    judged = language.judge(identified, {"en": 0.65, "no": 0.4})
+    assert judged.reason.tolist() == [2, 2, 1, 0]
+    assert judged.measured is not None and judged.limit is not None
+    assert judged.measured.tolist() == [0.6, 0.3, "de", 0.7]
+    assert judged.limit.tolist() == [0.65, 0.4, "en,no", 0.65]
+
+
+def test_the_limit_is_written_beside_what_was_measured():
+    filters = replace(filters_of(language="nb:0.2,en:1"), keep_rejects=True)
+    [line] = map(json.loads, filtered(filters, [TEXTS["en"]]).lines.splitlines())
+    assert (line["reason"], line["limit"]) == ("language:unsure", 1.0)
+    assert 0.65 < line["measured"] < 1
 
 
 def test_the_quick_identifier_tells_no_probability():
@@ -61,7 +121,11 @@ def test_the_quick_identifier_tells_no_probability():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"language": ""}, "--language=: give languages separated by commas"),
+        ({"language": ""}, "--language=: '' is not CODE or CODE:PROBABILITY; give languages"),
+        ({"language": "en:"}, "--language=en:: 'en:' is not CODE or CODE:PROBABILITY"),
+        ({"language": "nb,:0.5"}, "':0.5' is not CODE or CODE:PROBABILITY"),
+        ({"language": "en:0.5,de,en:0.6"}, "en is given twice"),
+        ({"language": "nb:0.5,no:0.6"}, "fasttext has one label, no, for several of these"),
         ({"language": "en,,de"}, "--language=en,,de"),
         ({"language": "en:2"}, "from 0 to 1"),
         ({"language": "en:high"}, "--language=en:high"),
