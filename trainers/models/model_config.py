@@ -133,6 +133,11 @@ class ModelConfig:
         return FAMILIES[self.family]
 
     @property
+    def is_decoder(self) -> bool:
+        """Whether it predicts the next token."""
+        return self._row.eos_ids is not None
+
+    @property
     def is_projected(self) -> bool:
         """Whether embeddings have another width than hidden states."""
         return self.embedding_size != self.hidden_size
@@ -245,7 +250,7 @@ class ModelConfig:
         if row.local:
             names = {is_local: name for name, is_local in _IS_LOCAL.items()}
             content["layer_types"] = [names[self.is_local(n)] for n in range(self.layers)]
-        if row.eos_ids is not None:
+        if self.is_decoder:
             content["prefix_ids"] = [int(number) for number in prefix_ids]
             if prefix_ids:
                 content["bos_token_id"] = content["prefix_ids"][0]

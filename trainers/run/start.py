@@ -22,6 +22,7 @@ from trainers.flags.framework_flags import FlaxRunFlags, ProcessFlags
 from trainers.flags.run_flags import RunFlags, refuse_existing
 from trainers.metrics.plots import draw_curve
 from trainers.models.families import Weights
+from trainers.models.generation_files import INPUTS, for_prompts, text_start
 from trainers.models.hf_files import write_directory
 from trainers.models.plan_model import plan_model
 from trainers.models.set_tokenizer import (
@@ -192,14 +193,17 @@ def export_weights(
     schema, model = plan.schema, plan.model
     if directory is not None:
         tokens = token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
-        ids, settings = schema.special_ids, {"model_max_length": model.max_positions}
+        ids, start = schema.special_ids, text_start(schema)
+        settings: Dict[str, Any] = {"model_max_length": model.max_positions}
         if "chat_template" in schema.parameters:
             settings["chat_template"] = schema.parameters["chat_template"]
+        if model.is_decoder:
+            settings.update(INPUTS)
         write_directory(
             directory,
-            model.to_json(ids, schema.parameters.get("prefix_ids", ())),
+            model.to_json(ids, start),
             to_published(read(), model),
-            tokenizer_json,
+            for_prompts(tokenizer_json, start) if model.is_decoder else tokenizer_json,
             tokenizer_settings(tokens, ids, **settings),
         )
         line.say(f"weights for transformers: {directory}")

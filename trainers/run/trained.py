@@ -9,7 +9,8 @@ from typing import Any, Callable, Mapping, Optional, Tuple
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import UsageError
 from schemas.metadata import Schema
-from trainers.models.families import FAMILIES, Weights
+from trainers.models.families import Weights
+from trainers.models.generation_files import text_start
 from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig, published_classes, text_ids
 from trainers.models.set_tokenizer import TOKENIZER, read_schema, read_tokenizer
@@ -77,7 +78,7 @@ def _find_run(output: Path, which: Optional[str]) -> Trained:
         weights=tuple((path.name, partial(read_weights, path, config)) for path in paths),
         schema=schema,
         tokenizer_json=read_tokenizer(output),
-        prefix_ids=tuple(schema.parameters.get("prefix_ids", ())),
+        prefix_ids=text_start(schema),
         eos_ids=() if eos is None else (eos,),
     )
 
@@ -89,8 +90,7 @@ def _find_published(directory: Path) -> Trained:
     config = ModelConfig.from_json(content, classes=classes, where=where)
     prefix_ids, eos_ids = text_ids(content, where=where)
     has_tokenizer = (directory / TOKENIZER).is_file()
-    is_decoder = FAMILIES[config.family].eos_ids is not None
-    trainer = "flax_clm" if is_decoder else "tf_classifier" if config.classes else "flax_mlm"
+    trainer = "flax_clm" if config.is_decoder else "tf_classifier" if config.classes else "flax_mlm"
     return Trained(
         trainer=trainer,
         settings={},
