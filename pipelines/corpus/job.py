@@ -45,7 +45,16 @@ from pipelines.runners.block_run import BlockJob, BlockReport
 from pipelines.runners.shuffle import place_of_key
 from pipelines.writers import shard_files
 from pipelines.writers.rejects import Stashed
-from schemas.drops import LONGEST, SAMPLES, Funnel, Removed, Sample, shorten, total_counts
+from schemas.drops import (
+    LONGEST,
+    SAMPLES,
+    Funnel,
+    Removed,
+    Sample,
+    shorten,
+    total_counts,
+    total_observed,
+)
 from schemas.manifest import ManifestFile
 
 # Numbers of the shuffles besides those of near-duplicates.
@@ -128,7 +137,7 @@ def count_piece(filtered: Filtered) -> CorpusStatistics:
         documents_read=filtered.read,
         source_bytes=filtered.documents.source_bytes,
         dropped=filtered.dropped,
-        observed=filtered.observed,
+        observed=total_observed((filtered.documents.observed, filtered.observed)),
         funnel=Funnel(
             documents=len(texts_before),
             text_bytes=int(_lengths(texts_before).sum()),

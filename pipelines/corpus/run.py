@@ -20,6 +20,7 @@ from pipelines.corpus.report import funnel_table
 from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.host.imports import pc
 from pipelines.input_options import assumed_bytes
+from pipelines.readers.http_body import BODY_CUT, RESPONSES
 from pipelines.readers.sources import (
     BLOCK_BYTES,
     Block,
@@ -242,6 +243,8 @@ def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = No
         "text": f"{decimal(total.text_bytes)}, {total.words:,} words",
         "size": f"{decimal(size)} in {number_of(len(corpus.documents), 'file')} of documents",
     }
+    if cut := stats.observed.get(RESPONSES, {}).get(BODY_CUT):
+        facts["cut pages"] = f"{cut:,}, whose stored bodies are cut or damaged and end early"
     if seconds is not None:
         facts["time"] = f"{seconds:.1f} s"
     for warning in _warnings(corpus):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from rich.filesize import decimal
 
-from schemas.drops import total_counts
+from schemas.drops import Observed, total_counts, total_observed
 from schemas.errors import DataError
 
 _BLANK = rb"[ \t\r\v\f]*"
@@ -174,6 +174,7 @@ class Documents:
       files: path, unit of offsets, and number of documents of each file, in order.
       unusable: reason -> number of web pages without text, such as images and server errors; not
         among `rejects`.
+      observed: further counts, section -> key -> number: {"responses": {"body_cut": 3}}.
     """
 
     columns: pa.RecordBatch
@@ -185,6 +186,7 @@ class Documents:
     offsets: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     files: tuple[tuple[str, str, int], ...] = ()
     unusable: dict[str, int] = field(default_factory=dict)
+    observed: Observed = field(default_factory=dict)
 
     def reject(self, number: int, reason: str, detail: str) -> Reject:
         """The reject of one of the documents."""
@@ -286,6 +288,7 @@ def join_documents(pieces: list[Documents]) -> Documents:
         np.concatenate([piece.offsets for piece in pieces]),
         tuple(file for piece in pieces for file in piece.files),
         total_counts(*(piece.unusable for piece in pieces)),
+        total_observed(piece.observed for piece in pieces),
     )
 
 

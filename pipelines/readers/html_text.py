@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from pipelines.readers.main_text import extract_plain_text, main_text, parse_html
-from pipelines.readers.stored import ENCODED, find_utf_16
+from pipelines.readers.stored import ENCODED, find_utf_16, is_binary
 from schemas.commands.entry import import_later
 from schemas.errors import UsageError
 
@@ -125,6 +125,8 @@ def read_page(data: bytes, content_type: str, html: str) -> Page:
     if not kind:
         raise UnusablePageError("not_html")
     markup = decode_page(data, charset_of(content_type))
+    if is_binary(markup):
+        raise UnusablePageError("not_html")
     if kind == "text":
         return Page(markup.replace("\0", ""))
     return _convert(markup, html)

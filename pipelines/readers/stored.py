@@ -106,8 +106,11 @@ _OTHERS = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
     (b"PAR1", "a Parquet file", "give --input_format=parquet, or name it .parquet"),
     (b"ARROW1\0\0", "an Arrow file", "give --input_format=arrow, or name it .arrow"),
-    (b"WARC/1.0\r\n", "a WARC file", "give --input_format=warc, or name it .warc"),
-    (b"WARC/1.1\r\n", "a WARC file", "give --input_format=warc, or name it .warc"),
+    *(
+        (b"WARC/%b%b" % (version, end), "a WARC file", "give --input_format=warc, or name it .warc")
+        for version in (b"0.17", b"0.18", b"1.0", b"1.1")
+        for end in (b"\r\n", b"\n")
+    ),
     (b"%PDF-", "a PDF", "extract its text"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
     (b"SQLite format 3\0", "an SQLite database", "export its text"),
@@ -121,6 +124,11 @@ ENCODED = (  # UTF-32 first, because its marks begin like those of UTF-16
 )
 _NUL_SHARE = 0.2  # minimum share of NULs in every other byte of UTF-16
 _FEW_NULS = 8  # may be in every other byte of text by chance
+# Control characters that no text has; those of spacing, overstriking and terminal colors remain.
+_CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})
+_MOST_BAD = 0.1  # share of U+FFFD above which characters are no text
+_FEW_BAD = 10  # may be in a text of any length
+_CONTROL = 5  # weight of a control character beside U+FFFD
 _LARGEST_STEP = 16 << 20  # bytes read at once beyond a part
 _MARK_OF_TAR = slice(257, 262)
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
@@ -217,6 +225,16 @@ def find_utf_16(data: bytes) -> str:
     if odd > least and not even:
         return "UTF-16LE"
     return "UTF-16BE" if even > least and not odd else ""
+
+
+def is_binary(text: str) -> bool:
+    """Whether characters are decoded binary data: more than 2 % control characters, 10 % U+FFFD.
+
+    Random bytes have 10 % control characters in any encoding, pickled words 5 %.
+    """
+    data = text.rstrip("\0").encode()
+    controls = len(data) - len(data.translate(None, _CONTROLS))
+    return _CONTROL * controls + text.count("\ufffd") > max(_MOST_BAD * len(text), _FEW_BAD)
 
 
 class _HashingFile(io.RawIOBase):

@@ -6,20 +6,17 @@ where other readers skip to the next record that they recognize. Documents are r
 other types are ignored. Offsets are numbers of records of any type, from 0.
 """
 
-import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
-
-import pyarrow as pa
 
 from pipelines.readers.documents import Documents, too_long
 from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import Refusal, record_documents
 from pipelines.readers.html_text import UnusablePageError, may_be_page, read_page
+from pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
 from schemas.errors import DataError
@@ -31,11 +28,6 @@ _BREAK = b"\r\n"
 _CHUNK_BYTES = 1 << 20  # a few records
 _LONGEST_HEAD = 1 << 16  # maximum bytes of the headers of a record, and of a response
 _STATUS = 64  # first bytes of a response, with its status
-_RAW = -15  # wbits of deflate without zlib's header, as some servers send it
-_ZLIB = {"gzip": (31,), "x-gzip": (31,), "deflate": (47, _RAW)}  # content encoding -> wbits
-_GZIP = b"\x1f\x8b"
-_MEMBERS = 100  # of a body in gzip; each copies the rest
-_ARROW = {"br": "brotli", "zstd": "zstd"}  # content encoding -> codec of Arrow
 
 Headers = dict[str, str]  # name in lower case -> value
 
@@ -51,11 +43,15 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     if content.peek(len(_MARK)) != _MARK:
         refuse_foreign(content.peek(PEEKED), part.path)
     records, unusable, began = [], Counter[str](), 0
+    responses = content.responses
 
     def documents() -> Documents:
         size = content.place - began
         found = record_documents(records, source.roles, part.path, source_bytes=size)
-        return replace(found, stored_bytes=chunks.new_bytes(), unusable=dict(unusable))
+        observed = {RESPONSES: dict(responses)} if responses else {}
+        responses.clear()
+        counts = {"unusable": dict(unusable), "observed": observed}
+        return replace(found, stored_bytes=chunks.new_bytes(), **counts)
 
     for headers, length in _read_records(content):
         try:
@@ -77,6 +73,7 @@ class _Content:
         self._data, self._at = b"", 0
         self.place = 0  # offset of the next byte
         self.record = 0  # number of the current record
+        self.responses = Counter[str]()  # read since the last piece of documents, by their flaw
 
     def peek(self, size: int) -> bytes:
         """The next bytes, without consuming them; fewer at the end of the file."""
@@ -122,8 +119,8 @@ def _read_records(content: _Content) -> Iterator[tuple[Headers, int]]:
         if head != _MARK:
             raise content.damage(f"begins with {head!r}, not with {_MARK!r}")
         head = content.peek(_LONGEST_HEAD)
-        size = head.find(2 * _BREAK) + 4
-        if size < 4:
+        size = find_head_end(head)
+        if not size:
             raise content.damage("has headers without an end")
         headers = _parse_headers(content.take(size))
         length = headers.get("content-length", "")
@@ -166,7 +163,7 @@ def _read_fields(
     """Number, fields and refusal of a record; None if it is no document."""
     kind = record["warc-type"].lower()
     if kind == "response":
-        fields = _read_response(length, content, source)
+        fields = _read_response(record, length, content, source)
     elif kind == "conversion":
         fields = _read_conversion(record.get("content-type", ""), length, content, source)
     else:
@@ -194,13 +191,13 @@ def _read_conversion(
     return {"text": text, "content_type": kind, "title": ""}
 
 
-def _read_response(length: int, content: _Content, source: Source) -> dict[str, str] | Refusal:
+def _read_response(
+    record: Headers, length: int, content: _Content, source: Source
+) -> dict[str, str] | Refusal:
     """The text of a page; raises UnusablePageError if the response is none."""
     head = content.peek(min(length, _LONGEST_HEAD))
-    size = head.find(2 * _BREAK) + 4
-    if size < 4:
-        size = head.find(b"\n\n") + 2
-    if not head.startswith(b"HTTP/") or size < 2:
+    size = find_head_end(head) or (length if len(head) == length else 0)
+    if not head.startswith(b"HTTP/") or not size:
         raise UnusablePageError("not_http")
     if head[:_STATUS].split()[1:2] != [b"200"]:
         raise UnusablePageError("http_status")
@@ -210,11 +207,10 @@ def _read_response(length: int, content: _Content, source: Source) -> dict[str, 
         raise UnusablePageError("not_html")
     if length > source.max_document_bytes:
         return _too_long(source)
-    payload = content.take(length)[size:]
-    if "chunked" in headers.get("transfer-encoding", "").lower():
-        payload = _join_chunks(payload)
-    for coding in reversed(headers.get("content-encoding", "").lower().split(",")):
-        payload = _unpack(payload, coding.strip(), source.max_document_bytes)
+    stored = content.take(length)[size:]
+    payload, is_cut = decode_body(stored, headers, source.max_document_bytes)
+    if is_cut or "warc-truncated" in record:
+        content.responses[BODY_CUT] += 1
     if len(payload) > source.max_document_bytes:
         return _too_long(source)
     page = read_page(payload, kind, source.html)
@@ -224,50 +220,3 @@ def _read_response(length: int, content: _Content, source: Source) -> dict[str, 
 def _too_long(source: Source) -> Refusal:
     reject = too_long("", 0, source.max_document_bytes)
     return reject.reason, reject.detail
-
-
-def _join_chunks(data: bytes) -> bytes:
-    """The body of a chunked response; crawlers often store it joined, under the same headers."""
-    pieces, at = [], 0
-    while (end := data.find(b"\n", at, at + 1024)) >= 0:
-        try:
-            size = int(data[at:end].partition(b";")[0], 16)
-        except ValueError:
-            return data
-        at = end + 1
-        if size <= 0:
-            return b"".join(pieces)
-        pieces.append(data[at : at + size])
-        at += size + (2 if data[at + size : at + size + 2] == _BREAK else 1)
-    return b"".join(pieces) if pieces else data
-
-
-def _unpack(data: bytes, coding: str, longest: int) -> bytes:
-    """A body without its content encoding, at most `longest + 1` bytes.
-
-    A body that cannot be unpacked is kept as it is: crawlers often unpack it and keep the header.
-    """
-    for wbits in _ZLIB.get(coding, ()):
-        with suppress(zlib.error):
-            return _inflate(data, wbits, longest)
-    if coding in _ARROW:
-        with (
-            suppress(OSError),
-            pa.CompressedInputStream(pa.BufferReader(data), _ARROW[coding]) as stream,
-        ):
-            return stream.read(longest + 1)
-    return data
-
-
-def _inflate(data: bytes, wbits: int, longest: int) -> bytes:
-    """At most `longest + 1` bytes of a stream, or of all members in gzip."""
-    content = b""
-    for _ in range(_MEMBERS):
-        member = zlib.decompressobj(wbits)
-        content += member.decompress(data, longest + 1 - len(content))
-        data = member.unused_data
-        if wbits == _RAW and len(content) <= longest and (data or not member.eof):
-            raise zlib.error("other bytes, which have no checksum to tell")
-        if len(content) > longest or not data.startswith(_GZIP):
-            break
-    return content
