@@ -35,6 +35,9 @@ class InputFlags:
     input_format: Annotated[str, tyro.conf.arg(metavar=_FORMATS)] = AUTO
     """Format of all input files. auto recognizes each file by its name; name a format when the
     names mislead."""
+    quoting: Literal["auto", "none", "double"] = "auto"
+    """Whether double quotes enclose fields of CSV and TSV files, or are text. auto: double in CSV,
+    none in TSV."""
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     """Largest document in bytes; longer ones are rejected, so that memory stays bounded. A document
     of 100 MB takes 0.9 GB of memory, up to 3.4 GB if it is a single word."""
@@ -58,12 +61,14 @@ class InputFlags:
             roles=roles,
             input_format=self.input_format,
             max_document_bytes=self.max_document_bytes,
+            quoting=self.quoting,
         )
 
     def parameters(self) -> dict[str, Any]:
         """The flags that decide which documents are read."""
         names = ("document", "input_format", "max_document_bytes")
-        return {name: getattr(self, name) for name in names}
+        quoting = {"quoting": self.quoting} if self.quoting != AUTO else {}  # as before the flag
+        return {**{name: getattr(self, name) for name in names}, **quoting}
 
 
 def assumed_bytes(size: str, *, dry_run: bool) -> int:

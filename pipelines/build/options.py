@@ -275,7 +275,7 @@ class BuildOptions(Generic[T]):
         reading = self.reading.parameters().items()
         parameters = {
             "document": self.reading.document,
-            **{name: value for name, value in reading if value != default[name]},
+            **{name: value for name, value in reading if value != default.get(name)},
             **roles,
             **self._corpora(),
             **filter_parameters(self.filter),

@@ -45,7 +45,7 @@ from pipelines.readers.stored import (
     part_digest,
 )
 from pipelines.store import exists, read, write_file
-from schemas.commands.terminal import command_name, say
+from schemas.commands.terminal import command_name, number_of, say
 from schemas.errors import DataError, UsageError
 from schemas.metadata import Inputs
 from schemas.typed_json import from_json, parse_json, pause_collector
@@ -80,6 +80,8 @@ class Source:
       input_format: format of all files; auto to decide by their names.
       max_document_bytes: maximum bytes of a document, or of its line; longer ones are rejected.
       block_bytes: bytes of a block; changes speed and memory, never the documents.
+      quoting: whether quotes enclose fields of CSV and TSV files: none, double, or auto, which is
+        double in CSV and none in TSV.
       html: text of web pages: main (main content), all (without scripts and styles) or trafilatura;
         "" to reject WARC and HTML files.
     """
@@ -90,6 +92,7 @@ class Source:
     input_format: str = AUTO
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     block_bytes: int = BLOCK_BYTES
+    quoting: str = AUTO
     html: str = ""
 
     def __post_init__(self) -> None:
@@ -237,6 +240,10 @@ def _parts(source: Source) -> list[Part]:
     # Opening a file in an object store is mostly waiting for a request, so many are opened at once.
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         parts = [part for parts_of_file in threads.map(plan, files) for part in parts_of_file]
+    doubts = [part for part in parts if part.doubt]
+    if doubts:
+        more = f" (and {number_of(len(doubts) - 1, 'more file')} like it)" * (len(doubts) > 1)
+        say(f"warning: {doubts[0].path}{more}: {doubts[0].doubt}", sys.stderr)
     if not parts:
         raise DataError(f"the inputs have no rows; the first file is {files[0][0].path}")
     return parts

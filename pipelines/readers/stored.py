@@ -154,6 +154,8 @@ class Part:
       also_hashed: what documents get from outside the file, such as a split; part of its digest.
       input: the --input that names the file; the last one if there are several.
       sha256: sha256 of the whole file in the manifest of a corpus; "" for other files.
+      doubt: a sign that the file has another form than it is read in, with the remedy; with the
+        last part of a file; "" for none.
     """
 
     path: str
@@ -168,6 +170,7 @@ class Part:
     also_hashed: str = ""
     input: str = field(default="", compare=False)
     sha256: str = ""
+    doubt: str = ""
 
     @property
     def bytes(self) -> int:

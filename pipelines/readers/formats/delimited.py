@@ -1,14 +1,14 @@
 """CSV and TSV with a header row -> documents.
 
 `RecordEnds` cuts content between records, and Arrow parses chunks of whole records. A record with
-another number of fields than the header is rejected. A quote that is never closed is an error,
-since all records after it might be part of one field.
+another number of fields than the header is rejected. In files with quoting, by default CSV, a quote
+that is never closed is an error, since all records after it might be part of one field.
 """
 
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
@@ -21,15 +21,43 @@ from pipelines.readers.formats.text import Boundary, Ends, read_runs
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import Chunks, Part, is_compressed, refuse_foreign
 from pipelines.store import is_url
+from schemas.commands.terminal import number_of
 from schemas.errors import DataError, UsageError
 
-DELIMITERS = {"csv": ",", "tsv": "\t"}
 _HEADER_BYTES = 1 << 20
-_QUOTE_HINT = ", and double quotes that are text"
 _SHOWN = 80  # characters shown of a rejected record
 _BYTES = "latin-1"  # decodes any bytes
 _FIELD_START, _PLAIN, _QUOTED, _QUOTE_IN_QUOTED, _BLANK = range(5)  # states of a scan
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
+_NO_EDGES = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How records are divided into fields.
+
+    Attributes:
+      delimiter: character between fields.
+      has_quotes: whether double quotes enclose fields; if not, they are text.
+    """
+
+    delimiter: str
+    has_quotes: bool
+
+    @property
+    def byte(self) -> int:
+        """The delimiter as a byte."""
+        return ord(self.delimiter)
+
+
+# By format. The media type text/tab-separated-values has no quoting.
+DIALECTS = {"csv": Dialect(",", True), "tsv": Dialect("\t", False)}
+
+
+def dialect_of(format_name: str, quoting: str) -> Dialect:
+    """The dialect of a format with --quoting."""
+    dialect = DIALECTS[format_name]
+    return dialect if quoting == "auto" else replace(dialect, has_quotes=quoting == "double")
 
 
 class RecordEnds(Ends):
@@ -44,19 +72,20 @@ class RecordEnds(Ends):
       records: number of records that have ended; blank lines do not count.
       began: where the current record began.
       is_quoted: whether a quote is open.
+      state: the state of the scan after the last chunk.
     """
 
-    def __init__(self, format_name: str, place: int, records: int = 0):
+    def __init__(self, dialect: Dialect, place: int, records: int = 0):
         """`place` is the first byte of the first record, `records` its number."""
         self.began, self.records, self.is_quoted = place, records, False
-        self._delimiter, self._state = ord(DELIMITERS[format_name]), _BLANK
+        self._dialect, self.state = dialect, _BLANK
 
     def scan(self, chunk: bytes, place: int) -> None:
         """See `Ends`."""
         bytes_ = np.frombuffer(chunk, np.uint8)
-        ends, counts, self._state = _find_ends(bytes_, self._delimiter, self._state)
+        ends, counts, self.state = _find_ends(bytes_, self._dialect, self.state)
         self._ends, self._counts = ends + place, counts + self.records
-        self.is_quoted = self._state == _QUOTED
+        self.is_quoted = self.state == _QUOTED
         if len(ends):
             self.began, self.records = int(self._ends[-1]), int(self._counts[-1])
 
@@ -93,20 +122,20 @@ class RecordEnds(Ends):
 
 
 def _find_ends(
-    data: np.ndarray, delimiter: int, state: int = _BLANK
+    data: np.ndarray, dialect: Dialect, state: int = _BLANK
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Finds line ends outside of quoted fields.
 
     Args:
       data: uint8 [n], the content.
-      delimiter: byte between fields.
+      dialect: how records are divided.
       state: state before the first byte.
 
     Returns:
       int64, the position after each such newline or return; int64, number of records that have
       ended there, without blank lines; and the state after the last byte.
     """
-    edges = _find_edges(data, delimiter, state)
+    edges = _find_edges(data, dialect.byte, state) if dialect.has_quotes else _NO_EDGES
     newlines = np.flatnonzero((data == _NEWLINE) | (data == _RETURN))
     inside = (np.searchsorted(edges, newlines) + (state == _QUOTED)) % 2
     ends = newlines[inside == 0] + 1
@@ -118,7 +147,7 @@ def _find_ends(
         return ends, counts, state
     if len(edges) and edges[-1] == last:
         return ends, counts, _QUOTE_IN_QUOTED
-    after = {_NEWLINE: _BLANK, _RETURN: _BLANK, delimiter: _FIELD_START}
+    after = {_NEWLINE: _BLANK, _RETURN: _BLANK, dialect.byte: _FIELD_START}
     return ends, counts, after.get(int(data[last]), _PLAIN)
 
 
@@ -145,6 +174,56 @@ def _find_edges(data: np.ndarray, delimiter: int, state: int) -> np.ndarray:
     return np.array(edges, np.int64)
 
 
+def find_odd(data: np.ndarray, dialect: Dialect, state: int = _BLANK) -> np.ndarray:
+    """Finds fields that suggest another --quoting than the dialect's.
+
+    With quotes, these are fields that span lines and go on after the closing quote; without, fields
+    that are enclosed in quotes. Fields that begin in an earlier chunk do not count.
+
+    Returns:
+      int64, the positions where such fields begin.
+    """
+    quotes = np.flatnonzero(data == _QUOTE)
+    if not len(quotes):
+        return _NO_EDGES
+    after = np.append(data, _NEWLINE)[quotes + 1]
+    ends_field = (after == dialect.byte) | (after == _NEWLINE) | (after == _RETURN)
+    if not dialect.has_quotes:
+        before = data[quotes - 1]
+        begins = (before == dialect.byte) | (before == _NEWLINE) | (before == _RETURN)
+        begins[0] = begins[0] if quotes[0] else state != _PLAIN
+        firsts = quotes[begins]
+        breaks = np.flatnonzero((data == dialect.byte) | (data == _NEWLINE) | (data == _RETURN))
+        stops = np.append(breaks, len(data))[np.searchsorted(breaks, firsts)]
+        return firsts[(data[stops - 1] == _QUOTE) & (stops - firsts > 1)]
+    edges = _find_edges(data, dialect.byte, state)
+    opens, closes = edges[int(state == _QUOTED) :: 2], edges[int(state != _QUOTED) :: 2]
+    firsts = opens[~np.isin(opens - 1, closes)]  # the others are doubled quotes
+    odd = closes[np.isin(closes, quotes[~ends_field & (after != _QUOTE)])]
+    field = np.searchsorted(firsts, odd) - 1
+    odd, firsts = odd[field >= 0], firsts[field[field >= 0]]
+    newlines = np.flatnonzero((data == _NEWLINE) | (data == _RETURN))
+    return firsts[np.searchsorted(newlines, firsts) < np.searchsorted(newlines, odd)]
+
+
+def _doubt(odd: list[int], dialect: Dialect) -> str:
+    """Describes fields that suggest another --quoting, with the remedy; "" if there are none."""
+    if not odd:
+        return ""
+    count, at = len(odd), f"the first at byte {odd[0]:,}"
+    if dialect.has_quotes:
+        fields = number_of(count, "quoted field spans", "quoted fields span")
+        return (
+            f"{fields} lines and {'goes' if count == 1 else 'go'} on after the closing quote, {at}:"
+            " if quotes are text in this file, give --quoting=none"
+        )
+    fields = number_of(count, "field is", "fields are")
+    return (
+        f"{fields} enclosed in quotes, {at}, which stay in the text: if quotes enclose fields in "
+        "this file, give --quoting=double"
+    )
+
+
 def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = None) -> list[Part]:
     """Checks the header of a file, and cuts it between records.
 
@@ -155,27 +234,37 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
       DataError: the file has no header, or a quote is never closed.
       UsageError: a field is missing.
     """
-    names, end = _header(raw, part)
+    dialect = dialect_of(part.format, source.quoting)
+    head = _head(raw, part)
+    names, end = _header(head, part, dialect)
     roles, block_bytes = source.roles, source.block_bytes
     for role in roles:
         if names.count(role.field) > 1:
             raise UsageError(f"{part.path}: {names.count(role.field)} columns are {role.field!r}")
+        quoted = f'"{role.field}"'
+        if quoted in names and role.field not in names:
+            raise UsageError(
+                f"{part.path} has no field {role.field!r} but {quoted!r}: give --quoting=double if "
+                "quotes enclose its fields"
+            )
     check_names(roles, part.path, names)
-    is_near = not is_compressed(part.path) and not is_url(part.path)
-    if not is_near or part.size <= block_bytes:
-        return [part]
+    if is_compressed(part.path) or is_url(part.path):
+        odd = (find_odd(np.frombuffer(head[end:], np.uint8), dialect) + end).tolist()
+        return [replace(part, doubt=_doubt(odd, dialect))]
     parts: list[Part] = []
-    ends = RecordEnds(part.format, end)
+    odd = []
+    ends = RecordEnds(dialect, end)
     start, record, place = 0, 0, end
     raw.seek(place)
     while data := raw.read(block_bytes):
+        odd += (find_odd(np.frombuffer(data, np.uint8), dialect, ends.state) + place).tolist()
         ends.scan(data, place)
         place += len(data)
         while (boundary := ends.first(start + block_bytes - 1)) and boundary[1] < part.size:
             parts.append(replace(part, start=start, stop=boundary[1], record=record))
             start, record = boundary[1], ends.count(boundary[1])
     ends.check_closed(part.path)
-    return [*parts, replace(part, start=start, record=record)]
+    return [*parts, replace(part, start=start, record=record, doubt=_doubt(odd, dialect))]
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
@@ -184,9 +273,10 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     Raises:
       DataError: the file is damaged, or a quote is never closed.
     """
-    names, end = _header(raw, part)
+    dialect = dialect_of(part.format, source.quoting)
+    names, end = _header(_head(raw, part), part, dialect)
     begin = part.start or end
-    ends = RecordEnds(part.format, begin, part.record)
+    ends = RecordEnds(dialect, begin, part.record)
     first = part.record  # number of the run's first record
     for run in read_runs(raw, part, source, ends, begin):
         if run.digests:
@@ -195,24 +285,28 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
             documents = run.refuse(part.path, source, first)
             first += len(documents.rejects)
         else:
-            documents = _parse(bytes(run.data), names, source, part, first)
+            documents = _parse(bytes(run.data), names, source, part, first, dialect)
             first = ends.records
         yield run.account(documents)
 
 
-def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
-    """The names of the columns, and the end of the header row."""
+def _head(raw: BinaryIO, part: Part) -> bytes:
+    """The beginning of a file's content, which has the header row."""
     whole = Part(part.path, part.size, 0, part.size)
-    head = next(iter(Chunks(raw, whole, _HEADER_BYTES)), b"")
+    return next(iter(Chunks(raw, whole, _HEADER_BYTES)), b"")
+
+
+def _header(head: bytes, part: Part, dialect: Dialect) -> tuple[list[str], int]:
+    """The names of the columns, and the end of the header row."""
     refuse_foreign(head, part.path)
     skip = len(BOM) if head.startswith(BOM) else 0
-    ends = RecordEnds(part.format, skip)
+    ends = RecordEnds(dialect, skip)
     ends.scan(head[skip:], skip)
     end = ends.find(1) or len(head)
     if not ends.records and len(head) >= _HEADER_BYTES:
         raise DataError(
             f"{part.path}: the header row does not end within {_HEADER_BYTES:,} bytes: give a file "
-            f"with a header row{_QUOTE_HINT}"
+            f"with a header row" + dialect.has_quotes * ", and double quotes that are text"
         )
     if not ends.records:
         ends.check_closed(part.path)
@@ -222,14 +316,18 @@ def _header(raw: BinaryIO, part: Part) -> tuple[list[str], int]:
         raise DataError(
             f"{part.path}: the header row is not UTF-8 at byte {error.start}: convert the file"
         ) from error
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=DELIMITERS[part.format])
+    quoting = csv.QUOTE_MINIMAL if dialect.has_quotes else csv.QUOTE_NONE
+    lines = io.StringIO(text, newline="")
+    rows = csv.reader(lines, delimiter=dialect.delimiter, quoting=quoting)
     names = next((row for row in rows if row), None)
     if names is None:
         raise DataError(f"{part.path} has no header row: add one with the names of the fields")
     return names, end
 
 
-def _parse(data: bytes, names: list[str], source: Source, part: Part, first: int) -> Documents:
+def _parse(
+    data: bytes, names: list[str], source: Source, part: Part, first: int, dialect: Dialect
+) -> Documents:
     """Documents of whole records; `first` is the number of the first record."""
     roles, longest = source.roles, source.max_document_bytes
     ragged: list[tuple[int, str]] = []  # number in `data`, detail
@@ -242,7 +340,7 @@ def _parse(data: bytes, names: list[str], source: Source, part: Part, first: int
         return "skip"
 
     source_bytes = len(data)
-    data, long = _without_long(data, ord(DELIMITERS[part.format]), longest)
+    data, long = _without_long(data, dialect, longest)
     is_text = is_utf8(data)
     if not is_text:  # Arrow fails when it shows a row that is not UTF-8
         data = data.decode(_BYTES).encode()
@@ -258,7 +356,8 @@ def _parse(data: bytes, names: list[str], source: Source, part: Part, first: int
                 column_names=numbers, use_threads=False, block_size=len(data) + 1
             ),
             parse_options=pv.ParseOptions(
-                delimiter=DELIMITERS[part.format],
+                delimiter=dialect.delimiter,
+                quote_char='"' if dialect.has_quotes else False,
                 newlines_in_values=True,
                 invalid_row_handler=refuse,
             ),
@@ -283,11 +382,11 @@ def _parse(data: bytes, names: list[str], source: Source, part: Part, first: int
     return replace(documents, rejects=tuple(placed), offsets=record_of[documents.offsets])
 
 
-def _without_long(data: bytes, delimiter: int, longest: int) -> tuple[bytes, list[int]]:
+def _without_long(data: bytes, dialect: Dialect, longest: int) -> tuple[bytes, list[int]]:
     """The records that are not too long, and the numbers of those that are."""
     if len(data) <= longest:
         return data, []
-    ends, counts, _ = _find_ends(np.frombuffer(data, np.uint8), delimiter)
+    ends, counts, _ = _find_ends(np.frombuffer(data, np.uint8), dialect)
     bounds = [0, *ends.tolist(), len(data)]
     numbers = np.append(0, counts)
     is_long = np.diff(bounds) > longest

@@ -96,7 +96,8 @@ def test_any_format_gives_the_same_documents_however_it_is_cut(
 ):
     rows = [{"text": t, "label": n, "other": "o"} for t, n in records]
     pattern = write(tmp_path_factory.mktemp("a b\nc%20é#?"), name, rows)
-    found = read_all(pattern, roles=ROLES, block_bytes=block_bytes)
+    settings = {"roles": ROLES, "block_bytes": block_bytes, "quoting": "double"}
+    found = read_all(pattern, **settings)
     assert rows_of(found) == [{"text": t, "label": str(n), "id": ""} for t, n in records if t]
     assert sum(piece.empty for piece in found) == sum(not t for t, _ in records)
     assert not [piece.rejects for piece in found if piece.rejects]
@@ -106,7 +107,7 @@ def test_any_format_gives_the_same_documents_however_it_is_cut(
         offsets = [*numbers, *numbers]
     due = [offset for offset, (t, _) in zip(offsets, records, strict=False) if t]
     assert [offset for piece in found for offset in piece.offsets.tolist()] == due
-    blocks = plan_blocks(Source((pattern,), roles=ROLES, block_bytes=block_bytes))
+    blocks = plan_blocks(Source((pattern,), **settings))
     read = [digest for piece in found for digest in piece.digests]
     assert file_digests(read) == hash_inputs(blocks)
     assert sum(piece.stored_bytes for piece in found) == sum(block.bytes for block in blocks)
