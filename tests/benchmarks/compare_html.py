@@ -25,7 +25,8 @@ from pathlib import Path
 
 import tyro
 
-from pipelines.readers.html_text import HTML, UnusablePageError, decode_page, read_page
+from pipelines.readers.html_text import HTML, UnusablePageError, read_page
+from pipelines.readers.page_encoding import decode_page
 from tests.benchmarks.clock import timed
 
 Extract = Callable[[bytes], str]

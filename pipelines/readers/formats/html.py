@@ -8,9 +8,9 @@ from typing import BinaryIO
 from pipelines.readers.documents import Documents, no_documents, too_long
 from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import record_documents
-from pipelines.readers.html_text import UnusablePageError, read_page
+from pipelines.readers.html_text import UnusablePageError, has_xml_declaration, read_page
 from pipelines.readers.sources import Source
-from pipelines.readers.stored import Chunks, Part
+from pipelines.readers.stored import Chunks, Part, inner_extension
 
 check_roles = partial(check_names, names=("text", "title", "url"))
 
@@ -36,7 +36,9 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         documents = replace(documents, rejects=(long,))
     else:
         try:
-            page = read_page(b"".join(pieces), "text/html", source.html)
+            data = b"".join(pieces)
+            is_xml = inner_extension(part.path) == ".xhtml" or has_xml_declaration(data)
+            page = read_page(data, "application/xhtml+xml" if is_xml else "text/html", source.html)
             records = [(0, asdict(page), None)]
             documents = record_documents(records, source.roles, part.path, source_bytes=size)
         except UnusablePageError as error:

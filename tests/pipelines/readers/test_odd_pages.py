@@ -208,6 +208,83 @@ def test_text_with_a_few_odd_bytes_is_kept(tmp_path, name):
     assert found(tmp_path / "x.warc", content) == KEPT[name].decode()
 
 
+XML = b"<?xml version='1.0' encoding='utf-8'?>\n"
+NAMESPACE = b"<html xmlns='http://www.w3.org/1999/xhtml'>"
+
+
+def xhtml(head, body=b"<p>One.</p>"):
+    return NAMESPACE + b"<head>%b</head><body>%b</body></html>" % (head, body)
+
+
+PAGES_IN_XML = {  # page -> text
+    "an empty title": (xhtml(b"<title/>"), "One."),
+    "an empty title with a space": (xhtml(b"<title />"), "One."),
+    "a script of another file": (xhtml(b"<script src='a.js'/>"), "One."),
+    "an empty style": (xhtml(b"<style type='text/css'/>"), "One."),
+    "an empty textarea": (xhtml(b"", b"<textarea/><p>One.</p>"), "One."),
+    "an empty iframe": (xhtml(b"", b"<iframe src='b'/><p>One.</p>"), "One."),
+    "an empty noscript and object": (xhtml(b"<noscript/>", b"<object/><p>One.</p>"), "One."),
+    "an empty select": (xhtml(b"", b"<select/><p>One.</p>"), "One."),
+    "an anchor": (xhtml(b"", b"<a id='c'/><p>One.</p><p>Two.</p>"), "One.\n\nTwo."),
+    "empty blocks": (xhtml(b"", b"<div/><p>One.</p><p/><p>Two.</p>"), "One.\n\nTwo."),
+    "elements that are void in HTML": (
+        xhtml(b"<meta name='a'/>", b"<p>One.<br/>Two.</p>"),
+        "One.\nTwo.",
+    ),
+    "a script with CDATA": (
+        xhtml(b"<script>//<![CDATA[\nif (a < b) c('<p/>');\n//]]></script>"),
+        "One.",
+    ),
+    "CDATA": (xhtml(b"", b"<p><![CDATA[1 < 2 & <b/>]]></p>"), "1 < 2 & <b/>"),
+    "an instruction": (xhtml(b"", b"<?page n='>'?><p>One.</p>"), "One."),
+    "a comment": (xhtml(b"<!-- <title/> -->"), "One."),
+    "entities of its own": (
+        b"<!DOCTYPE html [<!ENTITY a '<b/>'> ]>" + xhtml(b"<title/>"),
+        "One.",
+    ),
+    "a comment before the root": (b"<!-- made by hand -->\n" + xhtml(b"<title/>"), "One."),
+}
+
+
+@pytest.mark.parametrize("name", PAGES_IN_XML)
+def test_pages_in_xml(tmp_path, name):
+    page, expected = PAGES_IN_XML[name]
+    for content in (page, XML + page):
+        assert found(tmp_path / "x.xhtml", content) == expected
+        assert found(tmp_path / "y.warc", record(OK + XHTML + b"\r\n" + content)) == expected
+        (tmp_path / "x.xhtml").unlink()
+    assert found(tmp_path / "x.html", XML + page) == expected  # a chapter of an e-book
+    assert found(tmp_path / "y.warc", record(OK + b"\r\n" + XML + page)) == expected
+
+
+def test_browsers_read_text_html_as_html(tmp_path):
+    """There the slash of an empty element does not count, whatever the page declares."""
+    page = b"<!DOCTYPE html PUBLIC '-//W3C//DTD XHTML 1.0 Strict//EN' 'a'>" + xhtml(b"<title/>")
+    for content in (page, XML + page):
+        assert found(tmp_path / "x.warc", record(OK + HTML + b"\r\n" + content)) == "empty"
+    assert found(tmp_path / "x.html", page) == "empty"
+
+
+WINDOWS = (
+    "It’s the town’s oldest bridge, and the people’s favourite place.",
+    "A vote is underway in South Africa. “I like his kind of person,” she said of the mayor.",
+    "Claude-Pierre Pecaudy de Contrecœur went to relieve Saint-Pierre during the winter.",
+    "The shop sells it for €5, or £4 for members.",
+    "Zoë Brontë met señor Núñez at the café – at last…",
+    "a\xa0b",
+)
+
+
+@pytest.mark.parametrize("text", WINDOWS)
+def test_pages_without_a_charset(tmp_path, text):
+    page = f"<title>T</title><p>{text}</p>".encode("cp1252")
+    assert found(tmp_path / "x.html", page) == text
+    (tmp_path / "x.html").unlink()
+    assert found(tmp_path / "x.warc", record(OK + HTML + b"\r\n" + page)) == text
+    plain = record(OK + TEXT + b"\r\n" + text.encode("cp1252"))
+    assert found(tmp_path / "x.warc", plain) == text
+
+
 def test_cut_and_truncated_pages_are_counted(tmp_path):
     packed = gzipped(LONG)
     path = tmp_path / "x.warc"
