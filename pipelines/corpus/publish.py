@@ -6,6 +6,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from pipelines import store
 from pipelines.corpus.decontamination.matches import hits_file
+from pipelines.corpus.decontamination.report import count_targets
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob, CorpusReport, hex_ids, name_shuffle
 from pipelines.corpus.metadata import (
@@ -20,6 +22,7 @@ from pipelines.corpus.metadata import (
     CARD,
     FILLED,
     Corpus,
+    CorpusStatistics,
     FileStatistics,
     bins_of,
     read_corpus,
@@ -61,6 +64,8 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
     if job.filters.decontamination.decontaminate:
         content = store.read(f"{job.staging}/{DECONTAMINATION}")
         staged.append(shard_files.describe_file(DECONTAMINATION, content))
+        counts = CorpusStatistics(observed=count_targets(content))
+        report = replace(report, statistics=CorpusStatistics.sum([report.statistics, counts]))
     inputs = file_digests(report.digests)
     contents = {
         "schema.json": to_json(job.schema),

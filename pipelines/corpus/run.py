@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from pipelines.corpus.decontamination.report import warn_of_targets
 from pipelines.corpus.decontamination.targets import prepare_filters
 from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import warn_of
@@ -20,6 +21,7 @@ from pipelines.corpus.report import funnel_table
 from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.host.imports import pc
 from pipelines.input_options import assumed_bytes
+from pipelines.readers.corpus_files import read_listed
 from pipelines.readers.http_body import BODY_CUT, RESPONSES
 from pipelines.readers.sources import (
     BLOCK_BYTES,
@@ -46,6 +48,7 @@ from schemas.commands.entry import import_later
 from schemas.commands.flag_file import config_bytes
 from schemas.commands.terminal import command_name, number_of
 from schemas.drops import REJECTED, describe_dropped
+from schemas.manifest import DECONTAMINATION
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -261,12 +264,16 @@ def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = No
 
 
 def _warnings(corpus: Corpus) -> list[str]:
-    """Warnings about rules that remove too much and fields that are empty, with remedies."""
+    """Warnings about rules that remove too much, texts not searched for, and empty fields."""
     stats = corpus.stats
     filled = stats.observed.get(FILLED, {})
     kept = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
     empty = [name for name in kept if name not in filled]
-    return warn_of(stats.funnel, stats.observed) + [
+    warnings = warn_of(stats.funnel, stats.observed)
+    if any(file.path == DECONTAMINATION for file in corpus.manifest.files):
+        report = read_listed(corpus.directory, corpus.manifest, DECONTAMINATION)
+        warnings += warn_of_targets(report, corpus.schema.parameters)
+    return warnings + [
         f"--keep_fields: {name} is missing or empty in all documents: check the field's name"
         for name in empty
     ]

@@ -16,6 +16,7 @@ QUESTIONS = [
     "Why do rivers in the far north of the country freeze later than the lakes that they leave?",
     "How many roads must a man walk down",
 ]
+PHRASE = "at the end of the day"  # common language if it is in many documents
 
 
 def write_lines(path: Path, records: Iterable[str | Mapping[str, Any]]) -> Path:

@@ -21,6 +21,7 @@ BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that every word of a run counts 
 SPREAD = np.uint64(0xD6E8FEB86659FD93)
 _OTHERS = "others"  # key of metadata in a packed index
 _LETTERS = 5  # average letters of an English word
+_PHRASE_LETTERS = 4  # for each required word: fewer are a turn of phrase, of short, common words
 _SPARSE = 64  # bits of the bitmap for each prefix
 _BITMAP_BITS = range(16, 28)  # log2 of the bitmap's bits: 8 KB to 16 MB
 
@@ -64,6 +65,7 @@ class GramIndex:
       bounds_G: int64 [G + 1], where the texts of each n-gram begin in `text_G`.
       text_G: int64, the texts that contain each n-gram, ascending.
       share: minimum share of a text's n-grams that a document must contain.
+      whole_T: bool, whether a document must contain all n-grams of a text.
     """
 
     targets: Targets
@@ -78,6 +80,7 @@ class GramIndex:
     bounds_G: np.ndarray
     text_G: np.ndarray
     share: float
+    whole_T: np.ndarray
 
     @property
     def total_T(self) -> np.ndarray:
@@ -87,7 +90,8 @@ class GramIndex:
     @property
     def need_T(self) -> np.ndarray:
         """int64: number of n-grams of each text that make a document contaminated; at least 1."""
-        return np.maximum(np.ceil(self.total_T * self.share - 1e-9).astype(np.int64), 1)
+        need_T = np.ceil(self.total_T * self.share - 1e-9).astype(np.int64)
+        return np.maximum(np.where(self.whole_T, self.total_T, need_T), 1)
 
     def prefixes(self) -> tuple[np.ndarray, np.ndarray]:
         """uint64 [P], prefixes, ascending; int64 [P + 1], where the n-grams of each begin."""
@@ -110,22 +114,26 @@ class GramIndex:
         last = first + self.length_G[gram] - 1
         return data[self.starts_W[first] : self.stops_W[last]].tobytes().decode()
 
-    def without(self, gone: np.ndarray) -> "GramIndex":
-        """The index without some n-grams.
+    def without(self, gone: np.ndarray, whole_T: np.ndarray) -> "GramIndex":
+        """The index without some n-grams, except in texts that are searched for as a whole.
 
         Args:
           gone: int64, numbers of the n-grams to remove.
+          whole_T: bool, texts that keep all their n-grams, which a document must all contain.
         """
-        kept_G = np.ones(len(self.hash_G), bool)
-        kept_G[gone] = False
+        is_gone_G = np.zeros(len(self.hash_G), bool)
+        is_gone_G[gone] = True
         number_G = np.diff(self.bounds_G)
+        is_kept = ~np.repeat(is_gone_G, number_G) | whole_T[self.text_G]
+        number_G = np.diff(np.concatenate([[0], np.cumsum(is_kept)])[self.bounds_G])
+        kept_G = number_G > 0
         of_gram = {
             name: getattr(self, name)[kept_G]
             for name in ("prefix_G", "length_G", "hash_G", "place_G")
         }
         bounds = np.concatenate([[0], np.cumsum(number_G[kept_G])])
-        text = self.text_G[np.repeat(kept_G, number_G)]
-        return replace(self, bounds_G=bounds, text_G=text, **of_gram)
+        text = self.text_G[is_kept]
+        return replace(self, bounds_G=bounds, text_G=text, whole_T=whole_T, **of_gram)
 
 
 def pack_index(index: GramIndex) -> bytes:
@@ -166,7 +174,7 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
     words = hash_words(targets.text)
     word_W, offsets, starts_W, stops_W = words
     worth_W = weigh_words(targets.text, starts_W)
-    short_T = _are_short(targets.text, words, worth_W, least)
+    short_T = _are_short(worth_W, _count_letters(targets.text, words), offsets, least)
     text, place, length = _runs(worth_W, offsets, WORD * ngram)
     text, place, length = (column[~short_T[text]] for column in (text, place, length))
     least = int(length.min(initial=ngram))
@@ -190,19 +198,45 @@ def index_targets(targets: Targets, *, ngram: int, least: int, share: float) -> 
         bounds_G=np.searchsorted(pair[:, 0], np.arange(np.count_nonzero(fresh) + 1)),
         text_G=np.ascontiguousarray(pair[:, 1]),
         share=share,
+        whole_T=np.zeros(len(short_T), bool),
     )
+
+
+def find_phrases(text: pa.LargeStringArray, least: int) -> np.ndarray:
+    """Bool [T]: texts whose words, each counted once, are too few or have too few letters.
+
+    With a `least` of 5, "at the end of the day" has 5 words of 13 letters, too few; "What is the
+    capital of France?" has 6 words of 24 letters.
+    """
+    words = hash_words(text)
+    text_W = np.repeat(np.arange(len(text)), np.diff(words.offsets))
+    order = np.lexsort((words.hashes, text_W))
+    is_new_W = np.zeros(len(order), bool)
+    is_new_W[order] = differs(text_W[order], words.hashes[order])
+    worth_W = weigh_words(text, words.starts) * is_new_W
+    letters_W = _count_letters(text, words)
+    # A character that counts as a part of a word has that part of a word's letters.
+    in_words_W = np.where(worth_W == WORD, letters_W, worth_W * _LETTERS / WORD)
+    [letters_T] = _sum_by_text(words.offsets, in_words_W)
+    is_short = _are_short(worth_W, letters_W, words.offsets, least)
+    return is_short | (letters_T < _PHRASE_LETTERS * least)
+
+
+def _count_letters(text: pa.LargeStringArray, words: Words) -> np.ndarray:
+    """int64 [W]: characters of each word."""
+    characters = np.cumsum((np.append(utf8_bytes(text)[0], 0) & 0xC0) != 0x80)
+    return characters[words.stops] - characters[words.starts]
+
+
+def _sum_by_text(offsets: np.ndarray, *columns_W: np.ndarray) -> list[np.ndarray]:
+    return [np.diff(np.concatenate([[0], np.cumsum(column)])[offsets]) for column in columns_W]
 
 
 def _are_short(
-    text: pa.LargeStringArray, words: Words, worth_W: np.ndarray, least: int
+    worth_W: np.ndarray, letters_W: np.ndarray, offsets: np.ndarray, least: int
 ) -> np.ndarray:
     """Bool [T]: texts with too few words, and too few letters if one word is missing."""
-    characters = np.cumsum((np.append(utf8_bytes(text)[0], 0) & 0xC0) != 0x80)
-    letters_W = (characters[words.stops] - characters[words.starts]) * (worth_W == WORD)
-    worth_T, letters_T = (
-        np.diff(np.concatenate([[0], np.cumsum(column)])[words.offsets])
-        for column in (worth_W, letters_W)
-    )
+    worth_T, letters_T = _sum_by_text(offsets, worth_W, letters_W * (worth_W == WORD))
     is_short = worth_T < WORD * least
     return is_short & ((worth_T < WORD * max(least - 1, 1)) | (letters_T < _LETTERS * least))
 

@@ -15,7 +15,13 @@ from tokenizers import Tokenizer
 
 from pipelines import store
 from pipelines.corpus.decontamination.finders import COMMON, GramJob, put_index
-from pipelines.corpus.decontamination.gram_index import GramIndex, Targets, index_targets
+from pipelines.corpus.decontamination.gram_index import (
+    GramIndex,
+    Targets,
+    find_phrases,
+    index_targets,
+)
+from pipelines.corpus.decontamination.report import describe_targets
 from pipelines.corpus.filters import Filters
 from pipelines.corpus.rules.decontamination import Decontamination, TargetFile, target_files
 from pipelines.encoding.normal_text import apply_form
@@ -31,7 +37,6 @@ from schemas.errors import DataError, UsageError
 from schemas.features import is_training
 from schemas.manifest import DECONTAMINATION, EVALUATION, ManifestFile
 from schemas.metadata import SetInfo, read_set
-from schemas.typed_json import to_json
 
 # Imports Beam, which takes a second.
 _count_grams = import_later("pipelines.corpus.decontamination.transforms:CountGrams")
@@ -39,7 +44,6 @@ Texts = Iterator[tuple[str, int, str]]  # field, number of the record, text
 _ROWS = 1024  # rows decoded at a time
 _TEXT, _QUESTION = ("text",), ("question",)
 _FLAT = ("text", "csv", "tsv")  # formats whose fields are strings, never lists or objects
-_SHOWN = 100  # common n-grams shown in decontamination.json
 
 
 def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
@@ -86,16 +90,35 @@ def prepare_filters(
     if not flags.decontaminate:
         return filters
     index = find_targets(filters, say)
-    common = np.zeros(0, np.int64)
+    kept, common = index, np.zeros(0, np.int64)
     if limit := flags.decontaminate_max_documents:
         common = _count(filters, run, put_index(index, folder), staging)
+        kept = leave_out(index, common, flags.decontaminate_min_words)
+        ignored, whole = len(index.hash_G) - len(kept.hash_G), int(kept.whole_T.sum())
         say(
-            f"decontamination: ignoring {number_of(len(common), 'n-gram')} found in more than "
+            f"decontamination: ignoring {number_of(ignored, 'n-gram')} found in more than "
             f"{limit:,} documents"
+            + f"; searching for {number_of(whole, 'text')} without others as a whole"
+            * (whole > 0)
         )
-    kept = index.without(common)
-    store.write_file(os.path.join(folder, DECONTAMINATION), _report(index, kept, common))
+    store.write_file(os.path.join(folder, DECONTAMINATION), describe_targets(index, kept, common))
     return replace(filters, decontamination=replace(flags, index=put_index(kept, folder)))
+
+
+def leave_out(index: GramIndex, common: np.ndarray, least: int) -> GramIndex:
+    """The index without common n-grams; a text without others is searched for as a whole.
+
+    The whole of a text in many documents is no common language but a leak, unless its words are few
+    or short.
+
+    Args:
+      index: the n-grams of all texts.
+      common: int64, numbers of the n-grams in too many documents.
+      least: minimum number of words of a text.
+    """
+    no_text_T = np.zeros(len(index.short_T), bool)
+    is_lost_T = ~index.short_T & (index.without(common, no_text_T).total_T == 0)
+    return index.without(common, is_lost_T & ~find_phrases(index.targets.text, least))
 
 
 def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.ndarray:
@@ -112,28 +135,6 @@ def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.
         lambda pipeline: pipeline | _count_grams(job), staging, is_done=lambda: store.exists(path)
     )
     return np.frombuffer(store.read(path), np.int64)
-
-
-def _report(index: GramIndex, kept: GramIndex, common: np.ndarray) -> bytes:
-    """decontamination.json; a text counts for the first target that has it."""
-    targets = index.targets
-    is_common = ~index.short_T & (kept.total_T == 0)
-    files = []
-    for number, (path, sha256) in enumerate(targets.files):
-        own = targets.file_T == number
-        counts = {"texts": own, "too_short": own & index.short_T, "common": own & is_common}
-        files.append(
-            {"path": path, "sha256": sha256} | {n: int(which.sum()) for n, which in counts.items()}
-        )
-    shown = sorted({index.text_of(gram) for gram in common[:_SHOWN].tolist()})
-    return to_json(
-        {
-            "targets": files,
-            "ngrams": len(index.hash_G),
-            "common_ngrams": len(common),
-            "common_examples": shown,
-        }
-    )
 
 
 def read_targets(flags: Decontamination) -> Targets:

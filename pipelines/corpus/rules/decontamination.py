@@ -46,8 +46,9 @@ class Decontamination(Family):
     decontaminate_share: float = 0.0
     """Minimum share of a text's n-grams that a document must contain; 0 for any one n-gram."""
     decontaminate_max_documents: int = 10
-    """Ignore n-grams in more documents of the input than this, as common language. 0 counts all
-    n-grams and saves reading the input a second time."""
+    """Ignore n-grams in more documents of the input than this, as common language. A text without
+    others is searched for as a whole, unless its words are few or short. 0 counts all n-grams and
+    saves reading the input a second time."""
     decontaminate_unit: Unit = "document"
     """Unit to drop: the document, the paragraph (between blank lines) or the line with the text. A
     document with no other unit is dropped."""
@@ -88,7 +89,9 @@ class Decontamination(Family):
             return {}
         files = target_files(self.decontaminate)
         decides = {n: v for n, v in vars(self).items() if n not in ("decontaminate", "index")}
-        return {**decides, "decontaminate_sha256": [file.sha256 for file in files]}
+        # A text in many documents was ignored before this rule.
+        rule = {"decontaminate_common": "whole texts count"}
+        return {**decides, **rule, "decontaminate_sha256": [file.sha256 for file in files]}
 
     def make_rules(self) -> Iterator[Rule]:
         """One rule, which drops documents or cuts units.

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.runners.launch import find_program
 from schemas.errors import UsageError
-from tests.tools.corpus_factory import QUESTIONS, build, hits_of, sums_of, write_lines
+from tests.tools.corpus_factory import PHRASE, QUESTIONS, build, hits_of, sums_of, write_lines
 from tests.tools.near_duplicates import near_documents
 
 SEARCH = ["--num_files=3", "--decontaminate_fields=question", "--decontaminate_max_documents=5"]
@@ -32,7 +32,7 @@ WAYS = {
 
 
 def draw_records():
-    """Equal, nearly equal and short documents, and some with a question or a common paragraph."""
+    """Equal, near and short documents, some with a question, a phrase or a common paragraph."""
     draw = random.Random(0)
     texts = [" ".join(draw.choices("abcdefgh", k=draw.randint(1, 9))) for _ in range(1000)]
     texts += near_documents(200)
@@ -40,6 +40,8 @@ def draw_records():
         words = [str(number), *draw.choices("nothing to be found in here but words".split(), k=40)]
         if number % 12 == 0:
             words.insert(20, QUESTIONS[3 if number % 24 else number // 24 % 3])
+        elif number % 6 == 0:
+            words.insert(20, PHRASE)
         texts.append(" ".join(words))
         texts.append(f"{number}\n\nShare this page!\n\nthe end of {number}")
     return [{"text": text, "n": draw.randint(0, 9)} for text in texts]
@@ -70,9 +72,8 @@ def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(tmp_pat
     for i in range(5):
         write_lines(tmp_path / f"parts/{i}.jsonl", records[i::5])
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "table.parquet", row_group_size=99)
-    questions = write_lines(
-        tmp_path / "questions.jsonl", [{"question": text} for text in QUESTIONS]
-    )
+    targets = [{"question": text} for text in [*QUESTIONS, PHRASE]]
+    questions = write_lines(tmp_path / "questions.jsonl", targets)
     flags = RULES[rule] + ([f"--decontaminate={questions}"] if "contaminated" in rule else [])
     made = []
     for one in ("whole", way):
@@ -84,5 +85,8 @@ def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(tmp_pat
         if "contaminated" in rule:
             made[-1].append((output / "decontamination.json").read_bytes())
             made[-1].append(hits := [{**hit, "path": ""} for hit in hits_of(corpus)])
-            assert {hit["record"] for hit in hits} == {0, 2}
+            # The last question is in more than 5 documents, as the phrase is.
+            assert {hit["record"] for hit in hits} == {0, 2, 3}
+            counts = corpus.stats.observed["evaluation_texts"]
+            assert counts == {"texts": 5, "too_short": 1, "common": 1, "whole": 1}
     assert all(one == made[0] for one in made)

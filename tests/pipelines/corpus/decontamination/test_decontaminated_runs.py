@@ -11,7 +11,7 @@ from pipelines.inspection.read_rows import read_rows
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
 from schemas.records import DOCUMENT_FORMATS
-from tests.tools.corpus_factory import QUESTIONS, build, hits_of, texts_of, write_lines
+from tests.tools.corpus_factory import PHRASE, QUESTIONS, build, hits_of, texts_of, write_lines
 
 PLAIN = "nothing to be found in here but {} and words"
 
@@ -52,7 +52,10 @@ def test_a_run_drops_and_lists_documents_that_hold_a_question_and_can_be_repeate
     assert "skipping 1 text with fewer than 5 words" in said
     assert "contaminated 2" in " ".join(said.split())
     assert corpus.stats.dropped == {"contaminated": 2}
-    assert corpus.stats.observed == {"contaminated": {str(questions): 2}}
+    assert corpus.stats.observed == {
+        "contaminated": {str(questions): 2},
+        "evaluation_texts": {"texts": 4, "too_short": 1},
+    }
     assert corpus.stats.total().documents == 4
     found = {hit["record"]: hit for hit in hits_of(corpus)}
     assert {record: hit["overlap"] for record, hit in found.items()} == {
@@ -83,17 +86,53 @@ def test_a_run_drops_and_lists_documents_that_hold_a_question_and_can_be_repeate
 
 @pytest.mark.parametrize(("limit", "dropped"), [(2, 1), (3, 7), (0, 7)])
 def test_common_language_does_not_count(search, tmp_path, capsys, limit, dropped):
-    common = [f"{n}: {QUESTIONS[3]}" for n in range(3)]
+    targets = write_lines(
+        tmp_path / "targets.jsonl", [{"question": text} for text in [*QUESTIONS, PHRASE]]
+    )
+    common = [f"{n}: {PHRASE.title()}" for n in range(3)]
     texts = [*common, *common, PLAIN.format("one"), QUESTIONS[0]]
-    corpus = search("set", texts, f"--decontaminate_max_documents={limit}")
+    flags = (f"--decontaminate={targets}", f"--decontaminate_max_documents={limit}")
+    corpus = search("set", texts, *flags)
     is_common = limit == 2
     due = {"contaminated": dropped} | ({"duplicates": 3} if is_common else {})
     assert corpus.stats.dropped == due
     report = json.loads((tmp_path / "set/decontamination.json").read_text())
-    assert report["common_examples"] == [QUESTIONS[3]] * is_common
+    assert report["common_examples"] == [PHRASE] * is_common
     assert report["targets"][0]["common"] == is_common
-    said = "ignoring 1 n-gram found in more than 2 documents"
-    assert (said in capsys.readouterr().out) == is_common
+    assert report["not_searched"] == {"too_short": [QUESTIONS[1]], "common": [PHRASE] * is_common}
+    counts = {"texts": 5, "too_short": 1} | ({"common": 1} if is_common else {})
+    assert corpus.stats.observed["evaluation_texts"] == counts
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ("ignoring 1 n-gram found in more than 2 documents" in printed) == is_common
+    assert (
+        'warning: --decontaminate: 1 of 5 texts is not searched for, such as "Who ate my soup?"; '
+        "they have fewer than 5 words (--decontaminate_min_words)" in printed
+    )
+    assert (
+        'warning: --decontaminate: 1 of 5 texts is not searched for, such as "at the end of the '
+        'day"; they have few or short words, and are in more than 2 documents: '
+        "--decontaminate_max_documents=0 searches for them" in printed
+    ) == is_common
+
+
+@pytest.mark.parametrize("question", [QUESTIONS[3], QUESTIONS[2]], ids=["short", "long"])
+@pytest.mark.parametrize("unit", ["document", "line"])
+def test_a_question_that_leaked_into_many_pages_is_removed_from_all(
+    search, tmp_path, capsys, question, unit
+):
+    """The long question has n-grams; pages with some of them, also common, are kept."""
+    pages = [f"page {n}\n{n} of the quiz: {question.upper()}\nlast {n}" for n in range(20)]
+    parts = [f"part {n} {question.rsplit(' ', 1)[0]}" for n in range(20)]
+    corpus = search("set", [*pages, *parts], f"--decontaminate_unit={unit}")
+    kept = [] if unit == "document" else [f"page {n}\nlast {n}" for n in range(20)]
+    assert texts_of(corpus) == sorted([*kept, *parts])
+    assert corpus.stats.observed["evaluation_texts"] == {"texts": 4, "too_short": 1, "whole": 1}
+    [target] = json.loads((tmp_path / "set/decontamination.json").read_text())["targets"]
+    assert (target["whole"], target["common"]) == (1, 0)
+    assert "; searching for 1 text without others as a whole" in capsys.readouterr().out
+    assert {(hit["found"], hit["of"]) for hit in hits_of(corpus)} == {
+        (1, 1) if question == QUESTIONS[3] else (6, 6)
+    }
 
 
 @pytest.mark.parametrize("unit", ["paragraph", "line"])

@@ -27,6 +27,7 @@ TARGETS = Targets(
     record_T=np.array([5, 4, 3, 2, 1]),
 )
 INDEX = index_targets(TARGETS, ngram=3, least=2, share=0.25)
+WHOLE = np.array([False, True, False, False, True])
 
 
 def assert_equal(found, expected, kind):
@@ -44,7 +45,7 @@ def assert_equal(found, expected, kind):
 
 @pytest.mark.parametrize("gone", [[], [0, 3], range(len(INDEX.hash_G))], ids=["all", "some", "no"])
 def test_what_is_unpacked_is_what_was_packed(gone):
-    index = INDEX.without(np.array(gone, np.int64))
+    index = INDEX.without(np.array(gone, np.int64), WHOLE)
     assert_equal(unpack_index(pack_index(index)), index, GramIndex)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.corpus.decontamination import matches
 from pipelines.corpus.decontamination.finders import add_holders, cut_out, find_common, find_holders
-from pipelines.corpus.decontamination.gram_index import Targets, index_targets
+from pipelines.corpus.decontamination.gram_index import Targets, find_phrases, index_targets
 from pipelines.corpus.decontamination.matches import (
     MOST_LISTED,
     Finder,
@@ -144,13 +144,67 @@ def test_common_ngrams_stand_in_more_different_documents_than_the_limit(
     index = finder.index
     spelt = [tuple(word for word, _, _ in plain_words(index.text_of(g))) for g in common.tolist()]
     assert sorted(spelt) == sorted(due)
-    kept = Finder(index.without(common))
+    kept = Finder(index.without(common, np.zeros(len(texts), bool)))
     for number, document in enumerate(documents):
         found = kept.find(column([document]))
         expected = any(
             gram not in due and plain_find([" ".join(gram)], document, 3, 2, 1)[0] for gram in grams
         )
         assert bool(len(found.spans)) == expected, number
+
+
+def test_a_whole_text_counts_though_its_ngrams_are_common():
+    """A text of five n-grams; another shares two of these, which do not count for it."""
+    text, other = "one two three four five six seven eight", "two three four five six two"
+    index = finder_of([text, other], 4, 3).index
+    common = np.flatnonzero([index.text_of(g) in text for g in range(len(index.hash_G))])
+    documents = [f"x {text} y", text.upper(), text[:-1], "two three four five six", other]
+    for is_whole, total, held in (
+        (True, [5, 1], [(0, 0), (1, 0), (4, 1)]),
+        (False, [0, 1], [(4, 1)]),
+    ):
+        kept = index.without(common, np.array([is_whole, False]))
+        assert (kept.total_T.tolist(), kept.need_T.tolist()) == (total, [max(total[0], 1), 1])
+        found = Finder(kept).find(column(documents))
+        assert [(number, hit.record) for number, hit in found.hits] == held
+        if is_whole:
+            assert (found.hits[0][1].found, found.hits[0][1].overlap) == (5, text)
+            assert found.spans[:, 0].tolist() == [0] * 5 + [1] * 5 + [4]
+
+
+def test_without_keeps_what_a_whole_text_shares_for_that_text_alone():
+    texts = ["a1 b1 c1", "z1 a1 b1 c1"]
+    index = finder_of(texts, 3, 2).index
+    shared = [gram for gram in range(len(index.hash_G)) if index.text_of(gram) == "a1 b1 c1"]
+    kept = index.without(np.array(shared), np.array([True, False]))
+    assert (kept.total_T.tolist(), len(kept.hash_G)) == ([1, 1], 2)
+    bounds = kept.bounds_G.tolist()
+    of_gram = {
+        kept.text_of(gram): kept.text_G[bounds[gram] : bounds[gram + 1]].tolist()
+        for gram in range(len(kept.hash_G))
+    }
+    assert of_gram == {"a1 b1 c1": [0], "z1 a1 b1": [1]}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_phrase"),
+    [
+        ("What is the capital of France?", False),
+        ("Who wrote the first book of the Bible?", False),
+        ("at the end of the day", True),  # 5 words of 13 letters
+        ("as a matter of fact", True),
+        ("for what it is worth, so to say", False),
+        ("yes, yes, yes, yes, yes, yes and yes", True),
+        ("rakfisklagene konkurrerer i fjellbygdene", False),  # 4 words of 38 letters
+        ("Hvem er konge i Norge i dag", False),  # 6 words of 20 letters
+        ("Hvem er konge i Norge nå", True),  # 6 words of 19 letters
+        ("法国的首都是哪里", False),
+        ("哈哈哈哈哈哈哈哈哈哈", True),
+        ("", True),
+    ],
+)
+def test_a_phrase_has_few_or_short_words(text, is_phrase):
+    assert find_phrases(column(["", text, "x"]), 5).tolist() == [True, is_phrase, True]
 
 
 def test_the_overlap_is_the_longest_run_of_common_words():
