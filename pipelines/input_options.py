@@ -14,8 +14,8 @@ from schemas.errors import UsageError
 _INPUT_HELP = (
     "File, directory, glob, corpus, @LIST.txt of these, or hf:NAME[:CONFIG][:SPLIT]; repeatable. "
     "Globs may hold ** and {a,b}. Formats: text, JSON Lines, CSV, TSV and SQuAD's "
-    "JSON, plain or compressed (.gz, .zst, .bz2, .xz); Parquet; Arrow; in build_corpus also WARC "
-    "and HTML."
+    "JSON, plain or compressed (.gz, .zst, .bz2, .xz, .lz4); Parquet; Arrow; in build_corpus also "
+    "WARC and HTML."
 )
 _FORMATS = "|".join((AUTO, *FORMATS))
 
@@ -38,6 +38,10 @@ class InputFlags:
     quoting: Literal["auto", "none", "double"] = "auto"
     """Whether double quotes enclose fields of CSV and TSV files, or are text. auto: double in CSV,
     none in TSV."""
+    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Follow links out of the directories that --input names, and out of the folders in which its
+    globs search. Use it only if you trust the directories. Caches such as huggingface_hub's need
+    it."""
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     """Largest document in bytes; longer ones are rejected, so that memory stays bounded. A document
     of 100 MB takes 0.9 GB of memory, up to 3.4 GB if it is a single word."""
@@ -62,6 +66,7 @@ class InputFlags:
             input_format=self.input_format,
             max_document_bytes=self.max_document_bytes,
             quoting=self.quoting,
+            follow_links=self.follow_links,
         )
 
     def parameters(self) -> dict[str, Any]:

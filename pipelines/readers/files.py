@@ -8,13 +8,16 @@ import stat
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from typing import BinaryIO
 
 from pipelines import store
+from pipelines.readers.corpus_files import is_corpus
 from pipelines.readers.formats.table import FORMATS, formats_of
-from pipelines.readers.stored import inner_extension, is_compressed
+from pipelines.readers.stored import PACKINGS, inner_extension, is_compressed
 from pipelines.store import is_url
 from schemas import object_store as stores
+from schemas.commands.terminal import number_of
 from schemas.errors import DataError, UsageError
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
@@ -29,6 +32,9 @@ _LIST_BYTES = 64 << 20
 _STARS = re.compile(r"(^|/)\*\*(?:/|$)")  # folders at any depth
 _MANY_STARS = re.compile(r"(?:\*\*/){2,}")  # equivalent to one
 _MOST, _MOST_BRACES, _MOST_STARS = 10_000, 100, 3
+_MAGIC = re.compile(r"[*?[]")
+_MANY = {"corpus": "corpora"}
+_SHOWN = 3  # names in a note
 _OURS = ("MANIFEST.json", "tokenizer.json")  # in folders whose JSON is no input
 
 
@@ -97,77 +103,205 @@ def _read_list(path: str) -> list[str]:
     return patterns
 
 
-def find_files(
-    pattern: str, *, label_folders: bool, web_pages: bool = False
-) -> list[tuple[str, int]]:
-    """Finds the paths and sizes of the files that a pattern names, sorted.
+class FileFinder:
+    """Finds the files that --input names, and remembers what it does not read of directories.
 
-    Args:
-      pattern: a file, a directory (its files with known extensions, at any depth), or a glob with
-        *, ?, [], ** and {a,b}.
+    Attributes:
       label_folders: whether folders of text files are labels.
       web_pages: whether to include WARC and HTML files of directories.
-
-    Raises:
-      DataError: no file matches.
-      UsageError: a directory of label folders also has text files of its own.
+      any_name: whether to include files without extension of directories.
+      follow_links: whether to follow links out of a directory, or out of the folder in which a glob
+        searches.
     """
-    if is_url(pattern):
-        files = _remote(pattern, web_pages)
-    else:
-        files = _local(pattern, label_folders, web_pages)
-    if not files:
-        raise DataError(f"no file matches --input={pattern}")
-    return files
 
+    def __init__(
+        self,
+        *,
+        label_folders: bool = False,
+        web_pages: bool = False,
+        any_name: bool = False,
+        follow_links: bool = False,
+    ):
+        self._label_folders, self._follow_links = label_folders, follow_links
+        self._web_pages, self._any_name = web_pages, any_name
+        self._unknown: list[str] = []
+        self._private: list[str] = []
+        self._links: list[str] = []
+        self._corpora: list[str] = []
 
-def _remote(pattern: str, web_pages: bool) -> list[tuple[str, int]]:
-    if _PART_STARS.search(pattern):
-        raise UsageError(f"--input={pattern}: ** matches whole folders only: a/**/b or a/**")
-    matched: list[tuple[str, int]] = []
-    for alternative in _alternatives(pattern) if not pattern.endswith("/") else ():
-        matched += [
-            (path, size)
-            for path, size in stores.matches(alternative).items()
-            if not _is_hidden(_base(path)) or _is_hidden(_base(alternative))  # like glob
-        ]
-    if not matched and not glob.has_magic(pattern):  # may be a folder
-        folder = pattern.rstrip("/") + "/"
-        matched = [
-            (folder + name, size)
-            for name, size in store.sizes(folder).items()
-            if _is_known(name, web_pages) and not _is_hidden(name)
-        ]
-    return sorted(set(matched))
+    def find(self, pattern: str) -> list[tuple[str, int]]:
+        """Finds the paths and sizes of the files that a pattern names, sorted.
 
+        Args:
+          pattern: a file, a directory (its files with known extensions, at any depth), or a glob
+            with *, ?, [], ** and {a,b}.
 
-def _local(pattern: str, label_folders: bool, web_pages: bool) -> list[tuple[str, int]]:
-    # A name that exists is taken literally, even if it contains [ or *.
-    names = [pattern]
-    if not os.path.lexists(pattern):
-        names = [n for p in _alternatives(pattern) for n in _glob(p)]
-    paths: list[str] = []
-    for name in names:
-        if not os.path.isdir(name):
-            paths.append(name)
-        elif name == pattern:  # folders that match a glob are not searched
-            paths += _in_folder(name, label_folders, web_pages)
-    if names == [pattern] and not paths:
-        endings = " ".join(end for end in KNOWN if web_pages or end not in _WEB)
-        raise DataError(
-            f"--input={pattern} is a folder without files to read; known extensions: {endings}, "
-            "and .gz, .bz2, .xz or .zst after those of text formats"
+        Raises:
+          DataError: no file matches.
+          UsageError: a directory of label folders also has text files of its own.
+        """
+        files = self._remote(pattern) if is_url(pattern) else self._local(pattern)
+        if not files:
+            raise DataError(f"no file matches --input={pattern}{self._reason()}")
+        return files
+
+    def note(self) -> str:
+        """Describes what was not read so far, with remedies; "" if everything was."""
+        parts = (
+            _left_out(self._unknown, "file of unknown format", "name such a file, or rename it"),
+            _left_out(self._private, "name that begins with _", "name it to read it"),
+            _left_out(self._links, "link out of its folder", "give --follow_links if you trust it"),
+            _left_out(self._corpora, "corpus in a folder", "name it to read it"),
         )
-    if names and not paths:
-        raise DataError(f"--input={pattern} matches folders only, such as {min(names)}: name one")
-    once: dict[tuple[str, str], str] = {}  # the shortest name of each file, which links may repeat
-    for path in sorted(set(paths), key=lambda path: (len(path), path)):
-        once.setdefault(identity(path, label_folders=label_folders), path)
-    return sorted((path, _size(path)) for path in once.values())
+        return "; ".join(filter(None, parts))
+
+    def _reason(self) -> str:
+        note = self.note()
+        return note and f"; {note}"
+
+    def _remote(self, pattern: str) -> list[tuple[str, int]]:
+        if _PART_STARS.search(pattern):
+            raise UsageError(f"--input={pattern}: ** matches whole folders only: a/**/b or a/**")
+        matched: list[tuple[str, int]] = []
+        for alternative in _alternatives(pattern) if not pattern.endswith("/") else ():
+            matched += [
+                (path, size)
+                for path, size in stores.matches(alternative).items()
+                if self._is_matched(path, alternative)
+            ]
+        if not matched and not glob.has_magic(pattern):  # may be a folder
+            folder = pattern.rstrip("/") + "/"
+            for name, size in store.sizes(folder).items():
+                *folders, base = name.split("/")
+                if any(_is_private(part) for part in folders):
+                    first = next(i for i, part in enumerate(folders) if _is_private(part))
+                    if not _is_hidden(folders[first]):
+                        self._private.append(folder + "/".join(folders[: first + 1]))
+                elif self._takes(folder + name, base, size):
+                    matched.append((folder + name, size))
+        return sorted(set(matched))
+
+    def _is_matched(self, path: str, pattern: str) -> bool:
+        is_matched = _matches_private(path, pattern)
+        if not is_matched and not any(map(_is_hidden, path.split("/"))):
+            self._private.append(path)
+        return is_matched
+
+    def _local(self, pattern: str) -> list[tuple[str, int]]:
+        # A name that exists is taken literally, even if it contains [ or *.
+        names = [pattern]
+        if not os.path.lexists(pattern):
+            names = [name for one in _alternatives(pattern) for name in self._glob(one)]
+        paths: list[str] = []
+        for name in names:
+            if not os.path.isdir(name):
+                paths.append(name)
+            elif name == pattern:  # folders that match a glob are not searched
+                paths += self._in_folder(name)
+        if names == [pattern] and not paths:
+            endings = " ".join(end for end in KNOWN if self._web_pages or end not in _WEB)
+            raise DataError(
+                f"--input={pattern} is a folder without files to read; known extensions: "
+                f"{endings}, and {', '.join(PACKINGS)} after those of text formats"
+                f"{self._reason()}"
+            )
+        if names and not paths:
+            raise DataError(
+                f"--input={pattern} matches folders only, such as {min(names)}: name one"
+            )
+        once: dict[tuple[str, str], str] = {}  # the shortest name of a file, which links may repeat
+        for path in sorted(set(paths), key=lambda path: (len(path), path)):
+            once.setdefault(identity(path, label_folders=self._label_folders), path)
+        return sorted((path, _size(path)) for path in once.values())
+
+    def _glob(self, pattern: str) -> list[str]:
+        """The names that match, without links out of the folder in which the glob searches."""
+        names = _glob(pattern, self._private)
+        magic = _MAGIC.search(pattern)
+        if magic is None or self._follow_links:
+            return names
+        root = os.path.realpath(os.path.dirname(pattern[: magic.start()]) or ".")
+        return [name for name in names if self._is_inside(name, root)]
+
+    def _is_inside(self, path: str, root: str) -> bool:
+        real = os.path.realpath(path)
+        is_inside = real == root or real.startswith(os.path.join(root, ""))
+        if not is_inside:
+            self._links.append(path)
+        return is_inside
+
+    def _in_folder(self, folder: str) -> list[str]:
+        if any(os.path.exists(os.path.join(folder, name)) for name in _SAVED_DATASET):
+            raise UsageError(
+                f"--input={folder} is a saved Hugging Face dataset: give --input=hf:{folder}"
+            )
+        paths = list(self._walk(folder))
+        if self._label_folders:
+            _check_labels(folder, paths)
+        return paths
+
+    def _walk(self, top: str) -> Iterator[str]:
+        """Yields the files to read, at any depth; a folder that links name again only once."""
+        root, seen, waiting = os.path.realpath(top), set(), [top]
+        while waiting:
+            folder = waiting.pop()
+            real = os.path.realpath(folder)
+            if real in seen:
+                continue
+            seen.add(real)
+            try:
+                with os.scandir(folder) as scanned:
+                    entries = sorted(scanned, key=lambda entry: entry.name)
+            except OSError as error:
+                raise DataError(
+                    f"the folder {error.filename} cannot be read: {error.strerror}"
+                ) from error
+            for entry in entries:
+                if _is_hidden(entry.name):
+                    continue
+                if entry.is_symlink() and not self._follow_links:
+                    if not self._is_inside(entry.path, root) or entry.is_dir():
+                        continue
+                if not entry.is_dir():
+                    if self._takes(entry.path, entry.name):
+                        yield entry.path
+                elif _is_private(entry.name):
+                    self._private.append(entry.path)
+                elif not any(os.path.exists(os.path.join(entry.path, ours)) for ours in _OURS):
+                    waiting.append(entry.path)
+                elif is_corpus(entry.path):
+                    self._corpora.append(entry.path)
+
+    def _takes(self, path: str, name: str, size: int | None = None) -> bool:
+        """Whether to read a file of a directory, by its name; notes it if not."""
+        ending = inner_extension(name)
+        is_known = any(
+            (self._web_pages or not row.is_web) and (row.packs or not is_compressed(name))
+            for row in formats_of(ending)
+        ) or (self._any_name and not ending)
+        if _is_private(name):
+            if is_known and not _is_hidden(name):
+                self._private.append(path)
+            return False
+        if not is_known and (store.size(path) if size is None else size):
+            self._unknown.append(path)
+        return is_known
 
 
-def _glob(pattern: str) -> list[str]:
-    """`glob.glob`, but following circular links only once."""
+def _left_out(paths: list[str], what: str, remedy: str) -> str:
+    """Describes what was not read: `2 files of unknown format were not read (a, b): ...`."""
+    if not paths:
+        return ""
+    paths = sorted(set(paths))
+    one, _, rest = what.partition(" ")
+    count = number_of(len(paths), what, f"{_MANY.get(one, one + 's')} {rest}")
+    verb = "was" if len(paths) == 1 else "were"
+    shown = ", ".join(paths[:_SHOWN]) + ", ..." * (len(paths) > _SHOWN)
+    return f"{count} {verb} not read ({shown}): {remedy}"
+
+
+def _glob(pattern: str, private: list[str]) -> list[str]:
+    """`glob.glob`, but following circular links only once; adds folders that ** skips."""
     stars = _STARS.search(pattern)
     if stars is None:
         return glob.glob(pattern)
@@ -175,14 +309,14 @@ def _glob(pattern: str) -> list[str]:
     rest = pattern[stars.end() :]
     paths = []
     for top in glob.glob(start) if start else [""]:
-        for folder in _folders(top):
+        for folder in _folders(top, private):
             inside = os.path.join(glob.escape(folder), rest or "*")
-            paths += _glob(inside) + [folder] * (not rest)
+            paths += _glob(inside, private) + [folder] * (not rest)
     return paths
 
 
-def _folders(top: str) -> Iterator[str]:
-    """A folder and all folders below it that are not hidden, each by its shortest name."""
+def _folders(top: str, private: list[str]) -> Iterator[str]:
+    """A folder and all folders below it that are not private, each by its shortest name."""
     waiting, seen = deque([top]), set()
     while waiting:
         folder = waiting.popleft()
@@ -191,9 +325,14 @@ def _folders(top: str) -> Iterator[str]:
             continue
         seen.add(real)
         yield folder
+        names = []
         with suppress(OSError), os.scandir(folder or ".") as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir())
-            waiting += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
+        for name in names:
+            if not _is_private(name):
+                waiting.append(os.path.join(folder, name))
+            elif not _is_hidden(name):
+                private.append(os.path.join(folder, name))
 
 
 def _size(path: str) -> int:
@@ -216,56 +355,38 @@ def _size(path: str) -> int:
     return status.st_size
 
 
-def _in_folder(folder: str, label_folders: bool, web_pages: bool) -> list[str]:
-    if any(os.path.exists(os.path.join(folder, name)) for name in _SAVED_DATASET):
+def _check_labels(folder: str, paths: list[str]) -> None:
+    """Raises UsageError for text files beside folders that would be labels."""
+    rows = [(path, row) for path in paths for row in formats_of(inner_extension(path))]
+    texts = [path for path, row in rows if row.labels == "folder"]
+    top = sorted(path for path in texts if os.path.dirname(path) == folder.rstrip("/"))
+    below = sorted({os.path.relpath(path, folder).split(os.sep)[0] for path in texts})
+    inner = [name for name in below if os.path.isdir(os.path.join(folder, name))]
+    if top and inner:
+        first = os.path.join(folder, inner[0])
         raise UsageError(
-            f"--input={folder} is a saved Hugging Face dataset: give --input=hf:{folder}"
+            f"--input={folder} has text files ({os.path.basename(top[0])}"
+            f"{', ...' if len(top) > 1 else ''}) beside folders that would be labels "
+            f"({', '.join(inner)}): name the folders, --input={first} and so on"
         )
-    paths = []
-    for parent, folders, names in os.walk(folder, onerror=_refuse_folder):
-        folders[:] = [
-            name
-            for name in folders
-            if not _is_hidden(name)
-            and not any(os.path.exists(os.path.join(parent, name, ours)) for ours in _OURS)
-        ]
-        paths += [
-            os.path.join(parent, name)
-            for name in names
-            if _is_known(name, web_pages) and not _is_hidden(name)
-        ]
-    if label_folders:
-        rows = [(path, row) for path in paths for row in formats_of(inner_extension(path))]
-        texts = [path for path, row in rows if row.labels == "folder"]
-        top = sorted(path for path in texts if os.path.dirname(path) == folder.rstrip("/"))
-        below = sorted({os.path.relpath(path, folder).split(os.sep)[0] for path in texts})
-        inner = [name for name in below if os.path.isdir(os.path.join(folder, name))]
-        if top and inner:
-            first = os.path.join(folder, inner[0])
-            raise UsageError(
-                f"--input={folder} has text files ({os.path.basename(top[0])}"
-                f"{', ...' if len(top) > 1 else ''}) beside folders that would be labels "
-                f"({', '.join(inner)}): name the folders, --input={first} and so on"
-            )
-    return paths
 
 
-def _refuse_folder(error: OSError) -> None:
-    raise DataError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
 
 
-def _is_hidden(relative: str) -> bool:
-    return any(part.startswith(".") for part in relative.split("/"))
+def _is_private(name: str) -> bool:
+    """Whether only a pattern that names it reads it, as in Spark and pyarrow."""
+    return name.startswith((".", "_"))
 
 
-def _base(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
-
-
-def _is_known(path: str, web_pages: bool) -> bool:
-    return any(
-        (web_pages or not row.is_web) and (row.packs or not is_compressed(path))
-        for row in formats_of(inner_extension(path))
+def _matches_private(path: str, pattern: str) -> bool:
+    """Whether a URL matches a glob whose ** and * pass over private names, as on a disk."""
+    *folders, base = path.split("/")
+    parts = [part for part in pattern.split("/") if part != "**"]
+    return all(
+        any(fnmatchcase(name, part) and (part[:1] == "." or name[0] == "_") for part in parts)
+        for name in (*filter(_is_private, folders), *filter(_is_hidden, [base]))
     )
 
 

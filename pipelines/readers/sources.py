@@ -26,9 +26,9 @@ from pipelines.readers.documents import (
 )
 from pipelines.readers.files import (
     HUGGING_FACE,
+    FileFinder,
     check_size,
     expand_lists,
-    find_files,
     identity,
     open_file,
 )
@@ -82,6 +82,7 @@ class Source:
       block_bytes: bytes of a block; changes speed and memory, never the documents.
       quoting: whether quotes enclose fields of CSV and TSV files: none, double, or auto, which is
         double in CSV and none in TSV.
+      follow_links: whether to follow links out of directories.
       html: text of web pages: main (main content), all (without scripts and styles) or trafilatura;
         "" to reject WARC and HTML files.
     """
@@ -93,6 +94,7 @@ class Source:
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     block_bytes: int = BLOCK_BYTES
     quoting: str = AUTO
+    follow_links: bool = False
     html: str = ""
 
     def __post_init__(self) -> None:
@@ -182,21 +184,27 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
     files: dict[str, tuple[Part, huggingface.StoredSplit | None]] = {}
     names: dict[tuple[str, str], str] = {}
     again = ""
+    finder = FileFinder(
+        label_folders=source.has_labels,
+        web_pages=bool(source.html),
+        any_name=source.input_format != AUTO,
+        follow_links=source.follow_links,
+    )
     for argument in source.patterns:
         for pattern in expand_lists((argument,)):
             split = None
             hashes: dict[str, str] = {}
             if pattern.startswith(HUGGING_FACE):
-                split = huggingface.find_split(pattern.removeprefix(HUGGING_FACE))
+                split = huggingface.find_split(
+                    pattern.removeprefix(HUGGING_FACE), follow_links=source.follow_links
+                )
                 matched = [(path, os.path.getsize(path)) for path in split.paths]
             elif corpus := find_corpus(pattern):
                 corpus.check_roles(source.roles)
                 matched = [(corpus.path(file), file.bytes) for file in corpus.files]
                 hashes = {corpus.path(file): file.sha256 for file in corpus.files}
             else:
-                matched = find_files(
-                    pattern, label_folders=source.has_labels, web_pages=bool(source.html)
-                )
+                matched = finder.find(pattern)
             for path, size in matched:
                 key = identity(path, label_folders=source.has_labels)
                 name = names.setdefault(key, path)
@@ -205,6 +213,8 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
                 files[name] = Part(name, size, 0, size, input=argument, sha256=sha256), split
     if again:
         say(f"note: reading {again} once, though --input names it more than once", sys.stderr)
+    if note := finder.note():
+        say(f"note: {note}", sys.stderr)
     if not sum(part.size for part, _ in files.values()):
         raise DataError(
             f"all {len(files):,} input files are empty, such as {min(files)}: give files with text"

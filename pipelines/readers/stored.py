@@ -65,13 +65,17 @@ class _Members(io.RawIOBase):
         return bool(left)
 
 
-def _open_zstd(raw: BinaryIO) -> io.BufferedReader:
-    """A stream that reads all members, and fails on a truncated one, as few readers do.
+def _open_with_arrow(compression: str) -> Callable[[BinaryIO], io.BufferedReader]:
+    """Opens a stream that reads all members, and fails on a truncated one, as few readers do.
 
     Its own `read` never frees its result if it fails, hence the buffered reader.
     """
-    stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
-    return io.BufferedReader(stream)
+
+    def open_stream(raw: BinaryIO) -> io.BufferedReader:
+        stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), compression)
+        return io.BufferedReader(stream)
+
+    return open_stream
 
 
 def _open_members(begin: Callable[[], Any]) -> Callable[[BinaryIO], io.BufferedReader]:
@@ -93,12 +97,17 @@ class Packing:
     unpack: Callable[[BinaryIO], Any]
 
 
-# By extension.
+_GZIP = Packing("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw))
+_ZSTD = Packing("zstd", b"\x28\xb5\x2f\xfd", _open_with_arrow("zstd"))
+# By extension; the first of a format is its usual one.
 PACKINGS = {
-    ".gz": Packing("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw)),
+    ".gz": _GZIP,
     ".bz2": Packing("bzip2", b"BZh", _open_members(bz2.BZ2Decompressor)),
     ".xz": Packing("xz", b"\xfd7zXZ\0", _open_members(lzma.LZMADecompressor)),
-    ".zst": Packing("zstd", b"\x28\xb5\x2f\xfd", _open_zstd),
+    ".zst": _ZSTD,
+    ".lz4": Packing("lz4", b"\x04\x22\x4d\x18", _open_with_arrow("lz4")),
+    ".gzip": _GZIP,
+    ".zstd": _ZSTD,
 }
 _SKIPPED_FRAME = b"\x2a\x4d\x18"  # second to fourth byte of a zstd file with a skippable frame
 PEEKED = 512  # first bytes of a file, enough to detect its format
@@ -321,7 +330,7 @@ class Chunks:
         self._raw.seek(self._part.start)
         end = extension(self._part.path)
         head = self._raw.read(PEEKED)
-        is_frame = end == ".zst" and head[1:4] == _SKIPPED_FRAME
+        is_frame = PACKINGS[end] is _ZSTD and head[1:4] == _SKIPPED_FRAME
         if not head.startswith(PACKINGS[end].mark) and not is_frame:
             raise DataError(
                 f"{self._part.path} is not {PACKINGS[end].name} data, as its extension {end} "

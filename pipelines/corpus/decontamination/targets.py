@@ -53,7 +53,7 @@ def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
       UsageError: all texts are too short to search for; or see `read_targets`.
       DataError: see `read_targets`.
     """
-    flags, targets = filters.decontamination, read_targets(filters.decontamination)
+    flags, targets = filters.decontamination, read_targets(filters.decontamination, say)
     index = index_targets(
         replace(targets, text=apply_form(targets.text, filters.normalize)),
         ngram=flags.decontaminate_ngram,
@@ -137,14 +137,14 @@ def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.
     return np.frombuffer(store.read(path), np.int64)
 
 
-def read_targets(flags: Decontamination) -> Targets:
-    """Reads all texts; of equal texts the first.
+def read_targets(flags: Decontamination, tell: Callable[[str], None] | None = None) -> Targets:
+    """Reads all texts; of equal texts the first. `tell` takes a note about files that are not read.
 
     Raises:
       UsageError: a file has no text in the fields, or a dataset no split but train.
       DataError: a file is damaged, or has a bad record.
     """
-    files = target_files(flags.decontaminate)
+    files = target_files(flags.decontaminate, tell)
     places: dict[str, tuple[int, str, int]] = {}
     for number, file in enumerate(files):
         before = len(places)

@@ -1,7 +1,7 @@
 """--decontaminate: drops documents that contain text of evaluation sets, or cuts that text."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Annotated, Any, Literal, NamedTuple
@@ -11,7 +11,7 @@ import tyro
 from pipelines import store
 from pipelines.corpus.rules.rule import Family, Rule, check_numbers
 from pipelines.readers.corpus_files import find_corpus
-from pipelines.readers.files import HUGGING_FACE, expand_lists, find_files
+from pipelines.readers.files import HUGGING_FACE, FileFinder, expand_lists
 from pipelines.readers.formats import huggingface
 from schemas.errors import DataError, UsageError
 from schemas.manifest import MANIFEST
@@ -123,19 +123,29 @@ class TargetFile(NamedTuple):
     is_set: bool
 
 
-def target_files(patterns: tuple[str, ...]) -> tuple[TargetFile, ...]:
+def target_files(
+    patterns: tuple[str, ...], tell: Callable[[str], None] | None = None
+) -> tuple[TargetFile, ...]:
     """Finds all files, sorted by content; of equal files the first.
+
+    Args:
+      patterns: values of --decontaminate.
+      tell: takes a note about files that are not read.
 
     Raises:
       DataError: a pattern matches no file, or a corpus is damaged.
     """
     files: dict[str, TargetFile] = {}
-    for file in sorted(file for pattern in expand_lists(patterns) for file in _find(pattern)):
+    finder = FileFinder(follow_links=True)  # none of the files becomes a document
+    found = (file for pattern in expand_lists(patterns) for file in _find(pattern, finder))
+    for file in sorted(found):
         files.setdefault(file.sha256, file)
+    if tell and (note := finder.note()):
+        tell(f"note: --decontaminate: {note}")
     return tuple(files.values())
 
 
-def _find(pattern: str) -> list[TargetFile]:
+def _find(pattern: str, finder: FileFinder) -> list[TargetFile]:
     if corpus := find_corpus(pattern):
         paths = [corpus.path(file) for file in corpus.files if file.rows]
         return [TargetFile(store.sha256(path), path, is_set=False) for path in paths]
@@ -147,7 +157,8 @@ def _find(pattern: str) -> list[TargetFile]:
             stored = huggingface.find_split(pattern.removeprefix(HUGGING_FACE)).paths
             digests = "".join(map(store.sha256, stored))
             return [TargetFile(sha256(digests.encode()).hexdigest(), pattern, is_set=False)]
-        paths = [path for path, _ in find_files(pattern, label_folders=False)]
+        finder = FileFinder(follow_links=True)  # none of the files becomes a document
+        paths = [path for path, _ in finder.find(pattern)]
     except (DataError, UsageError) as error:
         raise type(error)(str(error).replace("--input=", "--decontaminate=")) from error
     return [TargetFile(store.sha256(path), path, is_set=False) for path in paths]

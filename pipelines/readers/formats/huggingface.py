@@ -6,6 +6,7 @@ Arrow files in place and never import `datasets`.
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
 _METADATA = b"huggingface"  # the key under which `datasets` describes columns in a file's schema
+_HUB = "hf://"  # of files that are not downloaded yet
 _FORMS = "hf:PATH_OR_NAME, hf:PATH_OR_NAME:SPLIT or hf:PATH_OR_NAME:CONFIG:SPLIT"
 
 
@@ -35,8 +37,12 @@ class StoredSplit:
     classes: dict[str, tuple[str, ...]]
 
 
-def find_split(address: str) -> StoredSplit:
+def find_split(address: str, *, follow_links: bool = False) -> StoredSplit:
     """Finds, builds or downloads a split by its address without `hf:`.
+
+    Args:
+      address: path or name, with config and split.
+      follow_links: whether files of a directory may be links out of it.
 
     Raises:
       UsageError: the address names no split and there are several, or names a missing one.
@@ -53,7 +59,7 @@ def find_split(address: str) -> StoredSplit:
     shown = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:
-        return _find_stored(_open(datasets, path, names, address), address)
+        return _find_stored(_open(datasets, path, names, address, follow_links), address)
     except TextmillError:
         raise
     except Exception as error:  # builders of datasets may raise anything
@@ -90,9 +96,14 @@ def _parse(address: str) -> tuple[str, list[str]]:
     return path, names
 
 
-def _open(datasets: ModuleType, path: str, names: list[str], address: str) -> "Dataset":
+def _open(
+    datasets: ModuleType, path: str, names: list[str], address: str, follow_links: bool
+) -> "Dataset":
     if os.path.isdir(path) and any(os.path.exists(os.path.join(path, n)) for n in _SAVED):
         loaded, config = datasets.load_from_disk(path), ""
+        several = [loaded] if isinstance(loaded, datasets.Dataset) else loaded.values()
+        files = (file["filename"] for dataset in several for file in dataset.cache_files)
+        _check_inside(path, files, follow_links)
         if len(names) == 2 and names[0]:
             raise UsageError(f"--input=hf:{address}: a saved dataset has no config {names[0]!r}")
         split = names[-1] if names else ""
@@ -105,7 +116,11 @@ def _open(datasets: ModuleType, path: str, names: list[str], address: str) -> "D
             raise UsageError(
                 f"--input=hf:{address}: name one of its configs, {', '.join(configs)}: {_FORMS}"
             )
-        loaded = datasets.load_dataset(path, config or None)
+        builder = datasets.load_dataset_builder(path, config or None)
+        files = (str(file) for some in (builder.config.data_files or {}).values() for file in some)
+        _check_inside(path if os.path.isdir(path) else "", files, follow_links)
+        builder.download_and_prepare()
+        loaded = builder.as_dataset()
     if isinstance(loaded, datasets.Dataset):
         if split and split != str(loaded.split):
             raise UsageError(
@@ -123,6 +138,35 @@ def _open(datasets: ModuleType, path: str, names: list[str], address: str) -> "D
             + ", ".join(f"--input=hf:{some}:{name}" for name in splits)
         )
     return splits[split]
+
+
+def _check_inside(directory: str, files: Iterable[str], follow_links: bool) -> None:
+    """Checks that a dataset's files are in its directory, or in the hub if it is "".
+
+    Raises:
+      DataError: a file is elsewhere; the metadata of a dataset may name any path or URL.
+    """
+    for file in files:
+        if not directory:
+            is_inside = file.startswith(_HUB)
+        elif "://" in file or "::" in file:
+            is_inside = False
+        else:
+            root, place = os.path.abspath(directory), os.path.abspath(file)
+            is_inside = place.startswith(os.path.join(root, ""))
+            if is_inside and not follow_links:
+                real = os.path.realpath(place)
+                is_inside = real.startswith(os.path.join(os.path.realpath(directory), ""))
+                if not is_inside:
+                    raise DataError(
+                        f"{file} is a link out of the dataset's directory, to {real}: if you trust "
+                        "the dataset, add --follow_links"
+                    )
+        if not is_inside:
+            raise DataError(
+                f"the dataset {directory or 'of the hub'} names a file outside of it, {file}, "
+                "which is not read: correct data_files in its README.md, or give it as --input"
+            )
 
 
 def _find_stored(dataset: "Dataset", address: str) -> StoredSplit:

@@ -61,10 +61,20 @@ FORMATS = {
     for row in (
         # Not .md, because a README in a folder describes the data.
         Format("text", "text", (".txt", ".text"), "anywhere", labels="folder"),
-        Format("jsonl", "json_lines", (".jsonl", ".ndjson", ".json"), "anywhere"),
+        Format(
+            *("jsonl", "json_lines", (".jsonl", ".jsonlines", ".ndjson", ".jl", ".json")),
+            "anywhere",
+        ),
         Format("csv", "delimited", (".csv",), "looked"),
         Format("tsv", "delimited", (".tsv", ".tab"), "looked"),
-        Format("parquet", "parquet", (".parquet", ".pq"), "looked", packs=False, labels="stored"),
+        Format(
+            "parquet",
+            "parquet",
+            (".parquet", ".parq", ".pq"),
+            "looked",
+            packs=False,
+            labels="stored",
+        ),
         Format(
             *("arrow", "arrow_ipc", (".arrow", ".feather", ".ipc"), "looked"),
             packs=False,

@@ -28,6 +28,7 @@ PACK = {
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
     ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+    ".lz4": lambda data: pa.compress(data, "lz4", asbytes=True),  # without checksums
 }
 
 
@@ -121,7 +122,8 @@ def test_a_compressed_file_gives_its_documents_or_an_error(tmp_path, form, pack)
     whole, path = b"".join(parts), tmp_path / f"x.{form}{pack}"
     with_empty_members = PACK[pack](b"").join([b"", *parts, b""])
     assert outcomes(path, whole, [with_empty_members]).keys() == {"same"}
-    assert outcomes(path, whole, flips(whole))["other"] == 0
+    if pack != ".lz4":
+        assert outcomes(path, whole, flips(whole))["other"] == 0
     # Where a file of whole members is cut between two, the file cannot tell.
     between = {len(parts[0]), len(parts[0] + parts[1])}
     cuts = (whole[:size] for size in range(1, len(whole)) if size not in between)

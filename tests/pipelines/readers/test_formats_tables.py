@@ -3,6 +3,8 @@
 import io
 import json
 import math
+import os
+import zipfile
 from datetime import datetime
 
 import numpy as np
@@ -225,6 +227,55 @@ def test_a_folder_that_datasets_builds(tmp_path, monkeypatch):
     assert rows_of(read_all(f"hf:{folder}:test", roles=LABELED)) == [{"text": "c", "label": "3"}]
     with pytest.raises(UsageError, match="several splits"):
         read_all(f"hf:{folder}")
+
+
+OUTSIDE = r"names a file outside of it, .*, which is not read: correct data_files in its README\.md"
+# Lines under a config of README.md, where {} is the folder above the dataset.
+OUT = {
+    "above it": ("data_files: ../secret.jsonl", OUTSIDE),
+    "above it by a detour": ("data_files: data/../../secret.jsonl", OUTSIDE),
+    "an absolute path": ("data_files: '{}/secret.jsonl'", OUTSIDE),
+    "a URL of a file": ("data_files: 'file://{}/secret.jsonl'", OUTSIDE),
+    "one of a list": ("data_files: [data/a.jsonl, ../secret.jsonl]", OUTSIDE),
+    "a folder": ("data_dir: ..", OUTSIDE),
+    "in a zip archive": ("data_files: 'zip://s.jsonl::{}/secret.zip'", OUTSIDE),
+    "a link": (
+        "data_files: data/*.jsonl",
+        r"is a link out of the dataset's directory, to .*secret",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "message"), OUT.values(), ids=OUT)
+def test_a_dataset_that_names_files_outside_of_it_is_refused(tmp_path, monkeypatch, lines, message):
+    from datasets import config
+
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "set" / "data").mkdir(parents=True)
+    (tmp_path / "secret.jsonl").write_text('{"text": "secret"}\n')
+    with zipfile.ZipFile(tmp_path / "secret.zip", "w") as archive:
+        archive.write(tmp_path / "secret.jsonl", "s.jsonl")
+    (tmp_path / "set" / "data" / "a.jsonl").write_text('{"text": "a"}\n')
+    head = f"---\nconfigs:\n- config_name: default\n  {lines.format(tmp_path)}\n---\n"
+    (tmp_path / "set" / "README.md").write_text(head)
+    if "link" in message:
+        os.symlink("../../secret.jsonl", tmp_path / "set" / "data" / "b.jsonl")
+    with pytest.raises(DataError, match=message):
+        read_all(f"hf:{tmp_path}/set")
+    if "link" in message:
+        found = rows_of(read_all(f"hf:{tmp_path}/set", follow_links=True))
+        assert found == [{"text": "a"}, {"text": "secret"}]
+
+
+def test_a_saved_dataset_that_names_files_outside_of_it_is_refused(saved, tmp_path):
+    state = saved / "train" / "state.json"
+    values = json.loads(state.read_text())
+    [file] = values["_data_files"]
+    os.rename(saved / "train" / file["filename"], tmp_path / "out.arrow")
+    file["filename"] = "../../out.arrow"
+    state.write_text(json.dumps(values))
+    with pytest.raises(DataError, match=r"names a file outside of it, .*out\.arrow"):
+        read_all(f"hf:{saved}:train", roles=LABELED)
 
 
 def test_values_of_any_shape_are_kept_as_json(tmp_path):
