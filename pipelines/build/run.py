@@ -244,7 +244,7 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
     )
     if seconds is not None:
         text = statistics.source_bytes
-        rate = f", {text / seconds / 1e6:.1f} MB of text per second" * (text >= _MUCH_TEXT)
+        rate = f", {decimal(int(text / seconds))} of text per second" * (text >= _MUCH_TEXT)
         facts["time"] = f"{seconds:.1f} s{rate}"
     return facts | {"output": info.directory}
 

@@ -103,9 +103,11 @@ class WriteShard(beam.DoFn):
         streams, received = receive(route, values)
         key_bytes, examples = sum(map(len, streams)), join(streams)
         del streams
-        kept = keep(examples) if examples is not None else None
-        name = job.routes.names()[route]
-        statistics, files, token_counts = self._write(name, job.routes.split_names()[route], kept)
+        with self._journal.phase("packing and writing shards", job.keys):
+            kept = keep(examples) if examples is not None else None
+            name = job.routes.names()[route]
+            split = job.routes.split_names()[route]
+            statistics, files, token_counts = self._write(name, split, kept)
         self._journal.add(rows=statistics.rows)
         count_shard(
             statistics,
@@ -147,7 +149,8 @@ class WriteShard(beam.DoFn):
 
 
 def _publish(keyed: tuple[int, SetReport], job: Job) -> Manifest:
-    return publish_set(keyed[1], job)
+    with Journal(job.local).phase("writing the report, and publishing"):
+        return publish_set(keyed[1], job)
 
 
 def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:

@@ -97,6 +97,11 @@ class CorpusJob(BlockJob):
         """Number of partitions: one for each file of the corpus."""
         return self.schema.files
 
+    @property
+    def keys(self) -> int:
+        """The partitions."""
+        return self.partitions
+
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusReport(BlockReport):

@@ -120,7 +120,7 @@ class _Step(KeyedStep[CorpusJob], ABC):
 class Stage(_Step):
     """The documents of a partition -> the staged partition; or its file, if no step follows."""
 
-    NEXT = _STAGED
+    PHASE, NEXT = "exact duplicates", _STAGED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes exact duplicates and sorts."""
@@ -137,6 +137,8 @@ class Stage(_Step):
 
 class Write(_Step):
     """A staged partition and the list of its near-duplicates -> its files."""
+
+    PHASE = "writing documents"
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes near-duplicates and writes the files."""
@@ -157,7 +159,7 @@ class _ParagraphStep(_Step, ABC):
 class Remove(_ParagraphStep):
     """A partition and the list of its near-duplicates -> it without them; its paragraphs."""
 
-    NEXT = REPEATED
+    PHASE, NEXT = "repeated paragraphs, step 1 of 3 (hashing)", REPEATED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes near-duplicates and lists paragraphs."""
@@ -173,6 +175,8 @@ class Remove(_ParagraphStep):
 class Repeated(_ParagraphStep):
     """Paragraphs by hash -> those in too many documents, by the partition of the document."""
 
+    PHASE = "repeated paragraphs, step 2 of 3 (counting)"
+
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Counts the documents of each paragraph."""
         self.put(REPEATED, find_repeated(streams, self._rule.most, self._job.partitions))
@@ -182,7 +186,7 @@ class Repeated(_ParagraphStep):
 class Edit(_ParagraphStep):
     """A partition and its repeated paragraphs -> edited documents, by their new partition."""
 
-    NEXT = MOVED
+    PHASE, NEXT = "repeated paragraphs, step 3 of 3 (removing)", MOVED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes repeated paragraphs, and sends edited documents to their new partitions."""
@@ -198,6 +202,8 @@ class Edit(_ParagraphStep):
 
 class WriteAll(_Step):
     """The unchanged and edited documents of a partition -> its file."""
+
+    PHASE = "writing documents"
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes documents that edits made equal, and writes the file."""
@@ -235,7 +241,8 @@ def _write(batch: pa.RecordBatch, key: int, job: CorpusJob, journal: Journal) ->
 
 
 def _publish(keyed: tuple[int, CorpusReport], job: CorpusJob) -> Manifest:
-    return publish_corpus(keyed[1], job)
+    with Journal(job.local).phase("writing the report, and publishing"):
+        return publish_corpus(keyed[1], job)
 
 
 def _markers(partitions: int) -> Iterator[tuple[int, bytes]]:

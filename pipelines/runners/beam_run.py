@@ -228,7 +228,9 @@ def run_pipeline(
 
     worker = threading.Thread(target=run, name="beam", daemon=True)
     with _stop_as_by_ctrl_c(), _stderr_in(os.path.join(local, "workers.log")) as terminal:
-        display = Display(local, total_bytes, label, Console(file=terminal), count_finished)
+        console = Console(file=terminal)
+        has_workers = flags.in_processes or not flags.is_local
+        display = Display(local, total_bytes, label, console, count_finished, has_workers)
         try:
             _watch(worker, display, died, is_published)
         except KeyboardInterrupt:

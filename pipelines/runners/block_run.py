@@ -54,6 +54,11 @@ class BlockJob:
     shuffle_by: str
     blocks: int
 
+    @property
+    def keys(self) -> int:
+        """Number of keys of its shuffles."""
+        return 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class BlockReport:

@@ -3,6 +3,9 @@
 Workers report their progress as short lines that they append to a journal in the staging directory.
 That works for threads and for processes. Workers that cannot see the directory (a cluster without a
 shared disk) report nothing; the runner's own pages show their progress.
+
+A journal's lines: `BYTES ROWS` read and written; `begin TOTAL PHASE` and `end TOTAL PHASE` of one
+of the TOTAL parts of a phase; `note TEXT` for the user.
 """
 
 import contextlib
@@ -10,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +27,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from schemas.commands.terminal import visible
+from schemas.commands.terminal import say, visible
 from schemas.errors import DataError
 
 _BAR = 40  # characters of the longest bar
@@ -142,9 +145,27 @@ class Journal:
 
     def add(self, *, bytes_read: int = 0, rows: int = 0) -> None:
         """Adds bytes read from the inputs, or rows or documents written."""
-        with contextlib.suppress(OSError):  # those who write the data report a full disk
+        self._write(f"{bytes_read} {rows}")
+
+    @contextmanager
+    def phase(self, name: str, parts: int = 1) -> Iterator[None]:
+        """Reports the begin and end of one of the parts of a phase after reading."""
+        self._write(f"begin {parts} {name}")
+        yield
+        self._write(f"end {parts} {name}")
+
+    def note(self, text: str) -> None:
+        """Prints a line on the terminal of the command, or here if its display has ended."""
+        if not self._write(f"note {visible(text)}"):
+            say(text, file=sys.stderr)
+
+    def _write(self, line: str) -> bool:
+        try:
             with open(self._path, "ab", buffering=0) as journal:
-                journal.write(f"{bytes_read} {rows}\n".encode())
+                journal.write(f"{line}\n".encode())
+        except OSError:  # those who write the data report a full disk
+            return False
+        return True
 
 
 class Display:
@@ -157,6 +178,7 @@ class Display:
         label: str,
         console: Console | None = None,
         count_finished: Callable[[], int] | None = None,
+        has_workers: bool = True,
     ):
         """Shows nothing before the first `update`.
 
@@ -166,11 +188,14 @@ class Display:
           label: the name of the command.
           console: the console to write to; stderr if None.
           count_finished: counts finished shards; called from time to time without a journal.
+          has_workers: whether other processes do the work.
         """
         self._path = os.path.join(staging, "progress")
         self._total, self._label, self._count_finished = total_bytes, label, count_finished
         self._read_to = self._bytes = self._rows = self._finished = 0
-        self._warned = False
+        self._warned, self._has_workers = False, has_workers
+        self._phase: tuple[str, int] | None = None  # the last that began, and its parts
+        self._ended: Counter[str] = Counter()  # parts of phases
         self._began = self._printed = self._counted = time.monotonic()
         self._reports = deque([(self._began, 0)])  # when workers reported, and bytes read by then
         self._console = console or Console(file=sys.stderr)
@@ -199,7 +224,10 @@ class Display:
 
     def _show(self, state: str, seconds: float) -> None:
         """Updates the bar; without a terminal, prints a line if the last one is old enough."""
-        self._bar.update(self._task, completed=self._done, state=state)
+        done, total = self._done, self._total
+        if self._phase:
+            done, total = self._ended[self._phase[0]], self._phase[1]
+        self._bar.update(self._task, completed=done, total=total, state=state)
         now = time.monotonic()
         if not self._console.is_terminal and now - self._printed >= seconds:
             self._printed = now
@@ -227,11 +255,25 @@ class Display:
                 self._read_to += len(line)
                 # Lines may be torn by a full disk, or by several machines that append to one file.
                 with contextlib.suppress(ValueError):
-                    bytes_read, rows = map(int, line.split())
-                    self._bytes += bytes_read
-                    self._rows += rows
+                    self._take(line.decode().rstrip("\n"))
         if self._done > self._reports[-1][1]:
             self._reports.append((time.monotonic(), self._done))
+
+    def _take(self, line: str) -> None:
+        """Takes a line; raises ValueError if it is torn."""
+        kind, _, rest = line.partition(" ")
+        if kind == "note":
+            self.say(f"{self._label}: {rest}")
+        elif kind in ("begin", "end"):
+            parts, _, name = rest.partition(" ")
+            if kind == "begin":
+                self._phase = name, int(parts)
+            else:
+                self._ended[name] += 1
+        else:
+            bytes_read, rows = map(int, line.split())
+            self._bytes += bytes_read
+            self._rows += rows
 
     def _rate(self) -> float:
         """Bytes a second of the last 10 s; the mean when all is read.
@@ -254,12 +296,14 @@ class Display:
             with contextlib.suppress(DataError, OSError):
                 self._finished = self._count_finished()
         finished = f"{self._finished:,} shards finished"
-        state = finished if self._finished else "workers are starting, no report yet"
+        starting = "workers are starting, no report yet" if self._has_workers else "starting"
+        state = finished if self._finished else starting
         self._show(f"{state}, {now - self._began:.0f} s", _WAIT_SECONDS)
 
     def _warn_if_silent(self) -> None:
         seconds = time.monotonic() - self._began
-        if not self._warned and not self._finished and seconds >= _PATIENT_SECONDS:
+        silent = self._has_workers and not self._finished
+        if silent and not self._warned and seconds >= _PATIENT_SECONDS:
             self._warned = True
             self.say(
                 f"{self._label}: no worker has reported for {seconds:.0f} s (none does if --output "
@@ -268,21 +312,27 @@ class Display:
             )
 
     def state(self) -> str:
-        """`12 MB of 34 MB read, 5.6 MB/s, 1,234 rows written, 4 s of reading left`.
+        """`12 MB of 34 MB read, 5.6 MB/s, 4 s of reading left`; then the phase, with its share.
 
-        The rate is of the last 10 s, and when all is read `5.6 MB/s on average`.
+        The rate is of the last 10 s, and when all is read `5.6 MB/s on average`. After reading:
+        `near-duplicates, step 2 of 9 (candidates): 3 of 64, 12 s`.
         """
         done, elapsed = self._done, max(time.monotonic() - self._began, 1e-9)
+        written = f"{self._rows:,} {_WRITES.get(self._label, 'rows')} written"
+        if self._phase:
+            name, parts = self._phase
+            share = f": {min(self._ended[name], parts):,} of {parts:,}" * (parts > 1)
+            return ", ".join([name + share, *[written] * bool(self._rows), f"{elapsed:.0f} s"])
         if not done:
             return (
-                f"0 of {decimal(self._total)} read in {elapsed:.0f} s: workers load libraries, and "
-                "compile loops that are not cached"
+                f"0 of {decimal(self._total)} read in {elapsed:.0f} s: loading libraries, and "
+                "compiling loops that are not cached"
             )
         rate, left = self._rate(), self._total - done
         mean = " on average" * (not left)
-        parts = [f"{decimal(done)} of {decimal(self._total)} read", f"{rate / 1e6:.1f} MB/s{mean}"]
-        parts += [f"{self._rows:,} {_WRITES.get(self._label, 'rows')} written"] * bool(self._rows)
-        parts += [f"{left / rate:.0f} s of reading left"] * bool(left)
+        parts = [f"{decimal(done)} of {decimal(self._total)} read", f"{decimal(int(rate))}/s{mean}"]
+        parts += [written] * bool(self._rows)
+        parts += [f"{left / rate:.0f} s of reading left" if left else f"{elapsed:.0f} s"]
         return ", ".join(parts)
 
 

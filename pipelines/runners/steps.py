@@ -32,6 +32,7 @@ from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
 from pipelines.store import Pointer
 from pipelines.writers.staging import check_turn
+from schemas import object_store
 from schemas.statistics import ShardStatistics, Statistics
 
 NAMESPACE = "textmill"
@@ -58,6 +59,7 @@ class Step(beam.DoFn, Generic[J]):
         """Opens the journal of the progress display, once per worker."""
         _end_with_launcher()
         self._journal = Journal(self._job.local)
+        object_store.tell_user = self._journal.note  # stderr is a log file during a run
 
     def teardown(self) -> None:
         """Lets a worker process end without collecting garbage in modules, which takes 0.3 s."""
@@ -123,7 +125,13 @@ class SendingStep(Step[J]):
 
 
 class KeyedStep(SendingStep[J], ABC):
-    """A step that handles all values of a key at once."""
+    """A step that handles all values of a key at once.
+
+    Attributes:
+      PHASE: its name in the progress display.
+    """
+
+    PHASE: ClassVar[str]
 
     def __init__(self, job: J, receives: int = 0):
         """Follows the shuffle numbered `receives`, if there are several."""
@@ -138,8 +146,14 @@ class KeyedStep(SendingStep[J], ABC):
         self.report(deliveries=Deliveries(received=received))
         self.count_markers(key, values.count(b""))
         del values
-        for _ in self.handle(key, streams):
-            yield from self.send()
+        with self._journal.phase(self.phase, self._job.keys):
+            for _ in self.handle(key, streams):
+                yield from self.send()
+
+    @property
+    def phase(self) -> str:
+        """The name of the step in the progress display."""
+        return self.PHASE
 
     @abstractmethod
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 _count_words = import_later("pipelines.train.transforms:CountWords")
 _console = Console()
 _print = partial(_console.print, soft_wrap=True)  # paths stay on one line, to be copied
+_LINE_SECONDS = 5.0  # between lines of progress without a terminal
 _MANY_RETURNS = 0.005  # share of all words
 _SHARED = ("document", "text_field", "input_format", "max_document_bytes", "filter")
 
@@ -295,8 +296,13 @@ def _merge(options: TokenizerOptions, words: Histogram) -> Trained:
         task = bar.add_task("tokens", total=options.vocab_size)
         training = pool.submit(load_model(options.model).train, words, options, progress)
         try:
+            told = time.monotonic()
             while not wait([training], timeout=0.1).done:
                 bar.update(task, completed=int(progress[0]))
+                if not console.is_terminal and time.monotonic() - told >= _LINE_SECONDS:
+                    told = time.monotonic()
+                    line = f"merging: {progress[0]:,} of {options.vocab_size:,} tokens"
+                    console.print(line, soft_wrap=True)
         except KeyboardInterrupt:
             progress[1] = 1  # stops the loop
             raise

@@ -18,6 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipelines.readers.sources import Block, read_blocks
 from pipelines.runners.block_run import ALL
+from pipelines.runners.console import Journal
 from pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
 from pipelines.runners.steps import BlockStep, spread_blocks
 from pipelines.store import write_file
@@ -92,6 +93,12 @@ def add_up(keyed: tuple[int, Iterable[Any]]) -> tuple[int, tuple[int, Read, byte
     return ALL, (key, Read(deliveries=Deliveries(received=add_tallies(received))), total)
 
 
+def _add_up(keyed: tuple[int, Iterable[Any]], job: CountJob) -> tuple[int, Any]:
+    """`add_up`, with a report of its progress."""
+    with Journal(job.local).phase("adding up words", BUCKETS + 2):
+        return add_up(keyed)
+
+
 class WriteHistogram(beam.DoFn):
     """Writes the files of the staging directory from all counts and reports."""
 
@@ -100,7 +107,11 @@ class WriteHistogram(beam.DoFn):
 
     def process(self, everything: tuple[int, Iterable[tuple[int, Read, bytes]]]) -> Iterator[str]:
         """Checks that nothing was lost and that documents are left; writes the files."""
-        keys, reads, totals = zip(*everything[1], strict=True)
+        with Journal(self._job.local).phase("writing the histogram"):
+            yield from self._write(everything[1])
+
+    def _write(self, parts: Iterable[tuple[int, Read, bytes]]) -> Iterator[str]:
+        keys, reads, totals = zip(*parts, strict=True)
         read, tables = Read.sum(reads), dict(zip(keys, totals, strict=True))
         sample = tables.pop(_SAMPLE, b"")
         check_deliveries(
@@ -144,7 +155,7 @@ class CountWords(beam.PTransform):
             spread_blocks(pipeline, self._job.staging)
             | "Count" >> beam.ParDo(CountBlocks(self._job)).with_output_types(tuple[int, Any])
             | "Meet" >> beam.GroupByKey()
-            | "Add" >> beam.Map(add_up).with_output_types(tuple[int, Any])
+            | "Add" >> beam.Map(_add_up, self._job).with_output_types(tuple[int, Any])
             | "Gather" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(WriteHistogram(self._job))
         )

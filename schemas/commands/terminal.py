@@ -65,16 +65,31 @@ def number_of(count: int, one: str, many: str = "") -> str:
 
 
 @contextmanager
-def call_if_slow(seconds: float, tell: Callable[[], None]) -> Iterator[None]:
-    """Calls a function in its own thread if the block takes longer; waits for its end."""
-    timer = threading.Timer(seconds, tell)
-    timer.daemon = True
-    timer.start()
+def call_if_slow(
+    seconds: float, tell: Callable[[], None], *, again: Optional[float] = None
+) -> Iterator[None]:
+    """Calls a function in its own thread if the block takes longer; waits for its end.
+
+    Args:
+      seconds: before the call.
+      tell: the function.
+      again: seconds between further calls; None for a single call.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        pause: Optional[float] = seconds
+        while pause is not None and not ended.wait(pause):
+            tell()
+            pause = again
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
+        ended.set()
+        thread.join()
 
 
 def in_time(seconds: float, work: Callable[[], Any]) -> Any:

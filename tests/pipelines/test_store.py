@@ -1,6 +1,8 @@
 """Files of an object store: big, changed, deleted, and read with the flags of a command."""
 
 import os
+import re
+import time
 from pathlib import Path
 
 import fsspec
@@ -66,6 +68,51 @@ def test_an_upload_that_arrives_changed_is_repeated(kind, size, tmp_path, monkey
     store.proxy.corrupt_upload(rule.method, rule.path, at=50_000, times=None)
     with pytest.raises(DataError, match="d/x cannot be written: it has other bytes than were"):
         put(store, "d/x", content, tmp_path)
+
+
+def test_requests_are_sent_again_one_by_one(s3_store, tmp_path, monkeypatch):
+    """An upload in parts is not begun anew when one part fails; no request waits for long."""
+    monkeypatch.setattr(stores, "_PART_BYTES", 5 * MB)
+    content = os.urandom(11 * MB)
+    s3_store.proxy.answer(503, ".*", "d/big", times=None, every=2)
+    began = time.monotonic()
+    put(s3_store, "d/big", content, tmp_path)
+    assert s3_store.proxy.count("PUT", "partNumber") <= 6
+    path = s3_store.url("d/big")
+    assert [stores.read(path, 5, 10) for _ in range(8)] == [content[5:15]] * 8
+    assert s3_store.proxy.count("GET", "d/big") == 16
+    assert time.monotonic() - began < 30, "half a second a request on average"
+
+
+@pytest.mark.parametrize("every", [2, 1], ids=["passing", "lasting"])
+def test_a_stalled_answer_is_given_up_and_reported(every, store, monkeypatch, capsys):
+    objects = schemas.object_store
+    for name, seconds in {"STALL": 0.3, "SILENT": 0.1, "PATIENCE": 1.0, "ANSWER": 3.0}.items():
+        monkeypatch.setattr(objects, f"{name}_SECONDS", seconds)
+    monkeypatch.setattr(objects, "_AGAIN_SECONDS", 0.1)
+    store.put("d/x", b"content")
+    path = store.url("d/x")
+    store.proxy.hang("GET", "d/x", every=every)
+    if every == 2:
+        assert stores.read(path) == b"content"
+    else:
+        with pytest.raises(DataError, match=f"{path} cannot be read: .*check the address"):
+            stores.read(path)
+    assert f"waiting for {path}: no answer yet, " in capsys.readouterr().err
+
+
+def test_a_retry_is_reported_with_its_reason(s3_store, monkeypatch, capsys):
+    objects = schemas.object_store
+    for name, seconds in {"SILENT_SECONDS": 0.0, "PATIENCE_SECONDS": 1.0}.items():
+        monkeypatch.setattr(objects, name, seconds)
+    monkeypatch.setattr(objects, "_AGAIN_SECONDS", 0.0)
+    path = s3_store.url("d/x")
+    s3_store.put("d/x", b"content")
+    s3_store.proxy.answer(503, "GET", "d/x", times=None)
+    with pytest.raises(DataError, match=f"{path} cannot be read: "):
+        stores.read(path)
+    said = capsys.readouterr().err
+    assert re.search(rf"^waiting for {path}: 503; retry [1-9] in [012] s$", said, re.M), said
 
 
 def test_a_checksum_that_is_none_of_the_content_is_followed_by_a_comparison(

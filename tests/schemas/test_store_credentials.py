@@ -185,7 +185,7 @@ def test_what_is_slow_is_said_once(capsys):
             time.sleep(0.4)
     with tell_if_slow("that"):
         pass
-    assert capsys.readouterr().err == "waiting for this\n"
+    assert capsys.readouterr().err == "waiting for this, 0 s\n"
 
 
 @pytest.mark.parametrize(

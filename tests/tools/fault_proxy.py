@@ -34,6 +34,7 @@ class Rule:
       method: a regular expression that the whole method matches.
       path: a regular expression that is found in the unquoted path and query.
       times: it is done to the first so many; None: to all.
+      every: it is done to one of so many that match, the first of them included.
       status: of an answer that comes in place of the server's.
       content: of this answer.
       after: bytes of a body before the connection is reset; None: before the first.
@@ -41,12 +42,14 @@ class Rule:
       chunk: bytes between two pauses.
       seconds: of a pause.
       hits: requests it was done to.
+      seen: requests that match.
     """
 
     action: str
     method: str
     path: str
     times: int | None = 1
+    every: int = 1
     status: int = 0
     content: bytes = b""
     after: int | None = None
@@ -54,6 +57,7 @@ class Rule:
     chunk: int = 0
     seconds: float = 0.0
     hits: int = 0
+    seen: int = 0
 
     def matches(self, method: str, path: str) -> bool:
         return bool(re.fullmatch(self.method, method) and re.search(self.path, path))
@@ -144,8 +148,10 @@ class FaultProxy(ThreadingHTTPServer):
             self.requests.append((method, path))
             for rule in self._rules:
                 if (rule.times is None or rule.hits < rule.times) and rule.matches(method, path):
-                    rule.hits += 1
-                    return rule
+                    rule.seen += 1
+                    if (rule.seen - 1) % rule.every == 0:
+                        rule.hits += 1
+                        return rule
         return None
 
 

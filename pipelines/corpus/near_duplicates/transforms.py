@@ -13,7 +13,7 @@ The logic of the steps is in `steps` and `resolve`.
 from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
@@ -76,6 +76,10 @@ class FindJob(CorpusJob):
         """Number of rounds in which partitions decide."""
         return count_rounds(self.partitions)
 
+    def phase(self, step: int, what: str) -> str:
+        """The name of a step in the progress display; the steps count from 1."""
+        return f"near-duplicates, step {step} of {self.rounds + 6} ({what})"
+
 
 def _report_of(counts: Observed) -> CorpusReport:
     return CorpusReport(statistics=CorpusStatistics(observed=counts))
@@ -83,6 +87,12 @@ def _report_of(counts: Observed) -> CorpusReport:
 
 class _Step(KeyedStep[FindJob], ABC):
     REPORT = CorpusReport
+    STEP: ClassVar[tuple[int, str]]  # its number among the steps of `FindJob.phase`, what it does
+
+    @property
+    def phase(self) -> str:
+        """The name of the step in the progress display."""
+        return self._job.phase(*self.STEP)
 
     def put_removed(self, edges: np.ndarray) -> None:
         """Sends removed documents to the partitions of their representatives."""
@@ -100,16 +110,18 @@ class Sign(SendingStep[FindJob]):
         check_turn(job.staging, job.run)
         yield TaggedOutput(tag_of(ASKS), (number, b""))
         text = read_partition(job.scratch, number)["text"]
-        for batches, counts in make_members(number, text, job.rule, job.partitions):
-            self.put(MEMBERS, batches)
-            self.add(_report_of(counts))
-            yield from self.send()
-        self._journal.add(bytes_read=text.nbytes)
+        with self._journal.phase(job.phase(1, "signing"), job.keys):
+            for batches, counts in make_members(number, text, job.rule, job.partitions):
+                self.put(MEMBERS, batches)
+                self.add(_report_of(counts))
+                yield from self.send()
         self.report(deliveries=Deliveries(blocks=(job.blocks + number,)))
 
 
 class Propose(_Step):
     """The members of some buckets -> pairs, and requests for sets."""
+
+    STEP = 2, "candidates"
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Finds pairs."""
@@ -122,6 +134,8 @@ class Propose(_Step):
 
 class Fetch(_Step):
     """Requests to a partition -> sets, by the partition that compares them."""
+
+    STEP = 3, "fetching texts"
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Makes the sets."""
@@ -162,14 +176,15 @@ class Verify(SendingStep[FindJob]):
 
         pairs = all_distinct(read_pairs(), PAIR)
         text = read_partition(job.scratch, key)["text"]
-        for edges, counts in verify_pairs(pairs, read_sets, text, job.rule):
-            self.add(_report_of(counts))
-            to = np.zeros(len(edges), np.int64)
-            if job.rounds:
-                edges, to = first_messages(edges)
-            self.put(ROUNDS, batches_by_key(edges, to))
-            if self._outboxes[ROUNDS].bytes > _EDGE_BYTES:  # fewer and larger shuffle files
-                yield from self.send()
+        with self._journal.phase(job.phase(4, "comparing"), job.keys):
+            for edges, counts in verify_pairs(pairs, read_sets, text, job.rule):
+                self.add(_report_of(counts))
+                to = np.zeros(len(edges), np.int64)
+                if job.rounds:
+                    edges, to = first_messages(edges)
+                self.put(ROUNDS, batches_by_key(edges, to))
+                if self._outboxes[ROUNDS].bytes > _EDGE_BYTES:  # fewer and larger shuffle files
+                    yield from self.send()
 
 
 class Settle(_Step):
@@ -179,6 +194,12 @@ class Settle(_Step):
         """`number` is the number of the round, from 1."""
         super().__init__(job, ROUNDS + number - 1)
         self._number = number
+
+    @property
+    def phase(self) -> str:
+        """The name of the round in the progress display."""
+        what = f"deciding, round {self._number} of {self._job.rounds}"
+        return self._job.phase(4 + self._number, what)
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Decides the documents that the messages suffice for."""
@@ -193,6 +214,11 @@ class Settle(_Step):
 class Resolve(_Step):
     """All edges that are still open -> removed documents."""
 
+    @property
+    def phase(self) -> str:
+        """The name of the step in the progress display."""
+        return self._job.phase(5 + self._job.rounds, "deciding the rest")
+
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Decides the rest."""
         self.put_removed(resolve(take_rows(streams, EDGE)))
@@ -201,6 +227,11 @@ class Resolve(_Step):
 
 class Name(_Step):
     """Edges of removed documents -> removed documents, each with its representative."""
+
+    @property
+    def phase(self) -> str:
+        """The name of the step in the progress display."""
+        return self._job.phase(6 + self._job.rounds, "listing")
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Looks up the hashes of representatives, and counts clusters."""

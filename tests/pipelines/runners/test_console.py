@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from rich.filesize import decimal
 
 from pipelines.runners import console
 from pipelines.runners.console import Console, Display, Journal
@@ -28,14 +29,14 @@ def test_journals_of_many_workers_are_added_up_and_torn_lines_are_passed_over(tm
     journal = Journal(str(tmp_path))
     journal.add(bytes_read=100_000)
     with open(tmp_path / "progress", "ab") as file:
-        file.write(b"12\n\n7 8 9\n\0\0\xff 5\n2x0 1\n")
+        file.write(b"12\n\n7 8 9\n\0\0\xff 5\n2x0 1\nbegin x y\nbegin\nend\n")
     Journal(str(tmp_path)).add(bytes_read=200_000, rows=3)
     journal.add(rows=11)
     for command, what in {"build_shards": "rows", "build_corpus": "documents"}.items():
         display = Display(str(tmp_path), 300_000, command, Console(file=io.StringIO()))
         display.update()
         assert display.state().startswith("300.0 kB of 300.0 kB read, ")
-        assert display.state().endswith(f", 14 {what} written")
+        assert f", 14 {what} written, " in display.state()
 
 
 def test_the_rate_is_of_the_last_seconds(tmp_path, now):
@@ -46,8 +47,8 @@ def test_the_rate_is_of_the_last_seconds(tmp_path, now):
     for now[0], megabytes in read.items():
         journal.add(bytes_read=megabytes * 1_000_000)
         display.update()
-        assert f" read, {due[now[0]]:.1f} MB/s" in display.state(), now[0]
-    assert display.state() == "200.0 MB of 200.0 MB read, 1.8 MB/s on average"
+        assert f" read, {decimal(int(due[now[0]] * 1e6))}/s" in display.state(), now[0]
+    assert display.state() == "200.0 MB of 200.0 MB read, 1.8 MB/s on average, 110 s"
 
 
 def test_silence_is_remarked_on_once(tmp_path, now):
@@ -59,6 +60,50 @@ def test_silence_is_remarked_on_once(tmp_path, now):
     start = "build_shards: workers are starting, no report yet"
     assert waiting == [f"{start}, {seconds} s" for seconds in (10, 21, 120)]
     assert last.startswith("build_shards: no worker has reported for 120 s (none does")
+
+
+def test_a_run_in_this_process_has_no_workers_to_wait_for(tmp_path, now):
+    said = io.StringIO()
+    display = Display(str(tmp_path), 10, "x", Console(file=said, width=500), has_workers=False)
+    for now[0] in (10.0, 150.0):
+        display.update()
+    assert said.getvalue().splitlines() == ["x: starting, 10 s", "x: starting, 150 s"]
+
+
+def test_after_reading_the_phase_is_shown_with_its_share(tmp_path, now):
+    said = io.StringIO()
+    journal, display = (
+        Journal(str(tmp_path)),
+        Display(str(tmp_path), 200, "build_corpus", Console(file=said, width=500)),
+    )
+    journal.add(bytes_read=200)
+    now[0] = 5.0
+    display.update()
+    with journal.phase("exact duplicates", 64):
+        pass
+    with journal.phase("exact duplicates", 64):
+        now[0] = 10.0
+        display.update()
+        journal.note("waiting for s3://b/x\x1b: 503; retry 3 in 4 s")
+    with journal.phase("writing documents", 64):
+        journal.add(rows=1234)
+        now[0] = 15.0
+        display.update()
+    with journal.phase("writing the report"):
+        now[0] = 20.0
+        display.update()
+    assert said.getvalue().splitlines() == [
+        "build_corpus: 200 bytes of 200 bytes read, 40 bytes/s on average, 5 s",
+        "build_corpus: exact duplicates: 1 of 64, 10 s",
+        "build_corpus: waiting for s3://b/x\\x1b: 503; retry 3 in 4 s",
+        "build_corpus: writing documents: 0 of 64, 1,234 documents written, 15 s",
+        "build_corpus: writing the report, 1,234 documents written, 20 s",
+    ]
+
+
+def test_a_note_without_a_display_is_on_stderr(tmp_path, capsys):
+    Journal(str(tmp_path / "published")).note("waiting for s3://b/x")
+    assert capsys.readouterr().err == "waiting for s3://b/x\n"
 
 
 def test_finished_shards_are_counted_where_no_journal_is(tmp_path, now):
