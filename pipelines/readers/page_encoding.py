@@ -19,7 +19,7 @@ _detect_encoding = import_later("resiliparse.parse.encoding:detect_encoding")
 MARKS = (*ENCODED, (codecs.BOM_UTF8, "utf-8"))
 _META_BYTES = 1 << 14  # bytes searched for a declaration of the encoding
 # No pattern of this file can match the same bytes in two ways, so that each takes linear time.
-_DECLARES = re.compile(rb"<(?:(meta)[\s/]|\?xml\s)", re.IGNORECASE)
+_DECLARES = re.compile(rb"<(?:!--|(meta)[\s/]|\?xml\s)", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     rb"""[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']?+[^\s>]*+)))?+"""
 )
@@ -56,7 +56,8 @@ _FEW_BYTES = 8  # bytes beyond ASCII; fewer may be UTF-8 by chance
 _ASCII = bytes(range(0x80))
 _QUOTES = bytes(range(0x80, 0xA0))  # quotes and dashes in cp1252, control characters elsewhere
 _LETTERS = bytes(n for n in range(0x80) if chr(n).isalpha())
-_WORD = re.compile(rb"[\x80-\x9f\xa1-\xff]{3,}")  # of another script than Latin
+# Leaves the words of another script than Latin, with spaces between them.
+_TO_WORDS = bytes(n if n >= 0x80 and n != 0xA0 else 0x20 for n in range(0x100))
 _LEAST_LATIN = 0.02  # share of letters beyond ASCII in languages that windows-1252 lacks
 _MOST_BAD = 20  # one byte beyond ASCII of so many may be invalid
 
@@ -91,20 +92,18 @@ def decode_page(data: bytes, declared: str = "") -> str:
 def _declared_codecs(head: bytes) -> Iterator[str]:
     """The codecs that meta elements and an XML declaration name, as browsers search for them."""
     at = 0
-    while (at := head.find(b"<", at)) >= 0:
-        if head.startswith(b"<!--", at):
-            at = head.find(b"-->", at + 2)
+    while begin := _DECLARES.search(head, at):
+        if begin[0] == b"<!--":
+            at = head.find(b"-->", begin.end() - 2)
             if at < 0:
                 return
-        elif begin := _DECLARES.match(head, at):
-            attributes, at = _attributes(head, begin.end())
-            label = attributes.get("charset" if begin[1] else "encoding", "")
-            if not label and attributes.get("http-equiv", "").lower() == "content-type":
-                label = charset_of(attributes.get("content", ""))
-            if codec := codec_of(label):
-                yield codec
-        else:
-            at += 1
+            continue
+        attributes, at = _attributes(head, begin.end())
+        label = attributes.get("charset" if begin[1] else "encoding", "")
+        if not label and attributes.get("http-equiv", "").lower() == "content-type":
+            label = charset_of(attributes.get("content", ""))
+        if codec := codec_of(label):
+            yield codec
 
 
 def _attributes(head: bytes, at: int) -> tuple[dict[str, str], int]:
@@ -148,7 +147,7 @@ def _detect(data: bytes) -> tuple[str, bool]:
     beyond = sample.translate(None, _ASCII)
     letters = len(sample) - len(sample.translate(None, _LETTERS)) + len(beyond)
     is_most = 3 * len(beyond) >= letters
-    words = sum(len(word) for word in _WORD.findall(sample) if len({*word}) > 2)
+    words = sum(len(word) for word in sample.translate(_TO_WORDS).split() if len({*word}) > 2)
     if codec not in _LATIN and 2 * words >= len(beyond) and (is_most or words >= _FEW_BYTES):
         return codec, is_most
     if len(beyond) > len(beyond.translate(None, _QUOTES)):

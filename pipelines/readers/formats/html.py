@@ -12,6 +12,7 @@ from pipelines.readers.html_text import UnusablePageError, has_xml_declaration, 
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import Chunks, Part, inner_extension
 
+_XML = (".xhtml", ".xht")
 check_roles = partial(check_names, names=("text", "title", "url"))
 
 
@@ -37,7 +38,7 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     else:
         try:
             data = b"".join(pieces)
-            is_xml = inner_extension(part.path) == ".xhtml" or has_xml_declaration(data)
+            is_xml = inner_extension(part.path) in _XML or has_xml_declaration(data)
             page = read_page(data, "application/xhtml+xml" if is_xml else "text/html", source.html)
             records = [(0, asdict(page), None)]
             documents = record_documents(records, source.roles, part.path, source_bytes=size)

@@ -82,7 +82,7 @@ FORMATS = {
         ),
         Format("squad", "squad", (".json",), "nowhere", peeks=True),
         Format("warc", "warc", (".warc", ".wet"), "nowhere", is_web=True),
-        Format("html", "html", (".html", ".htm", ".xhtml"), "nowhere", is_web=True),
+        Format("html", "html", (".html", ".htm", ".xhtml", ".xht"), "nowhere", is_web=True),
     )
 }
 OTHER = FORMATS["text"]  # for files with other extensions that --input names

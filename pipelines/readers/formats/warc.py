@@ -6,6 +6,7 @@ where other readers skip to the next record that they recognize. Documents are r
 other types are ignored. Offsets are numbers of records of any type, from 0.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ _MARK = b"WARC/"
 _BREAK = b"\r\n"
 _CHUNK_BYTES = 1 << 20  # a few records
 _LONGEST_HEAD = 1 << 16  # maximum bytes of the headers of a record, and of a response
+_FOLD = re.compile(rb"\r*+\n[ \t]++")  # between the lines of a value
 _STATUS = 64  # first bytes of a response, with its status
 
 Headers = dict[str, str]  # name in lower case -> value
@@ -138,15 +140,10 @@ def _read_records(content: _Content) -> Iterator[tuple[Headers, int]]:
 def _parse_headers(head: bytes) -> Headers:
     """Names and values after the first line; the first value of a repeated name."""
     headers: Headers = {}
-    name = ""
-    for line in head.split(b"\n")[1:]:
-        text = _decode(line.rstrip(b"\r"))
-        if text[:1] in (" ", "\t"):  # continues the previous line
-            headers[name] = f"{headers.get(name, '')} {text.strip()}".strip()
-        elif ":" in text:
-            name, _, value = text.partition(":")
-            name = name.strip().lower()
-            headers.setdefault(name, value.strip())
+    for line in _FOLD.sub(b" ", head).split(b"\n")[1:]:
+        name, colon, value = _decode(line).partition(":")
+        if colon:
+            headers.setdefault(name.strip().lower(), value.strip())
     return headers
 
 

@@ -1,5 +1,6 @@
 """Whole runs of build_corpus: what a corpus holds, what is found again, what is refused."""
 
+import gzip
 import html
 import json
 import random
@@ -12,6 +13,7 @@ import pytest
 
 from pipelines.build_corpus import main
 from pipelines.train_tokenizer import main as train
+from pipelines.verify import main as verify
 from schemas.errors import UsageError
 from tests.tools.corpus_factory import build, rows_of, write_lines
 from tests.tools.near_duplicates import digest_of, near_documents
@@ -86,6 +88,24 @@ def test_json_lines_hold_the_same(tmp_path, source):
     assert [row["id"] for row in rows] == sorted(hash_of(row["text"]) for row in rows)
     assert corpus.stats.dropped["near_duplicates"]
     assert opened_by_datasets(tmp_path / "corpus") == rows
+
+
+def test_cut_web_pages_are_counted_and_packed_ones_rejected(tmp_path, capsys):
+    head = b"HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Encoding: gzip\n\n"
+    packed = gzip.compress(b"<p>" + b"A sentence of words. " * 99)
+    responses = [head + packed, head + packed[:-20], head + b"\x28\xb5" + bytes(range(256)) * 9]
+    records = (
+        b"WARC/1.0\nWARC-Type: response\nContent-Length: %d\n\n%b\n\n" % (len(one), one)
+        for one in responses
+    )
+    (tmp_path / "x.warc").write_bytes(b"".join(records))
+    corpus = build(tmp_path / "x.warc", tmp_path / "corpus", "--html=all")
+    assert (corpus.stats.documents_read, corpus.stats.dropped) == (3, {"not_html": 1})
+    assert corpus.stats.observed == {"responses": {"body_cut": 1}}
+    assert len(rows_of(corpus)) == 2
+    out = " ".join(capsys.readouterr().out.split())
+    assert "cut pages │ 1, whose stored bodies are cut or damaged and end early" in out
+    assert verify([f"{tmp_path}/corpus"]) is None
 
 
 def test_a_second_run_finds_it_and_another_is_refused(tmp_path, source, capsys):

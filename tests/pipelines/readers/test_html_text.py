@@ -132,17 +132,17 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch):
 
 
 def test_a_file_is_a_page(tmp_path):
-    for name in ("a.html", "b.htm", "c.xhtml"):
+    for name in ("a.html", "b.htm", "c.xhtml", "d.xht"):
         (tmp_path / name).write_text(f"<p>page {name}")
-    (tmp_path / "d.html").write_bytes(b"%PDF-1.7")
+    (tmp_path / "g.html").write_bytes(b"%PDF-1.7")
     (tmp_path / "e.html").write_text("<p>" + "long " * 1000)
     (tmp_path / "f.html").write_text("<p></p>")
     [docs] = read_all(tmp_path, html="all", max_document_bytes=1000)
-    assert docs.text.to_pylist() == ["page a.html", "page b.htm", "page c.xhtml"]
+    assert docs.text.to_pylist() == ["page a.html", "page b.htm", "page c.xhtml", "page d.xht"]
     assert docs.unusable == {"not_html": 1}
     assert [(reject.reason, reject.path) for reject in docs.rejects] == [
         ("too_long", str(tmp_path / "e.html"))
     ]
-    assert (docs.empty, docs.read, len(docs.digests)) == (1, 6, 6)
+    assert (docs.empty, docs.read, len(docs.digests)) == (1, 7, 7)
     with pytest.raises(UsageError, match=r"a\.html holds web pages .*build_corpus"):
         read_all(tmp_path / "a.html", html="")

@@ -59,6 +59,10 @@ HEADS = {  # response -> text, or reason
     "white space before a colon": (OK + b"Content-Type : text/plain\r\n\r\nOne.", "One."),
     "names in any case": (OK + b"CONTENT-TYPE: TEXT/PLAIN\r\n\r\nOne.", "One."),
     "a head in Latin-1": (OK + b"X: caf\xe9\r\n" + TEXT + b"\r\nOne.", "One."),
+    "the first of two content types, folded": (
+        OK + TEXT + b"Content-Type: image/png\r\n ;x=y\r\n\r\nOne.",
+        "One.",
+    ),
     "HTTP/2": (b"HTTP/2 200\r\n" + TEXT + b"\r\nOne.", "One."),
     "a body that begins with empty lines": (OK + TEXT + b"\r\n\r\n\nOne.", "\r\n\nOne."),
     "no body": (OK + HTML + b"\r\n", "empty"),
@@ -250,9 +254,9 @@ PAGES_IN_XML = {  # page -> text
 def test_pages_in_xml(tmp_path, name):
     page, expected = PAGES_IN_XML[name]
     for content in (page, XML + page):
-        assert found(tmp_path / "x.xhtml", content) == expected
+        assert found(tmp_path / "x.xht", content) == expected
         assert found(tmp_path / "y.warc", record(OK + XHTML + b"\r\n" + content)) == expected
-        (tmp_path / "x.xhtml").unlink()
+        (tmp_path / "x.xht").unlink()
     assert found(tmp_path / "x.html", XML + page) == expected  # a chapter of an e-book
     assert found(tmp_path / "y.warc", record(OK + b"\r\n" + XML + page)) == expected
 
