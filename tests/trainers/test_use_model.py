@@ -277,7 +277,8 @@ def test_weights_of_a_run_are_exported_later(place, tmp_path, capfd):
     assert "the weights after step 8\n" in said
     assert f"weights for transformers: {tmp_path}/hf\n" in said
     assert diary.entries == [], "no framework is needed for that"
-    names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    names = ["config.json", "generation_config.json", "model.safetensors"]
+    names += ["tokenizer.json", "tokenizer_config.json"]
     assert sorted(path.name for path in (tmp_path / "hf").iterdir()) == names
     for name in names:  # what the run itself left
         assert (tmp_path / "hf" / name).read_bytes() == (place / "hf" / name).read_bytes()
@@ -296,6 +297,21 @@ def test_the_chat_template_of_a_dataset_is_exported(tmp_path):
     run_numpy(f"{tmp_path}/set", tmp_path / "run", steps=1, export=f"{tmp_path}/hf")
     settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
     assert settings["chat_template"] == parameters["chat_template"]
+
+
+def test_ends_of_the_first_weights_stay_in_a_run_and_its_export(place, tmp_path):
+    first = shutil.copytree(place / "hf", tmp_path / "first")
+    (first / "generation_config.json").write_text('{"eos_token_id": [9, 2, 77]}')
+    flags = {"init_from": f"{first}", "layers": None, "hidden_size": None, "heads": None}
+    run_numpy(f"{place}/set", tmp_path / "run", steps=1, **flags, intermediate_size=None)
+    shutil.rmtree(first)
+    use(tmp_path / "run", export=f"{tmp_path}/hf")
+    ids = {"bos_token_id": 0, "eos_token_id": [2, 9], "pad_token_id": 1}
+    for name in ("run", "hf"):
+        assert find_trained(f"{tmp_path}/{name}").eos_ids == (2, 9)
+        assert json.loads((tmp_path / name / "generation_config.json").read_text()) == ids
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert {name: config[name] for name in ids} == ids
 
 
 def test_what_was_trained_is_found(place, monkeypatch):

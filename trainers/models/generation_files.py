@@ -1,17 +1,31 @@
-"""How a decoder's texts begin, in the files that `transformers` generates with.
+"""How a decoder's texts begin and end, in the files that `transformers` generates with.
 
-An exported tokenizer.json puts the same ids before a prompt as `use_model --generate`, and none
-after it. Python 3.8 syntax.
+    tokenizer.json            puts the ids before a prompt that `use_model --generate` puts there
+    generation_config.json    {"eos_token_id": [2, 6], ...}: each of these ids ends a text
+
+Python 3.8 syntax.
 """
 
 import json
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from schemas.errors import DataError
 from schemas.metadata import Schema
 from schemas.tokenizer_json import read_tokenizer_json, token_ids
+from schemas.typed_json import load_json, quote
+from trainers.models.chat_format import format_of_schema
+from trainers.models.families import FAMILIES
+from trainers.models.set_tokenizer import open_tokenizer
+
+GENERATION = "generation_config.json"
 
 # The settings of a decoder's tokenizer: GPT-2 would add token types to its embeddings.
 INPUTS = {"model_input_names": ["input_ids", "attention_mask"]}
+_QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _ADD_TOKENS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 
 
@@ -21,6 +35,87 @@ def text_start(schema: Schema) -> Tuple[int, ...]:
     if schema.task == "qa":
         return (schema.special_ids["bos"],) if parameters["bos"] else ()
     return tuple(parameters.get("prefix_ids", ()))
+
+
+def text_ends(
+    schema: Schema, tokenizer_json: bytes, *, vocab_size: int, first_weights: Optional[Path] = None
+) -> Tuple[int, ...]:
+    """The ids that each end a text of a run: eos, the end of a turn, and those of --init_from."""
+    ends = [schema.special_ids["eos"]] if "eos" in schema.special_ids else []
+    if "chat_template" in schema.parameters:
+        chat = format_of_schema(schema, tokenizer_json)
+        ends += chat.end_ids(open_tokenizer(tokenizer_json), schema.all_special_ids)
+    if first_weights is not None:
+        content = load_json(str(first_weights / "config.json"))
+        ends += _named_ends(first_weights, content) or ()
+    return tuple(number for number in dict.fromkeys(ends) if number < vocab_size)
+
+
+def run_ends(output: Path, schema: Schema, tokenizer_json: bytes) -> Tuple[int, ...]:
+    """The ids that a run's generation_config.json names; older runs have none, see `text_ends`."""
+    ends = _named_ends(output, {})
+    if ends is not None or (output / GENERATION).is_file():
+        return ends or ()
+    return text_ends(schema, tokenizer_json, vocab_size=schema.vocab_size)
+
+
+def published_ids(
+    content: Mapping[str, Any], directory: Path
+) -> Tuple[Optional[Tuple[int, ...]], Tuple[int, ...]]:
+    """The ids that begin the texts of a published decoder, and those that end them.
+
+    `content` is its config.json. The first is None if this has none, so that the tokenizer decides.
+    Ends are those of generation_config.json, else of config.json, else the family's.
+    """
+    row = FAMILIES[content["model_type"]]
+    if row.eos_ids is None:  # an encoder
+        return (), ()
+    start = content.get("prefix_ids", ())
+    ends = _named_ends(directory, content)
+    if ends is None:
+        ends = () if "eos_token_id" in content else row.eos_ids
+    where = f"{directory}: config.json"
+    return _numbers(start, where) if "prefix_ids" in content else None, ends
+
+
+def _named_ends(directory: Path, config: Mapping[str, Any]) -> Optional[Tuple[int, ...]]:
+    """The ends that generation_config.json names, else config.json, as `transformers` reads them.
+
+    Raises:
+      DataError: a file cannot be read, or names no ids.
+    """
+    path = directory / GENERATION
+    settings = load_json(str(path)) if path.is_file() else {}
+    if not isinstance(settings, dict):
+        raise DataError(f"{path} holds a {type(settings).__name__}, not an object; copy it again")
+    for name, content in ((GENERATION, settings), ("config.json", config)):
+        value = content.get("eos_token_id")
+        if value is not None:
+            return _numbers(value, f"{directory}: {name}")
+    return None
+
+
+def _numbers(value: Any, where: str) -> Tuple[int, ...]:
+    """One id or a list of them: 2 -> (2,)."""
+    numbers = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(type(number) is int for number in numbers):
+        raise DataError(f"{where} has {quote(value)} for the id of a token: copy it again")
+    return tuple(numbers)
+
+
+def generation_settings(schema: Schema, ends: Sequence[int]) -> Dict[str, Any]:
+    """The content of generation_config.json; config.json has the same.
+
+    {"bos_token_id": 0, "eos_token_id": [2, 6], "pad_token_id": 1}
+    """
+    settings: Dict[str, Any] = {
+        f"{role}_token_id": schema.special_ids[role]
+        for role in ("bos", "pad")
+        if role in schema.special_ids
+    }
+    if ends:
+        settings["eos_token_id"] = ends[0] if len(ends) == 1 else list(ends)
+    return settings
 
 
 def for_prompts(tokenizer_json: bytes, start: Sequence[int]) -> bytes:
@@ -39,6 +134,19 @@ def for_prompts(tokenizer_json: bytes, start: Sequence[int]) -> bytes:
         return tokenizer_json
     content = json.dumps({**config, "post_processor": after}, ensure_ascii=False, indent=2)
     return content.encode()
+
+
+def tokenizer_notes(family: str, tokenizer_json: bytes) -> List[str]:
+    """A note if AutoTokenizer opens the tokenizer of an export as a different one.
+
+    Since transformers 5 it takes Qwen2Tokenizer for model_type qwen2, whatever the files say.
+    """
+    if family != "qwen2" or json.dumps(_QWEN2_SPLIT) in tokenizer_json.decode():
+        return []
+    return [
+        "AutoTokenizer of transformers 5 splits text as Qwen 2 does for model_type qwen2, and this "
+        "tokenizer does not: open it with PreTrainedTokenizerFast.from_pretrained"
+    ]
 
 
 def _steps(step: Any) -> Iterator[Dict[str, Any]]:

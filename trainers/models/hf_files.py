@@ -194,10 +194,12 @@ def write_directory(
     tensors: Mapping[str, np.ndarray],
     tokenizer_json: Optional[bytes] = None,
     tokenizer_config: Optional[Mapping[str, Any]] = None,
+    generation: Optional[Mapping[str, Any]] = None,
 ) -> None:
     """Writes a directory for `from_pretrained` of transformers, atomically.
 
-    `tensors` has no tied tensor; `tokenizer_config` is the result of `tokenizer_settings`.
+    `tensors` has no tied tensor; `tokenizer_config` is the result of `tokenizer_settings`,
+    `generation` that of `generation_settings`.
 
     Raises:
       UsageError: the path exists already.
@@ -207,6 +209,7 @@ def write_directory(
     path = os.path.abspath(path)
     files = {CONFIG: to_json(config), "tokenizer.json": tokenizer_json}
     files["tokenizer_config.json"] = tokenizer_config and to_json(tokenizer_config)
+    files["generation_config.json"] = generation and to_json(generation)
     contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
     try:
         parent, name = os.path.split(path)

@@ -386,24 +386,3 @@ def published_classes(content: Mapping[str, Any], *, where: str) -> Tuple[str, .
             'by its number: {"0": "no", "1": "yes"}'
         )
     return texts
-
-
-def text_ids(
-    content: Mapping[str, Any], *, where: str
-) -> Tuple[Optional[Tuple[int, ...]], Tuple[int, ...]]:
-    """The ids that begin a published decoder's texts, and those that end them.
-
-    The first is None if config.json has none, so that the tokenizer decides.
-    """
-    row = FAMILIES[content["model_type"]]
-    if row.eos_ids is None:  # an encoder
-        return (), ()
-    ids = []
-    for value in (content.get("prefix_ids"), content.get("eos_token_id", list(row.eos_ids))):
-        numbers = [] if value is None else value if isinstance(value, list) else [value]
-        if not all(type(number) is int for number in numbers):
-            raise DataError(
-                f"{where}: config.json has {quote(value)} for the id of a token: copy it again"
-            )
-        ids.append(tuple(numbers))
-    return ids[0] if "prefix_ids" in content else None, ids[1]

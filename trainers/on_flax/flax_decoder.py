@@ -19,7 +19,6 @@ longest prompt, T new tokens at most, M = P + T positions.
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +27,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from schemas.chat_template import ChatTemplate, TemplateFailed, read_arguments
 from schemas.commands.terminal import say
 from schemas.errors import UsageError
 from trainers.flags.framework_flags import FlaxComputeFlags
@@ -166,15 +164,24 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
     if trained.tokenizer_json is None:
         raise UsageError(f"{trained.directory} has no tokenizer.json: copy the model's there")
     tokenizer = open_tokenizer(trained.tokenizer_json)
-    start = trained.prefix_ids
-    prefix = leading_ids(tokenizer) if start is None else list(start)
     if flags.chat is None:
-        prompt = _prompt(flags.generate or "", prefix, trained, tokenizer)
-        shown, end = prompt[len(prefix) :], ""
+        start = trained.prefix_ids
+        prefix = leading_ids(tokenizer) if start is None else list(start)
+        text, end = flags.generate or "", ""
+    elif trained.chat is not None:
+        prefix, text, end = [], trained.chat.prompt(flags.chat), trained.chat.end_of_turn
     else:
-        text, ends, end = _render(flags.chat, trained, tokenizer)
-        prompt, shown = _prompt(text, prefix, trained, tokenizer), []
-        trained = replace(trained, eos_ids=(*trained.eos_ids, *ends))
+        raise UsageError(
+            f"--chat: {trained.directory} has no chat template: it is not a run on a dataset of "
+            "--task=chat. Write the prompt with --generate"
+        )
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    if prefix and ids[: len(prefix)] == prefix:  # as chat templates render it
+        begin = " ".join(map(tokenizer.id_to_token, prefix))
+        _note(f"note: the text begins with {begin}, so generation adds no second one")
+        prefix = []
+    prompt, shown = [*prefix, *ids], ids if flags.chat is None else []
+    _check_prompt(prompt, trained)
     output, speed = _generate(trained, run_flags.compute, flags, prompt)
     for row in range(flags.samples):
         if flags.samples > 1:
@@ -185,37 +192,9 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
     _note(speed)
 
 
-def _render(message: str, trained: Trained, tokenizer: Any) -> tuple[str, list[int], str]:
-    """The prompt for an answer to a user's message, the id that ends it, and --end_of_turn.
-
-    There is no id if several tokens end an answer.
-    """
-    if trained.schema is None or "chat_template" not in trained.schema.parameters:
-        raise UsageError(
-            f"--chat: {trained.directory} is not a run on a dataset of --task=chat, which has a "
-            "template: write the prompt with --generate"
-        )
-    parameters, ids = trained.schema.parameters, trained.schema.special_ids
-    tokens = {f"{role}_token": tokenizer.id_to_token(number) for role, number in ids.items()}
-    variables = tokens | read_arguments(str(parameters.get("chat_template_arguments", "")))
-    template = ChatTemplate(str(parameters["chat_template"]), "the dataset's template", variables)
-    messages = [{"role": "user", "content": message}]
-    answer = {"role": "assistant", "content": "alpha"}
-    try:
-        prompt, whole = template.render(messages, prompt=True), template.render([*messages, answer])
-    except TemplateFailed as error:
-        raise UsageError(f"--chat={message}: the dataset's template fails: {error}") from error
-    end = str(parameters.get("end_of_turn", ""))
-    after = tokenizer.encode(end or whole.rpartition("alpha")[2], add_special_tokens=False).ids
-    if end:
-        return prompt, after if len(after) == 1 else [], end
-    return prompt, [n for n in after if n in trained.schema.all_special_ids][:1], end
-
-
-def _prompt(text: str, prefix: list[int], trained: Trained, tokenizer: Any) -> list[int]:
-    """The ids of a training row: no special tokens but those at the start of documents."""
+def _check_prompt(prompt: list[int], trained: Trained) -> None:
+    """Refuses a prompt that the model cannot read or continue."""
     model = trained.config
-    prompt = [*prefix, *tokenizer.encode(text, add_special_tokens=False).ids]
     if not prompt:
         raise UsageError(
             "the prompt is empty, and this model has no start token: give at least a word (models "
@@ -231,7 +210,6 @@ def _prompt(text: str, prefix: list[int], trained: Trained, tokenizer: Any) -> l
             f"the prompt has {len(prompt):,} tokens, but the model has "
             f"{model.max_positions:,} positions: give a shorter text"
         )
-    return prompt
 
 
 def _generate(

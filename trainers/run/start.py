@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from schemas.commands.entry import want_addresses
@@ -15,14 +16,25 @@ from schemas.commands.terminal import say
 from schemas.errors import DataError, UsageError
 from schemas.hub import find_on_hub
 from schemas.tokenizer_json import read_tokenizer_json, token_ids, tokenizer_settings
+from schemas.typed_json import to_json
 from trainers.data.batches import BatchReader
 from trainers.data.mixture import absolute_shards
 from trainers.flags.command_line import command, flag_values, parse_flags
 from trainers.flags.framework_flags import FlaxRunFlags, ProcessFlags
 from trainers.flags.run_flags import RunFlags, refuse_existing
 from trainers.metrics.plots import draw_curve
+from trainers.models.chat_format import exported_template
 from trainers.models.families import Weights
-from trainers.models.generation_files import INPUTS, for_prompts, text_start
+from trainers.models.generation_files import (
+    GENERATION,
+    INPUTS,
+    for_prompts,
+    generation_settings,
+    run_ends,
+    text_ends,
+    text_start,
+    tokenizer_notes,
+)
 from trainers.models.hf_files import write_directory
 from trainers.models.plan_model import plan_model
 from trainers.models.set_tokenizer import (
@@ -150,12 +162,24 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> None:
     notes = start_or_resume(plan.output, settings, resume=flags.files.resume, same=same)
     (plan.output / CONFIG).write_bytes(config_bytes(f"trainers.{flags.entry}", flags))
     keep_set_files(shards, plan.output)
+    if plan.model.is_decoder:
+        _keep_ends(plan, set_file(shards, TOKENIZER))
     for note in notes:
         line.say(f"note: {note}")
     checkpoints = Checkpoints(plan.output)
     checkpoints.prepare(line.say)
     if damage := cut_metrics(str(plan.output / METRICS), checkpoints.latest):
         line.say(f"note: {damage}")
+
+
+def _keep_ends(plan: Plan, tokenizer_json: bytes) -> None:
+    """Writes generation_config.json, since --init_from may be gone when the run is used."""
+    init_from, first_weights = plan.flags.files.init_from, None
+    if init_from is not None:
+        first_weights = Path(find_on_hub(init_from, flag="init_from").path)
+    size = plan.model.vocab_size
+    ends = text_ends(plan.schema, tokenizer_json, vocab_size=size, first_weights=first_weights)
+    (plan.output / GENERATION).write_bytes(to_json(generation_settings(plan.schema, ends)))
 
 
 def _export_run(
@@ -195,19 +219,25 @@ def export_weights(
         tokens = token_ids(read_tokenizer_json(tokenizer_json, "tokenizer.json"))
         ids, start = schema.special_ids, text_start(schema)
         settings: Dict[str, Any] = {"model_max_length": model.max_positions}
+        config, generation = model.to_json(ids, start), None
         if "chat_template" in schema.parameters:
-            settings["chat_template"] = schema.parameters["chat_template"]
+            settings["chat_template"] = exported_template(schema)
         if model.is_decoder:
+            ends = run_ends(plan.output, schema, tokenizer_json)
+            generation = generation_settings(schema, ends)
+            config.update(generation)
             settings.update(INPUTS)
+            tokenizer_json = for_prompts(tokenizer_json, start)
         write_directory(
             directory,
-            model.to_json(ids, start),
+            config,
             to_published(read(), model),
-            for_prompts(tokenizer_json, start) if model.is_decoder else tokenizer_json,
+            tokenizer_json,
             tokenizer_settings(tokens, ids, **settings),
+            generation,
         )
         line.say(f"weights for transformers: {directory}")
-        for note in task.export_notes():
+        for note in [*task.export_notes(), *tokenizer_notes(model.family, tokenizer_json)]:
             line.say(f"note: {note}")
     if plan.flags.compute.exports_program and program is not None:
         line.say(program.export(schema, tokenizer_json))

@@ -9,10 +9,11 @@ from typing import Any, Callable, Mapping, Optional, Tuple
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import UsageError
 from schemas.metadata import Schema
+from trainers.models.chat_format import ChatFormat, format_of_directory, format_of_schema
 from trainers.models.families import Weights
-from trainers.models.generation_files import text_start
+from trainers.models.generation_files import published_ids, run_ends, text_start
 from trainers.models.hf_files import read_directory
-from trainers.models.model_config import ModelConfig, published_classes, text_ids
+from trainers.models.model_config import ModelConfig, published_classes
 from trainers.models.set_tokenizer import TOKENIZER, read_schema, read_tokenizer
 from trainers.models.weights import from_published, keep_own_layer
 from trainers.run.checkpoints import BEST, Checkpoints, read_weights
@@ -33,7 +34,8 @@ class Trained:
     tokenizer_json: Optional[bytes]
     # The start of every document in training; None if that is what the tokenizer begins texts with.
     prefix_ids: Optional[Tuple[int, ...]]
-    eos_ids: Tuple[int, ...]  # each ends a document
+    eos_ids: Tuple[int, ...]  # each ends a text
+    chat: Optional[ChatFormat] = None
     notes: Tuple[str, ...] = ()  # on published weights
 
 
@@ -69,7 +71,8 @@ def find_trained(path: str, which: Optional[str] = None) -> Trained:
 def _find_run(output: Path, which: Optional[str]) -> Trained:
     settings, schema = read_settings(output), read_schema(output)
     config = ModelConfig.from_settings(settings["model"])
-    eos = schema.special_ids.get("eos")
+    tokenizer_json = read_tokenizer(output)
+    is_chat = "chat_template" in schema.parameters
     paths = Checkpoints(output).choose(which)
     return Trained(
         trainer=settings["trainer"],
@@ -78,9 +81,10 @@ def _find_run(output: Path, which: Optional[str]) -> Trained:
         directory=output,
         weights=tuple((path.name, partial(read_weights, path, config)) for path in paths),
         schema=schema,
-        tokenizer_json=read_tokenizer(output),
+        tokenizer_json=tokenizer_json,
         prefix_ids=text_start(schema),
-        eos_ids=() if eos is None else (eos,),
+        eos_ids=run_ends(output, schema, tokenizer_json) if config.is_decoder else (),
+        chat=format_of_schema(schema, tokenizer_json) if is_chat else None,
     )
 
 
@@ -90,7 +94,7 @@ def _find_published(directory: Path) -> Trained:
     classes = published_classes(content, where=where)
     config = ModelConfig.from_json(content, classes=classes, where=where)
     config, notes = keep_own_layer(tensors, config, where=where)
-    prefix_ids, eos_ids = text_ids(content, where=where)
+    prefix_ids, eos_ids = published_ids(content, directory)
     has_tokenizer = (directory / TOKENIZER).is_file()
     trainer = "flax_clm" if config.is_decoder else "tf_classifier" if config.classes else "flax_mlm"
     return Trained(
@@ -103,5 +107,6 @@ def _find_published(directory: Path) -> Trained:
         tokenizer_json=read_tokenizer(directory) if has_tokenizer else None,
         prefix_ids=prefix_ids,
         eos_ids=eos_ids,
+        chat=format_of_directory(directory) if config.is_decoder else None,
         notes=tuple(notes),
     )

@@ -206,7 +206,8 @@ class GenerationFlags:
     generate: Optional[str] = None
     """Text to continue."""
     chat: Optional[str] = None
-    """Message of a user to answer, in the chat template of the training dataset."""
+    """Message of a user to answer, in the chat template of the training dataset, or of exported or
+    published weights."""
 
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""

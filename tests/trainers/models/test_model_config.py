@@ -29,12 +29,13 @@ from tests.tools.model_cases import (
 )
 from tests.tools.torch_models import save_model
 from trainers.models.families import FAMILIES
+from trainers.models.generation_files import published_ids
 from trainers.models.hf_files import read_directory
-from trainers.models.model_config import ModelConfig, published_classes, text_ids
+from trainers.models.model_config import ModelConfig, published_classes
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_config_json_goes_out_and_in(name):
+def test_config_json_goes_out_and_in(name, tmp_path):
     fields, head = MODELS[name]
     config = read_config(AutoConfig.for_model(**fields).to_dict(), head)
     written = json.loads(json.dumps(write_config(config)))
@@ -43,7 +44,7 @@ def test_config_json_goes_out_and_in(name):
     for key, value in fields.items():
         assert value is None or getattr(opened, key) == value, key
     if head == "CausalLM":
-        assert opened.bos_token_id == 0 and text_ids(written, where="here") == ((0, 7), (2,))
+        assert opened.bos_token_id == 0 and published_ids(written, tmp_path) == ((0, 7), (2,))
     if head == "SequenceClassification":
         assert opened.id2label == dict(enumerate(CLASSES))
 
@@ -240,11 +241,3 @@ def test_classes_of_a_published_classifier(tmp_path):
     for odd in (None, 7, "ab", [], ["a", "b"], {}, {"0": "a", "2": "b"}, {"0": 1}, {"a": "0"}):
         with pytest.raises(DataError, match="here: .*id2label, which must name every class by its"):
             published_classes({**found, "id2label": odd}, where="here")
-
-
-def test_ids_of_a_decoder():
-    assert text_ids({"model_type": "gpt2"}, where="here") == (None, (50256,))
-    found = {"model_type": "opt", "eos_token_id": [2, 9], "prefix_ids": []}
-    assert text_ids(found, where="here") == ((), (2, 9))
-    with pytest.raises(DataError, match="here: .*has 'two' for the id of a token"):
-        text_ids({"model_type": "opt", "eos_token_id": "two"}, where="here")

@@ -21,6 +21,8 @@ from tests.tools.torch_models import greedy, nats_of, open_model, torch, transfo
 from trainers import flax_mlm, use_model
 from trainers.data.shard_set import ShardSet
 from trainers.flax_clm import FlaxClmFlags, main
+from trainers.models.chat_format import format_of_schema
+from trainers.models.generation_files import text_ends
 from trainers.on_flax import flax_decoder
 from trainers.on_flax.flax_decoder import ClmObjective, Generated
 from trainers.run.journal import MetricsFile
@@ -137,6 +139,9 @@ def test_generates_from_a_run_and_from_an_export(whole, capsys):
     write = transformers.pipeline("text-generation", model=str(exported))
     [theirs] = write("w7 w8", max_new_tokens=8, do_sample=False)
     assert theirs["generated_text"] == words
+    use_model.main([str(output), "--generate=<s> w7 w8", "--max_new_tokens=8"])
+    said = capsys.readouterr()  # a text as a template renders it gets no second <s>
+    assert said.out == found[0] and "note: the text begins with <s>" in said.err
     drawn = ["--temperature=1.5", "--samples=3", "--top_k=40", "--top_p=0.95"]
     texts = []
     for seed in (0, 0, 1):
@@ -180,11 +185,21 @@ def test_a_message_is_answered_in_the_template_of_the_dataset(tmp_path, monkeypa
     use_model.main([str(tmp_path / "run"), "--chat=w7 w8"])
     assert calls.pop() == ([14, 7, 8, 4, 19], (2, 4))
     assert capsys.readouterr().out == "w9 w12 w10\n"
+    use_model.main([str(tmp_path / "run"), "--generate=w7 w8"])
+    assert calls.pop() == ([7, 8], (2, 4))  # ends of both
+    use_model.main([str(tmp_path / "run"), f"--export={tmp_path / 'out'}"])
+    use_model.main([str(tmp_path / "out"), "--chat=w7 w8"])
+    assert calls.pop() == ([14, 7, 8, 4, 19], (2, 4))
+    capsys.readouterr()
     trained, use = find_trained(str(tmp_path / "run")), GenerationFlags(chat="w7 w8")
+    assert trained.tokenizer_json is not None
     for end, ids, answer in (("w12", (2, 12), "w9 "), ("w12 w10", (2,), "w9 ")):
         named = {**parameters, "end_of_turn": end}
         schema = replace(chat_schema(), parameters=named, fingerprint="")
-        flax_decoder.write_text(replace(trained, schema=schema), FlaxClmFlags(), use)
+        ends = text_ends(schema, trained.tokenizer_json, vocab_size=50)
+        chat = format_of_schema(schema, trained.tokenizer_json)
+        changed = replace(trained, chat=chat, eos_ids=ends)
+        flax_decoder.write_text(changed, FlaxClmFlags(), use)
         assert calls.pop()[1] == ids and capsys.readouterr().out == f"{answer}\n"
     with pytest.raises(UsageError, match="^the prompt has 103 tokens"):  # of --chat
         use_model.main([str(tmp_path / "run"), f"--chat={'w7 ' * 100}"])
@@ -196,7 +211,7 @@ USING = [
     ([], "nothing to do with .* give --evaluate, --export=DIR"),
     (["--evaluate", "--predict=texts"], "only classifiers label texts"),
     (["--checkpoint=all", "--generate=w7"], "--checkpoint=all works with --evaluate only"),
-    (["--chat=w7"], "--chat: .* is not a run on a dataset of --task=chat"),
+    (["--chat=w7"], "--chat: .* has no chat template: it is not a run on a dataset of --task=chat"),
     (["--chat=w7", "--generate=w7"], "--generate=w7 --chat=w7: give one of them"),
     (["--report=r.jsonl"], "--report=r.jsonl needs --evaluate"),
     (["--predictions=file"], "--predictions=file needs --predict=FILE"),

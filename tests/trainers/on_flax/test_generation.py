@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.tools.flax_weights import to_weights
-from trainers.models.model_config import ModelConfig
-from trainers.models.weights import fresh, to_published
+from tests.tools.small_decoders import CONFIGS, large_weights
+from trainers.models.weights import to_published
 from trainers.on_flax.flax_decoder import (
     DecoderForCausalLM,
     Sampling,
@@ -33,38 +33,13 @@ with warnings.catch_warnings():
     )
 
 torch.set_num_threads(1)  # on a busy machine, several threads take longer
-SIZES: Any = dict(vocab_size=60, max_positions=40, layers=2, hidden_size=32, heads=4)
-LLAMA: Any = dict(**SIZES, intermediate_size=48, kv_heads=2, head_size=10)
-CONFIGS = {
-    "gpt2": ModelConfig.new(family="gpt2", intermediate_size=64, embedding_size=32, **SIZES),
-    "opt-350m": ModelConfig.new(
-        family="opt",
-        intermediate_size=64,
-        embedding_size=16,
-        activation="relu",
-        norm_first=False,
-        final_norm=False,
-        position_offset=2,
-        **SIZES,
-    ),
-    "llama": ModelConfig.new(family="llama", **LLAMA),
-    "mistral": ModelConfig.new(family="mistral", window=5, **LLAMA),
-    "qwen2": ModelConfig.new(family="qwen2", tied=False, **LLAMA),
-    "qwen3": ModelConfig.new(family="qwen3", **LLAMA),
-    "olmo2": ModelConfig.new(family="olmo2", **LLAMA),
-    "gemma2": ModelConfig.new(family="gemma2", window=5, tied=False, **LLAMA),
-    "gemma3": ModelConfig.new(family="gemma3_text", window=4, **{**LLAMA, "layers": 6}),
-}
 PROMPTS = [[7, 8, 9, 10, 11], [12], [13, 14, 15]]
 NEW = 12
 
 
 @cache
 def weights_of(config):
-    """Weights ten times as large as fresh ones: each token changes what comes next."""
-    weights = fresh(config, 3)
-    larger = {name: value * 10 if value.ndim > 1 else value for name, value in weights.items()}
-    return jax.tree.map(jnp.asarray, to_params(larger, config))
+    return jax.tree.map(jnp.asarray, to_params(large_weights(config), config))
 
 
 def padded(prompts):
