@@ -111,7 +111,7 @@ def _inflate(data: bytes, longest: int, wbits: int) -> tuple[bytes, bool]:
     left, at, members, step = longest + 1, 0, 1, _STEP
     member = zlib.decompressobj(wbits)
     while left and at < len(data):
-        chunk, before = data[at : at + step], member.copy()
+        chunk, before = data[at : at + step], member.copy() if step > 1 else member
         try:
             piece = member.decompress(chunk, left)
         except zlib.error:

@@ -19,7 +19,7 @@ from pipelines.readers.formats.role_values import Refusal, record_documents
 from pipelines.readers.html_text import UnusablePageError, may_be_page, read_page
 from pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
 from pipelines.readers.sources import Source
-from pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
+from pipelines.readers.stored import PEEKED, Chunks, Part, is_binary, refuse_foreign
 from schemas.errors import DataError
 
 FIELDS = ("content_type", "date", "id", "text", "title", "url")
@@ -185,6 +185,8 @@ def _read_conversion(
         text = content.take(length).decode()
     except UnicodeDecodeError as error:
         return "not_utf8", f"byte {error.start} of the text: {error.reason}"
+    if is_binary(text):
+        raise UnusablePageError("not_html")
     return {"text": text, "content_type": kind, "title": ""}
 
 

@@ -208,13 +208,14 @@ def test_records_that_are_too_long_not_utf8_or_no_http_are_counted(tmp_path):
         ("response", "u", RESPONSE, response(b"<p>" + long)),
         ("response", "u", RESPONSE, response(long, "Content-Type: video/mp4")),
         conversion(b"\xff no UTF-8"),
+        conversion(b"a font: \0\1\2\3\4\5 words"),
         ("response", "dns:a", "text/dns", b"20240518 a 10.0.0.1"),
         conversion(b"short"),
     )
     [docs] = read_warc(path, max_document_bytes=1000)
     assert docs.text.to_pylist() == ["short"]
     assert rejects_of([docs]) == [(0, "too_long"), (1, "too_long"), (3, "not_utf8")]
-    assert docs.unusable == {"not_html": 1, "not_http": 1}
+    assert docs.unusable == {"not_html": 2, "not_http": 1}
 
 
 def test_a_file_of_any_size_comes_in_pieces_of_a_block(tmp_path):
