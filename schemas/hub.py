@@ -11,21 +11,18 @@ from typing import Any, NamedTuple
 
 from schemas.commands.terminal import in_time, say
 from schemas.errors import UsageError
+from schemas.tokenizer_files import FILES, LINES, VOCABULARY, WHOLE
 
 _NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(?P<revision>\w[\w./-]*))?")
 _PATIENCE = 8.0  # seconds until the Hub counts as not reachable
 
 
-_TOKENIZER = (
-    *("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt"),
-    *("tokenizer_config.json", "special_tokens_map.json"),
-    *("chat_template.jinja", "additional_chat_templates/*.jinja"),
-)
+_TEMPLATES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 # By flag: patterns of the files to download; files of which one makes a cached folder complete.
 _FILES = {
-    "tokenizer": (_TOKENIZER, ("tokenizer.json", "vocab.json")),
-    "init_from": (("config.json", *_WEIGHTS, "model-*.safetensors", *_TOKENIZER[:4]), _WEIGHTS),
+    "tokenizer": ((*FILES, *_TEMPLATES), (WHOLE, VOCABULARY, LINES)),
+    "init_from": ((*FILES, *_WEIGHTS, "model-*.safetensors"), _WEIGHTS),
 }
 
 

@@ -290,7 +290,7 @@ class LoadedTokenizer:
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
-    """Loads a tokenizer.json, a directory that contains one, or vocab.json + merges.txt.
+    """Loads a tokenizer.json, or a directory with one, vocab.json + merges.txt or vocab.txt.
 
     Args:
       path: the value of --tokenizer: a path, or a name on the Hugging Face Hub.

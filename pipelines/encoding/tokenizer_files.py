@@ -1,7 +1,7 @@
 """Reads published tokenizer files: a `tokenizers.Tokenizer` and the roles of its special tokens.
 
-The files are tokenizer.json, or vocab.json + merges.txt as published for GPT-2 and RoBERTa, and
-optionally special_tokens_map.json, tokenizer_config.json and chat templates in the same directory.
+The files are tokenizer.json, or others of which `schemas.tokenizer_files` makes one, and optionally
+special_tokens_map.json, tokenizer_config.json and chat templates in the same directory.
 """
 
 import json
@@ -11,17 +11,17 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer
 
 from pipelines import store
 from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.store import is_url
 from schemas.commands.terminal import command_name
 from schemas.errors import DataError, TextmillError, UsageError
+from schemas.tokenizer_files import FILES, WHOLE, assemble, complete, named_settings, read_object
 from schemas.tokenizer_json import (
     TOKENIZER_CONFIG,
     check_size,
-    check_vocabulary,
     read_tokenizer_json,
     try_tokenizer,
 )
@@ -41,8 +41,6 @@ COMMON_SPECIALS = {
     "mask": ("<mask>", "[MASK]"),
     "unk": ("<unk>", "[UNK]"),
 }
-_WHOLE, _PARTS = "tokenizer.json", ("vocab.json", "merges.txt")
-_BESIDE = (TOKENIZER_CONFIG, "special_tokens_map.json")  # the second takes precedence
 _KEPT = (
     *("clean_up_tokenization_spaces", "model_input_names", "model_max_length"),
     *("padding_side", "truncation_side"),
@@ -50,7 +48,6 @@ _KEPT = (
 _CHAT_TEMPLATE, _JINJA = "chat_template.jinja", ".jinja"
 _MORE_TEMPLATES = "additional_chat_templates"  # a directory
 DEFAULT = "default"  # the name of a chat template that has none
-_ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def _remedy() -> str:
@@ -67,7 +64,7 @@ class TokenizerFiles:
 
     Attributes:
       tokenizer: the tokenizer, not yet checked.
-      config: the parsed tokenizer.json; None for vocab.json + merges.txt.
+      config: the parsed tokenizer.json, or what was made of other files.
       named: role to token, from special_tokens_map.json and tokenizer_config.json.
       place: the file to name in errors.
       chat_templates: name to template; one without a name is "default".
@@ -75,7 +72,7 @@ class TokenizerFiles:
     """
 
     tokenizer: Tokenizer
-    config: dict[str, Any] | None
+    config: dict[str, Any]
     named: dict[str, str]
     place: str
     chat_templates: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +80,7 @@ class TokenizerFiles:
 
 
 def read_tokenizer_files(path: str) -> TokenizerFiles:
-    """Reads a tokenizer.json, a directory that contains one, or vocab.json + merges.txt.
+    """Reads a tokenizer.json, or a directory with one, vocab.json + merges.txt or vocab.txt.
 
     Raises:
       UsageError: there is no such file, or the directory has no tokenizer that can be read.
@@ -91,26 +88,27 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     """
     if is_url(path):
         return _from_store(path)
-    if os.path.isfile(path):
-        parsed, folder = parse_tokenizer(_read(path), path), os.path.dirname(path)
-        if not path.endswith(_WHOLE):
-            return TokenizerFiles(*parsed, {}, path)
-        return TokenizerFiles(*parsed, place=path, **_read_beside(folder))
-    if not os.path.isdir(path):
+    is_file = os.path.isfile(path)
+    if is_file and not path.endswith(WHOLE):
+        return TokenizerFiles(*parse_tokenizer(_read(path), path), {}, path)
+    if not is_file and not os.path.isdir(path):
         raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_remedy()}")
-    whole = os.path.join(path, _WHOLE)
+    folder, whole = (os.path.dirname(path), path) if is_file else (path, os.path.join(path, WHOLE))
     if os.path.isfile(whole):
-        parsed = parse_tokenizer(_read(whole), whole)
-        return TokenizerFiles(*parsed, place=whole, **_read_beside(path))
-    vocab, merges = (os.path.join(path, name) for name in _PARTS)
-    if os.path.isfile(vocab) and os.path.isfile(merges):
-        tokenizer = _from_vocab_and_merges(vocab, merges)
-        return TokenizerFiles(tokenizer, None, place=vocab, **_read_beside(path))
-    names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
-    raise UsageError(
-        f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
-        f"merges.txt (it holds {names}); {_remedy()}"
-    )
+        data, place = _read(whole), whole
+        config = read_tokenizer_json(data, whole)
+        if complete(config, folder):
+            data = json.dumps(config).encode()
+    elif assembled := assemble(folder):
+        config, place = assembled
+        data = json.dumps(config).encode()
+    else:
+        names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
+        raise UsageError(
+            f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
+            f"merges.txt nor vocab.txt (it holds {names}); {_remedy()}"
+        )
+    return TokenizerFiles(*parse_tokenizer(data, place), place=place, **_read_beside(folder))
 
 
 def _from_store(path: str) -> TokenizerFiles:
@@ -120,9 +118,9 @@ def _from_store(path: str) -> TokenizerFiles:
         local = folder
         if not there and store.exists(path):
             place, _, name = path.rpartition("/")
-            there = {*store.sizes(place)} if name == _WHOLE else {name}
+            there = {*store.sizes(place)} if name == WHOLE else {name}
             local = os.path.join(folder, name)
-        known = {os.path.basename(local), _WHOLE, *_PARTS, *_BESIDE, _CHAT_TEMPLATE}
+        known = {os.path.basename(local), *FILES, _CHAT_TEMPLATE}
         for name in there:
             beside, _, _ = name.rpartition("/")
             if name in known or beside == _MORE_TEMPLATES:
@@ -189,24 +187,9 @@ def _read(path: str) -> bytes:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _read_object(*path_parts: str) -> dict[str, Any]:
-    """Reads a file that must hold a JSON object; {} if there is no file."""
-    path = os.path.join(*path_parts)
-    if not os.path.isfile(path):
-        return {}
-    try:
-        value = json.loads(_read(path))
-        json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON: {error}; correct or remove it") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{path} holds a JSON {type(value).__name__}, not an object; correct it")
-    return value
-
-
 def _read_beside(directory: str) -> dict[str, Any]:
     """Values from the other files of the directory, by field of TokenizerFiles."""
-    config = _read_object(directory, TOKENIZER_CONFIG)
+    config = read_object(directory, TOKENIZER_CONFIG)
     return {
         "named": _named_roles(directory),
         "chat_templates": _chat_templates(directory),
@@ -215,11 +198,8 @@ def _read_beside(directory: str) -> dict[str, Any]:
 
 
 def _named_roles(directory: str) -> dict[str, str]:
-    """Role to token; special_tokens_map.json takes precedence over tokenizer_config.json."""
-    tokens: dict[str, Any] = {}
-    for name in _BESIDE:
-        found = _read_object(directory, name)
-        tokens |= {key: value for key, value in found.items() if value is not None}
+    """Role to token."""
+    tokens = named_settings(directory)
     named = {}
     for role, keys in _NAMES.items():
         for key in reversed(keys):
@@ -233,7 +213,7 @@ def _named_roles(directory: str) -> dict[str, str]:
 
 def _chat_templates(directory: str) -> dict[str, str]:
     """Name to chat template; template files take precedence over tokenizer_config.json."""
-    value = _read_object(directory, TOKENIZER_CONFIG).get("chat_template")
+    value = read_object(directory, TOKENIZER_CONFIG).get("chat_template")
     listed = value if isinstance(value, list) else [{"name": DEFAULT, "template": value}]
     templates = {
         one["name"]: one["template"]
@@ -266,49 +246,3 @@ def _refuse_to_leave(directory: str, path: str) -> None:
             f"{path} is a link to {target}, outside the tokenizer's directory: copy the file into "
             "the directory, or pass it as --chat_template"
         )
-
-
-def _from_vocab_and_merges(vocab_path: str, merges_path: str) -> Tokenizer:
-    """The byte-level BPE that transformers builds from the files of GPT-2, RoBERTa or OPT."""
-    directory = os.path.dirname(vocab_path)
-    config = _read_object(directory, TOKENIZER_CONFIG)
-    add_prefix_space = config.get("add_prefix_space") is True
-    vocab, lines = _read_object(vocab_path), _read(merges_path)
-    check_vocabulary(vocab, vocab_path)
-    with failures_as_data_errors(f"{vocab_path} and {merges_path} form no tokenizer", _remedy()):
-        pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines.decode().split("\n")]
-        merges = [pair for pair in pairs if pair != ("",) and pair[0] != "#version:"]
-        tokenizer = Tokenizer(models.BPE(vocab, merges))  # type: ignore[arg-type]
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
-    tokenizer.decoder = decoders.ByteLevel()
-    named = _named_roles(directory)
-    # RoBERTa's vocabulary still holds GPT-2's <|endoftext|>, as ordinary text.
-    family = _ROBERTA_SPECIALS if "<s>" in vocab else ("<|endoftext|>",)
-    specials = {*family, *named.values()} & vocab.keys() - {"".join(pair) for pair in merges}
-    tokenizer.add_special_tokens(
-        [
-            # As published for RoBERTa, the mask includes the space before it.
-            AddedToken(token, lstrip=token == "<mask>", normalized=False, special=True)
-            for token in sorted(specials, key=vocab.__getitem__)
-        ]
-    )
-    _add_post_processor(tokenizer, named, config.get("add_bos_token") is True)
-    return tokenizer
-
-
-def _add_post_processor(tokenizer: Tokenizer, named: Mapping[str, str], add_bos: bool) -> None:
-    """Adds `<s> text </s>` for RoBERTa, recognized by its mask, or a bos if `add_bos` is set."""
-    cls, sep, mask = map(tokenizer.token_to_id, ("<s>", "</s>", "<mask>"))
-    bos = named.get("bos")
-    if cls is not None and sep is not None and mask is not None:
-        tokenizer.post_processor = processors.RobertaProcessing(
-            ("</s>", sep), ("<s>", cls), add_prefix_space=False
-        )
-    elif add_bos and bos is not None and tokenizer.token_to_id(bos) is not None:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[bos, "$A"],
-            pair=[bos, "$A", bos, "$B"],
-            special_tokens=[(bos, tokenizer.token_to_id(bos))],
-        )
-    else:
-        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)

@@ -113,8 +113,8 @@ def test_roles_beside_tokenizer_json(tmp_path):
             DataError,
             "is 16,000,000, not from 0 to",
         ),
-        ({"vocab.json": '{"a": 0}', "merges.txt": "a b"}, DataError, "form no tokenizer"),
-        ({"vocab.json": '{"a": 0}', "merges.txt": "a b c"}, DataError, "form no tokenizer"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a b"}, DataError, "vocab.json is not a tok"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a b c"}, DataError, "t, line 1: 'a b c' is"),
         ({"tokenizer.json": b"\xff\xfe"}, DataError, "not a tokenizer"),
         (
             {"tokenizer.json": _TRAINED, "special_tokens_map.json": "{"},
