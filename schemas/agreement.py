@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Iterator, Optional, Set
 from schemas.features import is_training
 from schemas.manifest import EVALUATION, REJECTS, Manifest
 from schemas.records import framed_bytes, largest_file
-from schemas.statistics import ShardStatistics, Statistics
+from schemas.statistics import ShardStatistics, Statistics, split_of
 from schemas.tokenizer_json import TOKENIZER_CONFIG
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> It
     yield from odd
     if not odd:
         yield from _odd_sizes(schema, stats, manifest)
-        yield from (f"stats.json: {e}" for e in stats.broken_equations(schema.mask_copies))
+        yield from (f"stats.json: {e}" for e in stats.broken_equations(schema.copies_of))
         yield from _odd_counts(schema, stats)
     yield from _odd_files(schema, stats, manifest)
 
@@ -96,6 +96,7 @@ def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
     positions, slots = schema.row_tokens, schema.max_masked
     for name, shard in stats.shards.items():
         most = shard.rows * positions if positions else shard.tokens_in_rows
+        copies = schema.copies_of(split_of(name))
         if not shard.rows <= shard.segments <= shard.tokens_in_rows <= most:
             rule = "rows <= segments <= tokens in rows <= positions in rows"
         elif schema.packing == "none" and shard.rows != shard.segments:
@@ -106,17 +107,14 @@ def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
             classes and sum(shard.labels.values()) != shard.documents
         ):
             rule = "labels are the classes, and add up to the documents"
-        elif _count_specials(schema, shard) not in (
-            None,
-            shard.specials_added * schema.mask_copies,
-        ):
+        elif _count_specials(schema, shard, copies) not in (None, shard.specials_added * copies):
             rule = "specials added are those of parameters"
         else:
             continue
         yield f"stats.json: {name}: the counts violate the rule: {rule}"
 
 
-def _count_specials(schema: "Schema", shard: ShardStatistics) -> Optional[int]:
+def _count_specials(schema: "Schema", shard: ShardStatistics, copies: int) -> Optional[int]:
     """The special tokens that a shard must have, in all masked copies; None if no rule is known."""
     parameters = schema.parameters
     if schema.task == "qa":
@@ -126,7 +124,7 @@ def _count_specials(schema: "Schema", shard: ShardStatistics) -> Optional[int]:
     around = sum(len(parameters.get(f"{name}_ids", ())) for name in ("prefix", "middle", "suffix"))
     if schema.task == "mlm" and schema.packing != "concat":  # concat cuts after they are added
         return shard.segments * around
-    return shard.documents * around * schema.mask_copies
+    return shard.documents * around * copies
 
 
 def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:

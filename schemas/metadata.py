@@ -22,6 +22,7 @@ from schemas.features import (
     TASKS,
     Feature,
     check_parameters,
+    is_training,
     max_masked_slots,
     task_features,
 )
@@ -88,7 +89,8 @@ class Schema:
       static_masking: whether rows contain masks.
       mask_rate: share of a row's tokens that static masking picks.
       mask_unit: the unit that static masking masks as a whole: token, word, or span of words.
-      mask_copies: differently masked copies of each row.
+      mask_copies: differently masked copies of each row of a training split; other splits have
+        one.
       max_masked: K; 0 without static masking.
       splits: name to share of the documents; the sum is 1, or all are 0 if each had its own input.
       shards: split to number of shards.
@@ -256,6 +258,10 @@ class Schema:
                 f"{self.task}"
             )
         return RowCodec(self.features, self.encoding)
+
+    def copies_of(self, split: str) -> int:
+        """Number of masked copies of each row of a split."""
+        return self.mask_copies if is_training(split) else 1
 
     def shard_names(self, split: str) -> List[str]:
         """The names of a split's shards: ["train-00000-of-00002", "train-00001-of-00002"]."""

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from schemas.typed_json import from_json, quote
 
 HISTOGRAM_BINS = 33  # bin b: documents with 2**(b-1) <= tokens < 2**b; bin 0: without tokens
 Bins = Tuple[int, ...]
+
+
+def split_of(shard: str) -> str:
+    """The split of a shard: "train-00000-of-00002" -> "train"."""
+    return shard.rsplit("-", 3)[0]
 
 
 def by_length(lengths: np.ndarray) -> Dict[str, Any]:
@@ -206,7 +211,7 @@ class Statistics:
     def _of_splits(self) -> Dict[str, ShardStatistics]:
         of_split: Dict[str, List[ShardStatistics]] = {}
         for name, shard in sorted(self.shards.items()):
-            of_split.setdefault(name.rsplit("-", 3)[0], []).append(shard)
+            of_split.setdefault(split_of(name), []).append(shard)
         return {split: _sum(shards) for split, shards in of_split.items()}
 
     def split(self, name: str) -> ShardStatistics:
@@ -272,8 +277,12 @@ class Statistics:
                 )
         return stats
 
-    def broken_equations(self, mask_copies: int = 1) -> List[str]:
-        """The conservation equations that do not hold, each as a sentence; [] if all hold."""
+    def broken_equations(self, copies_of: Callable[[str], int] = lambda split: 1) -> List[str]:
+        """The conservation equations that do not hold, each as a sentence; [] if all hold.
+
+        Args:
+          copies_of: returns the number of masked copies of each row of a split.
+        """
         broken = []
         total = self.total()
         dropped = self.all_dropped()
@@ -286,11 +295,12 @@ class Statistics:
         for name, shard in sorted(self.shards.items()):
             tokens = shard.tokens + shard.tokens_repeated + shard.specials_added
             tokens -= shard.tokens_truncated
-            if tokens * mask_copies != shard.tokens_in_rows:
+            copies = copies_of(split_of(name))
+            if tokens * copies != shard.tokens_in_rows:
                 broken.append(
                     f"{name}: (tokens {shard.tokens:,} + repeated {shard.tokens_repeated:,} + "
                     f"specials {shard.specials_added:,} - truncated {shard.tokens_truncated:,}) "
-                    f"x copies {mask_copies} != tokens in rows {shard.tokens_in_rows:,}"
+                    f"x copies {copies} != tokens in rows {shard.tokens_in_rows:,}"
                 )
             for bins, what in zip(HISTOGRAMS, ("documents", "tokens")):
                 binned, counted = sum(getattr(shard, bins)), getattr(shard, what)

@@ -175,7 +175,7 @@ def _check_report(report: SetReport, job: Job) -> None:
     """Raises DataError if documents were lost, none was kept, or too many were rejected."""
     statistics = report.statistics
     report.rejects.refuse_too_many(job.max_rejects)
-    broken = statistics.broken_equations(job.schema.mask_copies)
+    broken = statistics.broken_equations(job.schema.copies_of)
     if broken:
         raise DataError(
             "tokens or documents were lost, which is a bug in Textmill: " + "; ".join(broken)

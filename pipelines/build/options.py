@@ -24,7 +24,7 @@ from schemas.commands.help import (
 )
 from schemas.commands.terminal import command_name
 from schemas.errors import UsageError
-from schemas.features import MAX_TOKENS, TASKS, task_features
+from schemas.features import MAX_TOKENS, TASKS, is_training, task_features
 from schemas.manifest import FORMAT_VERSION
 from schemas.metadata import Schema
 from schemas.records import DOCUMENT_FORMATS, FORMATS
@@ -96,7 +96,7 @@ class SplitFlags:
         flag = self.splits
         if given := self.given():
             return dict.fromkeys(given, 0.0)
-        shares = _numbers(float, "--splits", flag)
+        shares = _numbers(float, "--splits", flag, SplitFlags.splits)
         for name, share in shares.items():
             if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
                 raise UsageError(f"--splits={flag}: the name {name!r} must look like train_2")
@@ -117,8 +117,9 @@ class SplitFlags:
         """
         shares, flag = self.shares(), self.num_shards
         total_bytes = max(bytes_of.values(), default=0)
+        example = ",".join(f"{split}:{16 if is_training(split) else 1}" for split in shares)
         if ":" in flag:
-            counts = _numbers(int, "--num_shards", flag)
+            counts = _numbers(int, "--num_shards", flag, example)
             if set(counts) != set(shares):
                 raise UsageError(
                     f"--num_shards={flag} names {', '.join(counts)}, but the splits "
@@ -131,7 +132,9 @@ class SplitFlags:
             most = (
                 _auto_shards(total_bytes)
                 if flag == "auto"
-                else _number(int, "--num_shards", flag, flag)
+                else _number(
+                    int, "--num_shards", flag, flag, f"16 for the largest split, or {example}"
+                )
             )
             counts = {
                 name: max(1, round(most * share / largest)) if most > 0 else most
@@ -270,6 +273,11 @@ class BuildOptions(Generic[T]):
             tokens.
         """
         fields = self.settings.schema_fields(tokenizer, self.max_length)
+        if fields["mask_copies"] > 1 and not any(map(is_training, self.splitting.shares())):
+            raise UsageError(
+                f"--mask_copies={fields['mask_copies']} copies rows of training splits only, and "
+                f"none of the splits is one ({', '.join(self.splitting.shares())}): name it train"
+            )
         roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
         default = InputFlags().parameters()
         reading = self.reading.parameters().items()
@@ -347,21 +355,21 @@ def _auto_shards(total_bytes: int) -> int:
     return 1 << min(wanted.bit_length(), _MOST_SHARDS_BITS)
 
 
-def _numbers(kind: Callable[[str], N], flag: str, text: str) -> dict[str, N]:
+def _numbers(kind: Callable[[str], N], flag: str, text: str, example: str) -> dict[str, N]:
     """`a:1,b:2` -> {"a": 1, "b": 2}."""
     numbers: dict[str, N] = {}
     for item in text.split(","):
         name, _, value = item.strip().partition(":")
         if not name or not value:
-            raise UsageError(f"{flag}={text}: {item!r} is not name:number, such as train:0.98")
+            raise UsageError(f"{flag}={text}: {item!r} is not NAME:NUMBER; give {example}")
         if name in numbers:
             raise UsageError(f"{flag}={text}: {name} is given twice")
-        numbers[name] = _number(kind, flag, text, value)
+        numbers[name] = _number(kind, flag, text, value, example)
     return numbers
 
 
-def _number(kind: Callable[[str], N], flag: str, text: str, value: str) -> N:
+def _number(kind: Callable[[str], N], flag: str, text: str, value: str, example: str) -> N:
     try:
         return kind(value)
     except ValueError as error:
-        raise UsageError(f"{flag}={text}: {value!r} is not a number") from error
+        raise UsageError(f"{flag}={text}: {value!r} is not a number; give {example}") from error

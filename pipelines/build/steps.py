@@ -159,17 +159,18 @@ class RowMaker:
         whole = self.schema.holds_documents
         longest = len(segments.stream) if whole else self.schema.max_length
         packing = pack(segments.offsets, longest, method, segments.room_S)
-        statistics = replace(self._count(kept.examples, segments, packing), dropped=kept.dropped)
+        copies = self.schema.copies_of(split)
+        counts = self._count(kept.examples, segments, packing, copies)
         keys_R = self._keys(kept, segments, packing)
         ids_E = example_ids(kept.high_E)
         if is_training(split):
             ids_E = np.zeros_like(ids_E)
-        return Shard(self, kept, segments, packing, keys_R, ids_E, statistics)
+        counts = replace(counts, dropped=kept.dropped)
+        return Shard(self, kept, segments, packing, keys_R, ids_E, copies, counts)
 
     def _count(
-        self, examples: ExampleBatch, segments: Segments, packing: Packing
+        self, examples: ExampleBatch, segments: Segments, packing: Packing, copies: int
     ) -> ShardStatistics:
-        copies = self.schema.mask_copies
         specials, truncated, repeated = (
             examples.scalar(name) for name in ("specials", "truncated", "repeated")
         )
@@ -222,6 +223,7 @@ class Shard:
       packing: which segments each row holds.
       keys_R: uint64 [R]; rows are written in the order of these hashes.
       example_ids_E: uint32 [E, 2], for the feature `example_id`; zeros in a training split.
+      copies: number of masked copies of each row.
       counts: of documents, tokens and rows; weights are counted as `chunks` makes them.
     """
 
@@ -231,6 +233,7 @@ class Shard:
     packing: Packing
     keys_R: np.ndarray
     example_ids_E: np.ndarray
+    copies: int
     counts: ShardStatistics
     _weighed: dict[str, int] | None = None
 
@@ -255,7 +258,7 @@ class Shard:
         """Encoded rows uint8 [B, stride] in the order of their keys: a shuffle by content."""
         schema = self.maker.schema
         codec = schema.codec()
-        copies = np.arange(schema.mask_copies, dtype=np.uint64) * GAMMA
+        copies = np.arange(self.copies, dtype=np.uint64) * GAMMA
         keys = (self.keys_R[None, :] + copies[:, None]).ravel()
         keys = np.where(np.arange(len(keys)) < len(self.keys_R), keys, mix(keys))
         order = np.argsort(keys, kind="stable")

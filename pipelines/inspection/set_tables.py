@@ -60,6 +60,8 @@ def _schema(info: SetInfo) -> Table:
         masking = (
             f"static, {words}{schema.mask_rate:g} of the tokens, at most {schema.max_masked} a "
             f"row, {number_of(schema.mask_copies, 'copy', 'copies')}"
+            + " of training rows"
+            * (schema.mask_copies > 1)
         )
     rows = (
         "tokenized documents" if schema.holds_documents else f"rows of {schema.max_length} tokens"

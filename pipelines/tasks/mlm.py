@@ -37,7 +37,7 @@ class Mlm(TextTask):
     mask_unit: Literal["token", "word", "span"] = "token"
     """Unit that is masked as a whole. span: one to ten words, 3.8 on average, as in SpanBERT."""
     mask_copies: int = 1
-    """Differently masked copies of each row, at most 1000."""
+    """Differently masked copies of each row of the training split, at most 1000."""
 
     def __post_init__(self) -> None:
         """Rejects invalid values."""

@@ -74,7 +74,7 @@ def read_token_counts(info: SetInfo) -> np.ndarray:
 def count_problems(info: SetInfo) -> list[str]:
     """Messages about counts that do not match the dataset's rows, each naming the file.
 
-    Masked copies of a row are counted once: the sum times `mask_copies` is the rows' tokens.
+    Masked copies of a row are counted once.
 
     Raises:
       DataError: the file is damaged.
@@ -83,9 +83,9 @@ def count_problems(info: SetInfo) -> list[str]:
     below = np.flatnonzero(counts < 0)
     if len(below):
         return [f"{TOKEN_COUNTS}: id {below[0]} occurs {counts[below[0]]:,} times"]
-    counted, copies = int(counts.sum()), info.schema.mask_copies
-    in_rows = info.stats.total().tokens_in_rows
-    if counted * copies != in_rows:
-        once = f", {in_rows // copies:,} in each of {copies} masked copies" if copies > 1 else ""
+    counted, splits = int(counts.sum()), info.stats.splits()
+    in_rows = sum(n.tokens_in_rows // info.schema.copies_of(name) for name, n in splits.items())
+    if counted != in_rows:
+        once = ", without masked copies" if info.schema.mask_copies > 1 else ""
         return [f"{TOKEN_COUNTS} counts {counted:,} tokens, but the rows have {in_rows:,}{once}"]
     return []

@@ -185,20 +185,25 @@ def test_broken_equations_are_told_in_numbers():
         **by_length(np.array([9, 20])),
     )
     stats = Statistics(7, {"empty": 2}, shards={"t-00000-of-00001": good})
-    assert stats.broken_equations(mask_copies=2) == []
+    assert stats.broken_equations({"t": 2}.__getitem__) == []
+    trained = Statistics(7, {"empty": 2}, shards={"train_2-00000-of-00001": good})
+    assert trained.broken_equations(mlm_schema(mask_copies=2).copies_of) == []
+    assert [line[:5] for line in stats.broken_equations(mlm_schema(mask_copies=2).copies_of)] == [
+        "t-000"
+    ]
     assert stats.broken_equations() == [
         "t-00000-of-00001: (tokens 29 + repeated 0 + specials 4 - truncated 1) x copies 1 "
         "!= tokens in rows 64"
     ]
-    assert dataclasses.replace(stats, documents_read=8).broken_equations(2) == [
+    assert dataclasses.replace(stats, documents_read=8).broken_equations(lambda split: 2) == [
         "documents read 8 != kept 2 + dropped 5 (duplicates: 3 dropped; rejected: 2 empty)"
     ]
     short = dataclasses.replace(good, documents=1, dropped={"duplicates": 4})
-    assert Statistics(7, {"empty": 2}, shards={"t": short}).broken_equations(2) == [
+    assert Statistics(7, {"empty": 2}, shards={"t": short}).broken_equations(lambda split: 2) == [
         "t: documents in length_histogram 2 != documents 1"
     ]
     other = dataclasses.replace(good, length_tokens=by_length(np.array([9, 21]))["length_tokens"])
-    assert Statistics(7, {"empty": 2}, shards={"t": other}).broken_equations(2) == [
+    assert Statistics(7, {"empty": 2}, shards={"t": other}).broken_equations(lambda split: 2) == [
         "t: tokens in length_tokens 30 != tokens 29"
     ]
 

@@ -82,7 +82,7 @@ def tokenizer_json(vocab_size: int) -> bytes:
     return tokenizer.to_str().encode()
 
 
-def count_rows(columns: dict[str, np.ndarray], schema: Schema) -> ShardStatistics:
+def count_rows(columns: dict[str, np.ndarray], schema: Schema, copies: int = 1) -> ShardStatistics:
     """The counts of rows whose every segment is a document of its own, in each masked copy."""
     given, segment_ids = schema.parameters, columns["segment_ids"]
     names = ("prefix_ids", "middle_ids", "suffix_ids")
@@ -93,7 +93,7 @@ def count_rows(columns: dict[str, np.ndarray], schema: Schema) -> ShardStatistic
     numbered = rows * (segment_ids.shape[1] + 1) + segment_ids[rows, places]
     lengths = np.unique(numbered, return_counts=True)[1] - specials
     segments = len(lengths)
-    lengths = np.maximum(np.sort(lengths)[:: schema.mask_copies], 0)
+    lengths = np.maximum(np.sort(lengths)[::copies], 0)
     targets = int(np.count_nonzero(columns.get("target_segment_ids", 0)))
     lengths[:1] += targets  # of any document
     classes = given.get("classes", ())
@@ -178,7 +178,7 @@ def write_set(
             name = shard_name(split, index, count)
             first, stop = bounds[index], bounds[index + 1]
             shard = {name: values[first:stop] for name, values in split_columns.items()}
-            statistics[name] = count_rows(shard, schema)
+            statistics[name] = count_rows(shard, schema, schema.copies_of(split))
             for file_format in schema.file_formats:
                 path = directory / f"{name}.{file_format}"
                 write_rows(path, part)
@@ -209,13 +209,14 @@ def write_set(
 def token_counts(schema: Schema, columns: dict[str, dict[str, np.ndarray]]) -> np.ndarray:
     """int64 [vocab_size]: how often each id is there, masks taken off, in one masked copy."""
     counts = np.zeros(schema.vocab_size, np.int64)
-    for rows in columns.values():
+    for split, rows in columns.items():
         ids = unmask(rows)[np.asarray(rows["segment_ids"]) > 0]
-        counts += np.bincount(np.minimum(ids, schema.vocab_size - 1), minlength=len(counts))
+        in_rows = np.bincount(np.minimum(ids, schema.vocab_size - 1), minlength=len(counts))
+        counts += in_rows // schema.copies_of(split)
         if "target_ids" in rows:
             ids = rows["target_ids"][rows["target_segment_ids"] > 0]
             counts += np.bincount(ids, minlength=len(counts))
-    return counts // schema.mask_copies
+    return counts
 
 
 def evaluation_lines(columns: dict[str, dict[str, np.ndarray]]) -> bytes:

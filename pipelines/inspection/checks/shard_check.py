@@ -20,12 +20,13 @@ from pipelines.tasks.task import task_class
 from pipelines.writers.array_record_file import highway_hash
 from pipelines.writers.document_formats import document_format, open_documents
 from schemas.codec import RowCodec
+from schemas.commands.terminal import number_of
 from schemas.errors import DataError
 from schemas.features import unmask
 from schemas.manifest import ManifestFile
 from schemas.metadata import Schema
 from schemas.records import RowReader, open_rows
-from schemas.statistics import ShardStatistics
+from schemas.statistics import ShardStatistics, split_of
 
 _BATCH_ROWS = 2048  # some hundred kB per column, which fit the CPU cache
 _BATCH_TOKENS = 1 << 20  # of tokenized documents
@@ -165,7 +166,7 @@ class ShardCheck:
         problems = row_problems(
             columns,
             self._schema,
-            split=self._name.rsplit("-", 3)[0],
+            split=split_of(self._name),
             prefix=expected.prefix,
             suffix=expected.suffix,
             evaluation=expected.evaluation,
@@ -202,8 +203,8 @@ class ShardCheck:
                 )
 
     def _check_copies(self) -> None:
-        """Checks that each row, unmasked, occurs `mask_copies` times."""
-        copies = self._schema.mask_copies
+        """Checks that each row, unmasked, occurs once in each of the split's masked copies."""
+        copies = self._schema.copies_of(split_of(self._name))
         if not self._row_hashes or self.problems:
             return
         hashes = np.concatenate(self._row_hashes)
@@ -213,7 +214,7 @@ class ShardCheck:
             row = int(np.flatnonzero(hashes == rows[odd.argmax()])[0])
             self.problems.append(
                 f"{self._name}: row {row}, unmasked, occurs {times[odd.argmax()]} times, but "
-                f"mask_copies is {copies}"
+                f"its split has {number_of(copies, 'masked copy', 'masked copies')}"
             )
 
     def _check_documents(self, stop: threading.Event, located: Mapping[str, str]) -> None:

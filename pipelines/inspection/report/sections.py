@@ -116,19 +116,19 @@ def _value(value: Any) -> str:
 
 def trace_flows(content: SetContent) -> dict[str, Any]:
     """The conservation equations of documents and tokens, as flows."""
-    total, splits, copies = content.total, content.splits, content.schema.mask_copies
+    total, splits, copies_of = content.total, content.splits, content.schema.copies_of
     read, reasons = "read", largest(content.statistics.dropped, 6)
     documents = [(read, split, counts.documents) for split, counts in splits.items()]
     documents += [(read, drop.title, total.dropped.get(drop.name, 0)) for drop in BY_SHARD]
     documents += [(read, spaced(reason), count) for reason, count in reasons]
     sources = {
-        "text": lambda counts: counts.tokens - counts.tokens_truncated,
-        "special tokens": lambda counts: counts.specials_added,
-        "repeated": lambda counts: counts.tokens_repeated,
-        "masked copies": lambda counts: counts.tokens_in_rows // copies * (copies - 1),
+        "text": lambda counts, _: counts.tokens - counts.tokens_truncated,
+        "special tokens": lambda counts, _: counts.specials_added,
+        "repeated": lambda counts, _: counts.tokens_repeated,
+        "masked copies": lambda counts, copies: counts.tokens_in_rows // copies * (copies - 1),
     }
     tokens = [
-        (source, f"rows of {split}", count(counts))
+        (source, f"rows of {split}", count(counts, copies_of(split)))
         for source, count in sources.items()
         for split, counts in splits.items()
     ]
@@ -231,7 +231,7 @@ def packing(content: SetContent) -> dict[str, Any] | None:
     for split, counts in content.splits.items():
         positions = counts.rows * schema.row_tokens
         if positions:
-            special = counts.specials_added * schema.mask_copies
+            special = counts.specials_added * schema.copies_of(split)
             parts = [
                 ("text", "blue", (counts.tokens_in_rows - special) / positions),
                 ("special tokens", "violet", special / positions),
@@ -277,9 +277,13 @@ def masks(content: SetContent) -> dict[str, Any] | None:
     bars = []
     if content.token_counts is not None:
         ordinary = np.delete(content.token_counts, list(schema.all_special_ids))
-        could = int(ordinary.sum()) * schema.mask_copies
+        # Counted in one copy of each row, and training splits may have more.
+        in_rows = content.total.tokens_in_rows
+        once = sum(n.tokens_in_rows // schema.copies_of(name) for name, n in content.splits.items())
+        could = round(int(ordinary.sum()) * in_rows / once)
+        about = "about " * (in_rows != once)
         parts = [("masked", "ink", masked / could), ("not masked", "grey", 1 - masked / could)]
-        bars.append(("ordinary tokens", f"{could:,} in all rows", parts))
+        bars.append(("ordinary tokens", f"{about}{could:,} in all rows", parts))
     looks = ("the mask token", "ink"), ("a random token", "amber"), ("kept as it is", "teal")
     became = [_masks_became(sample, schema) for sample in content.samples.values()]
     rows, counts = sum(len(kinds) for kinds in became), np.zeros(3, np.int64)

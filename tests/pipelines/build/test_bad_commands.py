@@ -47,6 +47,10 @@ FLAGS = {
     "--splits=train:nan": "",
     "--splits=train:inf": "",
     "--num_shards=0": "",
+    "--num_shards=16,1": "'16,1' is not a number; give 16 for the largest split, or train:16",
+    "--num_shards=train:x": "'x' is not a number; give train:16",
+    "--num_shards=train:1,1": "'1' is not NAME:NUMBER; give train:16",
+    "--splits=0.9,0.1": "'0.9' is not NAME:NUMBER; give train:0.98,validation:0.02",
     "--num_shards=100000": "",
     "--num_shards=test:3": "names test, but the splits are train",
     "--mask_rate=nan": "",
@@ -61,6 +65,10 @@ FLAG_CASES = {
     for flag, said in FLAGS.items()
 } | {
     "a flag of another task": stops("--task=clm", "--mask_rate=0.3", said=["mask_rate"]),
+    "copies without a training split": stops(
+        *("--static_masking", "--mask_copies=2", "--splits=test:0.5,validation:0.5"),
+        said=["--mask_copies=2 copies rows of training splits only", "(test, validation)"],
+    ),
     "given splits and --input": stops(
         "--train_input={d}/in.txt", "--input={d}/in.txt", said=["give --input or these"]
     ),

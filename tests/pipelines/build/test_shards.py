@@ -15,7 +15,7 @@ from pipelines.store import load, write_scratch
 from pipelines.tasks.mlm import Mlm
 from schemas.drops import mark_of
 from schemas.features import unmask
-from schemas.statistics import ShardStatistics
+from schemas.statistics import ShardStatistics, Statistics
 from tests.tools.segments import segments
 from tests.tools.shard_factory import mlm_schema
 
@@ -45,10 +45,10 @@ def maker(contract):
     return RowMaker(contract, Mlm(), Mlm().finish(contract, tokenizer))
 
 
-def make(documents, numbers=None, **changes):
+def make(documents, numbers=None, split="train", **changes):
     contract = schema(**changes)
     numbers = range(len(documents)) if numbers is None else numbers
-    shard = maker(contract).make(keep(example_batch(documents, numbers)), "train")
+    shard = maker(contract).make(keep(example_batch(documents, numbers)), split)
     assert shard is not None
     rows = [contract.codec().decode(chunk) for chunk in shard.chunks()]
     return shard, {name: np.concatenate([r[name] for r in rows]) for name in rows[0]}
@@ -101,6 +101,28 @@ def test_the_order_of_arrival_never_shows(documents, random):
     random.shuffle(order)
     _, again = make([documents[i] for i in order], order)
     assert all((columns[name] == again[name]).all() for name in columns)
+
+
+@given(documents_of_any_length, st.integers(1, 3), st.sampled_from(["best_fit", "concat", "none"]))
+def test_only_training_splits_have_copies(documents, copies, packing):
+    changes = {"splits": {"train": 0.5, "validation": 0.5}, "shards": {"train": 1, "validation": 1}}
+    changes |= {"packing": packing}
+    once, rows = make(documents, split="validation", **changes, mask_copies=1)
+    again, same = make(documents, split="validation", **changes, mask_copies=copies)
+    assert again.statistics == once.statistics
+    assert all((rows[name] == same[name]).all() for name in rows)
+    trained, _ = make(documents, split="train", **changes, mask_copies=copies)
+    assert trained.statistics.rows == copies * once.statistics.rows
+    stats = Statistics(
+        documents_read=2 * once.statistics.documents,
+        shards={
+            "train-00000-of-00001": trained.statistics,
+            "validation-00000-of-00001": again.statistics,
+        },
+    )
+    contract = schema(**changes, mask_copies=copies)
+    assert (contract.copies_of("train"), contract.copies_of("validation")) == (copies, 1)
+    assert stats.broken_equations(contract.copies_of) == []
 
 
 def test_copies_are_masked_differently_and_spread():

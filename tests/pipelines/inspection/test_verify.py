@@ -154,7 +154,8 @@ def test_masked_copies_of_a_row_are_counted(tmp_path):
     columns = {}
     for split, rows in (("train", 40), ("validation", 6)):
         once = packed_rows(schema, rows, seed=5)
-        columns[split] = {name: np.repeat(values, 2, axis=0) for name, values in once.items()}
+        copies = 2 if split == "train" else 1
+        columns[split] = {n: np.repeat(values, copies, axis=0) for n, values in once.items()}
     directory = tmp_path / "set"
     write_set(directory, schema, columns)
     assert _problems(directory) == []
@@ -163,7 +164,7 @@ def test_masked_copies_of_a_row_are_counted(tmp_path):
     write_set(directory, schema, columns)
     problem = _problems(directory)[-1]
     assert problem == (
-        "train-00000-of-00002: row 10, unmasked, occurs 1 times, but mask_copies is 2"
+        "train-00000-of-00002: row 10, unmasked, occurs 1 times, but its split has 2 masked copies"
     )
 
 
