@@ -66,8 +66,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 @pytest.fixture(autouse=True)
 def process_that_goes_on():
-    """Undoes what a command that ran in this process did to the process's end."""
-    handler = signal.getsignal(signal.SIGINT)
+    """Undoes what a command that ran in this process did to the process's end.
+
+    In the background (`make test &`, nohup) SIGINT is ignored, which children would inherit.
+    """
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, handler)
 

@@ -69,6 +69,7 @@ def main(argv: list[str]) -> None:
         Options, prog="python -m tests.stress.killed_at_random", args=argv, use_underscores=True
     )
     draw = random.Random(options.seed)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # in the background it is ignored
     with tempfile.TemporaryDirectory(prefix="textmill-killed-") as name:
         folder = Path(name)
         _write_text(folder, options.copies)

@@ -157,8 +157,7 @@ def test_an_interruption_does_not_wait_for_compiled_code_nor_abort_in_it(
 
 def test_ctrl_c_as_the_interpreter_ends_shows_no_traceback():
     body = """
-    import signal, threading, time
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    import threading, time
     threading.Thread(target=time.sleep, args=[60]).start()  # the interpreter waits for it
     print("done", flush=True)
 """
