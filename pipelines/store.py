@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 
 from schemas import object_store as stores
 from schemas.errors import DataError
+from schemas.local_file import open_regular
 from schemas.manifest import file_sha256
 from schemas.object_store import is_url
 
@@ -82,11 +83,11 @@ def read(path: str, start: int = 0, length: int | None = None) -> bytes:
 
     Raises:
       FileNotFoundError: it does not exist.
-      DataError: the object store fails.
+      DataError: the object store fails, or it is no regular file.
     """
     if is_url(path):
         return stores.read(path, start, None if length is None else start + length)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(start)
         return file.read(-1 if length is None else length)
 
@@ -114,10 +115,10 @@ def open_file(path: str) -> BinaryIO:
 
     Raises:
       OSError: it cannot be opened; FileNotFoundError if it does not exist.
-      DataError: the object store fails, now or while the file is read.
+      DataError: it is no regular file; or the object store fails, now or while it is read.
     """
     if not is_url(path):
-        return open(path, "rb")
+        return open_regular(path)
     return io.BufferedReader(_StoredFile(path), _BUFFER_BYTES)
 
 

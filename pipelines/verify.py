@@ -15,7 +15,7 @@ from schemas.commands.terminal import number_of, say
 from schemas.errors import DataError
 
 # Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
-check_corpus = import_later("pipelines.corpus.publish:check_corpus")
+check_corpus = import_later("pipelines.corpus.corpus_check:check_corpus")
 is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
 verify_set = import_later("pipelines.inspection.checks.set_check:verify_set")
 
@@ -29,10 +29,10 @@ def main(argv: list[str]) -> None:
     for directory in options.directories:
         try:
             if is_corpus(directory):
-                findings, unit = check_corpus(directory), "corpus"
+                check, unit = check_corpus, "corpus"
             else:
-                findings = verify_set(directory, follow_links=options.follow_links)
-                unit = "dataset"
+                check, unit = verify_set, "dataset"
+            findings = check(directory, follow_links=options.follow_links)
         except DataError as error:
             failures.append(str(error))
             continue

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
 from schemas.errors import DataError, describe_refusal
+from schemas.local_file import open_regular
 from schemas.typed_json import (
     MAX_BYTES,
     SHA256,
@@ -172,7 +173,7 @@ def file_sha256(path: str) -> str:
     """
     digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             for chunk in iter(lambda: file.read(1 << 20), b""):
                 digest.update(chunk)
     except FileNotFoundError:
@@ -195,6 +196,6 @@ def check_unchanged(path: str, file: ManifestFile) -> None:
 def changed(path: str) -> DataError:
     """The error for a file whose sha256 differs from the manifest."""
     return DataError(
-        f"{path} was changed after the dataset was published: its sha256 differs from {MANIFEST}; "
-        "copy or build the dataset again"
+        f"{path} was changed after it was published: its sha256 differs from {MANIFEST}; copy or "
+        "build it again"
     )

@@ -4,7 +4,6 @@ Each is a frozen dataclass that rejects invalid values. Keys are sorted and ther
 the same work gives the same bytes.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -26,9 +25,9 @@ from schemas.features import (
     max_masked_slots,
     task_features,
 )
-from schemas.manifest import MANIFEST, Manifest, changed, check_version
+from schemas.manifest import Manifest, check_version
 from schemas.records import DOCUMENT_FORMATS, FORMATS
-from schemas.set_files import Cache, LocalFiles, SetFiles, open_files
+from schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
 from schemas.statistics import Statistics
 from schemas.typed_json import (
     SHA256,
@@ -41,7 +40,6 @@ from schemas.typed_json import (
     one_of,
     parse_json,
     pause_collector,
-    read_bounded,
     text_like,
 )
 
@@ -427,16 +425,9 @@ def load_metadata(files: SetFiles) -> SetInfo:
     Raises:
       DataError: a metadata file is missing, changed or invalid.
     """
-    sha256_of = {file.path: file.sha256 for file in files.manifest.files}
     loaded = {}
     for name in METADATA_FILES:
-        if name not in sha256_of:
-            place = os.path.join(files.directory, MANIFEST)
-            raise DataError(f"{place} does not list {name}: build the dataset again")
-        path = files.fetch(name)
-        content = read_bounded(path)
-        if hashlib.sha256(content).hexdigest() != sha256_of[name]:
-            raise changed(path)
+        content, path = read_listed(files, name), files.fetch(name)
         loaded[name] = parse_json(content, path), path
     values, path = loaded["schema.json"]
     if isinstance(values, dict) and values.get("kind") == "corpus":

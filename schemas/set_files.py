@@ -44,7 +44,14 @@ from typing import (
 
 from schemas import object_store as store
 from schemas.errors import DataError, UsageError, describe_refusal
-from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256, parse_manifest
+from schemas.manifest import (
+    MANIFEST,
+    Manifest,
+    ManifestFile,
+    changed,
+    file_sha256,
+    parse_manifest,
+)
 from schemas.object_store import is_url
 from schemas.typed_json import MAX_BYTES, read_bounded
 
@@ -191,6 +198,17 @@ class MissingFile(DataError):
     """A file that the manifest lists is not in the object store."""
 
 
+def local_names(directory: str) -> List[str]:
+    """All files of a directory at any depth, except hidden ones."""
+    names = (
+        os.path.relpath(os.path.join(folder, name), directory)
+        for folder, _, names in os.walk(directory)  # a link to itself is a name, too
+        for name in names
+    )
+    paths = (name.replace(os.sep, "/") for name in names)
+    return sorted(path for path in paths if not f"/{path}".count("/."))
+
+
 class LocalFiles:
     """A dataset in a directory, which needs no downloads.
 
@@ -217,13 +235,14 @@ class LocalFiles:
                     if status.st_size == file.bytes:
                         continue
                     state = f"has {status.st_size:,} bytes"
+                else:
+                    state = "is not a regular file"
             except (FileNotFoundError, NotADirectoryError):
                 pass
             except OSError as error:
                 raise describe_refusal(path, error) from error
             raise DataError(
-                f"{path} {state}, but {MANIFEST} lists {file.bytes:,} bytes: copy or build the "
-                "dataset again"
+                f"{path} {state}, but {MANIFEST} lists {file.bytes:,} bytes: copy or build it again"
             )
 
     def fetch(self, path: str) -> str:
@@ -254,13 +273,7 @@ class LocalFiles:
 
     def names(self) -> List[str]:
         """All files of the directory, in the manifest or not, except hidden ones."""
-        names = (
-            os.path.relpath(os.path.join(folder, name), self.directory)
-            for folder, _, names in os.walk(self.directory)  # a link to itself is a name, too
-            for name in names
-        )
-        paths = (name.replace(os.sep, "/") for name in names)
-        return sorted(path for path in paths if not f"/{path}".count("/."))
+        return local_names(self.directory)
 
 
 class CachedFiles:
@@ -483,10 +496,27 @@ def check_link(directory: str, path: str, *, follow: bool) -> None:
     inside, place = os.path.join(os.path.realpath(directory), ""), os.path.realpath(link)
     if not os.path.join(place, "").startswith(inside):
         raise DataError(
-            f"{link} is a link out of the dataset's directory, to {place}, which is not followed "
-            "because the dataset may come from an untrusted source: if you trust it, add "
+            f"{link} is a link out of its directory, to {place}, which is not followed because the "
+            "directory may come from an untrusted source: if you trust it, add "
             "--follow_links (in Python follow_links=True), or copy it with its files (cp -rL)"
         )
+
+
+def read_listed(files: SetFiles, name: str) -> bytes:
+    """Reads a metadata file of a dataset or corpus, and compares its sha256 with the manifest.
+
+    Raises:
+      DataError: the manifest does not list it, or it is missing, too large or was changed.
+    """
+    for file in files.manifest.files:
+        if file.path == name:
+            path = files.fetch(name)
+            content = read_bounded(path)
+            if hashlib.sha256(content).hexdigest() != file.sha256:
+                raise changed(path)
+            return content
+    place = os.path.join(files.directory, MANIFEST)
+    raise DataError(f"{place} does not list {name}: copy or build it again")
 
 
 def no_set(directory: str) -> DataError:

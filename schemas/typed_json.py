@@ -35,6 +35,7 @@ from typing import (
 )
 
 from schemas.errors import DataError, describe_refusal
+from schemas.local_file import open_regular
 
 T = TypeVar("T")
 MAX_BYTES = 256 << 20  # of a JSON file: enough for the stats.json of 300,000 shards
@@ -108,10 +109,10 @@ def read_bounded(path: str, most: int = MAX_BYTES) -> bytes:
     """Reads a file of at most `most` bytes.
 
     Raises:
-      DataError: it is missing, cannot be read, is larger, or ends in NUL bytes.
+      DataError: it is missing, cannot be read, is no regular file, is larger, or ends in NULs.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size:  # check the end first: a sparse file may be gigabytes long
                 file.seek(-1, os.SEEK_END)

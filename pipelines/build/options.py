@@ -237,7 +237,8 @@ class BuildOptions(Generic[T]):
     def _corpora(self) -> dict[str, Any]:
         """The fingerprints of the corpora among the inputs."""
         patterns = (pattern for source in self.sources().values() for pattern in source.patterns)
-        return corpus_parameters(expand_lists(tuple(patterns)))
+        follow = self.reading.follow_links
+        return corpus_parameters(expand_lists(tuple(patterns)), follow_links=follow)
 
     def blocks(self) -> list[Block]:
         """All blocks of all inputs.

@@ -15,14 +15,6 @@ from pipelines import store
 from pipelines.corpus.decontamination.matches import Hit, add_hits
 from pipelines.corpus.filter_documents import Filtered
 from pipelines.corpus.filters import Filters
-from pipelines.corpus.metadata import (
-    DOCUMENTS,
-    FILLED,
-    CorpusSchema,
-    CorpusStatistics,
-    FileStatistics,
-    bins_of,
-)
 from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.rows import REMOVED, differs, distinct, take_rows
 from pipelines.corpus.near_duplicates.steps import (
@@ -39,6 +31,14 @@ from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
 from pipelines.corpus.paragraphs import remove_paragraphs
 from pipelines.corpus.partition import digests_of
 from pipelines.host.imports import pc
+from pipelines.readers.corpus_metadata import (
+    DOCUMENTS,
+    FILLED,
+    CorpusSchema,
+    CorpusStatistics,
+    FileStatistics,
+    bins_of,
+)
 from pipelines.rows.routing import content_digests, json_of
 from pipelines.rows.text_bytes import count_words
 from pipelines.runners.block_run import BlockJob, BlockReport
@@ -280,18 +280,19 @@ def remove_near_duplicates(
     )
     is_removed = np.zeros(len(batch), bool)
     is_removed[rows] = True
-    details = [
-        f"similarity {similarity:.3f} to {name}"
-        for similarity, name in zip(
-            removed["similarity"].tolist(), columns["representative"].to_pylist(), strict=True
-        )
-    ]
+    names = columns["representative"].to_pylist()
+    details = list(map(describe_near, removed["similarity"].tolist(), names))
     statistics = replace(
         drop_rows(batch, "near_duplicates", is_removed.astype(np.int64), details),
         files={job.schema.names()[number]: FileStatistics(near_duplicates=len(rows))},
     )
     kept = batch.filter(pa.array(~is_removed))
     return kept, CorpusReport(files=(file,), statistics=statistics)
+
+
+def describe_near(similarity: float, representative: str) -> str:
+    """The detail of a sample of near-duplicates."""
+    return f"similarity {similarity:.3f} to {representative}"
 
 
 def edit_paragraphs(

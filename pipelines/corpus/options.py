@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from pipelines.corpus.filters import Filters
-from pipelines.corpus.metadata import CorpusSchema
 from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
 from pipelines.input_options import InputFlags, Reading, assumed_bytes
+from pipelines.readers.corpus_metadata import CorpusSchema
 from pipelines.readers.documents import Role
 from pipelines.readers.sources import Source
 from schemas.commands.flag_file import kinds_of

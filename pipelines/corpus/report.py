@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.corpus.filters import in_order
-from pipelines.corpus.metadata import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
 from pipelines.corpus.near_duplicates.steps import Cluster
 from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import (
@@ -33,6 +32,7 @@ from pipelines.inspection.report.content import (
 from pipelines.inspection.report.flow_and_zipf import flow
 from pipelines.inspection.report.page import Sections, render_page
 from pipelines.inspection.set_tables import length_bins
+from pipelines.readers.corpus_metadata import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
 from pipelines.runners.console import columns_table
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of, visible

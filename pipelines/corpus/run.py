@@ -14,14 +14,13 @@ from pipelines.corpus.decontamination.targets import prepare_filters
 from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob
-from pipelines.corpus.metadata import FILLED, Corpus, CorpusSchema, read_corpus
 from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.report import funnel_table
 from pipelines.corpus.rules.decontamination import Decontamination
 from pipelines.host.imports import pc
 from pipelines.input_options import assumed_bytes
-from pipelines.readers.corpus_files import read_listed
+from pipelines.readers.corpus_metadata import FILLED, Corpus, CorpusSchema, read_corpus, read_file
 from pipelines.readers.http_body import BODY_CUT, RESPONSES
 from pipelines.readers.sources import (
     BLOCK_BYTES,
@@ -271,7 +270,7 @@ def _warnings(corpus: Corpus) -> list[str]:
     empty = [name for name in kept if name not in filled]
     warnings = warn_of(stats.funnel, stats.observed)
     if any(file.path == DECONTAMINATION for file in corpus.manifest.files):
-        report = read_listed(corpus.directory, corpus.manifest, DECONTAMINATION)
+        report = read_file(corpus, DECONTAMINATION)
         warnings += warn_of_targets(report, corpus.schema.parameters)
     return warnings + [
         f"--keep_fields: {name} is missing or empty in all documents: check the field's name"

@@ -18,6 +18,7 @@ from pipelines.encoding.backends import failures_as_data_errors
 from pipelines.store import is_url
 from schemas.commands.terminal import command_name
 from schemas.errors import DataError, TextmillError, UsageError
+from schemas.local_file import open_regular
 from schemas.tokenizer_files import FILES, WHOLE, assemble, complete, named_settings, read_object
 from schemas.tokenizer_json import (
     TOKENIZER_CONFIG,
@@ -181,7 +182,7 @@ def merged_tokens(config: Mapping[str, Any], among: Set[str]) -> set[str]:
 def _read(path: str) -> bytes:
     try:
         check_size(os.path.getsize(path), path)
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error

@@ -4,20 +4,15 @@ The schema.json of a corpus has `"kind": "corpus"`. Its documents are in
 documents-00000-of-00016.parquet and so on, sorted by `id` from the first file to the last.
 """
 
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
-from pipelines.readers.corpus_files import (
-    CORPUS,
-    DOCUMENTS,
-    REMEDY,
-    check_size,
-    read_listed,
-    read_manifest,
-)
+from pipelines import store
 from schemas.drops import (
     Funnel,
     Observed,
@@ -28,6 +23,7 @@ from schemas.drops import (
 from schemas.errors import DataError
 from schemas.manifest import Manifest, ManifestFile
 from schemas.metadata import METADATA_FILES, Inputs, setting_differences, shard_name
+from schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
 from schemas.typed_json import (
     check,
     check_kinds,
@@ -39,6 +35,9 @@ from schemas.typed_json import (
 )
 from schemas.version import VERSION
 
+CORPUS = "corpus"  # `kind` in the schema.json of a corpus
+DOCUMENTS = "documents"  # split of the files of documents in the manifest
+REMEDY = "copy the corpus again or rebuild it"
 FORMAT_VERSION = 1  # of documents and metadata files
 FILLED = "documents_with_field"  # section of `observed`: number by kept field
 NEAR_DUPLICATES = "removed/near_duplicates"  # first part of the names of their files
@@ -86,6 +85,8 @@ class CorpusSchema:
     def __post_init__(self) -> None:
         """Rejects impossible values, and a fingerprint that does not match the other fields."""
         check_kinds(vars(self), _KINDS)
+        form = {"normalize": self.parameters.get("normalize", "none")}
+        check_kinds(form, {"normalize": one_of("none", "nfc", "nfkc")})
         good = self.columns[:2] == ("id", "text") and len({*self.columns}) == len(self.columns)
         check(good, "columns", self.columns, "must begin with id and text, without duplicates")
         values = {name: value for name, value in asdict(self).items() if name != "fingerprint"}
@@ -237,32 +238,66 @@ class Corpus:
         return [file for file in self.manifest.files if file.split == DOCUMENTS]
 
 
-def read_corpus(directory: str) -> Corpus:
+def read_corpus(directory: str, *, follow_links: bool = False) -> Corpus:
     """Reads the metadata files of a corpus and checks them against each other.
 
     Checks the sizes of all files and the sha256 of metadata files; `pipelines.verify` checks more.
 
+    Args:
+      directory: the directory with MANIFEST.json, or its URL.
+      follow_links: see `schemas.set_files.LocalFiles`.
+
     Raises:
-      DataError: the directory is no corpus, or a file is missing or was changed; names the file.
+      DataError: the directory is no corpus; or a file is missing, was changed, or is a link out of
+        the directory; names the file.
     """
-    manifest = read_manifest(directory)
-
-    def parse(kind: type[_M], name: str) -> _M:
-        path = f"{directory}/{name}"
-        return from_json(kind, parse_json(read_listed(directory, manifest, name), path), path)
-
-    corpus = Corpus(
-        directory,
-        parse(CorpusSchema, "schema.json"),
-        parse(CorpusStatistics, "stats.json"),
-        parse(Inputs, "inputs.json"),
-        manifest,
-    )
+    with _open(directory, follow_links=follow_links) as files:
+        if isinstance(files, LocalFiles):
+            files.check_sizes()
+        else:
+            _check_stored_sizes(files)
+        corpus = Corpus(
+            directory,
+            _parse(CorpusSchema, files, "schema.json"),
+            _parse(CorpusStatistics, files, "stats.json"),
+            _parse(Inputs, files, "inputs.json"),
+            files.manifest,
+        )
     for problem in _disagreements(corpus):
         raise DataError(f"{directory}: {problem}; {REMEDY}")
-    for file in manifest.files:
-        check_size(directory, file)
     return corpus
+
+
+def read_file(corpus: Corpus, name: str) -> bytes:
+    """Reads a file of a corpus other than documents, and compares its sha256 with the manifest.
+
+    Raises:
+      DataError: the manifest does not list it, or it is missing or was changed.
+    """
+    with _open(corpus.directory) as files:
+        return read_listed(files, name)
+
+
+@contextmanager
+def _open(directory: str, *, follow_links: bool = False) -> Iterator[SetFiles]:
+    """Opens the files of a corpus; those of an object store are downloaded for this block."""
+    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+        yield open_files(directory, Cache(folder), follow_links=follow_links)
+
+
+def _parse(kind: type[_M], files: SetFiles, name: str) -> _M:
+    path = f"{files.directory}/{name}"
+    return from_json(kind, parse_json(read_listed(files, name), path), path)
+
+
+def _check_stored_sizes(files: SetFiles) -> None:
+    """Compares the size of every object with the manifest."""
+    for file in files.manifest.files:
+        path = f"{files.directory}/{file.path}"
+        size = store.size(path)
+        if size != file.bytes:
+            what = "is missing" if size is None else f"has {size:,} bytes, not {file.bytes:,}"
+            raise DataError(f"{path} {what}: {REMEDY}")
 
 
 def _disagreements(corpus: Corpus) -> Iterator[str]:

@@ -199,7 +199,7 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
                     pattern.removeprefix(HUGGING_FACE), follow_links=source.follow_links
                 )
                 matched = [(path, os.path.getsize(path)) for path in split.paths]
-            elif corpus := find_corpus(pattern):
+            elif corpus := find_corpus(pattern, follow_links=source.follow_links):
                 corpus.check_roles(source.roles)
                 matched = [(corpus.path(file), file.bytes) for file in corpus.files]
                 hashes = {corpus.path(file): file.sha256 for file in corpus.files}

@@ -5,7 +5,8 @@ import tempfile
 from collections.abc import Iterable
 
 from pipelines import store
-from pipelines.readers.corpus_files import CORPUS, is_corpus
+from pipelines.readers.corpus_files import is_corpus
+from pipelines.readers.corpus_metadata import CORPUS
 from pipelines.readers.sources import Block, hash_inputs
 from pipelines.store import disk_errors, is_url
 from pipelines.writers.shard_files import OF_SET

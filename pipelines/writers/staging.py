@@ -30,6 +30,7 @@ from pipelines.store import disk_errors, is_url
 from schemas.errors import DataError, TextmillError, UsageError
 
 STAGING, LOCK = ".staging", ".lock"
+_FOLDERS = ("rejects", "removed")  # of published files
 BEAT_SECONDS = 10.0
 PATIENCE_SECONDS = 25.0  # for a beat over a slow network
 _SETTLE_SECONDS = 1.0  # for another run that begins at the same moment
@@ -86,7 +87,8 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
         run at the start, and this run's own if it fails. In an object store all files stay.
 
     Raises:
-      UsageError: another run holds the directory, or the path is not a directory.
+      UsageError: another run holds the directory, the path is not a directory, or a folder in it
+        is a link.
       DataError: it cannot be written.
     """
     folder, lock = os.path.join(output, STAGING), os.path.join(output, LOCK)
@@ -101,6 +103,8 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
         else:
             run, local = stack.enter_context(_lock_on_disk(lock)), folder
+            for name in _FOLDERS:
+                _refuse_link(os.path.join(output, name))
         with disk_errors(folder):
             _begin(folder, resume)  # after a run that was killed
         try:
@@ -284,7 +288,18 @@ def publish_files(
     discard(staging)
 
 
+def _refuse_link(folder: str) -> None:
+    """Raises UsageError for a folder that is a link: its files would be written elsewhere."""
+    if os.path.islink(folder):
+        raise UsageError(
+            f"{folder} is a link to {os.path.realpath(folder)}, into which the run would write: "
+            "remove the link, or use another --output"
+        )
+
+
 def _move_on_disk(output: str, old: list[str], files: Mapping[str, tuple[str, int]]) -> None:
+    for folder in {os.path.dirname(name) for name in (*old, *files)} - {""}:
+        _refuse_link(os.path.join(output, folder))  # it may have come during the run
     for name in old:
         path = os.path.join(output, name)
         with suppress(FileNotFoundError):

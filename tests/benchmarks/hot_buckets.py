@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from pipelines.corpus.metadata import read_corpus
+from pipelines.readers.corpus_metadata import read_corpus
 from tests.tools.places import ROOT
 
 _WORDS, _SHARED, _PARAGRAPH, _AT_ONCE = 700, 500, 60, 2000

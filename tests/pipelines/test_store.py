@@ -29,6 +29,19 @@ def put(store, name, content, folder):
     stores.put(str(local), store.url(name))
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_or_device_is_refused_at_once(tmp_path):
+    """Also a name that was a file when the run was planned."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/zero"):
+        with pytest.raises(DataError, match=f"{path} is not a regular file but a pipe or a device"):
+            stores.read(path)
+        with pytest.raises(DataError, match="is not a regular file"), open_file(path):
+            pass
+        with pytest.raises(DataError, match="is not a regular file"):
+            stores.sha256(path)
+
+
 @pytest.mark.slow
 def test_a_big_file_travels_in_parts_on_a_bad_day(store, tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "_PART_BYTES", 5 * MB)

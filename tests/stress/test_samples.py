@@ -46,6 +46,12 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
 
 
+def test_a_sample_of_changed_corpora():
+    done = run("-m", "tests.stress.fuzz_corpora", "--trials=100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "'found': " in done.stdout.splitlines()[-1]
+
+
 def test_each_way_to_fail_is_seen(tmp_path: Path):
     done = run("-c", _PLANTED, str(tmp_path))
     assert json.loads(done.stdout) == {

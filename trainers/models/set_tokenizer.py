@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from schemas.errors import DataError, UsageError
+from schemas.local_file import open_regular
 from schemas.metadata import Schema
 from schemas.tokenizer_json import (
     check_vocabulary,
@@ -40,7 +41,8 @@ def set_file(shards: BatchReader, name: str) -> bytes:
 
 def _read(path: Path, remedy: str) -> bytes:
     try:
-        return path.read_bytes()
+        with open_regular(str(path)) as file:
+            return file.read()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}; {remedy}") from error
 

@@ -7,10 +7,12 @@ import hashlib
 import json
 import os
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from schemas.errors import DataError, UsageError
+from schemas.typed_json import from_json, load_json
 
 SETTINGS = "config.json"
 CHECKPOINTS = "checkpoints"
@@ -20,6 +22,17 @@ _MAY_DIFFER_SILENTLY = (
     *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
     *("stop_after", "export", "export_saved_model", "log_to", "fsdp", "profile", "family"),
 )
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The content of a run's SETTINGS."""
+
+    trainer: str
+    config: Dict[str, Any]
+    model: Dict[str, Any]
+    fingerprint: str
+    sha256: str
 
 
 @contextmanager
@@ -123,13 +136,13 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
     """
     path = output / SETTINGS
     remedy = "copy it from a backup; a new run with the flags of config.yaml writes the same"
+    if not path.exists():
+        raise UsageError(f"{output} holds no run: it has no {SETTINGS}")
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        digest = settings.pop("sha256")
-    except FileNotFoundError:
-        raise UsageError(f"{output} holds no run: it has no {SETTINGS}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is not a trainer's configuration ({error!r}): {remedy}") from error
+        settings = asdict(from_json(_Settings, load_json(str(path)), str(path)))
+    except DataError as error:
+        raise DataError(f"{path} is not a trainer's configuration ({error}): {remedy}") from error
+    digest = settings.pop("sha256")
     if digest != _digest(settings):
         raise DataError(f"{path} has changed since the run wrote it: {remedy}")
     if trainer not in (None, settings["trainer"]):

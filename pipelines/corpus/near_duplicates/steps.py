@@ -159,22 +159,30 @@ def verify_pairs(
 def name_removed(edges: np.ndarray, digests: np.ndarray) -> tuple[Batches, Observed]:
     """Edges of removed documents -> REMOVED rows, by partition; counts clusters by size.
 
-    Sizes are counted in ranges: {"2 to 3": 10, "4 to 7": 1}. `digests`, uint8 [n, 16], are those of
-    the partition of all representatives.
+    `digests`, uint8 [n, 16], are those of the partition of all representatives.
     """
     removed = np.empty(len(edges), REMOVED)
     removed["row"], removed["similarity"] = rows_of(edges["lower"]), edges["similarity"]
     representatives = np.ascontiguousarray(digests[rows_of(edges["higher"])])
     removed["representative"] = representatives.view("V16").reshape(-1)
-    sizes = np.unique(edges["higher"], return_counts=True)[1] + 1
-    bits, numbers = np.unique(np.frexp(sizes.astype(float))[1], return_counts=True)
     counts = observe(removed=len(edges))
     if len(edges):
-        counts["near_duplicate_clusters"] = {
-            f"{1 << bit - 1} to {(1 << bit) - 1}": number
-            for bit, number in zip(bits.tolist(), numbers.tolist(), strict=True)
-        }
+        sizes = np.unique(edges["higher"], return_counts=True)[1]
+        counts["near_duplicate_clusters"] = count_sizes(sizes)
     return batches_by_key(removed, edges["lower"] >> 32), counts
+
+
+def count_sizes(removed: np.ndarray) -> dict[str, int]:
+    """Counts clusters by their number of documents: {"2 to 3": 10, "4 to 7": 1}.
+
+    Args:
+      removed: int64, number of removed documents of each cluster; its representative stays.
+    """
+    bits, numbers = np.unique(np.frexp((removed + 1).astype(float))[1], return_counts=True)
+    return {
+        f"{1 << bit - 1} to {(1 << bit) - 1}": number
+        for bit, number in zip(bits.tolist(), numbers.tolist(), strict=True)
+    }
 
 
 class Cluster(NamedTuple):

@@ -20,7 +20,6 @@ import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from pipelines.corpus.job import CorpusJob, CorpusReport
-from pipelines.corpus.metadata import CorpusStatistics
 from pipelines.corpus.near_duplicates.flags import Rule
 from pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
 from pipelines.corpus.near_duplicates.rows import (
@@ -50,6 +49,7 @@ from pipelines.corpus.near_duplicates.steps import (
     verify_pairs,
 )
 from pipelines.corpus.partition import digests_of, read_partition
+from pipelines.readers.corpus_metadata import CorpusStatistics
 from pipelines.rows.example_batch import from_stream
 from pipelines.rows.ragged import Ragged
 from pipelines.runners.shuffle import Deliveries, receive

@@ -3,6 +3,7 @@
 import gzip
 import html
 import json
+import os
 import random
 import re
 
@@ -178,6 +179,27 @@ def test_repeated_paragraphs_are_counted_as_edits(tmp_path):
     assert [row["id"] for row in rows] == sorted(hash_of(row["text"]) for row in rows)
     assert corpus.stats.observed["edited"] == {"duplicate_paragraphs": 19}
     assert (corpus.stats.funnel.edited_words, corpus.stats.broken_equations()) == (3 * 19, [])
+
+
+@pytest.mark.timeout(120)
+def test_a_readme_that_is_a_pipe_is_not_read(tmp_path, source):
+    (tmp_path / "corpus").mkdir()
+    os.mkfifo(tmp_path / "corpus/README.md")
+    corpus = build(source, tmp_path / "corpus")
+    assert "README.md" not in {file.path for file in corpus.manifest.files}
+    assert (tmp_path / "corpus/README.md").is_fifo()
+
+
+def test_a_folder_that_is_a_link_is_not_written_through(tmp_path, source):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/mine.jsonl").write_text("mine")
+    for name in ("rejects", "removed"):
+        (tmp_path / "corpus" / name).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(UsageError, match=f"corpus/{name} is a link to .*/elsewhere, into whic"):
+            build(source, tmp_path / "corpus")
+        (tmp_path / "corpus" / name).unlink()
+    assert (tmp_path / "elsewhere/mine.jsonl").read_text() == "mine"
 
 
 def test_a_readme_of_somebody_else_stays(tmp_path, source):

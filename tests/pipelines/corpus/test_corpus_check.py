@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.corpus.metadata import CorpusSchema
-from pipelines.corpus.publish import read_rows
+from pipelines.corpus.corpus_check import read_rows
+from pipelines.readers.corpus_metadata import CorpusSchema
 from pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from pipelines.verify import main as verify
 from schemas.errors import DataError

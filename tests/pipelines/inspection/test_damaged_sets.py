@@ -212,8 +212,8 @@ def swap_rows(path, schema, _):
     ("change", "said"),
     [
         (mask_beyond_its_row, "row 5 has a masked position beyond its 16 tokens; copy or build"),
-        (swap_shards, "was changed after the dataset was published"),
-        (swap_rows, "was changed after the dataset was published"),
+        (swap_shards, "was changed after it was published"),
+        (swap_rows, "was changed after it was published"),
     ],
 )
 @pytest.mark.parametrize(

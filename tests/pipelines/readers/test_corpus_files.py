@@ -1,16 +1,18 @@
 """A corpus as the --input of build_shards and train_tokenizer."""
 
 import json
+import os
 import shutil
 from collections import Counter
 
 import pytest
 
-from pipelines import build_corpus, build_shards, train_tokenizer
-from pipelines.corpus.metadata import read_corpus
+from pipelines import build_corpus, build_shards, train_tokenizer, verify
 from pipelines.readers.corpus_files import find_corpus
+from pipelines.readers.corpus_metadata import read_corpus
 from schemas.errors import DataError, UsageError
 from schemas.metadata import read_set
+from tests.tools.corpus_damage import correct_sums
 
 TEXTS = [
     f"Document {n} says {'this and ' * (n % 7)}that, in so many words {n * n}." for n in range(90)
@@ -94,7 +96,50 @@ def flip(path, place=200):
     path.write_bytes(content)
 
 
+def replace(path, make):
+    path.unlink()
+    make(path)
+
+
+def lead_out(path):
+    """The same bytes, elsewhere."""
+    outside = shutil.copy(path, path.parents[1] / "outside")
+    replace(path, lambda link: link.symlink_to(outside))
+
+
+def change(corpus, name, **values):
+    """Other values of a metadata file, under sums that are right."""
+    content = json.loads((corpus / name).read_text())
+    content |= values
+    (corpus / name).write_text(json.dumps(content))
+    correct_sums(corpus)
+
+
+def become_null(corpus):
+    (corpus / "schema.json").write_text("null")
+    correct_sums(corpus)
+
+
+FIRST = "documents-00000-of-00003.parquet"
 DAMAGE = {
+    "a link out": (lambda c: lead_out(c / FIRST), f"{FIRST} is a link out of its directory"),
+    "a metadata link": (lambda c: lead_out(c / "stats.json"), "stats.json is a link out of its"),
+    "a manifest link": (lambda c: lead_out(c / "MANIFEST.json"), "MANIFEST.json is a link out of"),
+    "a pipe": (lambda c: replace(c / FIRST, os.mkfifo), f"{FIRST} is not a regular"),
+    "a metadata pipe": (lambda c: replace(c / "stats.json", os.mkfifo), "json is not a regular"),
+    "a manifest pipe": (lambda c: replace(c / "MANIFEST.json", os.mkfifo), "MANIFEST.json"),
+    "a folder": (lambda c: replace(c / FIRST, os.mkdir), f"{FIRST} is not a regular"),
+    "a device": (lambda c: replace(c / FIRST, lambda p: p.symlink_to("/dev/zero")), "link out of"),
+    "a huge manifest": (lambda c: os.truncate(c / "MANIFEST.json", 3 << 30), "ends in NUL bytes"),
+    "null": (become_null, "schema.json is None, not of type dict"),
+    "odd columns": (
+        lambda c: change(c, "schema.json", columns=["id", 5]),
+        r"columns\[1\] is 5, not",
+    ),
+    "other columns": (lambda c: change(c, "schema.json", columns=["a"]), "must begin with id"),
+    "an odd form": (lambda c: change(c, "schema.json", parameters={"normalize": [1]}), "normalize"),
+    "other counts": (lambda c: change(c, "stats.json", documents_read=7), "documents read minus"),
+    "odd inputs": (lambda c: change(c, "inputs.json", files=[5]), r"files\[0\] is 5, not of type"),
     "a changed file": (lambda c: flip(c / "documents-00001-of-00003.parquet"), "was changed after"),
     "a lost file": (lambda c: (c / "documents-00000-of-00003.parquet").unlink(), "is missing"),
     "another manifest": (lambda c: flip(c / "MANIFEST.json"), "MANIFEST.json"),
@@ -102,9 +147,29 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(("damage", "said"), DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.timeout(60)
 def test_a_damaged_corpus_is_refused(corpus, tokenizer_path, tmp_path, damage, said):
     damaged = shutil.copytree(corpus, tmp_path / "corpus")
     damage(damaged)
     with pytest.raises(DataError, match=said):
         build(tokenizer_path, tmp_path / "set", f"--input={damaged}")
     assert not (tmp_path / "set" / "MANIFEST.json").exists()
+    with pytest.raises(DataError):
+        verify.main([str(damaged)])
+
+
+def test_links_of_a_corpus_are_followed_on_request_and_inside(
+    corpus, tokenizer_path, tmp_path, capsys
+):
+    copy = shutil.copytree(corpus, tmp_path / "corpus")
+    (copy / FIRST).rename(copy / ".first")
+    (copy / FIRST).symlink_to(".first")
+    (tmp_path / "link").symlink_to(copy)
+    assert find_corpus(str(tmp_path / "link")) is not None
+    lead_out(copy / "stats.json")
+    assert find_corpus(str(copy), follow_links=True) is not None
+    capsys.readouterr()
+    build(tokenizer_path, tmp_path / "set", f"--input={copy}", "--follow_links")
+    capsys.readouterr()
+    verify.main([str(copy), "--follow_links"])
+    assert capsys.readouterr().out.startswith("ok: 1 corpus, 90 documents, ")

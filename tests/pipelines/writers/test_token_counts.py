@@ -77,7 +77,7 @@ def test_counts_come_back_and_are_not_believed_if_they_were_changed(copied):
     assert verify_set(str(copied)).problems == []
     kept = path.read_bytes()
     path.write_bytes(kept[:128] + kept[136:144] + kept[128:136] + kept[144:])  # two ids swapped
-    with pytest.raises(DataError, match="counts.npy was changed after the dataset was published"):
+    with pytest.raises(DataError, match="counts.npy was changed after it was published"):
         read_token_counts(read_set(str(copied)))
     replace_file(copied, TOKEN_COUNTS, b"no numpy file")
     with pytest.raises(DataError, match="counts.npy has 13 bytes.*; copy or build the dataset aga"):

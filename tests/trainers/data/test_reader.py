@@ -190,7 +190,7 @@ def test_one_changed_byte_is_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=f"{path.name} was changed after the dataset was published"):
+    with pytest.raises(DataError, match=f"{path.name} was changed after it was published"):
         ShardSet(path.parent)
     ShardSet(path.parent, verify=False)  # sizes are right
 

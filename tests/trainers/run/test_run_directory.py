@@ -1,5 +1,7 @@
 """A run's settings: what was damaged is never taken for them."""
 
+import os
+
 import pytest
 
 from schemas.errors import DataError, UsageError
@@ -31,6 +33,30 @@ def test_settings_go_out_and_in_by_one_trainer(tmp_path):
     others = {**RUN, "trainer": "poptorch_classifier"}
     with pytest.raises(UsageError, match=message):
         start_or_resume(tmp_path, others, resume=True, same=())
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: os.mkfifo(path), "is not a regular file but a pipe or a device"),
+        (lambda path: path.symlink_to("/dev/zero"), "is not a regular file but a pipe or a device"),
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.write_text("null"), "is None, not of type dict"),
+        (lambda path: path.write_text("{}"), "missing fields"),
+        (lambda path: path.write_text('{"a": 1, "a": 1}'), "the key 'a' occurs twice"),
+        (lambda path: (path.touch(), os.truncate(path, 3 << 30)), "ends in NUL bytes"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_odd_settings_are_refused_at_once(tmp_path, damage, said):
+    damage(tmp_path / SETTINGS)
+    with pytest.raises(DataError, match=f"config.json is not a trainer's configuration.*{said}"):
+        read_settings(tmp_path)
+    for name, value in {"trainer": 5, "config": [], "model": None, "fingerprint": 1.5}.items():
+        (tmp_path / name).mkdir()
+        write_settings(tmp_path / name, {**RUN, name: value})
+        with pytest.raises(DataError, match=f"{SETTINGS}: {name} is "):
+            read_settings(tmp_path / name)
 
 
 @pytest.mark.parametrize(

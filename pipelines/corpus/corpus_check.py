@@ -1,0 +1,187 @@
+"""Checks a whole corpus, as `pipelines.verify` does: reads all files again."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines import store
+from pipelines.corpus.job import describe_near, hex_ids
+from pipelines.corpus.near_duplicates.steps import count_sizes
+from pipelines.corpus.partition import SOURCE, partition_of
+from pipelines.host.imports import pc
+from pipelines.inspection.checks.set_check import Findings
+from pipelines.readers.corpus_metadata import (
+    BINS,
+    FILLED,
+    Corpus,
+    FileStatistics,
+    bins_of,
+    read_corpus,
+)
+from pipelines.readers.documents import Documents, Role
+from pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
+from pipelines.rows.routing import content_digests
+from pipelines.rows.text_bytes import count_words
+from pipelines.store import is_url
+from schemas.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
+from schemas.errors import DataError, TextmillError
+from schemas.manifest import MANIFEST, ManifestFile
+from schemas.set_files import local_names
+
+
+def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:
+    """Checks the sha256 of every file, and the id, file and counts of every document.
+
+    For `follow_links` see `read_corpus`.
+
+    Raises:
+      DataError: the directory is no corpus, or its metadata files contradict each other.
+    """
+    corpus, findings = read_corpus(directory, follow_links=follow_links), Findings()
+    for file in corpus.manifest.files:
+        if store.sha256(os.path.join(directory, file.path)) != file.sha256:
+            findings.problems.append(f"{file.path}: its sha256 is not the one in {MANIFEST}")
+    for check in (_check_documents, _check_removed, _check_samples):
+        if not findings.problems:
+            findings.problems += check(corpus, findings)
+    listed = {MANIFEST, *(file.path for file in corpus.manifest.files)}
+    names = store.sizes(directory) if is_url(directory) else local_names(directory)
+    findings.notes += [f"{n} is not listed in {MANIFEST}" for n in names if n not in listed]
+    return findings
+
+
+def _check_documents(corpus: Corpus, findings: Findings) -> Iterator[str]:
+    last, lengths = "", np.zeros(BINS, np.int64)
+    fields = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
+    filled: Counter[str] = Counter()
+    for number, file in enumerate(corpus.documents):
+        counts = FileStatistics()
+        try:
+            for documents in _read(corpus, file, corpus.schema.columns):
+                if documents.rejects or documents.empty:
+                    first = documents.rejects[0].detail if documents.rejects else "no id"
+                    raise DataError(f"a document cannot be read: {first}")
+                ids, text = documents.columns["id"], documents.columns["text"]
+                digests = content_digests(text)
+                last = _check_order(ids, digests, last)
+                if (partition_of(digests, corpus.schema.files) != number).any():
+                    raise DataError("the id of a document belongs to another file")
+                words = count_words(text)
+                lengths += np.array(bins_of(words))
+                for name in fields:
+                    sizes = pc.binary_length(documents.columns[name]).to_numpy()
+                    filled[name] += int(np.count_nonzero(sizes))
+                counts = FileStatistics(
+                    counts.documents + len(ids),
+                    counts.text_bytes + int(pc.sum(pc.binary_length(text)).as_py() or 0),
+                    counts.words + int(words.sum()),
+                    corpus.stats.files[file.path].near_duplicates,
+                )
+        except TextmillError as error:
+            yield f"{file.path}: {error}"
+            continue
+        findings.documents += counts.documents
+        if counts != corpus.stats.files[file.path]:
+            yield f"{file.path} has {counts}, but stats.json {corpus.stats.files[file.path]}"
+    counted = {name: number for name, number in filled.items() if number}
+    if not findings.problems and counted != corpus.stats.observed.get(FILLED, {}):
+        yield f"stats.json: {FILLED} is not {counted}"
+    if not findings.problems and tuple(lengths.tolist()) != corpus.stats.lengths:
+        yield f"stats.json: lengths are {corpus.stats.lengths}, not {tuple(lengths.tolist())}"
+
+
+def _check_order(ids: pa.LargeStringArray, digests: np.ndarray, last: str) -> str:
+    """Checks that ids are the hashes of the texts and ascend from `last`; returns the last one."""
+    if not ids.equals(hex_ids(digests)):
+        raise DataError("an id is not the hash of its text")
+    ordered = pa.concat_arrays([pa.array([last], ids.type), ids])
+    if not pc.all(pc.less(ordered[:-1], ordered[1:]), min_count=0).as_py():  # true of none
+        raise DataError("ids are not in strictly ascending order")
+    return ordered[-1].as_py()
+
+
+def _check_removed(corpus: Corpus, findings: Findings) -> Iterator[str]:
+    """Checks the lists of removed near-duplicates, and what stats.json states of them."""
+    representatives, rows = [pa.array([], pa.large_string())], []
+    files = {file.path: file for file in corpus.manifest.files}
+    for name, documents in zip(corpus.schema.removed_names(), corpus.documents, strict=False):
+        try:
+            removed, kept = _removed(corpus, files[name]), _ids(corpus, documents)
+        except TextmillError as error:
+            yield f"{name}: {error}"
+            return
+        ids, representative, similarity = removed.columns
+        # Without repeated paragraphs, a kept document may have the text of a removed one.
+        is_edited = "duplicate_paragraphs" in corpus.schema.parameters
+        if not is_edited and pc.any(pc.is_in(ids, value_set=kept)).as_py():
+            yield f"{name}: a removed document is in {documents.path}"
+        if len(ids) != files[name].rows or len(pc.unique(ids)) != len(ids):
+            yield f"{name}: it does not list {files[name].rows:,} different documents"
+        representatives.append(representative)
+        first = removed.take(pc.sort_indices(ids)[:SAMPLES])
+        rows += zip(*(column.to_pylist() for column in first.columns), strict=True)
+    yield from _check_near_counts(corpus, pa.concat_arrays(representatives), sorted(rows)[:SAMPLES])
+
+
+def _check_near_counts(
+    corpus: Corpus, representatives: pa.LargeStringArray, rows: list[tuple[str, str, str]]
+) -> Iterator[str]:
+    """Compares stats.json with the representative of each near-duplicate, and the first rows."""
+    counts = pc.value_counts(representatives).field("counts").to_numpy()
+    observed = corpus.stats.observed
+    if observed.get("near_duplicate_clusters", {}) != count_sizes(counts):
+        yield f"stats.json: near_duplicate_clusters is not {count_sizes(counts)}"
+    if observed.get("near_duplicates", {}).get("removed", 0) != len(representatives):
+        yield f"stats.json: near_duplicates.removed is not {len(representatives)}"
+    reasons = corpus.stats.funnel.removed
+    removed = reasons.get("near_duplicates", Removed())
+    expected = [(name, describe_near(float(share), other)) for name, other, share in rows]
+    are_sampled = removed.samples or len(reasons) <= SAMPLED_REASONS
+    if are_sampled and [(s.document, s.detail) for s in removed.samples] != expected:
+        yield "stats.json: the samples of near_duplicates are not the first removed documents"
+
+
+def _check_samples(corpus: Corpus, findings: Findings) -> Iterator[str]:
+    """Checks that the samples of removed documents have the hashes of their texts."""
+    for reason, removed in corpus.stats.funnel.removed.items():
+        whole = [sample for sample in removed.samples if len(sample.excerpt) <= LONGEST]
+        texts = pa.array([sample.excerpt for sample in whole], pa.large_string())
+        if hex_ids(content_digests(texts)).to_pylist() != [sample.document for sample in whole]:
+            yield f"stats.json: the document of a sample of {reason} is not the hash of its excerpt"
+
+
+def _removed(corpus: Corpus, file: ManifestFile) -> pa.RecordBatch:
+    """The columns id, representative and similarity of removed near-duplicates."""
+    names = ("id", "representative", "similarity")
+    return _concat(_read(corpus, file, names), names)
+
+
+def _ids(corpus: Corpus, file: ManifestFile) -> pa.LargeStringArray:
+    return _concat(_read(corpus, file, ("id",)), ("id",)).column(0)
+
+
+def _concat(pieces: Iterable[Documents], names: tuple[str, ...]) -> pa.RecordBatch:
+    empty = pa.record_batch([pa.array([], pa.large_string())] * len(names), [*names])
+    return pa.concat_batches([empty, *(piece.columns.select(names) for piece in pieces)])
+
+
+def _read(corpus: Corpus, file: ManifestFile, columns: tuple[str, ...]) -> Iterator[Documents]:
+    return read_rows(os.path.join(corpus.directory, file.path), file.rows or 0, columns)
+
+
+def read_rows(path: str, rows: int, columns: tuple[str, ...]) -> Iterator[Documents]:
+    """Yields the rows of one file of a corpus, in pieces; the first column has no empty value.
+
+    Raises:
+      DataError, UsageError: the file cannot be read, or lacks a column.
+    """
+    if not rows:
+        return
+    kept = tuple(Role(name, "field", name) for name in columns[1:])
+    roles = (Role(columns[0], "string", columns[0]), *kept)
+    source = Source((path,), roles=roles, max_document_bytes=MOST_DOCUMENT_BYTES)
+    for block in plan_blocks(source):
+        yield from read_block(block, source)
