@@ -38,7 +38,7 @@ class InputFlags:
     quoting: Literal["auto", "none", "double"] = "auto"
     """Whether double quotes enclose fields of CSV and TSV files, or are text. auto: double in CSV,
     none in TSV."""
-    follow_links: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    follow_links: bool = False
     """Follow links out of the directories that --input names, and out of the folders in which its
     globs search. Use it only if you trust the directories. Caches such as huggingface_hub's need
     it."""
