@@ -54,7 +54,7 @@ HELP = Help(
     page="docs/build_shards.md",
     common="document task max_length splits num_shards overwrite resume dry_run "
     "text_field packing static_masking mask_rate bos eos messages_field chat_template train_on "
-    "label_field classes truncation question_field context_field answers_field "
+    "label_field classes class_names truncation question_field context_field answers_field "
     "noise_density mean_span_length",
     groups={
         "Input: documents": "reading filter",

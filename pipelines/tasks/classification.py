@@ -29,6 +29,7 @@ from pipelines.tasks.task import (
     need_room,
     problems_where,
 )
+from schemas.commands.terminal import number_of
 from schemas.errors import DataError, UsageError
 from schemas.features import token_dtype
 from schemas.metadata import Schema
@@ -78,50 +79,48 @@ class Classification(Task):
     classes: Annotated[str, tyro.conf.arg(metavar="LABEL,...")] = ""
     """The labels in the order of their numbers: neg,pos or a JSON list. Default: all labels of the
     inputs, sorted."""
+    class_names: Annotated[str, tyro.conf.arg(metavar="NAME,...")] = ""
+    """Names of the classes, in the order of --classes or of the sorted labels: negative,positive
+    for the labels 0 and 1. Default: the labels."""
     truncation: Literal["head", "tail", "head_tail"] = "head"
     """The part of a long text that is kept. head_tail: a quarter from its start, the rest from its
     end (Sun et al., 2019). The longer text of a pair is cut first, until both are equally long."""
 
     def __post_init__(self) -> None:
-        """Rejects invalid --classes."""
-        if self.classes:
-            self.class_names()
-
-    def class_names(self) -> tuple[str, ...]:
-        """Parses --classes, which must be set.
+        """Rejects invalid --classes and --class_names, once the labels are known also their number.
 
         Raises:
-          UsageError: they are not two or more different names.
+          UsageError: they are not two or more different names, or not one name for each label.
         """
-        names: Any = self.classes.split(",")
-        if self.classes.startswith("["):
-            try:
-                names = json.loads(self.classes)
-                json.dumps(names, ensure_ascii=False).encode()  # no lone surrogates
-            except ValueError as error:
-                raise UsageError(f"--classes={self.classes}: not a JSON list ({error})") from error
-        if not all(isinstance(name, str) and name for name in names):
+        names = _parse_names("class_names", self.class_names)
+        labels = self.labels()
+        if names and labels and len(names) != len(labels):
             raise UsageError(
-                f"--classes={self.classes}: must be names such as neg,pos, none of them empty"
+                f"--class_names={self.class_names}: {number_of(len(names), 'name')} for "
+                f"{number_of(len(labels), 'label')} ({_list_some(labels)}): give one name for "
+                "each, in this order"
             )
-        if len(set(names)) < len(names):
-            raise UsageError(f"--classes={self.classes}: a name occurs twice")
-        if len(names) < 2:
-            raise UsageError(f"--classes={self.classes}: at least two classes are needed")
-        return tuple(names)
+
+    def labels(self) -> tuple[str, ...]:
+        """Parses --classes: the labels in the order of their numbers; () before they are known."""
+        return _parse_names("classes", self.classes)
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes: --class_names, or the labels."""
+        return _parse_names("class_names", self.class_names) or self.labels()
 
     def complete(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
         """Takes all labels of the inputs as classes, unless --classes is set."""
         if self.classes:
             return self
         [role] = (role for role in self.roles() if role.values.is_folder)
-        names = values_of(role)
-        if len(names) < 2:
+        labels = values_of(role)
+        if len(labels) < 2:
             raise UsageError(
-                f"the only label in the inputs is {next(iter(names))!r}: set --label_field to the "
+                f"the only label in the inputs is {next(iter(labels))!r}: set --label_field to the "
                 "field with the label, or list all classes with --classes=a,b"
             )
-        return replace(self, classes=json.dumps(names, ensure_ascii=False))
+        return replace(self, classes=json.dumps(labels, ensure_ascii=False))
 
     def roles(self) -> tuple[Role, ...]:
         """A text, a second text for pairs, a label and an optional id."""
@@ -150,7 +149,8 @@ class Classification(Task):
                 "post-processor has a template for pairs, such as `[CLS] $A [SEP] $B:1 [SEP]:1`"
             )
         parameters = {
-            "classes": list(self.class_names()),
+            "classes": list(self.names()),
+            **({"labels": list(self.labels())} if self.class_names else {}),
             "truncation": self.truncation,
             "prefix_ids": prefix,
             **({"middle_ids": middle} if self.text_pair_field else {}),
@@ -218,16 +218,17 @@ class Classification(Task):
 
     def _labels(self, documents: Documents) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
         """Class numbers int64 [D], -1 for labels that are no class; and the rejected documents."""
-        names = self.class_names()
+        known = self.labels()
         labels = documents.columns["label"]
-        numbers = pc.index_in(labels, value_set=pa.array(names, labels.type))
+        numbers = pc.index_in(labels, value_set=pa.array(known, labels.type))
         label_D = numbers.fill_null(-1).to_numpy().astype(np.int64)
-        shown = ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
         rejects = {}
         for document in np.flatnonzero(label_D < 0).tolist():
             name = documents.columns["id"][document].as_py()
             which = f"id {name}" if name else repr(documents.text[document].as_py()[:_BEGINNING])
-            detail = f"label {labels[document].as_py()!r} is not one of the classes {shown}"
+            detail = (
+                f"label {labels[document].as_py()!r} is not one of the classes {_list_some(known)}"
+            )
             rejects[document] = "unknown_label", f"{which}: {detail}"
         return label_D, rejects
 
@@ -251,7 +252,7 @@ class Classification(Task):
         is_evaluated_E = ~is_trained_D[document_E]
         document = document_E[is_evaluated_E]
         ids = documents.columns["id"].take(pa.array(document))
-        labels = pa.array(self.class_names(), pa.large_string()).take(pa.array(label_D[document]))
+        labels = pa.array(self.names(), pa.large_string()).take(pa.array(label_D[document]))
         objects = pa.StructArray.from_arrays([ids, labels], ["id", "label"])
         return evaluation_lines(objects, is_evaluated_E)
 
@@ -279,6 +280,34 @@ class Classification(Task):
                 (columns["segment_ids"] == 0) & (types != 0),
                 lambda row, i: f"token_type_ids[{i}] is {types[row, i]} in padding, not 0",
             )
+
+
+def _parse_names(flag: str, text: str) -> tuple[str, ...]:
+    """Parses "neg,pos" or a JSON list; () if the text is empty.
+
+    Raises:
+      UsageError: they are not two or more different names; names the flag.
+    """
+    if not text:
+        return ()
+    names: Any = text.split(",")
+    if text.startswith("["):
+        try:
+            names = json.loads(text)
+            json.dumps(names, ensure_ascii=False).encode()  # no lone surrogates
+        except ValueError as error:
+            raise UsageError(f"--{flag}={text}: not a JSON list ({error})") from error
+    if not all(isinstance(name, str) and name for name in names):
+        raise UsageError(f"--{flag}={text}: must be names such as neg,pos, none of them empty")
+    if len(set(names)) < len(names):
+        raise UsageError(f"--{flag}={text}: a name occurs twice")
+    if len(names) < 2:
+        raise UsageError(f"--{flag}={text}: at least two classes are needed")
+    return tuple(names)
+
+
+def _list_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
 
 
 def single_form(prefix_ids: Sequence[int], suffix_ids: Sequence[int]) -> Form:

@@ -145,6 +145,26 @@ def test_a_label_that_is_no_class_is_refused():
     assert made.routed.dropped == {"unknown_label": 2}
 
 
+def test_classes_have_names_of_their_own():
+    flags = [TASK, '--classes=["0", "1"]', "--class_names=negative,positive", "--max_length=30"]
+    fields = {"text": TEXTS, "label": ["0", "1", "1", "negative"], "id": ["a", "b", "c", "d"]}
+    made = make_rows(TOKENIZER, fields, *flags, splits="validation:1")
+    parameters = made.schema.parameters
+    assert (parameters["classes"], parameters["labels"]) == (["negative", "positive"], ["0", "1"])
+    assert [(r.reason, r.detail) for r in made.routed.rejects] == [
+        ("unknown_label", "id d: label 'negative' is not one of the classes 0, 1")
+    ]
+    assert sorted(label for _, label in texts_of(made.columns["validation"])) == [0, 1, 1]
+    assert made.shards["validation"].statistics.labels == {"negative": 1, "positive": 2}
+    content = evaluation_file(evaluation_of(made.shards["validation"].kept), ids_differ=False)
+    lines = [json.loads(line) for line in content["evaluation.jsonl"].splitlines()]
+    assert {line["id"]: line["label"] for line in lines} == {
+        "a": "negative",
+        "b": "positive",
+        "c": "positive",
+    }
+
+
 def test_the_same_text_is_in_one_split_whatever_its_label():
     texts = [f"{text} {number}" for text in TEXTS for number in range(10)]
     fields = {"text": texts * 2, "label": ["a"] * 40 + ["b"] * 40}
@@ -186,6 +206,12 @@ def test_rows_that_are_evaluated_name_their_line():
         (["--classes=[1, 2]"], "none of them empty"),
         (["--classes=[pos"], "not a JSON list"),
         ([r'--classes=["\ud800", "b"]'], "not a JSON list .*surrogates not allowed"),
+        (["--class_names=pos"], "--class_names=pos: at least two classes"),
+        (["--class_names=pos,pos"], "--class_names=pos,pos: a name occurs twice"),
+        (
+            ["--classes=0,1,2", "--class_names=neg,pos"],
+            r"--class_names=neg,pos: 2 names for 3 labels \(0, 1, 2\): give one name for each, in",
+        ),
         (["--classes=a,b", "--max_length=2"], "no room for text.*use at least 3"),
         (["--classes=a,b", "--max_length=5", "--text_pair_field=b"], "use at least 6"),
         (["--truncation=middle", "--classes=a,b"], "--truncation=middle: choose one of "),
@@ -205,9 +231,13 @@ def test_classes_that_are_not_given_are_asked_for():
         return ("no", "yes")
 
     task = Classification(label_field="sentiment")
-    assert task.complete(values_of).class_names() == ("no", "yes") and asked == ["sentiment"]
+    assert task.complete(values_of).labels() == ("no", "yes") and asked == ["sentiment"]
     given_ = Classification(classes="b,a")
     assert given_.complete(values_of) is given_ and len(asked) == 1
+    named = Classification(class_names="negative,positive").complete(values_of)
+    assert (named.labels(), named.names()) == (("no", "yes"), ("negative", "positive"))
+    with pytest.raises(UsageError, match=r"3 names for 2 labels \(no, yes\): give one name"):
+        Classification(class_names="a,b,c").complete(values_of)
     with pytest.raises(UsageError, match="the only label in the inputs is 'no'"):
         task.complete(lambda role: ("no",))
 
