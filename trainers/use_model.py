@@ -31,7 +31,7 @@ from schemas.commands.flag_file import kinds_of
 from schemas.commands.help import Help
 from schemas.commands.terminal import command_name, say
 from schemas.errors import DataError, UsageError
-from trainers.data.mixture import Mixture, shards_name
+from trainers.data.mixture import Mixture, absolute_shards, shards_name
 from trainers.data.shard_set import ShardSet
 from trainers.flags.command_line import make_flags, parse_groups, unknown_flag
 from trainers.flags.run_flags import DataFlags, RunFlags, on_disk, refuse_existing
@@ -283,6 +283,13 @@ def _open_fitting(
     trained.config.check_fits(shards.schema, where=f"{directory}: the model", shards=name_of_set)
     for note in check_same_tokens(set_file(shards, TOKENIZER), directory, flag=""):
         line.say(f"note: {note}")
+    if trained.fingerprint not in (None, shards.fingerprint):
+        is_path = absolute_shards(name_of_set) == trained.settings["shards"]
+        how = "was built again after the run" if is_path else "is not the dataset of the run"
+        line.say(
+            f"note: {name_of_set} {how}: its fingerprint is {shards.fingerprint[:8]}, the run's "
+            f"{trained.fingerprint[:8]}"
+        )
     if not shards.rows(flags.data.validation_split):
         raise shards.no_rows(flags.data.validation_split, flag="validation_split")
     return shards

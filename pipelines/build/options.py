@@ -171,8 +171,9 @@ class BuildOptions(Generic[T]):
     """The flags of build_shards: T is the class of the task's own."""
 
     tokenizer: Annotated[str, tyro.conf.arg(metavar="PATH|NAME")]
-    """A directory of a tokenizer (tokenizer.json, vocab.json and merges.txt, or vocab.txt), or a name on the
-    Hugging Face Hub, such as gpt2. A dataset is such a directory; NAME@REVISION pins a version."""
+    """A directory of a tokenizer (tokenizer.json, vocab.json and merges.txt, or vocab.txt), or a
+    name on the Hugging Face Hub, such as gpt2. A dataset is such a directory; NAME@REVISION pins a
+    version."""
     output: str
     """Directory or URL of the dataset."""
     task: Annotated[str, tyro.conf.arg(metavar="|".join(TASKS))] = "mlm"

@@ -125,6 +125,33 @@ def test_another_split_and_other_sets(place, tmp_path):
     assert both["predicted"] == measures_in(place, 8)["predicted"] + predicted[1]
 
 
+def test_a_dataset_other_than_the_run_s_is_named(tmp_path, capfd):
+    """Its own path, built again with fewer tokens, and a dataset somewhere else."""
+    write_clm_set(tmp_path / "set", step=0)
+    run_numpy(f"{tmp_path}/set", tmp_path / "run", steps=4)
+    before = ShardSet(tmp_path / "set").fingerprint[:8]
+    capfd.readouterr()
+    measure(tmp_path / "run")
+    assert "note:" not in capfd.readouterr().err
+    shutil.rmtree(tmp_path / "set")
+    for name, rows in (("set", 4), ("test", 5)):
+        write_clm_set(tmp_path / name, vocab_size=40, validation=rows, step=0)
+    notes = []
+    for shards in ({}, {"shards": f"{tmp_path}/test"}):
+        measure(tmp_path / "run", **shards)
+        notes.append([n for n in capfd.readouterr().err.splitlines() if n.startswith("note:")])
+    tokens = (
+        f"note: the dataset's tokenizer has 35 tokens and that of {tmp_path}/run 45, so it splits "
+        "texts otherwise. Losses for a token cannot be compared; bits per byte can"
+    )
+    after = [ShardSet(tmp_path / name).fingerprint[:8] for name in ("set", "test")]
+    ends = (
+        f"set was built again after the run: its fingerprint is {after[0]}, the run's {before}",
+        f"test is not the dataset of the run: its fingerprint is {after[1]}, the run's {before}",
+    )
+    assert notes == [[tokens, f"note: {tmp_path}/{end}"] for end in ends]
+
+
 def test_the_set_of_a_run_is_found_from_another_working_directory(tmp_path, monkeypatch, capfd):
     """One set, and a mixture of two; the run may be resumed from there too."""
     for name in ("a", "b"):

@@ -6,12 +6,14 @@ The package `tokenizers` is imported only to encode text.
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from schemas.errors import DataError, UsageError
 from schemas.local_file import open_regular
 from schemas.metadata import Schema
+from schemas.tokenizer_files import LINES, MERGES, VOCABULARY, assemble, complete
 from schemas.tokenizer_json import (
+    MOST_BYTES,
     check_vocabulary,
     read_tokenizer_json,
     resolve_ids,
@@ -66,28 +68,48 @@ def read_tokenizer(directory: Path) -> bytes:
     return _read(directory / TOKENIZER, "copy it from the training dataset")
 
 
+_SETTINGS = ("normalizer", "pre_tokenizer", "model")  # of a tokenizer.json
+# Capitals, accents, digits, spaces before, between and after words: what settings treat otherwise.
+_PROBES = (
+    *("The Film 2024", "the film", "film", " film", "The  Film", "film ", "\n\nThe\tfilm\r\n"),
+    *(
+        "don't WE'LL (it's)...",
+        "Ærø på 17½ kr.",
+        "e\u0301 \u00e9 \ufb01 \uff21 \u00a0\u3000x\u200b",
+    ),
+    *(
+        "Привет, мир: 中文字符 और हिन्दी 🙂",
+        "x1234567.89 a_b -- def f(x):\n        return x\n",
+        "▁a ▁ b",
+    ),
+)
+
+
 def check_same_tokens(
     tokenizer_json: bytes, directory: str, *, flag: str = "--init_from="
 ) -> List[str]:
     """Refuses published weights whose tokenizer gives other ids than the dataset's.
 
     Tokens and merges of one of the two do not count as a difference: a vocabulary may have grown.
-    Errors name the directory after `flag`. Returns a note if the directory has no tokenizer.
+    Errors name the directory after `flag`. Returns a note if texts are split otherwise with the
+    larger vocabulary, or if a part of the tokenizer could not be compared.
 
     Raises:
       UsageError: the tokenizers differ.
       DataError: a tokenizer file cannot be read.
     """
-    theirs, their_merges = _published_tokens(Path(directory))
+    where = flag + directory
+    parts, (config, reason) = "", _published_config(directory)
+    theirs, their_merges = _published_tokens(Path(directory), config)
     if not theirs:
         return [
-            f"{flag}{directory} has neither tokenizer.json nor vocab.json nor vocab.txt, so its "
+            f"{where} has neither tokenizer.json nor vocab.json nor vocab.txt, so its "
             "tokenizer could not be compared with the dataset's"
         ]
-    config = read_tokenizer_json(tokenizer_json, TOKENIZER)
-    token_of = {number: token for token, number in token_ids(config).items()}
+    own = read_tokenizer_json(tokenizer_json, TOKENIZER)
+    token_of = {number: token for token, number in token_ids(own).items()}
     other = {n: t for t, n in theirs.items() if n in token_of and token_of[n] != t}
-    pair = next((pair for pair in zip(their_merges, _merges(config)) if pair[0] != pair[1]), None)
+    pair = next((pair for pair in zip(their_merges, _merges(own)) if pair[0] != pair[1]), None)
     if other:
         number = min(other)
         what = (
@@ -96,25 +118,53 @@ def check_same_tokens(
         )
     elif pair:
         what = f"the merge {pair[0]} there is {pair[1]} in the dataset"
+    elif config is None:
+        return [f"{where}: only tokens were compared with the dataset's: {reason}"]
     else:
-        return []
-    raise UsageError(
-        f"{flag}{directory}: its tokenizer is not the dataset's: {what}. Build the dataset with "
-        "the tokenizer of these weights, or give other weights"
-    )
+        what, parts = _compare_settings(config, own)
+    if what:
+        raise UsageError(
+            f"{where}: its tokenizer is not the dataset's: {what}. Build the dataset with "
+            "the tokenizer of these weights, or give other weights"
+        )
+    assert config is not None
+    notes = _compare_sizes(config, own, where)
+    if parts:
+        notes.append(
+            f"{where}: the {parts} of its tokenizer is not the dataset's, though {len(_PROBES)} "
+            "texts get the same ids"
+        )
+    return notes
 
 
+Config = Dict[str, Any]
 Merge = Tuple[str, ...]
 
 
-def _published_tokens(directory: Path) -> Tuple[Dict[str, int], List[Merge]]:
-    """Tokens to ids, and the merges of BPE; both empty for a directory without a tokenizer."""
-    whole, lines = directory / TOKENIZER, directory / "vocab.txt"
-    vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
+def _published_config(directory: str) -> Tuple[Optional[Config], str]:
+    """The tokenizer.json of a directory, perhaps of other files; else None and why."""
+    whole = os.path.join(directory, TOKENIZER)
     try:
-        if whole.is_file():
-            config = read_tokenizer_json(read_bounded(str(whole)), str(whole))
-            return token_ids(config), _merges(config)
+        if os.path.isfile(whole):
+            config = read_tokenizer_json(read_bounded(whole, MOST_BYTES), whole)
+            complete(config, directory)
+            return config, ""
+        assembled = assemble(directory)
+    except UsageError as error:
+        return None, str(error)
+    if assembled is None:
+        return None, "merges.txt is missing"
+    return read_tokenizer_json(json.dumps(assembled[0]).encode(), assembled[1]), ""
+
+
+def _published_tokens(
+    directory: Path, config: Optional[Config]
+) -> Tuple[Dict[str, int], List[Merge]]:
+    """Tokens to ids, and the merges of BPE; both empty for a directory without a tokenizer."""
+    if config is not None:
+        return token_ids(config), _merges(config)
+    lines, vocabulary, merges = (directory / name for name in (LINES, VOCABULARY, MERGES))
+    try:
         if vocabulary.is_file():
             vocab = json.loads(read_bounded(str(vocabulary)))
             check_vocabulary(vocab, str(vocabulary))
@@ -125,6 +175,61 @@ def _published_tokens(directory: Path) -> Tuple[Dict[str, int], List[Merge]]:
         return {}, []
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{directory}: its tokenizer cannot be read: {error!r}") from error
+
+
+def _with_vocabulary_of(own: Config, theirs: Config) -> Config:
+    """Their normalizer, pre-tokenizer and model with our vocabulary, which may have grown."""
+    model = {**theirs["model"], "vocab": own["model"]["vocab"]}
+    if "merges" in own["model"]:
+        model["merges"] = own["model"]["merges"]
+    if isinstance(model["vocab"], list) and isinstance(theirs["model"]["vocab"], list):  # scores
+        known = theirs["model"]["vocab"][: len(model["vocab"])]
+        model["vocab"] = [*known, *model["vocab"][len(known) :]]
+    if theirs["model"].get("type") != own["model"].get("type"):
+        model = theirs["model"]
+    return {**own, **{name: theirs.get(name) for name in _SETTINGS[:2]}, "model": model}
+
+
+def _compare_settings(theirs: Config, own: Config) -> Tuple[str, str]:
+    """The first text to which settings give other ids, and parts that differ without that."""
+    mixed = _with_vocabulary_of(own, theirs)
+    if all(mixed[name] == own.get(name) for name in _SETTINGS):
+        return "", ""
+    text, (there, here) = _first_difference(mixed, own)
+    # Old files leave out what is the default.
+    mixed, own = (json.loads(open_tokenizer(json.dumps(c).encode()).to_str()) for c in (mixed, own))
+    parts = " and ".join(name for name in _SETTINGS if mixed[name] != own[name])
+    if not text:
+        return "", parts
+    return f"{text!r} is {there} there and {here} in the dataset, by a different {parts}", ""
+
+
+def _first_difference(theirs: Config, own: Config) -> Tuple[str, Tuple[List[str], List[str]]]:
+    """The first of the probes with other ids, and its tokens in both; ("", ([], []))."""
+    tokenizers = [open_tokenizer(json.dumps(config).encode()) for config in (theirs, own)]
+    for text in _PROBES:
+        there, here = (t.encode(text, add_special_tokens=False) for t in tokenizers)
+        if there.ids != here.ids:
+            return text, (there.tokens, here.tokens)
+    return "", ([], [])
+
+
+def _compare_sizes(theirs: Config, own: Config, where: str) -> List[str]:
+    """A note if one has more merges, or tokens that are not added, than the other."""
+    merges = [len(_merges(config)) for config in (theirs, own)]
+    added = {t["content"] for c in (theirs, own) for t in c.get("added_tokens") or []}
+    words = [len(token_ids(config).keys() - added) for config in (theirs, own)]
+    kind, (there, here) = ("merges", merges) if any(merges) else ("tokens", words)
+    if there == here:
+        return []
+    text, tokens = _first_difference(theirs, own)
+    example = (
+        f": {text!r} is {len(tokens[0])} tokens there and {len(tokens[1])} here" if text else ""
+    )
+    return [
+        f"the dataset's tokenizer has {here:,} {kind} and that of {where} {there:,}, so it splits "
+        f"texts otherwise{example}. Losses for a token cannot be compared; bits per byte can"
+    ]
 
 
 def _lines(path: Path) -> List[str]:

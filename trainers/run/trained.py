@@ -37,6 +37,7 @@ class Trained:
     eos_ids: Tuple[int, ...]  # each ends a text
     chat: Optional[ChatFormat] = None
     notes: Tuple[str, ...] = ()  # on published weights
+    fingerprint: Optional[str] = None  # of the dataset of a run
 
 
 def find_trained(path: str, which: Optional[str] = None) -> Trained:
@@ -83,6 +84,7 @@ def _find_run(output: Path, which: Optional[str]) -> Trained:
         schema=schema,
         tokenizer_json=tokenizer_json,
         prefix_ids=text_start(schema),
+        fingerprint=settings["fingerprint"],
         eos_ids=run_ends(output, schema, tokenizer_json) if config.is_decoder else (),
         chat=format_of_schema(schema, tokenizer_json) if is_chat else None,
     )
