@@ -49,6 +49,11 @@ MASK_UNITS = ("token", "word", "span")
 MAX_COPIES = 1 << 16  # of each row
 MAX_SHARDS = 99_999  # of a split: five digits in a file's name
 ROLES = ("bos", "eos", "pad", "mask", "unk")
+# Fields that follow from others.
+_DERIVED = (
+    *("all_special_ids", "code_version", "features", "golden", "max_masked", "special_ids"),
+    *("static_masking", "vocab_size"),
+)
 _SHOWN, _LONGEST_VALUES = 4, 120  # differing settings in a message; characters of their values
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _DIGEST = text_like("[0-9a-f]+", "hex digits")
@@ -283,11 +288,17 @@ class Schema:
 def setting_differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> List[str]:
     """Phrases for settings that differ, at most _SHOWN and a count of the rest.
 
-    Settings that both have come first. Long values, such as features, are not printed.
+    The task comes first, on which most others depend, then settings that both have; those that
+    follow from others come last. Long values, such as features, are not printed.
     """
     names = {*stored, *requested} - {"parameters", "fingerprint"}
     names = {name for name in names if _plain(stored, name) != _plain(requested, name)}
-    ordered = sorted(names, key=lambda name: (name not in stored or name not in requested, name))
+
+    def rank(name: str) -> Tuple[bool, bool, bool, str]:
+        is_in_both = name in stored and name in requested
+        return name != "task", name in _DERIVED, not is_in_both, name
+
+    ordered = sorted(names, key=rank)
     phrases = []
     for name in ordered[:_SHOWN]:
         old, new = _plain(stored, name), _plain(requested, name)

@@ -91,7 +91,7 @@ class CorpusOptions:
     """Field that holds the text; a.b is field b inside field a. Text files have no fields."""
     keep_fields: Annotated[str, tyro.conf.arg(metavar="FIELD,...")] = ""
     """Other fields to keep as columns of the corpus, such as url,date,label. NAME:FIELD renames the
-    field to NAME."""
+    field to NAME, as in og_title:og:title."""
     keep_source: bool = False
     """Add the columns file and record: where each document was read. The corpus then depends on how
     the input is cut into files."""
@@ -161,7 +161,7 @@ class CorpusOptions:
         roles = [Role("text", "string", self.text_field)]
         for part in self.keep_fields.split(",") if self.keep_fields else ():
             name, _, field = part.partition(":")
-            if not re.fullmatch(r"[A-Za-z_][\w.-]*", name) or ":" in field:
+            if not re.fullmatch(r"[A-Za-z_][\w.-]*", name):
                 raise UsageError(
                     f"--keep_fields={self.keep_fields}: {part!r} is not FIELD or NAME:FIELD; "
                     "separate several by commas"

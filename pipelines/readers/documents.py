@@ -68,9 +68,7 @@ class Kind:
 
 
 _NAME = "a string, an integer or a boolean"
-_FIELD = (
-    "text, a number, a boolean, a time in a known time zone, or lists and objects without times"
-)
+_VALUES = "text, numbers, booleans, times, bytes, lists, objects and maps"
 KINDS = {
     "string": Kind("text", "not_a_string", is_text=True),
     "label": Kind(f"a label: {_NAME}", "not_a_label", is_name=True, is_folder=True),
@@ -78,8 +76,8 @@ KINDS = {
     "answers": Kind(
         "answers: strings, or {text, answer_start} as in SQuAD", "not_answers", ANSWERS
     ),
-    "json": Kind("JSON: text, numbers, booleans, lists and objects", "not_json", is_json=True),
-    "field": Kind(_FIELD, "not_json", is_content=False, is_plain=True),
+    "json": Kind(f"JSON: {_VALUES}", "not_json", is_json=True),
+    "field": Kind(_VALUES, "not_json", is_content=False, is_plain=True),
 }
 
 

@@ -203,23 +203,28 @@ class _Renderer:
     ends: TurnEnds | None
     last: bool
 
-    def render(self, messages: str, tools: str) -> tuple[str, list[Span]]:
+    def render(self, messages_json: str, tools_json: str) -> tuple[str, list[Span]]:
         """The text of a conversation, and the spans of bytes that are trained on.
 
         Raises:
           BadConversation: it cannot be used.
         """
         conversation = Conversation(
-            self.template, _parse_messages(messages, self.template), _parse_tools(tools)
+            self.template, _parse_messages(messages_json, self.template), _parse_tools(tools_json)
         )
         text = conversation.text
+        messages = conversation.messages
+        own = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        for i in own[-1:] if self.last else own:
+            if not _has_answer(messages[i]):
+                raise BadConversation("empty_turn", f"messages[{i}] has no text and no tool calls")
         if self.ends is None:
             return text, [(0, len(text.encode()))]
         turns = conversation.turns(self.ends)[-1:] if self.last else conversation.turns(self.ends)
         turns = [
             turn
             for turn in turns
-            if turn.start < turn.stop and conversation.messages[turn.message].get("weight") != 0
+            if turn.start < turn.stop and messages[turn.message].get("weight") != 0
         ]
         if not turns:
             raise BadConversation("nothing_to_train_on", "the assistant has no text to train on")
@@ -287,6 +292,9 @@ def _parse_message(message: Any, i: int, template: ChatTemplate) -> Message:
     if reasoning is not None:
         message["reasoning_content"] = reasoning
         message.setdefault("thinking", reasoning)
+    if "content" not in message and not message.get("tool_calls"):
+        detail = f"messages[{i}] has a null or no content, and no tool calls"
+        raise BadConversation("no_content", detail)
     content = message.get("content", "")
     if isinstance(content, list):
         parts = [_parse_part(part, i) for part in content]
@@ -295,6 +303,14 @@ def _parse_message(message: Any, i: int, template: ChatTemplate) -> Message:
     elif not isinstance(content, str):
         raise BadConversation("not_messages", f"the content of messages[{i}] is not a text")
     return message
+
+
+def _has_answer(message: Message) -> bool:
+    """Whether an assistant's message would train more than its end of turn; one of weight 0 may."""
+    content = message.get("content", "")
+    texts = [content] if isinstance(content, str) else [part["text"] for part in content]
+    others = (message.get(name) for name in ("tool_calls", "reasoning_content"))
+    return any(text.strip() for text in texts) or any(others) or message.get("weight") == 0
 
 
 def _parse_part(part: Any, i: int) -> Part:

@@ -92,6 +92,15 @@ def test_differences_name_each_field_and_both_values():
     assert three.differences(one) == ['document: stored "file", requested nothing']
     longer = dataclasses.replace(one, fingerprint="", parameters={"fields": ("text" * 30,)})
     assert longer.differences(one) == ["fields: another value"]
+    settings = {"task": "mlm", "golden": [1], "mask_rate": 0.15, "seed": 0, "features": [], "x": 1}
+    other = {"task": "clm", "golden": [2], "mask_rate": 0, "seed": 7, "features": [1], "y": 1}
+    assert metadata.setting_differences(settings, other) == [
+        'task: stored "mlm", requested "clm"',
+        "mask_rate: stored 0.15, requested 0",
+        "seed: stored 0, requested 7",
+        "x: stored 1, requested nothing",
+        "and 3 more settings",
+    ]
     # A tuple comes back from JSON as a list, which is no difference.
     assert one.differences(Schema.from_dict(json.loads(to_json(one)), "schema.json")) == []
 

@@ -72,6 +72,12 @@ def test_fields_of_any_type_are_kept_and_places_are(tmp_path):
         assert (row["file"], row["record"]) == (str(source), len("".join(lines[:i])))
 
 
+def test_a_field_with_a_colon_is_kept_by_another_name(tmp_path):
+    source = write_lines(tmp_path / "source.jsonl", [{"text": "a", "og:title": "b"}])
+    corpus = build(source, tmp_path / "corpus", "--keep_fields=og_title:og:title")
+    assert [row["og_title"] for row in rows_of(corpus)] == ["b"]
+
+
 def test_json_lines_hold_the_same(tmp_path, source):
     texts = ['a "quoted"\ttext', "no", "plain", "norsk: æøå", *near_documents(40)]
     source.write_text("\n".join(texts))
@@ -133,7 +139,7 @@ def test_a_second_run_finds_it_and_another_is_refused(tmp_path, source, capsys):
     [
         ("--keep_fields=text", "already has a column text"),
         ("--keep_fields=a,id", "source_id:id"),
-        ("--keep_fields=a:b:c", "not FIELD or NAME:FIELD"),
+        ("--keep_fields=5b", "not FIELD or NAME:FIELD"),
         ("--keep_fields=a,a", "already has a column a"),
         ("--keep_fields=path --keep_rejects", "filtered.jsonl already has a column path.*e_path:p"),
         ("--num_files=0", "give 1 to"),

@@ -4,8 +4,10 @@ import io
 import json
 import math
 import os
+import uuid
 import zipfile
 from datetime import datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -298,20 +300,91 @@ def test_values_of_any_shape_are_kept_as_json(tmp_path):
         read_all(tmp_path / "y.parquet", roles=roles)
 
 
-@pytest.mark.parametrize("value", [{"when": datetime(2026, 1, 1)}, [datetime(2026, 1, 1)]])
-def test_kept_fields_are_times_of_known_zones_but_hold_none(tmp_path, value):
-    roles = (*TEXT_ROLES, Role("url", "field", "meta"))
-    table = pa.table({"text": ["a"], "meta": [datetime(2026, 1, 1)]})
-    write_table(tmp_path / "x.parquet", table)
+UTC = pa.timestamp("us", "UTC")
+WHEN = datetime(2026, 1, 1)
+UUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
+# A value of a table, and the text that --keep_fields keeps of it.
+KEPT = {
+    "a time": (pa.array([WHEN]), "2026-01-01 00:00:00.000000"),
+    "a time of a zone": (pa.array([WHEN], UTC), "2026-01-01 00:00:00.000000Z"),
+    "a time of an unknown zone": (
+        pa.array([WHEN], pa.timestamp("us", "Mars/Phobos")),
+        "2026-01-01 00:00:00.000000Z",
+    ),
+    "nanoseconds": (pa.array([1], pa.timestamp("ns")), "1970-01-01 00:00:00.000000001"),
+    "a date": (pa.array([WHEN.date()]), "2026-01-01"),
+    "a decimal": (pa.array([Decimal("0.25")]), "0.25"),
+    "a decimal with zeros": (pa.array([Decimal("-3.00")]), "-3.00"),
+    "a long decimal": (pa.array([Decimal("12345678901234567890.125")]), "12345678901234567890.125"),
+    "a UUID": (pa.array([UUID.bytes], pa.uuid()), str(UUID)),
+    "bytes that are text": (pa.array(["blå".encode()]), "blå"),
+    "an image": (pa.array([b"\xff\xd8"]), "/9g="),
+    "bytes of one size": (pa.array([b"\xff\xd8"], pa.binary(2)), "/9g="),
+    "an object with a time": (pa.array([{"at": WHEN}]), '{"at": "2026-01-01 00:00:00.000000"}'),
+    "an object with a decimal": (pa.array([{"x": Decimal("0.25")}]), '{"x": "0.25"}'),
+    "times": (pa.array([[WHEN.date(), None]]), '["2026-01-01", null]'),
+    "a time of an unknown zone inside": (
+        pa.array([[WHEN]], pa.list_(pa.timestamp("ms", "Mars/Phobos"))),
+        '["2026-01-01 00:00:00.000Z"]',
+    ),
+    "an object with bytes": (pa.array([{"b": b"\xff\xd8", "p": b"a"}]), '{"b": "/9g=", "p": "a"}'),
+    "an object with a UUID": (
+        pa.StructArray.from_arrays([pa.array([UUID.bytes], pa.uuid())], names=["u"]),
+        f'{{"u": "{UUID}"}}',
+    ),
+    "a map": (
+        pa.array([[("b", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())),
+        '{"b": 1, "a": 2}',
+    ),
+    "a map of times": (
+        pa.array([[("a", WHEN)]], pa.map_(pa.string(), UTC)),
+        '{"a": "2026-01-01 00:00:00.000000Z"}',
+    ),
+    "a map of numbers": (pa.array([[(1, [])]], pa.map_(pa.int64(), pa.list_(UTC))), '{"1": []}'),
+    "an empty map": (pa.array([[]], pa.map_(pa.string(), pa.int64())), "{}"),
+}
+
+
+@pytest.mark.parametrize(("value", "text"), KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
+def test_values_of_every_type_are_kept_as_text_or_json(tmp_path, value, text, name):
+    value = pa.concat_arrays([value, pa.nulls(1, value.type)])
+    write_table(tmp_path / name, pa.table({"text": ["a", "b"], "meta": value}))
+    roles = (*TEXT_ROLES, Role("meta", "field", "meta", optional=True))
+    assert [row["meta"] for row in rows_of(read_all(tmp_path / name, roles=roles))] == [text, ""]
+
+
+@pytest.mark.parametrize(("value", "text"), KEPT.values(), ids=KEPT)
+def test_other_fields_of_messages_do_not_refuse_a_conversation(tmp_path, value, text):
+    """WildChat's messages have times, others scores and images."""
+    texts = [pa.array(["user"]), pa.array(["Hi"]), value]
+    message = pa.StructArray.from_arrays(texts, names=["role", "content", "more"])
+    messages = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), message)
+    write_table(tmp_path / "x.parquet", pa.table({"messages": messages}))
+    roles = (Role("messages", "json", "messages"),)
     [row] = rows_of(read_all(tmp_path / "x.parquet", roles=roles))
-    assert row["url"] == "2026-01-01 00:00:00.000000"
-    write_table(tmp_path / "x.parquet", pa.table({"text": ["a"], "meta": [value]}))
-    with pytest.raises(UsageError, match="--keep_fields=meta has type .*without times"):
-        read_all(tmp_path / "x.parquet", roles=roles)
-    times = pa.array([datetime(2026, 1, 1)], pa.timestamp("us", "Mars/Phobos"))
-    write_table(tmp_path / "x.parquet", pa.table({"text": ["a"], "meta": times}))
-    with pytest.raises(UsageError, match=r"--keep_fields=meta has type .*Mars.* known time zone"):
-        read_all(tmp_path / "x.parquet", roles=roles)
+    [found] = json.loads(row["messages"])
+    more = found.pop("more", {})
+    assert found == {"role": "user", "content": "Hi"}
+    assert more == (json.loads(text) if text[:1] in "[{" else text)
+
+
+ODD = {
+    "a map of objects": pa.array(
+        [[({"a": 1}, 2)]], pa.map_(pa.struct([("a", pa.int8())]), pa.int8())
+    ),
+    "a map of bytes": pa.array([[(b"a", 2)]], pa.map_(pa.binary(), pa.int8())),
+    "a span of months": pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+    "runs": pa.RunEndEncodedArray.from_arrays([1], ["a"]),
+}
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_values_that_are_no_text_nor_json_are_refused_by_type(tmp_path, value):
+    write_table(tmp_path / "x.arrow", pa.table({"text": ["a"], "meta": value}))
+    roles = (*TEXT_ROLES, Role("meta", "field", "meta"))
+    with pytest.raises(UsageError, match="--keep_fields=meta has type .*, but must be text, numb"):
+        read_all(tmp_path / "x.arrow", roles=roles)
 
 
 def test_numbers_that_json_does_not_have_are_null(tmp_path):

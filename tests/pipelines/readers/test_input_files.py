@@ -221,10 +221,8 @@ FOLDERS = {
     ),
     "a packed table": (
         ["d/a.jsonl", "d/b.parquet.gz"],
-        *(
-            1,
-            "1 file of unknown format was not read (d/b.parquet.gz): name such a file, or rename it",
-        ),
+        1,
+        "1 file of unknown format was not read (d/b.parquet.gz): name such a file, or rename it",
     ),
     "what Spark leaves": (["d/a.jsonl", "d/_SUCCESS", "d/.a.jsonl.crc", "d/_metadata"], 1, ""),
     "an empty file": (["d/a.jsonl", "d/empty*"], 1, ""),

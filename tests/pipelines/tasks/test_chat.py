@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -120,7 +120,11 @@ def test_any_contents(tokenizers, name, contents, system):
     style, tokenizer = STYLES[name], tokenizers(name)
     messages = chat(*contents, system=system)
     due = oracle(style, tokenizer, messages)
-    assert weigh(style, tokenizer, [messages]) == ([due], {})
+    found, rejects = weigh(style, tokenizer, [messages])
+    if all(text.strip() for text in contents[1::2]):
+        assert (found, rejects) == ([due], {})
+    else:
+        assert found == [] and rejects[0][0] == "empty_turn"
 
 
 def test_what_transformers_leaves_out(tokenizers):
@@ -202,6 +206,8 @@ def _parts(*texts):
 @given(contents=st.lists(_CONTENT | st.lists(_CONTENT, min_size=1, max_size=3), min_size=2))
 def test_parts_go_to_a_template_that_takes_them(tokenizers, contents):
     style, tokenizer = STYLES["ChatML"]._replace(template=_OF_PARTS), tokenizers("ChatML")
+    spelt = [c if isinstance(c, str) else "".join(c) for c in contents]
+    assume(all(text.strip() for text in spelt[1::2]))
     shaped = [c if isinstance(c, str) else _parts(*c) for c in contents]
     due = oracle(style, tokenizer, chat(*shaped))
     assert weigh(style, tokenizer, [chat(*shaped)]) == ([due], {})
@@ -301,7 +307,18 @@ IMAGE = {"type": "image_url", "image_url": "x.png"}
             "not_text",
             r"\[0\] has a part of the type 'image_url'$",
         ),
-        ([{"role": "user"}], "template_failed", "UndefinedError: .*'content'"),
+        ([{"role": "user"}], "no_content", r"messages\[0\] has a null or no content, and no tool"),
+        (chat("a", None), "no_content", r"messages\[1\] has a null or no content"),
+        (chat(None, "b"), "no_content", r"messages\[0\] has a null or no content"),
+        (
+            [*chat("a"), {"role": "assistant", "content": None, "tool_calls": []}],
+            *("no_content", "and no tool calls"),
+        ),
+        ([*chat("a"), {"role": "assistant", "refusal": "no"}], "no_content", r"messages\[1\]"),
+        (chat("a", ""), "empty_turn", r"messages\[1\] has no text and no tool calls"),
+        (chat("a", "b", "c", " \n"), "empty_turn", r"messages\[3\] has no text"),
+        (chat("a", [], "c", "d"), "empty_turn", r"messages\[1\] has no text"),
+        (chat("a", _parts("", " ")), "empty_turn", r"messages\[1\] has no text"),
     ],
 )
 def test_refused_conversations(tokenizers, messages, reason, says):
@@ -310,6 +327,17 @@ def test_refused_conversations(tokenizers, messages, reason, says):
     found, refused = weigh(style, tokenizer, [good, messages, good])
     assert len(found) == 2 and set(refused) == {1} and refused[1][0] == reason
     assert re.search(says, refused[1][1])
+
+
+def test_messages_without_text_that_are_not_trained_on(tokenizers):
+    """What comes before the last answer is context, and so is a message of weight 0."""
+    style, tokenizer = STYLES["ChatML"], tokenizers("ChatML")
+    blank = chat("", "", "c", "d")
+    assert said(style, tokenizer, [blank], train_on="last") == (["d<|im_end|>"], {})
+    for train_on in ("assistant", "all"):
+        assert weigh(style, tokenizer, [blank], train_on=train_on)[1][0][0] == "empty_turn"
+    blank[1]["weight"] = 0
+    assert said(style, tokenizer, [blank]) == (["d<|im_end|>"], {})
 
 
 def test_a_conversation_that_takes_too_much_memory_is_named(tokenizers):
