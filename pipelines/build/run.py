@@ -18,6 +18,7 @@ from pipelines import store
 from pipelines.build.job import Job, share_tokenizer
 from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Plan, Run, estimate, plan_facts, warnings
+from pipelines.build.split_shares import find_far_shares
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.encoding.tokenizer_files import DEFAULT
 from pipelines.input_options import assumed_bytes
@@ -250,7 +251,7 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
 
 
 def _warnings(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> Iterator[str]:
-    """Warns of Windows line ends, paragraphs as long as books, empty splits and greedy filters.
+    """Warns of Windows line ends, paragraphs as long as books, odd splits and greedy filters.
 
     Raises:
       DataError: a file of the dataset cannot be read.
@@ -275,30 +276,44 @@ def _warnings(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> Iter
             f"{'has' if books == 1 else 'have'} {tokens / total.tokens:.0%} of all tokens: text "
             "without blank lines is one paragraph. Read such files with --document=line or file"
         )
-    yield from _empty_splits(info, documents)
+    yield from _odd_splits(info, documents)
     yield from _hungry_filter(info)
 
 
-def _empty_splits(info: SetInfo, documents: str) -> Iterator[str]:
-    total = info.stats.total().documents
+def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
+    """Warns of splits that are empty or have far from the share of tokens that was asked for."""
+    stats, asked = info.stats, info.schema.splits
+    total = stats.total().documents
     if info.schema.parameters.get("corpus"):  # a corpus fixes what a document is
         smaller = "build the corpus again with --document=paragraph, or "
     else:
         smaller = "use --document=paragraph, or " * documents.endswith("(--document=file)")
-    for split, share in info.schema.splits.items():
-        if info.stats.split(split).rows:
-            continue
-        if not share:
+    why = (
+        f"a hash of a document's text chooses its split, and {number_of(total, 'document')} "
+        f"{'was' if total == 1 else 'were'} kept"
+    )
+    remedy = f"{smaller}name the files of each split (--train_input, ...)"
+    empty = [split for split in asked if not stats.split(split).rows]
+    for split in empty:
+        if not asked[split]:
             yield (
                 f"the split {split} is empty: no document of --{split}_input was kept (those that "
                 "an evaluation split has too are removed from train); name other files"
             )
         else:
-            yield (
-                f"the split {split} is empty: a hash of a document's text chooses its split, and "
-                f"{number_of(total, 'document')} {'was' if total == 1 else 'were'} kept; "
-                f"{smaller}name the files of each split (--train_input, ...)"
-            )
+            yield f"the split {split} is empty: {why}; {remedy}"
+    if empty or not any(asked.values()):
+        return
+    tokens = {split: stats.split(split).tokens for split in asked}
+    if far := find_far_shares(asked, tokens, total):
+        shares = (
+            f"{split} has {100 * got:.3g} % instead of {100 * asked[split]:.3g} %"
+            for split, got in far.items()
+        )
+        yield (
+            f"splits have other shares of the tokens than --splits asks for ({', '.join(shares)}): "
+            f"{why}, so single long ones decide; {remedy}"
+        )
 
 
 def _hungry_filter(info: SetInfo) -> Iterator[str]:

@@ -1,12 +1,17 @@
 """Warnings of a finished run, on small corpora that deserve them and on one that does not."""
 
+import itertools
 import json
 import re
 
+import pytest
 from rich.filesize import decimal
 
+from pipelines import build_corpus
 from pipelines.build_shards import main
+from pipelines.rows.routing import Routes, content_digests
 from schemas.metadata import read_set
+from tests.tools.filter_factory import column
 
 WORDS = "one two three four five six seven eight nine ten"
 
@@ -52,6 +57,67 @@ def test_one_file_leaves_a_split_empty(capsys, tokenizer_path, tmp_path):
     )
     [warning] = warnings_of(*given, "One.\nTwo.\n", "--overwrite", splits=splits)
     assert "2 documents were kept; name the files" in warning
+
+
+def texts_of_routes(routes: dict[str, list[int]]) -> list[str]:
+    """Texts of as many words as given, whose hashes assign them to splits of 98 and 2 %."""
+    splits = Routes({"train": 0.98, "validation": 0.02}, {"train": 1, "validation": 1})
+    numbers, texts = itertools.count(), []
+    for route, name in enumerate(splits.split_names()):
+        for words in routes[name]:
+            drawn = (f"{n} {'word ' * (words - 1)}end" for n in numbers)
+            texts.append(next(t for t in drawn if splits.of(content_digests(column([t]))) == route))
+    return texts
+
+
+def test_three_texts_of_which_one_is_for_validation(capsys, tokenizer_path, tmp_path):
+    """The README's path: a corpus of three files, then shards; and shards of the files."""
+    (tmp_path / "texts").mkdir()
+    for n, text in enumerate(texts_of_routes({"train": [99, 99], "validation": [99]})):
+        (tmp_path / f"texts/{n}.txt").write_text(text)
+    texts, corpus = str(tmp_path / "texts"), str(tmp_path / "corpus")
+    build_corpus.main([f"--input={texts}", f"--output={corpus}"])
+    for source, remedy in (
+        (corpus, "build the corpus again with --document=paragraph, or name the files of each"),
+        (texts, "use --document=paragraph, or name the files of each"),
+    ):
+        capsys.readouterr()
+        flags = [f"--input={source}", f"--tokenizer={tokenizer_path}", "--task=clm", "--overwrite"]
+        main([*flags, f"--output={tmp_path / 'set'}"])
+        [_, warning] = words_of(capsys).split("warning: ")
+        train, validation = shares_of(tmp_path / "set")
+        assert 0.3 < validation < 0.36
+        assert warning.startswith(
+            "splits have other shares of the tokens than --splits asks for (train has "
+            f"{100 * train:.1f} % instead of 98 %, validation has {100 * validation:.1f} % instead "
+            "of 2 %): a hash of a document's text "
+            f"chooses its split, and 3 documents were kept, so single long ones decide; {remedy}"
+        )
+
+
+def shares_of(directory) -> tuple[float, float]:
+    """The shares of train and validation of all tokens."""
+    stats = read_set(str(directory)).stats
+    return tuple(stats.split(s).tokens / stats.total().tokens for s in ("train", "validation"))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "between", "warns"),
+    [
+        ({"train": [10] * 98, "validation": [10, 10]}, (0.01, 0.03), False),
+        ({"train": [10] * 98, "validation": [300, 10]}, (0.2, 0.3), True),
+        ({"train": [10] * 90 + [9000], "validation": [2]}, (0.0001, 0.001), True),
+    ],
+)
+def test_a_split_of_few_long_documents(capsys, tokenizer_path, tmp_path, lengths, between, warns):
+    text = "\n".join(texts_of_routes(lengths))
+    splits = "train:0.98,validation:0.02"
+    warnings = warnings_of(capsys, tokenizer_path, tmp_path, text, splits=splits)
+    _, validation = shares_of(tmp_path / "set")
+    assert between[0] < validation < between[1]
+    assert len(warnings) == warns
+    shown = f"validation has {100 * validation:.3g} % instead of 2 %): a hash"
+    assert all(shown in warning and "; name the files of each" in warning for warning in warnings)
 
 
 def test_documents_of_train_that_validation_has_leave_it_empty(capsys, tokenizer_path, tmp_path):
