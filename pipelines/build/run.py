@@ -292,7 +292,7 @@ def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
         f"a hash of a document's text chooses its split, and {number_of(total, 'document')} "
         f"{'was' if total == 1 else 'were'} kept"
     )
-    remedy = f"{smaller}name the files of each split (--train_input, ...)"
+    named = "name the files of each split (--train_input, ...)"
     empty = [split for split in asked if not stats.split(split).rows]
     for split in empty:
         if not asked[split]:
@@ -301,7 +301,7 @@ def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
                 "an evaluation split has too are removed from train); name other files"
             )
         else:
-            yield f"the split {split} is empty: {why}; {remedy}"
+            yield f"the split {split} is empty: {why}; {smaller}{named}"
     if empty or not any(asked.values()):
         return
     tokens = {split: stats.split(split).tokens for split in asked}
@@ -312,7 +312,7 @@ def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
         )
         yield (
             f"splits have other shares of the tokens than --splits asks for ({', '.join(shares)}): "
-            f"{why}, so single long ones decide; {remedy}"
+            f"{why}, so single long ones decide; {smaller}give more documents, or {named}"
         )
 
 

@@ -78,8 +78,8 @@ def test_three_texts_of_which_one_is_for_validation(capsys, tokenizer_path, tmp_
     texts, corpus = str(tmp_path / "texts"), str(tmp_path / "corpus")
     build_corpus.main([f"--input={texts}", f"--output={corpus}"])
     for source, remedy in (
-        (corpus, "build the corpus again with --document=paragraph, or name the files of each"),
-        (texts, "use --document=paragraph, or name the files of each"),
+        (corpus, "build the corpus again with --document=paragraph, or give more documents"),
+        (texts, "use --document=paragraph, or give more documents"),
     ):
         capsys.readouterr()
         flags = [f"--input={source}", f"--tokenizer={tokenizer_path}", "--task=clm", "--overwrite"]
@@ -95,10 +95,10 @@ def test_three_texts_of_which_one_is_for_validation(capsys, tokenizer_path, tmp_
         )
 
 
-def shares_of(directory) -> tuple[float, float]:
+def shares_of(directory) -> list[float]:
     """The shares of train and validation of all tokens."""
     stats = read_set(str(directory)).stats
-    return tuple(stats.split(s).tokens / stats.total().tokens for s in ("train", "validation"))
+    return [stats.split(s).tokens / stats.total().tokens for s in ("train", "validation")]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,10 @@ def test_a_split_of_few_long_documents(capsys, tokenizer_path, tmp_path, lengths
     assert between[0] < validation < between[1]
     assert len(warnings) == warns
     shown = f"validation has {100 * validation:.3g} % instead of 2 %): a hash"
-    assert all(shown in warning and "; name the files of each" in warning for warning in warnings)
+    assert all(
+        shown in warning and "; give more documents, or name the files" in warning
+        for warning in warnings
+    )
 
 
 def test_documents_of_train_that_validation_has_leave_it_empty(capsys, tokenizer_path, tmp_path):
