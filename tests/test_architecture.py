@@ -262,7 +262,7 @@ def test_all_print_through_what_makes_controls_visible():
 # What a file says here may run as code, or end the interpreter.
 RUNS_CODE = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 # They exchange messages with their own child process, not files.
-TALK_TO_A_CHILD = {"chat_rendering", "chat_template", "word_counter"}
+TALK_TO_A_CHILD = {"chat_rendering", "chat_template", "pages", "word_counter"}
 
 
 def _runs_code(path: Path) -> Iterator[str]:

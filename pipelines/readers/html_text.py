@@ -4,9 +4,9 @@ import importlib.util
 import re
 from dataclasses import dataclass
 
+from pipelines.readers.encodings import find_utf_16, is_binary
 from pipelines.readers.main_text import extract_plain_text, main_text, parse_html
 from pipelines.readers.page_encoding import MARKS, charset_of, decode_page
-from pipelines.readers.stored import find_utf_16, is_binary
 from pipelines.readers.xhtml import to_html
 from schemas.commands.entry import import_later
 from schemas.errors import UsageError
@@ -36,12 +36,20 @@ _PEEKED = 1024  # first bytes that may show UTF-16
 _DEEPEST = 512  # nested elements; extracting main content takes quadratic time in them
 _TOO_DEEP = "*" + " > *" * _DEEPEST
 _MOST_TAGS = 500_000  # tags of a page; the parser takes half a kilobyte for each and its text
-# A tag with a thousand attributes; parsing takes quadratic time in them.
-_LONG_TAG = re.compile(
-    r"""<[a-zA-Z](?:[^>\s/=]*+(?:[\s/]++|=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)){1000}"""
+# Matches a page up to a tag with a thousand attributes; parsing takes quadratic time in them. It
+# passes over whole tags, comments and scripts: a search at each "<" would take quadratic time.
+_TAG_END = (
+    r"""(?:[^>\s/=]*+(?:[\s/]++|=\s*+(?:"[^"]*+"?+|'[^']*+'?+|[^\s>"'][^\s>]*+)?+[\s/]*+)){0,999}+"""
+    r"""[^>\s/=]*+(?:>|\Z)"""
 )
-_NO_TAGS = re.compile(
-    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1|\Z)", re.IGNORECASE | re.DOTALL
+_LONG_TAG = re.compile(
+    rf"""[^<]*+(?:(?:
+    <[sS](?:[cC][rR][iI][pP][tT]|[tT][yY][lL][eE])(?=[\s/>]){_TAG_END}[^<]*+(?:<(?!/[sS])[^<]*+)*+
+    | </?[a-zA-Z][^>\s/=]*+(?:[ ][a-z-]++="[^"]*+"){{0,9}}+(?:>|{_TAG_END})  # most tags end here
+    | <!--[^-]*+(?:-(?!->)[^-]*+)*+
+    | <(?!/?[a-zA-Z])
+    )[^<]*+)*+</?[a-zA-Z]""",
+    re.VERBOSE,
 )
 
 
@@ -49,7 +57,7 @@ class UnusablePageError(Exception):
     """A page without text; pages are counted by `reason`."""
 
     def __init__(self, reason: str):
-        """`reason` is not_html, html_too_large, html_too_deep or html_broken."""
+        """`reason` is not_html, html_too_large, html_too_deep, html_broken or page_too_costly."""
         super().__init__(reason)
         self.reason = reason
 
@@ -163,7 +171,7 @@ def _convert(markup: str, html: str) -> Page:
     tags = markup.count("<")
     if tags > _MOST_TAGS:
         raise UnusablePageError("html_too_large")
-    if _LONG_TAG.search(markup) and _LONG_TAG.search(_NO_TAGS.sub("", markup)):
+    if _LONG_TAG.match(markup):
         raise UnusablePageError("html_broken")
     try:
         tree = parse_html(markup)

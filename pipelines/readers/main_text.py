@@ -35,8 +35,10 @@ _LINKS = 0.6  # maximum share of links in a block of the text
 _LINKS_AT_EDGE = 0.3  # the same for a short paragraph before or after the text
 
 _OPEN = re.compile(r"\s*<(p|h[1-6]|li|ol|ul|pre)\b")
-_TAG = re.compile(r"<[^>\"]*(?:\"[^\"]*\"[^>\"]*)*>")
-_LINK = re.compile(r"<a\b[^>\"]*(?:\"[^\"]*\"[^>\"]*)*>(.*?)(?:</a>|(?=<a\b)|$)", re.DOTALL)
+# A tag without an end reaches to the end, so that no search looks at its characters again.
+_TAG_END = r"[^>\"]*+(?:\"[^\"]*+\"?[^>\"]*+)*+>?"
+_TAG = re.compile(f"<{_TAG_END}")
+_LINK = re.compile(rf"<a\b{_TAG_END}(.*?)(?:</a>|(?=<a\b)|$)", re.DOTALL)
 _LAST_OF_SENTENCE = frozenset('.!?…。！？।؟"”»’)]:;」』）')
 
 

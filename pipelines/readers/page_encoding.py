@@ -9,7 +9,7 @@ import codecs
 import re
 from collections.abc import Iterator
 
-from pipelines.readers.stored import ENCODED, find_utf_16
+from pipelines.readers.encodings import ENCODED, find_utf_16
 from schemas.commands.entry import import_later
 
 # An optional package; this file is imported with the table of formats.

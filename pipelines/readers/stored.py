@@ -1,7 +1,6 @@
 """Reads stored files in parts: detects foreign formats, decompresses, and hashes stored bytes."""
 
 import bz2
-import codecs
 import gzip
 import io
 import lzma
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import xxhash
 
+from pipelines.readers.encodings import ENCODED, find_utf_16
 from schemas.errors import DataError
 from schemas.metadata import InputFile, Inputs
 
@@ -125,19 +125,6 @@ _OTHERS = (
     (b"SQLite format 3\0", "an SQLite database", "export its text"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "export its text"),
 )
-ENCODED = (  # UTF-32 first, because its marks begin like those of UTF-16
-    (codecs.BOM_UTF32_LE, "UTF-32LE"),
-    (codecs.BOM_UTF32_BE, "UTF-32BE"),
-    (codecs.BOM_UTF16_LE, "UTF-16LE"),
-    (codecs.BOM_UTF16_BE, "UTF-16BE"),
-)
-_NUL_SHARE = 0.2  # minimum share of NULs in every other byte of UTF-16
-_FEW_NULS = 8  # may be in every other byte of text by chance
-# Control characters that no text has; those of spacing, overstriking and terminal colors remain.
-_CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})
-_MOST_BAD = 0.1  # share of U+FFFD above which characters are no text
-_FEW_BAD = 10  # may be in a text of any length
-_CONTROL = 5  # weight of a control character beside U+FFFD
 _LARGEST_STEP = 16 << 20  # bytes read at once beyond a part
 _MARK_OF_TAR = slice(257, 262)
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
@@ -228,25 +215,6 @@ def refuse_foreign(content: bytes, path: str) -> None:
         raise DataError(
             f"{path} is {name}, not UTF-8: convert it, iconv -f {name} -t UTF-8 FILE > NEW_FILE"
         )
-
-
-def find_utf_16(data: bytes) -> str:
-    """The byte order of UTF-16 without a mark, by the positions of NULs; "" if it is not UTF-16."""
-    least = max(_NUL_SHARE * (len(data) // 2), _FEW_NULS)
-    even, odd = data[::2].count(0), data[1::2].count(0)
-    if odd > least and not even:
-        return "UTF-16LE"
-    return "UTF-16BE" if even > least and not odd else ""
-
-
-def is_binary(text: str) -> bool:
-    """Whether characters are decoded binary data: more than 2 % control characters, 10 % U+FFFD.
-
-    Random bytes have 10 % control characters in any encoding, pickled words 5 %.
-    """
-    data = text.rstrip("\0").encode()
-    controls = len(data) - len(data.translate(None, _CONTROLS))
-    return _CONTROL * controls + text.count("\ufffd") > max(_MOST_BAD * len(text), _FEW_BAD)
 
 
 class _HashingFile(io.RawIOBase):

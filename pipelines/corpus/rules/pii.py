@@ -38,6 +38,8 @@ _PHONE = (
     r"(?<![\d+])(?P<phone>\+\d(?:[ ().-]{0,2}\d){7,14}|(?:\+?1[ .-]?)?"
     r"(?:\([2-9]\d\d\)[ .-]?|[2-9]\d\d[.-]|[2-9]\d\d )[2-9]\d\d[ .-]\d{4})(?![\d-])"
 )
+_PERSONAL = tuple(re.compile("|".join((_EMAIL, _IP, _PHONE)[:n]), re.A) for n in (2, 3))
+_WHOLE_ADDRESS = re.compile(_ADDRESS, re.A)
 _IPV6 = ipaddress.ip_network("2000::/3")  # all public unicast addresses
 # Patterns for RE2 that match any document with personal data.
 _TRACES = r"@|\d\.\d{1,3}\.\d{1,3}\.\d|:[0-9a-fA-F]{0,4}:"
@@ -71,15 +73,13 @@ class Pii(Family):
 
 def judge(text: pa.LargeStringArray, phones: bool) -> Judged:
     """Replaces personal data with placeholders, and counts these by kind."""
-    pattern = re.compile("|".join((_EMAIL, _IP, _PHONE)[: 2 + phones]), re.A)
-    address = re.compile(_ADDRESS, re.A)
     traces = f"{_TRACES}|{_PHONE_TRACES}" if phones else _TRACES
     counts: Counter[str] = Counter()
 
     def replace(match: re.Match[str]) -> str:
         kind, value = match.lastgroup or "", match[0]
         if kind == "email":
-            value, count = address.subn(r"\1<email>", value)
+            value, count = _WHOLE_ADDRESS.subn(r"\1<email>", value)
             counts[kind] += count
             return value
         if kind.startswith("ip"):
@@ -91,7 +91,7 @@ def judge(text: pa.LargeStringArray, phones: bool) -> Judged:
 
     mask = pc.match_substring_regex(text, pattern=traces)
     suspects = text.filter(mask).to_pylist()
-    edited = [pattern.sub(replace, document) for document in suspects]
+    edited = [_PERSONAL[phones].sub(replace, document) for document in suspects]
     if not counts:
         return Judged(np.zeros(len(text), bool), text)
     after = pc.replace_with_mask(text, mask, pa.array(edited, pa.large_string()))

@@ -8,7 +8,8 @@ from typing import BinaryIO
 from pipelines.readers.documents import Documents, no_documents, too_long
 from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import record_documents
-from pipelines.readers.html_text import UnusablePageError, has_xml_declaration, read_page
+from pipelines.readers.html_text import UnusablePageError, has_xml_declaration
+from pipelines.readers.pages import convert_pages
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import Chunks, Part, inner_extension
 
@@ -36,13 +37,14 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         long = too_long(part.path, 0, source.max_document_bytes)
         documents = replace(documents, rejects=(long,))
     else:
-        try:
-            data = b"".join(pieces)
-            is_xml = inner_extension(part.path) in _XML or has_xml_declaration(data)
-            page = read_page(data, "application/xhtml+xml" if is_xml else "text/html", source.html)
+        data = b"".join(pieces)
+        is_xml = inner_extension(part.path) in _XML or has_xml_declaration(data)
+        content_type = "application/xhtml+xml" if is_xml else "text/html"
+        [page] = convert_pages([(data, content_type)], source.html)
+        if isinstance(page, UnusablePageError):
+            documents = replace(documents, unusable={page.reason: 1})
+        else:
             records = [(0, asdict(page), None)]
             documents = record_documents(records, source.roles, part.path, source_bytes=size)
-        except UnusablePageError as error:
-            documents = replace(documents, unusable={error.reason: 1})
     counts = {"source_bytes": size, "stored_bytes": chunks.new_bytes()}
     yield replace(documents, **counts, digests=chunks.digests())

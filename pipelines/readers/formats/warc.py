@@ -11,15 +11,17 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from pipelines.readers.documents import Documents, too_long
+from pipelines.readers.encodings import is_binary
 from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import Refusal, record_documents
-from pipelines.readers.html_text import UnusablePageError, may_be_page, read_page
+from pipelines.readers.html_text import UnusablePageError, may_be_page
 from pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
+from pipelines.readers.pages import convert_pages
 from pipelines.readers.sources import Source
-from pipelines.readers.stored import PEEKED, Chunks, Part, is_binary, refuse_foreign
+from pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
 from schemas.errors import DataError
 
 FIELDS = ("content_type", "date", "id", "text", "title", "url")
@@ -31,7 +33,12 @@ _LONGEST_HEAD = 1 << 16  # maximum bytes of the headers of a record, and of a re
 _FOLD = re.compile(rb"\r*+\n[ \t]++")  # between the lines of a value
 _STATUS = 64  # first bytes of a response, with its status
 
+_BATCH_BYTES = 1 << 20  # of pages that are converted at once
+_BATCH = 64  # records
+
 Headers = dict[str, str]  # name in lower case -> value
+# Number, fields and refusal of a record. Before its conversion, a page is the field "page".
+Record = tuple[int, dict[str, Any], Refusal | None]
 
 
 def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
@@ -44,27 +51,56 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     content = _Content(chunks, part.path)
     if content.peek(len(_MARK)) != _MARK:
         refuse_foreign(content.peek(PEEKED), part.path)
-    records, unusable, began = [], Counter[str](), 0
+    records: list[Record] = []
+    batch: list[Record] = []
+    unusable, began = Counter[str](), 0
     responses = content.responses
 
+    def convert() -> None:
+        found, reasons = _convert(batch, source.html)
+        records.extend(found)
+        unusable.update(reasons)
+        batch.clear()
+
     def documents() -> Documents:
+        convert()
         size = content.place - began
         found = record_documents(records, source.roles, part.path, source_bytes=size)
         observed = {RESPONSES: dict(responses)} if responses else {}
-        responses.clear()
         counts = {"unusable": dict(unusable), "observed": observed}
+        for done in (records, unusable, responses):
+            done.clear()
         return replace(found, stored_bytes=chunks.new_bytes(), **counts)
 
+    waiting = 0  # bytes of pages in the batch
     for headers, length in _read_records(content):
         try:
-            if fields := _read_fields(headers, length, content, source):
-                records.append(fields)
+            if record := _read_fields(headers, length, content, source):
+                batch.append(record)
+                waiting += len(record[1].get("page", b""))
         except UnusablePageError as error:
             unusable[error.reason] += 1
+        if waiting >= _BATCH_BYTES or len(batch) == _BATCH:
+            convert()
+            waiting = 0
         if content.place - began >= source.block_bytes:
             yield documents()
-            records, unusable, began = [], Counter[str](), content.place
+            began = content.place
     yield replace(documents(), digests=chunks.digests())
+
+
+def _convert(batch: list[Record], html: str) -> tuple[list[Record], list[str]]:
+    """The records with the texts of their pages, and the reasons of those without text."""
+    pages = [fields for _, fields, _ in batch if "page" in fields]
+    reasons = []
+    converted = convert_pages([(page["page"], page["content_type"]) for page in pages], html)
+    for fields, page in zip(pages, converted, strict=True):
+        if isinstance(page, UnusablePageError):
+            reasons.append(page.reason)
+        else:
+            fields.update(text=page.text, title=page.title)
+            del fields["page"]
+    return [record for record in batch if "page" not in record[1]], reasons
 
 
 class _Content:
@@ -154,10 +190,8 @@ def _decode(line: bytes) -> str:
         return line.decode("latin-1")
 
 
-def _read_fields(
-    record: Headers, length: int, content: _Content, source: Source
-) -> tuple[int, dict[str, str], Refusal | None] | None:
-    """Number, fields and refusal of a record; None if it is no document."""
+def _read_fields(record: Headers, length: int, content: _Content, source: Source) -> Record | None:
+    """The record as a document or page; None if it is neither."""
     kind = record["warc-type"].lower()
     if kind == "response":
         fields = _read_response(record, length, content, source)
@@ -175,7 +209,7 @@ def _read_fields(
 
 def _read_conversion(
     kind: str, length: int, content: _Content, source: Source
-) -> dict[str, str] | Refusal:
+) -> dict[str, Any] | Refusal:
     """The text that a crawler extracted from a page."""
     if not kind.lower().startswith("text/plain"):
         raise UnusablePageError("not_html")
@@ -192,8 +226,8 @@ def _read_conversion(
 
 def _read_response(
     record: Headers, length: int, content: _Content, source: Source
-) -> dict[str, str] | Refusal:
-    """The text of a page; raises UnusablePageError if the response is none."""
+) -> dict[str, Any] | Refusal:
+    """The bytes of a page; raises UnusablePageError if the response is none."""
     head = content.peek(min(length, _LONGEST_HEAD))
     size = find_head_end(head) or (length if len(head) == length else 0)
     if not head.startswith(b"HTTP/") or not size:
@@ -212,8 +246,7 @@ def _read_response(
         content.responses[BODY_CUT] += 1
     if len(payload) > source.max_document_bytes:
         return _too_long(source)
-    page = read_page(payload, kind, source.html)
-    return {"text": page.text, "content_type": kind, "title": page.title}
+    return {"page": payload, "content_type": kind}
 
 
 def _too_long(source: Source) -> Refusal:
