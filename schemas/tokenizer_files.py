@@ -259,8 +259,8 @@ def _token_errors(directory: str) -> Iterator[None]:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{directory}: the added tokens beside its tokenizer cannot be read: {error!r}; copy "
-            "the directory again"
+            f"{directory}: the added tokens of its tokenizer cannot be read: {error!r}; copy the "
+            "directory again"
         ) from error
 
 
@@ -427,6 +427,7 @@ def _add_tokens(config: Config, tokens: Iterable[_Token], directory: str) -> Non
     """Adds tokens to a tokenizer.json; one that it lists gets the flags of a declared one."""
     ids, listed = token_ids(config), list(config.get("added_tokens") or [])
     known = {token["content"]: token for token in listed}
+    following = max([len(config["model"]["vocab"]), *(token["id"] + 1 for token in listed)])
     for value, declared, has_role in tokens:
         content = value["content"]
         if content in known:
@@ -434,10 +435,8 @@ def _add_tokens(config: Config, tokens: Iterable[_Token], directory: str) -> Non
                 known[content].update(value)
             known[content]["special"] |= has_role
             continue
-        number = ids.get(content)
-        if number is None:
-            size = len(config["model"]["vocab"])
-            number = max([size, *(token["id"] + 1 for token in listed)])
+        number = ids.get(content, following)
+        following = max(following, number + 1)
         if declared not in (None, number):
             raise DataError(
                 f"{directory}: {quote(content)} has the id {declared} in added_tokens.json or "

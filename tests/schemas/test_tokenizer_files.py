@@ -255,7 +255,7 @@ def test_vocab_txt_of_an_unknown_class_is_refused(tmp_path):
         ),
         ({ADDED: {"<a>": SIZE, END: 7}}, f"'{END.replace('|', '.')}' has the id 7 in .*it 0;"),
         ({ADDED: {"<a>": "x"}}, "'<a>' has the id x"),
-        ({ADDED: {"<a>": [], "<b>": 1}}, "the added tokens beside its tokenizer cannot be read"),
+        ({ADDED: {"<a>": [], "<b>": 1}}, "the added tokens of its tokenizer cannot be read"),
         ({CONFIG: {"added_tokens_decoder": {"x": _token("<a>")}}}, "cannot be read: ValueError"),
         ({CONFIG: {"added_tokens_decoder": {str(SIZE): {}}}}, "cannot be read: KeyError"),
         ({CONFIG: {"added_tokens_decoder": [1]}}, "cannot be read: AttributeError"),

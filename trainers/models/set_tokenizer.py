@@ -68,6 +68,16 @@ def read_tokenizer(directory: Path) -> bytes:
     return _read(directory / TOKENIZER, "copy it from the training dataset")
 
 
+def published_tokenizer(directory: Path) -> Optional[bytes]:
+    """The tokenizer.json of published weights, perhaps made of other files; None if there is none.
+
+    Raises:
+      DataError: a file of the tokenizer is broken.
+    """
+    config, _ = _published_config(str(directory))
+    return None if config is None else json.dumps(config).encode()
+
+
 _SETTINGS = ("normalizer", "pre_tokenizer", "model")  # of a tokenizer.json
 # Capitals, accents, digits, spaces before, between and after words: what settings treat otherwise.
 _PROBES = (

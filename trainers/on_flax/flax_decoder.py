@@ -162,7 +162,10 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
       DataError: a file is broken.
     """
     if trained.tokenizer_json is None:
-        raise UsageError(f"{trained.directory} has no tokenizer.json: copy the model's there")
+        raise UsageError(
+            f"{trained.directory} has no tokenizer that Textmill reads: put the model's "
+            "tokenizer.json there"
+        )
     tokenizer = open_tokenizer(trained.tokenizer_json)
     if flags.chat is None:
         start = trained.prefix_ids

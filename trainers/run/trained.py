@@ -14,7 +14,7 @@ from trainers.models.families import Weights
 from trainers.models.generation_files import published_ids, run_ends, text_start
 from trainers.models.hf_files import read_directory
 from trainers.models.model_config import ModelConfig, published_classes
-from trainers.models.set_tokenizer import TOKENIZER, read_schema, read_tokenizer
+from trainers.models.set_tokenizer import published_tokenizer, read_schema, read_tokenizer
 from trainers.models.weights import from_published, keep_own_layer
 from trainers.run.checkpoints import BEST, Checkpoints, read_weights
 from trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
@@ -97,7 +97,6 @@ def _find_published(directory: Path) -> Trained:
     config = ModelConfig.from_json(content, classes=classes, where=where)
     config, notes = keep_own_layer(tensors, config, where=where)
     prefix_ids, eos_ids = published_ids(content, directory)
-    has_tokenizer = (directory / TOKENIZER).is_file()
     trainer = "flax_clm" if config.is_decoder else "tf_classifier" if config.classes else "flax_mlm"
     return Trained(
         trainer=trainer,
@@ -106,7 +105,7 @@ def _find_published(directory: Path) -> Trained:
         directory=directory,
         weights=(("published", lambda: from_published(tensors, config, seed=0, where=where)[0]),),
         schema=None,
-        tokenizer_json=read_tokenizer(directory) if has_tokenizer else None,
+        tokenizer_json=published_tokenizer(directory),
         prefix_ids=prefix_ids,
         eos_ids=eos_ids,
         chat=format_of_directory(directory) if config.is_decoder else None,

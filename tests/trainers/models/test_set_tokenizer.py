@@ -9,7 +9,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from schemas.errors import DataError, UsageError
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.tokenizer_factory import changed, config_of, data_of, trained_tokenizer
-from trainers.models.set_tokenizer import check_same_tokens, leading_ids
+from trainers.models.set_tokenizer import (
+    check_same_tokens,
+    leading_ids,
+    open_tokenizer,
+    published_tokenizer,
+)
 
 VOCAB = {"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4}
 MERGES = [("a", "b"), ("b", "c")]
@@ -156,6 +161,28 @@ def test_settings_of_other_files_are_compared(tmp_path):
                 check_same_tokens(bert.to_str().encode(), str(lines), flag="")
         else:
             assert check_same_tokens(bert.to_str().encode(), str(lines), flag="") == []
+
+
+def test_a_published_tokenizer_has_the_tokens_beside_it(tmp_path):
+    """Of tokenizer.json, of vocab.json + merges.txt, or of a class that nothing here knows."""
+    assert published_tokenizer(tmp_path) is None
+    ours = trained_tokenizer()
+    size = ours.get_vocab_size()
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|im_end|>": size}))
+    ours.model.save(str(tmp_path))
+    ours.add_tokens(["<|im_end|>"])
+    text = "The film<|im_end|> ends"
+    config = tmp_path / "tokenizer_config.json"
+    for name in ("RobertaTokenizer", "CLIPTokenizer"):
+        config.write_text(json.dumps({"tokenizer_class": name}))
+        found = published_tokenizer(tmp_path)
+        if name == "CLIPTokenizer":
+            assert found is None
+        else:
+            assert found and open_tokenizer(found).encode(text).ids == ours.encode(text).ids
+    trained_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    found = published_tokenizer(tmp_path)
+    assert found and open_tokenizer(found).encode(text).ids == ours.encode(text).ids
 
 
 def test_a_tokenizer_of_another_size_is_named(tmp_path):
