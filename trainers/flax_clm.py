@@ -34,6 +34,7 @@ TRAINER = Trainer(
     import_program=import_later("trainers.on_flax.flax_decoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
+    packages=("jax", "jaxlib", "flax", "optax", "numpy"),
     join=join_processes,
     write_text=import_later("trainers.on_flax.flax_decoder:write_text"),
 )

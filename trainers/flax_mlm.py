@@ -33,6 +33,7 @@ TRAINER = Trainer(
     import_program=import_later("trainers.on_flax.flax_encoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
+    packages=("jax", "jaxlib", "flax", "optax", "numpy"),
     join=join_processes,
 )
 main = main_of(TRAINER)

@@ -49,6 +49,7 @@ TRAINER = Trainer(
     import_program=_import_program,
     framework="PyTorch",
     gigabytes=2.5,
+    packages=("torch", "numpy"),
     join=_join,
 )
 main = main_of(TRAINER)

@@ -57,7 +57,8 @@ def test_a_run_of_before_resumes_and_leads_to_the_same_weights(tmp_path):
     assert now.keys() == before.keys()
     for name in before:
         np.testing.assert_allclose(now[name], before[name], atol=1e-4, err_msg=name)
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+    for name in names:
         assert (weights / name).read_bytes() == (KEPT / "weights" / name).read_bytes()
 
 

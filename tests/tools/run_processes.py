@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.tools.places import ROOT
 
@@ -33,9 +35,20 @@ def how_to_join(entry: str, index: int, count: int, port: int) -> tuple[list[str
 
 
 class Group:
-    """`count` processes of one run; `logs` are the files of their messages."""
+    """`count` processes of one run; `logs` are the files of their messages.
 
-    def __init__(self, work: Path, count: int, *flags: str, devices: int = 1, entry="flax_clm"):
+    `own` adds flags to those of a process: {1: ["--seed=1"]}.
+    """
+
+    def __init__(
+        self,
+        work: Path,
+        count: int,
+        *flags: str,
+        devices: int = 1,
+        entry="flax_clm",
+        own: Mapping[int, Sequence[str]] = MappingProxyType({}),
+    ):
         port = free_port()
         work.mkdir(parents=True, exist_ok=True)
         self.logs, self.all = [], []
@@ -46,11 +59,12 @@ class Group:
         )
         for index in range(count):
             who, names = how_to_join(entry, index, count, port)
+            more = [*who, *own.get(index, ())]
             self.logs.append(work / f"process-{index}.log")
             with open(self.logs[-1], "w") as log:
                 self.all.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", f"trainers.{entry}", *flags, *who],
+                        [sys.executable, "-m", f"trainers.{entry}", *flags, *more],
                         cwd=ROOT,
                         env={**environment, **names},
                         stdout=log,

@@ -25,6 +25,7 @@ from schemas.commands.terminal import say
 from schemas.errors import DataError, TextmillError, UsageError
 from trainers.flags.command_line import command
 from trainers.flags.framework_flags import FlaxRunFlags
+from trainers.on_flax.roll_call import call_roll
 from trainers.run.program import Processes, end_at_once
 
 START_SECONDS = 50  # for all processes to meet
@@ -39,7 +40,7 @@ class JaxProcesses(Processes):
 
     def __init__(self, flags: FlaxRunFlags):
         self.index, self.count = jax.process_index(), jax.process_count()
-        self._flags, self._shared = flags, 0
+        self._flags, self._shared, self._gathered = flags, 0, 0
         self._store: Any = global_state.client
         self._is_over, self._reason = False, ""  # why this process, the first, ends the others
         watch = self._lead if self.is_first else self._follow
@@ -59,10 +60,16 @@ class JaxProcesses(Processes):
             pass
         return text
 
+    def gather(self, value: Any) -> list[Any]:
+        """See `Processes`."""
+        self._gathered += 1
+        keys = [f"gathered/{self._gathered}/{index}" for index in range(self.count)]
+        self._store.key_value_set(keys[self.index], json.dumps(value))
+        return [json.loads(self._wait_for(key)) for key in keys]
+
     def meet(self) -> None:
         """See `Processes`."""
-        self._store.key_value_set(f"met/{self.index}", "here")
-        self.share(lambda: [self._wait_for(f"met/{index}") for index in range(self.count)])
+        self.gather(None)
 
     def _get(self, key: str) -> str | None:
         """The value of a key, or None if it is not there within a second."""
@@ -201,12 +208,16 @@ def join(flags: FlaxRunFlags) -> Processes:
         say(f"error: {did_not_meet}: {remedy}", sys.stderr)
         end_at_once(1)
 
+    def first_ended() -> None:
+        processes[0].first_ended() if processes else end()
+
+    call_roll(address, number, index, START_SECONDS)
     timer = threading.Timer(START_SECONDS, end)  # JAX would abort with a stack trace
     timer.daemon = True
     timer.start()
     try:
         jax.distributed.initialize(
-            address if index == 0 else _forward(address, lambda: processes[0].first_ended()),
+            address if index == 0 else _forward(address, first_ended),
             number,
             index,
             local_device_ids=devices,

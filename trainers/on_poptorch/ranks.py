@@ -11,7 +11,7 @@ import atexit
 import os
 import re
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, ContextManager, Iterator, Optional
+from typing import Any, Callable, ContextManager, Iterator, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -40,6 +40,14 @@ class Ranks(Processes):
             with report_lost_ranks():
                 dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
         return values[0]
+
+    def gather(self, value: Any) -> List[Any]:
+        """See `Processes`."""
+        values = [value] * self.count
+        if self.count > 1:
+            with report_lost_ranks():
+                dist.all_gather_object(values, value)
+        return values
 
     def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
         """Has this process end without PyTorch's destructors.

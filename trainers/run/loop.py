@@ -21,6 +21,7 @@ from trainers.flags.run_flags import DataFlags
 from trainers.models.families import Weights
 from trainers.models.plan_model import training_flops
 from trainers.models.weights import shapes
+from trainers.run.agreement import check_agreement, digest_of
 from trainers.run.checkpoints import Checkpoints, Progress, Writer
 from trainers.run.journal import (
     METRICS,
@@ -141,8 +142,12 @@ class Loop:
         if self.is_enough or (self.start >= self.stop and not is_owed):
             self.line.say(f"nothing to do: step {self.start} of {self.program.steps} is done")
             return
-        self.program.load(*(state or (first_weights(), None)))
-        del state  # memory of the host
+        first = state or (first_weights(), None)
+        if self.processes.count > 1:
+            name = f"weights after step {self.start}" if self.start else "first weights"
+            check_agreement(self.processes, {name: digest_of(first[0])})
+        self.program.load(*first)
+        del state, first  # memory of the host
         self.line.say(self._facts())
         self.line.say(self.program.description)
         self.program.compile(trains=True, evaluates=self._evaluates)

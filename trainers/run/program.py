@@ -264,6 +264,10 @@ class Processes:
         """The result of `make` on the first process, for all of them; JSON can hold it."""
         return make()
 
+    def gather(self, value: Any) -> List[Any]:
+        """The values of all processes, in their order; JSON can hold each."""
+        return [value]
+
     def meet(self) -> None:
         """Waits for all processes, since some compile longer than collectives wait (gloo 30 s)."""
 
@@ -305,6 +309,7 @@ class Trainer(NamedTuple):
     import_program: Callable[[Plan, Any], Program]  # imports the framework
     framework: str  # its name, for messages
     gigabytes: float  # address space that the framework needs at least
+    packages: Tuple[str, ...] = ()  # whose versions the processes of a run must share
     join: Callable[[Any], Processes] = lambda _: Processes()  # meets the other processes of a run
     write_text: Optional[Callable[..., None]] = None  # continues a text
 

@@ -45,6 +45,7 @@ from trainers.models.set_tokenizer import (
     set_file,
 )
 from trainers.models.weights import to_published
+from trainers.run.agreement import check_agreement, identity
 from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import METRICS, ProgressLine, cut_metrics, duration, each_metrics
 from trainers.run.loop import Loop
@@ -93,6 +94,7 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
     task = trainer.make_task(flags, schema, shards)
     task_notes = task.prepare_training(shards)
     plan = Plan(flags, schema, model.config, steps, flags.output)
+    check_agreement(processes, identity(plan, shards, trainer.packages))
     program = trainer.make_program(plan, task)
 
     def first_weights() -> Weights:

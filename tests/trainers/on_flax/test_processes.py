@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 
 from schemas.errors import UsageError
+from tests.tools.clm_factory import write_clm_set
 from tests.tools.run_processes import TINY, Group
 from tests.tools.run_reading import read_metrics
+from trainers.data.shard_set import ShardSet
+from trainers.flags.command_line import make_flags
 from trainers.flags.framework_flags import ProcessFlags
+from trainers.flax_clm import FlaxClmFlags
+from trainers.models.hf_files import write_directory
+from trainers.models.plan_model import plan_model
+from trainers.models.weights import fresh, to_published
 from trainers.run.checkpoints import damage_of, read_checkpoint
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -73,6 +80,58 @@ def test_what_one_process_refuses_ends_the_other(shards, tmp_path):
     assert 2 in codes and 0 not in codes
     for text in two.texts:
         assert "--batch_size=7 cannot be shared by 2 devices" in text and "Traceback" not in text
+
+
+@pytest.mark.slow
+def test_processes_that_differ_end_before_the_first_step(shards, tmp_path):
+    """In flags, dataset or first weights; both name what differs, and the run has no step."""
+    write_clm_set(tmp_path / "set", train=30)
+    directory = write_first_weights(tmp_path, shards)
+    cases = {
+        "--seed is 0 in process 0, 1 in process 1; ": (["--seed=0"], ["--seed=1"]),
+        "fingerprint of the dataset is ": ([f"--shards={shards}"], [f"--shards={tmp_path}/set"]),
+        "first weights is ": [[f"--init_from={directory}/{name}"] for name in "ab"],
+    }
+    for number, (words, own) in enumerate(cases.items()):
+        output = tmp_path / str(number)
+        flags = [f"--shards={shards}", f"--output={output}", "--steps=2", "--batch_size=8"]
+        with Group(output, 2, *flags, own=dict(enumerate(own))) as two:
+            assert two.wait(120) == [1, 1], two.texts
+        for text in two.texts:
+            found = [line for line in text.splitlines() if line.startswith("error: ")]
+            due = f"error: the 2 processes of the run differ: {words.rstrip('; ')}"
+            assert len(found) == 1 and found[0].startswith(due), text
+            assert "Start all of them with the same flags" in text and "Traceback" not in text
+        assert not (output / "metrics.jsonl").exists()
+
+
+def write_first_weights(place: Path, shards: Path) -> Path:
+    """Weights in place/a and place/b, which differ in one value."""
+    schema = ShardSet(str(shards)).schema
+    sizes = make_flags(FlaxClmFlags, shards="-", layers=1, hidden_size=8, heads=1)
+    config = plan_model(sizes, schema).config
+    for name in "ab":
+        weights = fresh(config, 0)
+        weights["embeddings.tokens.weight"][7, 3] += name == "b"
+        content = (shards / "tokenizer.json").read_bytes()
+        published = to_published(weights, config)
+        write_directory(str(place / name), config.to_json({}), published, content)
+    return place
+
+
+@pytest.mark.slow
+def test_a_taken_port_and_a_number_twice_are_named(shards, tmp_path):
+    """In words, without a stack trace of JAX."""
+    flags = flags_of(shards, tmp_path / "run")
+    twice = {2: ["--process_id=1"]}
+    with Group(tmp_path / "twice", 3, *flags, own=twice) as three:
+        assert three.wait(120) == [1] * 3, three.texts
+    assert all("error: two processes have --process_id=1 at 127." in t for t in three.texts)
+    twice = {1: ["--process_id=0"]}
+    with Group(tmp_path / "first", 2, *flags, own=twice) as two:
+        assert two.wait(120) == [1, 1], two.texts
+    assert any("process 0 cannot use this port (Address already" in t for t in two.texts)
+    assert not any("stack trace" in text for text in (*three.texts, *two.texts))
 
 
 @pytest.mark.parametrize(

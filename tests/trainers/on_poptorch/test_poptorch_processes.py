@@ -33,9 +33,9 @@ def shards(tmp_path_factory):
     return directory
 
 
-def start(work, count, *flags):
+def start(work, count, *flags, **more):
     """The processes that torchrun would start; their messages are in `work`."""
-    return Group(work, count, *map(str, flags), entry="poptorch_classifier")
+    return Group(work, count, *map(str, flags), entry="poptorch_classifier", **more)
 
 
 def lines_of(output):
@@ -69,6 +69,17 @@ def test_two_processes_are_one_and_one_resumes_them(shards, tmp_path):
     main([*flags, f"--output={tmp_path / 'one'}", "--resume"])
     main([*flags, f"--output={two}", "--resume"])
     assert_same_run(tmp_path / "one", two, step=12)
+
+
+@pytest.mark.slow
+def test_processes_that_differ_end_before_the_first_step(shards, tmp_path):
+    flags = [f"--shards={shards}", *FLAGS, *LENGTH, f"--output={tmp_path / 'run'}"]
+    with start(tmp_path, 2, *flags, own={1: ["--class_weights=1,3", "--seed=2"]}) as two:
+        assert two.wait(120) == [1, 1], two.texts
+    due = "--seed is 0 in process 0, 2 in process 1; --class_weights is 1,2.5 in process 0, 1,3 in"
+    for text in two.texts:
+        assert f"error: the 2 processes of the run differ: {due} process 1. Start all" in text
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 @pytest.mark.slow

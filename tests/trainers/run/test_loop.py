@@ -37,7 +37,8 @@ from trainers.run.trained import find_trained
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 FILES = {
-    *("config.json", "config.yaml", "loss.png", "metrics.jsonl", "schema.json", "tokenizer.json"),
+    *("config.json", "config.yaml", "generation_config.json", "loss.png", "metrics.jsonl"),
+    *("schema.json", "tokenizer.json"),
     *("checkpoints", "best", ".lock"),
 }
 
