@@ -93,7 +93,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     except KeyboardInterrupt as stop:
         kept = "its finished shards are kept, and the same command resumes from them"
         lost = "nothing is kept; run it with --resume to keep finished shards"
-        raise KeyboardInterrupt(kept if options.run.resume else lost) from stop
+        raise type(stop)(kept if options.run.resume else lost) from stop
     if found is not None:
         _console.print(
             f"{options.output} already contains this dataset (fingerprint "

@@ -209,7 +209,7 @@ def run_pipeline(
             ):
                 try:
                     options = PipelineOptions([*arguments, "--no_save_main_session"])
-                    pipeline = beam.Pipeline(options=options)
+                    pipeline = make_pipeline(options=options)
                     if flags.environment_type:
                         Environment.from_options(options.view_as(PortableOptions))
                 except ValueError as error:
@@ -227,7 +227,7 @@ def run_pipeline(
             outcome.append(error)
 
     worker = threading.Thread(target=run, name="beam", daemon=True)
-    with _stop_as_by_ctrl_c(), _stderr_in(os.path.join(local, "workers.log")) as terminal:
+    with _stderr_in(os.path.join(local, "workers.log")) as terminal:
         console = Console(file=terminal)
         has_workers = flags.in_processes or not flags.is_local
         display = Display(local, total_bytes, label, console, count_finished, has_workers)
@@ -242,6 +242,16 @@ def run_pipeline(
         raise explain_failure(outcome[0], flags.job_server) from outcome[0]
 
 
+def make_pipeline(**arguments: Any) -> beam.Pipeline:
+    """A pipeline, without the temporary folder that Beam makes for it.
+
+    Only transforms of other languages use the folder, and an interrupted run would leave it.
+    """
+    pipeline = beam.Pipeline(**arguments)
+    shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+    return pipeline
+
+
 _ITS_WORKER: Any = worker_handlers.SubprocessSdkWorkerHandler
 
 
@@ -250,22 +260,9 @@ class LocalWorker(_ITS_WORKER):
     """A worker process of DirectRunner, with the imports of `pipelines.runners.worker`."""
 
     def __init__(self, command: bytes, *others: Any):
-        """Takes Beam's command of a worker, but starts another."""
-        command = f"{shlex.quote(sys.executable)} -m pipelines.runners.worker".encode()
+        """Takes Beam's command of a worker, but starts another, as a child of this process."""
+        command = f"exec {shlex.quote(sys.executable)} -m pipelines.runners.worker".encode()
         super().__init__(command, *others)
-
-
-@contextmanager
-def _stop_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt: workers that are starting do not notice a lost launcher."""
-    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
-        yield
-        return
-    usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, usual or signal.SIG_DFL)
 
 
 def _job_name(job: Any) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -22,9 +23,16 @@ from pipelines.runners.launch import runner_flags
 from schemas.errors import DataError, UsageError
 
 _ANSWER_SECONDS, _START_SECONDS = 10, 30
-# Prism ends this long after its last job, so that none remains if this process is killed.
+# Where the kernel does not end Prism with this process, Prism ends this long after its last job.
 _IDLE_SECONDS = 60
 _ENDING_SECONDS = 5
+# Becomes another program, which the kernel kills as soon as the thread that started it ends.
+_END_WITH_THREAD = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 _TAIL_BYTES = 1 << 16  # of its log
 # Prism logs this when it misses the death of a worker of a pool, for which it then waits forever.
 # (worker.go waits for two events, of which only one fails the job, and Go may choose the other.)
@@ -76,6 +84,8 @@ def start_prism(beam_arguments: list[str]) -> Iterator[list[str]]:
     port = PipelineOptions(beam_arguments).view_as(JobServerOptions).job_port
     command = [flags.prism_location, f"--job_port={port}", "--serve_http=false"]
     command += ["--log_level=warn", "--log_kind=json", f"--idle_shutdown_timeout={_IDLE_SECONDS}s"]
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-c", _END_WITH_THREAD, str(os.getpid()), *command]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT

@@ -31,6 +31,7 @@ from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
 from pipelines.readers.files import is_url
+from pipelines.runners.beam_run import make_pipeline
 from pipelines.runners.console import Console
 from pipelines.runners.launch import Workers, runner_flags
 from pipelines.runners.worker_package import package_code
@@ -123,11 +124,11 @@ def translate_job(arguments: list[str], build: Callable[[beam.Pipeline], Any]) -
     if flags.is_dataflow:
         options.view_as(TestOptions).dry_run = True
         options.view_as(GoogleCloudOptions).no_auth = True
-        pipeline = beam.Pipeline(options=options)
+        pipeline = make_pipeline(options=options)
         build(pipeline)
         return pipeline.run().job.proto_pipeline  # pyright: ignore[reportAttributeAccessIssue]
     runner = create_runner(flags.runner or "")
-    pipeline = beam.Pipeline(runner=runner, options=options)
+    pipeline = make_pipeline(runner=runner, options=options)
     build(pipeline)
     return pipeline.to_runner_api(default_environment=runner.default_environment(options))
 

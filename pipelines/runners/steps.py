@@ -9,13 +9,9 @@ numbers of stats.json come from the data.
 """
 
 import gc
-import os
 import sys
-import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import Any, ClassVar, Generic, cast
 
 import apache_beam as beam
@@ -28,7 +24,6 @@ from pipelines.readers.documents import Documents
 from pipelines.readers.sources import Block, read_block, read_blocks
 from pipelines.runners.block_run import ALL, J
 from pipelines.runners.console import Journal
-from pipelines.runners.launch import LAUNCHER
 from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
 from pipelines.store import Pointer
 from pipelines.writers.staging import check_turn
@@ -57,7 +52,6 @@ class Step(beam.DoFn, Generic[J]):
 
     def setup(self) -> None:
         """Opens the journal of the progress display, once per worker."""
-        _end_with_launcher()
         self._journal = Journal(self._job.local)
         object_store.tell_user = self._journal.note  # stderr is a log file during a run
 
@@ -226,26 +220,6 @@ def count(name: str, number: int) -> None:
     """Adds to a counter of the run."""
     if number:
         Metrics.counter(NAMESPACE, name).inc(number)
-
-
-@cache
-def _end_with_launcher() -> None:
-    """Ends this worker process soon after the command that launched it has ended.
-
-    Beam's workers alone would wait for the lost runner for 90 seconds or more.
-    """
-    launcher = int(os.environ.get(LAUNCHER, "0"))
-
-    def watch() -> None:
-        while True:
-            time.sleep(1)
-            try:
-                os.kill(launcher, 0)
-            except OSError:  # it has ended, or its id belongs to another process by now
-                os._exit(1)
-
-    if launcher and _is_worker_process():
-        threading.Thread(target=watch, name="launcher", daemon=True).start()
 
 
 def _is_worker_process() -> bool:

@@ -3,12 +3,33 @@
 It ends at once. Taking an interpreter apart takes 0.7 s of CPU, and Beam ends workers one by one.
 """
 
+import os
 import sys
+import threading
+import time
 
 from pipelines.host.imports import NOT_LOCAL, leave_out, leave_out_pandas
+from pipelines.runners.launch import LAUNCHER
 from schemas.commands.entry import leave_at_once
 
+
+def end_with(launcher: int) -> None:
+    """Ends this process a second after its parent, the command that launched it.
+
+    Beam's workers alone would wait for the lost runner for 90 seconds or more, and those that are
+    starting would not notice at all.
+    """
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher", daemon=True).start()
+
+
 if __name__ == "__main__":
+    end_with(int(os.environ[LAUNCHER]))
     with leave_out(*NOT_LOCAL, "IPython"):
         from apache_beam.runners.worker import sdk_worker_main
     leave_out_pandas()

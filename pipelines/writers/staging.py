@@ -27,6 +27,7 @@ from filelock import FileLock, Timeout
 from pipelines import store
 from pipelines.readers.sources import BLOCKS
 from pipelines.store import disk_errors, is_url
+from schemas.commands.entry import sigterm_as_interrupt
 from schemas.errors import DataError, TextmillError, UsageError
 
 STAGING, LOCK = ".staging", ".lock"
@@ -92,7 +93,7 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
       DataError: it cannot be written.
     """
     folder, lock = os.path.join(output, STAGING), os.path.join(output, LOCK)
-    with ExitStack() as stack:
+    with sigterm_as_interrupt(), ExitStack() as stack:
         if is_url(output):
             if glob.has_magic(output):
                 raise UsageError(

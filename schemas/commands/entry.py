@@ -6,19 +6,22 @@ never started. So an entry refuses to start if `ulimit -v` allows too few addres
 """
 
 import atexit
+import errno
 import gc
+import io
 import os
 import re
 import resource
 import select
 import signal
 import sys
+import threading
 import traceback
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from operator import attrgetter
-from types import TracebackType
-from typing import Any, Callable, List, NoReturn, Optional, Set, Type
+from types import FrameType, TracebackType
+from typing import Any, Callable, Iterator, List, NoReturn, Optional, Set, Type
 
 from schemas.commands.terminal import say
 from schemas.errors import (
@@ -36,8 +39,34 @@ _SIGNS = re.compile(
     r"|out of memory allocating|global thread pool has not been initialized",
     re.IGNORECASE,
 )
+_MANY_FILES = os.strerror(errno.EMFILE)
+_STDOUT = "standard output"
 _LONGEST = 200  # characters of a library's message
 _OURS = ("pipelines", "schemas", "tests", "trainers")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, in a block of `sigterm_as_interrupt`."""
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raises Terminated on SIGTERM, so that the block cleans up as after Ctrl-C.
+
+    Does nothing outside the main thread, where Python cannot catch signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
+        raise Terminated
+
+    usual = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual or signal.SIG_DFL)
 
 
 def _refuse_odd_paths(argument: str) -> None:
@@ -76,9 +105,12 @@ def _end(error: Exception) -> NoReturn:
     A user's mistake, a full disk and short memory are one paragraph without a traceback. Any other
     exception is a defect and keeps its traceback.
     """
-    short = shortage_of(error)
+    short, place = shortage_of(error), ""
+    if _MANY_FILES in str(error) and not isinstance(error, (OSError, TextmillError)):
+        error = OSError(errno.EMFILE, _MANY_FILES)  # of a library that could not be loaded
     if short is None and isinstance(error, OSError) and error.errno in REMEDIES:
-        error = describe_refusal(str(error.filename or "a file"), error)
+        place = str(error.filename or "a file")
+        error = describe_refusal(place, error)
     known = short or error
     if line := describe_missing(error):
         say(line, sys.stderr)
@@ -88,9 +120,40 @@ def _end(error: Exception) -> NoReturn:
         sys.exit(1)
     with suppress(OSError):  # the terminal is gone
         say(f"error: {known}", sys.stderr)
-    if short or isinstance(error, LeftRunning):  # threads without memory may hang
+    # Threads without memory may hang, and standard output cannot be flushed.
+    if short or isinstance(error, LeftRunning) or place == _STDOUT:
         leave_at_once(known.exit_code)
     sys.exit(known.exit_code)
+
+
+class _Output(io.TextIOWrapper):
+    """Standard output or standard error; errors of writing name it."""
+
+    def __init__(self, stream: io.TextIOWrapper):
+        super().__init__(
+            stream.buffer,
+            stream.encoding,
+            "backslashreplace",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        self._replaced = stream  # would close the buffer if it were garbage
+        self._words = {1: _STDOUT, 2: "standard error"}.get(stream.fileno(), stream.name)
+
+    def write(self, text: str) -> int:
+        """Writes text."""
+        return self._named(lambda: super(_Output, self).write(text))
+
+    def flush(self) -> None:
+        """Writes what is buffered."""
+        self._named(super().flush)
+
+    def _named(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except OSError as error:
+            error.filename = self._words
+            raise
 
 
 def _open_streams() -> None:
@@ -105,8 +168,8 @@ def _open_streams() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             setattr(sys, name, open(number, "w", closefd=False))
-        if hasattr(getattr(sys, name), "reconfigure"):  # not a notebook's
-            getattr(sys, name).reconfigure(errors="backslashreplace")
+        if isinstance(getattr(sys, name), io.TextIOWrapper):  # not a notebook's
+            setattr(sys, name, _Output(getattr(sys, name)))
 
 
 def _prepare_end() -> None:
@@ -120,21 +183,26 @@ def _prepare_end() -> None:
 def run_entry(main: Callable[[List[str]], None]) -> None:
     """Runs `main(argv)` and leaves the process with its exit code.
 
-    0: done. 1: the data or the run failed. 2: wrong usage. 130: interrupted. Control characters
-    from files are printed as escapes.
+    0: done. 1: the data or the run failed. 2: wrong usage. 130: interrupted. 143: terminated.
+    Control characters from files are printed as escapes.
     """
     _open_streams()
     try:
         for argument in sys.argv[1:]:
             _refuse_odd_paths(argument)
-        main(sys.argv[1:])
+        try:
+            main(sys.argv[1:])
+        except SystemExit as stop:
+            if stop.code in (INTERRUPTED, TERMINATED):  # raised by a run after it saved its work
+                leave_at_once(stop.code)
+            sys.stdout.flush()  # of --help, for example
+            raise
+        sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        say(": ".join(["interrupted", *map(str, stop.args)]), sys.stderr)
-        leave_at_once(INTERRUPTED)
-    except SystemExit as stop:  # raised by a run after it saved its work
-        if stop.code in (INTERRUPTED, TERMINATED):
-            leave_at_once(stop.code)
-        raise
+        is_terminated = isinstance(stop, Terminated)
+        word = "terminated" if is_terminated else "interrupted"
+        say(": ".join([word, *map(str, stop.args)]), sys.stderr)
+        leave_at_once(TERMINATED if is_terminated else INTERRUPTED)
     except BrokenPipeError as error:
         poll = select.poll()
         poll.register(1, 0)

@@ -179,17 +179,27 @@ def workers_of(process):
     return [child for child in children if "python" in child.name()]
 
 
-def test_sigterm_ends_workers_that_are_still_starting(
-    slow_corpus, tokenizer_path, tmp_path, wait_for
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_that_are_still_starting_end_with_the_command(
+    slow_corpus, tokenizer_path, tmp_path, wait_for, how
 ):
     """A worker whose runner is gone while it connects waits for it for up to two minutes."""
     flags = arguments(slow_corpus, tokenizer_path, tmp_path / "set", *PROCESSES)
-    process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    (tmp_path / "temporary").mkdir()
+    process = subprocess.Popen(
+        command(*flags),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+    )
     workers = wait_for(lambda: workers_of(process))
-    process.terminate()
+    process.send_signal(how)
+    gone, alive = psutil.wait_procs(workers, timeout=10)
+    assert (len(gone), alive) == (len(workers), [])
     said = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 130 and said.startswith("interrupted: ")
-    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    if how == signal.SIGTERM:
+        assert process.returncode == 143 and said.startswith("terminated: ")
+    assert not list((tmp_path / "temporary").glob("beam-*"))
 
 
 @pytest.mark.slow
@@ -256,6 +266,7 @@ def test_what_is_published_before_the_lock_is_had_stays(
     ("how", "mode"),
     [
         (signal.SIGINT, []),
+        (signal.SIGTERM, []),
         (signal.SIGKILL, []),
         pytest.param(signal.SIGINT, PROCESSES, marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, PROCESSES, marks=pytest.mark.slow),
@@ -278,14 +289,29 @@ def test_an_interrupted_run_leaves_nothing_to_open_and_can_be_repeated(
     said = process.communicate(timeout=30)[1].decode()
     assert psutil.wait_procs(workers, timeout=20)[1] == []
     assert not (output / "MANIFEST.json").exists()
-    if how == signal.SIGINT:
-        assert process.returncode == 130
-        assert "interrupted: nothing is kept; run it with --resume" in said
+    if how != signal.SIGKILL:
+        assert process.returncode == 128 + how
+        word = "interrupted" if how == signal.SIGINT else "terminated"
+        assert f"{word}: nothing is kept; run it with --resume" in said
         assert "Traceback" not in said
         assert os.listdir(output) in ([], [".lock"])
     main(arguments(corpus, tokenizer_path, output))
     assert read_set(str(output)).stats.broken_equations() == []
     assert not (output / ".staging").exists()
+
+
+def test_sigterm_while_the_run_is_planned_leaves_no_staging_folder(
+    corpus, tokenizer_path, tmp_path, wait_for
+):
+    output = tmp_path / "set"
+    flags = arguments(corpus, tokenizer_path, output)
+    process = subprocess.Popen(command(*flags), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    wait_for((output / ".staging").exists)  # before Beam is imported
+    process.terminate()
+    said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 143
+    assert said.splitlines()[-1].startswith("terminated: nothing is kept; run it with --resume")
+    assert os.listdir(output) == [".lock"]
 
 
 def test_classes_of_folders_are_counted(topics, sentinels, tmp_path, capsys):

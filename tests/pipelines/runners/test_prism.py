@@ -69,6 +69,19 @@ def long_corpus(topics, tmp_path, small_blocks):
     return str(path)
 
 
+@pytest.mark.timeout(180)
+def test_prism_ends_with_a_killed_command(long_corpus, tokenizer_path, tmp_path, wait_for):
+    flags = [f"--input={long_corpus}", f"--tokenizer={tokenizer_path}", PRISM]
+    command = [sys.executable, "-m", "pipelines.build_shards", f"--output={tmp_path / 'set'}"]
+    process = subprocess.Popen([*command, *flags], cwd=ROOT, stderr=subprocess.DEVNULL)
+    wait_for((tmp_path / "set" / ".staging" / "progress").exists)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert "prism" in [child.name() for child in children]
+    process.kill()
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+    process.wait()
+
+
 @pytest.fixture
 def build_and_kill(wait_for, long_corpus, tokenizer_path, tmp_path):
     """Runs build_shards, and kills what `victim()` finds as soon as documents are read."""

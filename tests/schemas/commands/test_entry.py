@@ -1,5 +1,6 @@
 """How a command ends, in a real process: exit code, message, interruptions and short memory."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -93,6 +94,21 @@ def test_what_the_terminal_cannot_show_is_escaped(monkeypatch):
     assert (done.returncode, done.stdout) == (0, "\\u8a9e\n")
 
 
+@pytest.mark.parametrize(
+    ("error", "place"),
+    [
+        ("OSError(24, 'Too many open files', '/a')", "/a"),
+        ("OSError(24, 'Too many open files')", "a file"),
+        ("ImportError('b.so: cannot open shared object file: Too many open files')", "a file"),
+        ("RuntimeError('DataError: pipe: Too many open files [while running X]')", "a file"),
+    ],
+)
+def test_too_few_files_are_one_line(error, place):
+    done = run(f"raise {error}")
+    words = f"error: {place}: Too many open files; allow more open files (ulimit -n)\n"
+    assert (done.returncode, done.stderr) == (1, words)
+
+
 def test_a_defect_keeps_its_traceback():
     done = run("raise KeyError('\\x1b[2J')")
     assert done.returncode == 1
@@ -171,6 +187,21 @@ def test_ctrl_c_as_the_interpreter_ends_shows_no_traceback():
     process.send_signal(signal.SIGINT)
     assert process.communicate() == (b"", b"")
     assert process.returncode == -signal.SIGINT, "which shells report as 130"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "print('x' * 100_000)"])
+def test_output_that_cannot_be_written_is_named(ending, unbuffered):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", _ENTRY.format(body=f"print('x')\n    {ending}")],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered},
+        )
+    words = "standard output: No space left on device; free some space, or use another directory"
+    assert (done.returncode, done.stderr) == (1, f"error: {words}\n")
 
 
 @pytest.mark.parametrize(
