@@ -16,7 +16,7 @@ from pipelines.readers.corpus_metadata import read_corpus
 from pipelines.readers.documents import Role
 from pipelines.store import is_url
 from schemas.errors import UsageError
-from schemas.manifest import MANIFEST, ManifestFile, changed
+from schemas.manifest import MANIFEST, ManifestFile
 
 _FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")
 
@@ -91,16 +91,6 @@ def find_corpus(pattern: str, *, follow_links: bool = False) -> CorpusFiles | No
         corpus.schema.fingerprint,
         corpus.schema.parameters.get("normalize", "none"),
     )
-
-
-def refuse_changed(path: str, sha256: str) -> None:
-    """Checks that a file of a corpus has the sha256 in the manifest.
-
-    Raises:
-      DataError: it was changed; names the file.
-    """
-    if store.sha256(path) != sha256:
-        raise changed(path)
 
 
 def corpus_parameters(patterns: Iterable[str], *, follow_links: bool = False) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
-from pipelines.readers.corpus_files import find_corpus, refuse_changed
+from pipelines.readers.corpus_files import find_corpus
 from pipelines.readers.documents import (
     BOM,
     MAX_DOCUMENT_BYTES,
@@ -321,8 +321,6 @@ def read_block(block: Block, source: Source) -> Iterator[Documents]:
     pending: list[Documents] = []
     pending_bytes = 0
     for part in block.parts:
-        if part.sha256 and not part.start:
-            refuse_changed(part.path, part.sha256)
         with open_file(part.path) as raw:
             check_size(raw, part.path, part.size)
             row = FORMATS[part.format]

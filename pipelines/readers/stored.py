@@ -2,12 +2,15 @@
 
 import bz2
 import gzip
+import hashlib
 import io
 import lzma
 import os
+import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -15,10 +18,18 @@ import pyarrow as pa
 import xxhash
 
 from pipelines.readers.encodings import ENCODED, find_utf_16
+from pipelines.store import is_url
 from schemas.errors import DataError
+from schemas.manifest import changed
 from schemas.metadata import InputFile, Inputs
 
 _READ_BYTES = 1 << 20
+_KEPT_BYTES = 64 << 20  # of a part, in memory
+_ZSTD_MARK = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER = 18  # the most bytes of a frame's header
+_ARROW_WINDOW, _LONG_WINDOW = 1 << 27, 1 << 31  # bytes; the most that Arrow and zstd read
+_LONG_STEP = 1 << 10  # bytes, which are up to 32 MiB of content
+_TOO_MUCH_MEMORY = "Frame requires too much memory"  # in the error of libzstd
 _XZ_PADDING = 4  # zero bytes after a member come in multiples of this
 
 
@@ -78,6 +89,62 @@ def _open_with_arrow(compression: str) -> Callable[[BinaryIO], io.BufferedReader
     return open_stream
 
 
+def _open_zstd(raw: io.BufferedReader) -> io.BufferedReader:
+    """Opens a stream of zstd data; Arrow reads windows of up to 128 MiB."""
+    if _zstd_window(raw.peek(_ZSTD_HEADER)) <= _ARROW_WINDOW:
+        return _open_with_arrow("zstd")(raw)
+    return io.BufferedReader(_LongZstd(raw), _READ_BYTES)
+
+
+def _zstd_window(head: bytes) -> int:
+    """The window of a frame by its header, in bytes (RFC 8878); 0 if it is no such header."""
+    if not head.startswith(_ZSTD_MARK):
+        return 0
+    head = head[:_ZSTD_HEADER].ljust(_ZSTD_HEADER, b"\0")
+    flags, rest = head[4], head[5:]
+    if not flags & 0x20:
+        base = 1 << (10 + (rest[0] >> 3))
+        return base + base // 8 * (rest[0] & 7)
+    skip, size = (0, 1, 2, 4)[flags & 3], (1, 2, 4, 8)[flags >> 6]  # the content is the window
+    return int.from_bytes(rest[skip : skip + size], "little") + 256 * (size == 2)
+
+
+class _LongZstd(io.RawIOBase):
+    """The content of all frames of a zstd file, with windows of up to 2 GiB."""
+
+    def __init__(self, raw: BinaryIO):
+        try:
+            # An optional package: few files have such windows.
+            import zstandard
+        except ImportError as error:
+            raise ValueError(_TOO_MUCH_MEMORY) from error
+        self._raw, self._error = raw, zstandard.ZstdError
+        self._begin = zstandard.ZstdDecompressor(max_window_size=_LONG_WINDOW).decompressobj
+        self._frame = self._begin()
+        self._content = memoryview(b"")  # decompressed, but not read yet
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._content:
+            unused = self._frame.unused_data if self._frame.eof else b""
+            data = unused or self._raw.read(_LONG_STEP)
+            if not data and not self._frame.eof:
+                raise EOFError("its last frame is cut off")
+            if not data:
+                return 0
+            if self._frame.eof:
+                self._frame = self._begin()
+            try:
+                self._content = memoryview(self._frame.decompress(data))
+            except self._error as error:
+                raise ValueError(str(error)) from error
+        size = min(len(buffer), len(self._content))
+        buffer[:size], self._content = self._content[:size], self._content[size:]
+        return size
+
+
 def _open_members(begin: Callable[[], Any]) -> Callable[[BinaryIO], io.BufferedReader]:
     return lambda raw: io.BufferedReader(_Members(raw, begin), _READ_BYTES)
 
@@ -94,11 +161,11 @@ class Packing:
 
     name: str
     mark: bytes
-    unpack: Callable[[BinaryIO], Any]
+    unpack: Callable[[Any], Any]
 
 
 _GZIP = Packing("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw))
-_ZSTD = Packing("zstd", b"\x28\xb5\x2f\xfd", _open_with_arrow("zstd"))
+_ZSTD = Packing("zstd", _ZSTD_MARK, _open_zstd)
 # By extension; the first of a format is its usual one.
 PACKINGS = {
     ".gz": _GZIP,
@@ -220,7 +287,7 @@ def refuse_foreign(content: bytes, path: str) -> None:
 class _HashingFile(io.RawIOBase):
     """Reads up to `left` bytes, and adds them to the hash of `chunks`."""
 
-    def __init__(self, raw: BinaryIO, left: int, chunks: "Chunks"):
+    def __init__(self, raw: "_WholeFile", left: int, chunks: "Chunks"):
         self._raw, self._left, self._chunks = raw, left, chunks
 
     def readable(self) -> bool:
@@ -244,6 +311,7 @@ class Chunks:
         """
         self._raw, self._part, self._chunk_bytes = raw, part, chunk_bytes
         self._goes_on = go_on
+        self._whole = _WholeFile(raw, part)
         self._hash = _new_hash(part)
         self._new_bytes = 0
 
@@ -277,21 +345,29 @@ class Chunks:
 
     def _unpack(self) -> Iterator[bytes]:
         part = self._part
-        self._raw.seek(part.start)
-        hashing = _HashingFile(self._raw, part.bytes, self)
+        self._whole.seek(part.start)
+        hashing = _HashingFile(self._whole, part.bytes, self)
         try:
             opened = io.BufferedReader(hashing, _READ_BYTES)
             with PACKINGS[extension(part.path)].unpack(opened) as stream:
                 while chunk := stream.read(self._chunk_bytes):
                     yield chunk
         except _DAMAGE as error:
+            self._whole.check()
             self._refuse_misnamed(error)
+            if _TOO_MUCH_MEMORY in str(error):
+                raise DataError(
+                    f"{part.path} has a long window, which takes up to 2 GiB of memory: install "
+                    "the package zstandard, or unpack it with zstd -d --long=31; nothing was "
+                    "published"
+                ) from error
             raise DataError(
                 f"{part.path} is truncated or damaged ({error}): get the file again; nothing was "
                 "published"
             ) from error
         while hashing.read(_READ_BYTES):  # hashes bytes that the decompressor did not read
             pass
+        self._whole.check()
 
     def _refuse_misnamed(self, error: Exception) -> None:
         """Raises DataError if the file does not have the compression that its name implies."""
@@ -326,18 +402,22 @@ def _new_hash(part: Part) -> xxhash.xxh3_128:
     return xxhash.xxh3_128(b"" if part.start else part.also_hashed.encode())
 
 
-def part_digest(raw: BinaryIO, part: Part) -> Digest:
-    """Reads a part's stored bytes and hashes them."""
+def part_digest(
+    raw: "BinaryIO | _WholeFile", part: Part, keep: Callable[[bytes], object] = lambda data: None
+) -> Digest:
+    """Reads a part's stored bytes once and hashes them; `keep` gets them too, span by span."""
     if not part.spans:
         digest = _new_hash(part)
         for data in _read_range(raw, part.path, part.start, part.stop):
             digest.update(data)
+            keep(data)
         return part.path, part.size, part.start, digest.hexdigest()
     total = 0
     for start, stop in part.spans:
         span = xxhash.xxh3_128(seed=start)
         for data in _read_range(raw, part.path, start, stop):
             span.update(data)
+            keep(data)
         total += span.intdigest()
     if part.classes and not part.start:
         total += xxhash.xxh3_128_intdigest(repr(part.classes).encode())
@@ -346,7 +426,104 @@ def part_digest(raw: BinaryIO, part: Part) -> Digest:
     return part.path, part.size, part.start, f"{_ADDS_UP}{total % (1 << 128):032x}"
 
 
-def _read_range(raw: BinaryIO, path: str, start: int, stop: int) -> Iterator[bytes]:
+@contextmanager
+def read_once(
+    raw: BinaryIO, part: Part, *, copies_local: bool = True
+) -> Iterator[tuple[BinaryIO, Digest]]:
+    """Reads and hashes a part, and opens a file that has the very bytes that were hashed.
+
+    They are kept in memory, or in a temporary file if they are many. A local file is read again
+    instead if they are many, or without `copies_local`.
+
+    Raises:
+      DataError: the file of a corpus has another sha256 than its manifest lists.
+    """
+    spans = part.spans or ((part.start, part.stop),)
+    whole = _WholeFile(raw, part)
+    is_large = sum(stop - start for start, stop in spans) > _KEPT_BYTES
+    if not is_url(part.path) and (is_large or not copies_local):
+        digest = part_digest(whole, part)
+        whole.check()
+        yield raw, digest
+        return
+    with tempfile.TemporaryFile() if is_large else io.BytesIO() as kept:
+        digest = part_digest(whole, part, kept.write)
+        whole.check()
+        yield io.BufferedReader(_KeptSpans(raw, spans, kept)), digest
+
+
+class _KeptSpans(io.RawIOBase):
+    """A file, with the bytes of some spans as they were when they were read before."""
+
+    def __init__(self, raw: BinaryIO, spans: tuple[tuple[int, int], ...], kept: Any):
+        self._raw: Any = raw
+        self._spans, self._kept, self._at = spans, kept, 0
+        self._size = raw.seek(0, os.SEEK_END)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        file, place, stop, before = self._raw, self._at, self._size, 0
+        for first, last in self._spans:
+            if first <= self._at < last:
+                file, place, stop = self._kept, before + self._at - first, last
+                break
+            if first > self._at:
+                stop = min(stop, first)
+            before += last - first
+        file.seek(place)
+        size = file.readinto(memoryview(buffer)[: max(0, stop - self._at)])
+        self._at += size
+        return size
+
+
+class _WholeFile:
+    """Reads a file forwards; hashes all of it if the part is the first of a corpus's file."""
+
+    def __init__(self, raw: BinaryIO, part: Part):
+        self._raw, self._part, self._place = raw, part, 0
+        self._hash = hashlib.sha256() if part.sha256 and not part.start else None
+        raw.seek(0)
+
+    def seek(self, place: int) -> None:
+        """Goes to a place; reads what is before it if it is to be hashed."""
+        if self._hash is None:
+            self._raw.seek(place)
+        while self._hash is not None and self._place < place:
+            if not self.read(min(place - self._place, _READ_BYTES)):
+                raise _shorter(self._part.path)
+
+    def read(self, size: int) -> bytes:
+        """Reads up to `size` bytes."""
+        data = self._raw.read(size)
+        if self._hash is not None:
+            self._hash.update(data)
+            self._place += len(data)
+        return data
+
+    def check(self) -> None:
+        """Reads the rest, and compares the sha256 with the manifest of the corpus.
+
+        Raises:
+          DataError: they differ.
+        """
+        self.seek(self._part.size)
+        if self._hash is not None and self._hash.hexdigest() != self._part.sha256:
+            raise changed(self._part.path)
+
+
+def _read_range(raw: "BinaryIO | _WholeFile", path: str, start: int, stop: int) -> Iterator[bytes]:
     raw.seek(start)
     while start < stop:
         data = raw.read(min(stop - start, _READ_BYTES))

@@ -14,7 +14,7 @@ from pipelines.readers.documents import Documents, Role, no_documents
 from pipelines.readers.formats.huggingface import class_names
 from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
 from pipelines.readers.sources import Source
-from pipelines.readers.stored import Part, part_digest
+from pipelines.readers.stored import Part, read_once
 from schemas.errors import DataError, one_line
 
 _BUFFER_BYTES = 1 << 20  # bytes of a column read at once: row groups may be larger than memory
@@ -117,32 +117,32 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
       DataError: a page is damaged; names the row group.
     """
     roles, longest, chunk_bytes = source.roles, source.max_document_bytes, source.block_bytes
-    digest = part_digest(raw, part)
-    file = _open(raw, part)
-    group = file.metadata.row_group(part.group)
-    columns = _wanted_columns(file.metadata, roles)
-    wanted = sorted({role.field for role in roles})
-    size = sum(group.column(i).total_uncompressed_size for i in columns)
-    batch_rows = min(
-        group.num_rows * chunk_bytes // max(size, 1),
-        _MOST_BYTES // max(_longest_value(raw, part, group, columns), 1),
-        _MOST_ROWS,
-    )
-    classes = class_names(file.schema_arrow)
-    rows = 0
-    try:
-        batches = file.iter_batches(
-            max(batch_rows, 1), row_groups=[part.group], columns=wanted, use_threads=False
+    with read_once(raw, part) as (raw, digest):
+        file = _open(raw, part)
+        group = file.metadata.row_group(part.group)
+        columns = _wanted_columns(file.metadata, roles)
+        wanted = sorted({role.field for role in roles})
+        size = sum(group.column(i).total_uncompressed_size for i in columns)
+        batch_rows = min(
+            group.num_rows * chunk_bytes // max(size, 1),
+            _MOST_BYTES // max(_longest_value(raw, part, group, columns), 1),
+            _MOST_ROWS,
         )
-        for batch in batches:
-            first = part.record + rows
-            yield take_roles(batch, roles, part.path, first, classes=classes, longest=longest)
-            rows += len(batch)
-    except (pa.ArrowException, OSError) as error:
-        raise _damage_error(part, group.num_rows, one_line(error)) from error
-    if rows != group.num_rows:
-        raise _damage_error(part, group.num_rows, f"it has {rows:,} rows")
-    yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
+        classes = class_names(file.schema_arrow)
+        rows = 0
+        try:
+            batches = file.iter_batches(
+                max(batch_rows, 1), row_groups=[part.group], columns=wanted, use_threads=False
+            )
+            for batch in batches:
+                first = part.record + rows
+                yield take_roles(batch, roles, part.path, first, classes=classes, longest=longest)
+                rows += len(batch)
+        except (pa.ArrowException, OSError) as error:
+            raise _damage_error(part, group.num_rows, one_line(error)) from error
+        if rows != group.num_rows:
+            raise _damage_error(part, group.num_rows, f"it has {rows:,} rows")
+        yield replace(no_documents(roles), stored_bytes=part.bytes, digests=(digest,))
 
 
 def stored_classes(raw: BinaryIO, part: Part) -> Classes:

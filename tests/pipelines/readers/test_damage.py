@@ -11,6 +11,7 @@ import io
 import json
 import lzma
 import resource
+import sys
 from collections import Counter
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipelines.readers.stored import _zstd_window
 from schemas.errors import DataError, UsageError
 from tests.tools.read_sources import read_all, rejects_of, texts_of
 
@@ -130,6 +132,50 @@ def test_a_compressed_file_gives_its_documents_or_an_error(tmp_path, form, pack)
     assert outcomes(path, whole, cuts).keys() == {"error"}
     garbage = [b"x", b"garbage after the end", whole[:5], parts[0][:-1], b"\n"]
     assert outcomes(path, whole, [whole + more for more in garbage]).keys() == {"error"}
+
+
+def long_window(content):
+    """A zstd frame whose header has a window of 2 GiB, as from `zstd --long=31`."""
+    frame = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    packed = bytearray(frame.compress(content) + frame.flush())
+    packed[5] = 21 << 3
+    assert zstandard.get_frame_parameters(packed).window_size == 1 << 31
+    return bytes(packed)
+
+
+REMEDY = (
+    r"x\.jsonl\.zst has a long window, .* install the package zstandard, or .* zstd -d --long=31"
+)
+
+
+def test_zstd_with_a_long_window_gives_its_documents_or_an_error(tmp_path, monkeypatch):
+    parts = [long_window(LINES["jsonl"](TEXTS[at : at + 2], False)) for at in range(0, 6, 2)]
+    whole, path = b"".join(parts), tmp_path / "x.jsonl.zst"
+    short = PACK[".zst"](b"")
+    assert outcomes(path, whole, [whole + short, long_window(b"\n") + whole]).keys() == {"same"}
+    assert outcomes(path, whole, list(flips(whole))[::3])["other"] == 0
+    between = {len(parts[0]), len(parts[0] + parts[1])}
+    cuts = [whole[:size] for size in range(1, len(whole)) if size not in between]
+    assert outcomes(path, whole, cuts).keys() == {"error"}
+    garbage = [b"x", b"garbage after the end", whole[:5], parts[0][:-1], b"\n"]
+    assert outcomes(path, whole, [whole + more for more in garbage]).keys() == {"error"}
+    path.write_bytes(short + whole)  # Arrow has begun to read the file
+    with pytest.raises(DataError, match=REMEDY):
+        read_all(path)
+    path.write_bytes(whole)
+    monkeypatch.setitem(sys.modules, "zstandard", None)  # not installed
+    with pytest.raises(DataError, match=REMEDY):
+        read_all(path)
+
+
+@pytest.mark.parametrize("size", [0, 5, 300, 70_000, 1 << 20])
+@pytest.mark.parametrize("with_size", [True, False])
+def test_the_window_of_a_frame_is_read_from_its_header(size, with_size):
+    packer = zstandard.ZstdCompressor(write_content_size=with_size)
+    for frame in (packer.compress(b"a" * size), long_window(b"a" * size + b"b")):
+        assert _zstd_window(frame) == zstandard.get_frame_parameters(frame).window_size
+    assert _zstd_window(b"\x28\xb5\x2f\xfd\xe0" + (1 << 40).to_bytes(8, "little")) == 1 << 40
+    assert _zstd_window(b"plain text") == _zstd_window(b"") == 0
 
 
 @pytest.mark.parametrize("pack", [".bz2", ".zst"])
