@@ -259,9 +259,8 @@ def test_neither_files_nor_shards_make_a_job_larger(command, tmp_path, tokenizer
 
 def test_many_blocks_go_by_a_file(tmp_path):
     blocks = [Block(i, (Part(f"some/where/{i}.txt", 5, 0, 5),)) for i in range(20_000)]
-    every = Part(
-        "a", 9, 1, 8, "arrow", 3, 2, ((1, 4), (6, 8)), (("b", ("c", "d")),), "e", "f", "0a"
-    )
+    spans, classes = ((1, 4), (6, 8)), (("b", ("c", "d")),)
+    every = Part("a", 9, 1, 8, "arrow", 3, 2, spans, classes, "e", "f", "0a", "a doubt")
     assert all(vars(every)[name] != value for name, value in vars(Part("", 0, 0, 0)).items())
     blocks.append(Block(20_000, (every, every), "train"))
     write_blocks(str(tmp_path), blocks)
