@@ -106,6 +106,21 @@ def test_published_weights_are_measured(place, tmp_path, capfd):
         measure(place / "hf")
 
 
+def test_an_output_layer_of_published_weights_own_is_named(place, tmp_path, capfd):
+    shutil.copytree(place / "hf", tmp_path / "hf")
+    path = tmp_path / "hf" / "model.safetensors"
+    tensors = load_file(path)
+    config = find_trained(str(place / "hf")).config
+    [(double, name)] = config.doubles.items()
+    for value, due in ((tensors[name], []), (tensors[name] + 1, [double])):
+        save_file({**tensors, double: value}, path)
+        found = find_trained(str(tmp_path / "hf"))
+        assert found.config.tied == (not due)
+        measure(tmp_path / "hf", shards=f"{place}/set")
+        notes = [n for n in capfd.readouterr().err.splitlines() if "differs from" in n]
+        assert [note.split()[1] for note in notes] == due
+
+
 def test_another_split_and_other_sets(place, tmp_path):
     """Each into a folder of its own, also where names are the same."""
     for split in ("train", "validation"):

@@ -213,6 +213,25 @@ def test_published_models(tmp_path):
             plan_model(change_flags(decoders, **more), clm_schema())
 
 
+def test_an_output_layer_of_the_file_s_own_is_planned(tmp_path):
+    """config.json ties it; --no_tied agrees with the weights."""
+    save_model(tmp_path, OPT, "CausalLM")
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"] + 1
+    save_file(tensors, path)
+    flags = decoder(init_from=str(tmp_path))
+    planned = plan_model(flags, clm_schema())
+    assert not planned.config.tied
+    weights, [note] = planned.first_weights(0)
+    np.testing.assert_array_equal(weights["head.weight"], tensors["lm_head.weight"])
+    assert note == (
+        "lm_head.weight differs from model.decoder.embed_tokens.weight, though config.json ties "
+        "them: the model keeps both"
+    )
+    assert plan_model(change_flags(flags, tied=False), clm_schema()).config == planned.config
+
+
 def test_weights_of_a_name_on_the_hub(tmp_path, monkeypatch):
     save_model(tmp_path / "in", BERT, "MaskedLM")
     files = {file.name: file.read_bytes() for file in (tmp_path / "in").iterdir()}
