@@ -225,7 +225,7 @@ def assemble(directory: str) -> Optional[Tuple[Config, str]]:
 
 
 def complete(config: Config, directory: str) -> bool:
-    """Adds to a tokenizer.json what files beside it say; returns whether that changed it.
+    """Adds tokens and settings of files beside a tokenizer.json; returns whether it changed.
 
     As in transformers, added tokens have the flags of tokenizer_config.json, and so have
     `add_prefix_space` of GPT-2's and RoBERTa's class, and the normalizer of BERT's.

@@ -152,8 +152,8 @@ def test_a_dataset_other_than_the_run_s_is_named(tmp_path, capfd):
     for name, rows in (("set", 4), ("test", 5)):
         write_clm_set(tmp_path / name, vocab_size=40, validation=rows, step=0)
     notes = []
-    for shards in ({}, {"shards": f"{tmp_path}/test"}):
-        measure(tmp_path / "run", **shards)
+    for name in ("set", "test"):
+        measure(tmp_path / "run", shards=f"{tmp_path}/{name}")
         notes.append([n for n in capfd.readouterr().err.splitlines() if n.startswith("note:")])
     tokens = (
         f"note: the dataset's tokenizer has 35 tokens and that of {tmp_path}/run 45, so it splits "

@@ -206,7 +206,7 @@ def _compare_settings(theirs: Config, own: Config) -> Tuple[str, str]:
     if all(mixed[name] == own.get(name) for name in _SETTINGS):
         return "", ""
     text, (there, here) = _first_difference(mixed, own)
-    # Old files leave out what is the default.
+    # Old files lack keys that have their default.
     mixed, own = (json.loads(open_tokenizer(json.dumps(c).encode()).to_str()) for c in (mixed, own))
     parts = " and ".join(name for name in _SETTINGS if mixed[name] != own[name])
     if not text:

@@ -114,7 +114,7 @@ def _read_finite(tensors: Mapping[str, np.ndarray], name: str, where: str) -> np
 def keep_own_layer(
     tensors: Mapping[str, np.ndarray], config: ModelConfig, *, where: str
 ) -> Tuple[ModelConfig, List[str]]:
-    """The model with the output layer that a file has, whatever its config.json says, and notes.
+    """The model with the output layer that a file has, tied by config.json or not, and notes.
 
     Like transformers, it keeps an output layer whose values are not those of the embedding, and
     adds the bias of the output layer, not the head's. An equal copy stays tied.
