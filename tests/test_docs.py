@@ -199,7 +199,7 @@ def test_flags_that_are_named_exist(flags):
         known |= set(FLAG.findall(script.read_text(encoding="utf-8")))
     for page in PAGES:
         for code in inline_code(page.read_text(encoding="utf-8")):
-            if COMMAND.match(code) or code.startswith(("pip ", "jq ", "pytest ", "hf ")):
+            if COMMAND.match(code) or code.startswith(("pip ", "jq ", "pytest ", "hf ", "zstd ")):
                 continue
             unknown = set(FLAG.findall(code)) - known
             assert not unknown, f"{page.name}: `{code}` names {sorted(unknown)}"

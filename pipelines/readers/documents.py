@@ -1,7 +1,8 @@
 r"""The types of documents and roles, and text files -> documents, as Arrow arrays. Pure.
 
-Only b"\n" ends a line: U+2028, U+0085 and a lone b"\r" are text. A b"\r" before the newline is not
-part of the line. Empty lines separate documents.
+Only b"\n" ends a line: U+2028, U+0085 and a lone b"\r" are text, except in a text file without any
+newline, whose lines end with b"\r". A b"\r" before the newline is not part of the line. Empty lines
+separate documents.
 """
 
 import functools

@@ -63,12 +63,23 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         if run.data is None:
             documents = run.refuse(part.path, source)
         else:
+            data = run.data if kind == "file" or run.offset else _with_newlines(run.data)
             documents = text_documents(
-                run.data, kind, part.path, run.offset, roles=roles, label=label, longest=longest
+                data, kind, part.path, run.offset, roles=roles, label=label, longest=longest
             )
         if kind == "file" and not source.has_labels and "too_long" in documents.dropped:
             raise too_large(part.path, part.size, longest)
         yield run.account(documents)
+
+
+def _with_newlines(data: bytes | memoryview) -> bytes | memoryview:
+    """The first run of a file; with newlines for returns if it has no newline, as old files have.
+
+    A run of lines or paragraphs without a newline is a whole file, for any cut into parts.
+    """
+    if data[-1:] == b"\n" or b"\n" in (data := bytes(data)):
+        return data
+    return data.replace(b"\r", b"\n")
 
 
 def folder_label(path: str) -> str:

@@ -153,9 +153,9 @@ def test_zstd_with_a_long_window_gives_its_documents_or_an_error(tmp_path, monke
     whole, path = b"".join(parts), tmp_path / "x.jsonl.zst"
     short = PACK[".zst"](b"")
     assert outcomes(path, whole, [whole + short, long_window(b"\n") + whole]).keys() == {"same"}
-    assert outcomes(path, whole, list(flips(whole))[::3])["other"] == 0
+    assert outcomes(path, whole, list(flips(whole))[::11])["other"] == 0
     between = {len(parts[0]), len(parts[0] + parts[1])}
-    cuts = [whole[:size] for size in range(1, len(whole)) if size not in between]
+    cuts = [whole[:size] for size in range(1, len(whole), 3) if size not in between]
     assert outcomes(path, whole, cuts).keys() == {"error"}
     garbage = [b"x", b"garbage after the end", whole[:5], parts[0][:-1], b"\n"]
     assert outcomes(path, whole, [whole + more for more in garbage]).keys() == {"error"}

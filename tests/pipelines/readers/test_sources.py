@@ -65,6 +65,9 @@ def test_no_cut_into_blocks_shows_in_documents_nor_in_those_that_are_too_long(
     packed.write_bytes(PACK[pack](data[:half]) + PACK[pack](data[half:]))
     plain.write_bytes(data)
     limits = {"block_bytes": block_bytes, "max_document_bytes": longest}
+    if "\n" not in text:  # lines end with returns
+        text = text.replace("\r", "\n")
+        data = text.encode()
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     for document, expected in (("line", lines), ("paragraph", paragraphs(text))):
         expected = [found for found in expected if found]
@@ -82,6 +85,31 @@ def test_no_cut_into_blocks_shows_in_documents_nor_in_those_that_are_too_long(
             assert sum(piece.stored_bytes for piece in pieces) == path.stat().st_size
             if not long:
                 assert sum(piece.source_bytes for piece in pieces) == len(data)
+
+
+# A text file, --document, and its documents.
+RETURNS = {
+    "of an old Mac": (b"one\rtwo\rthree\r", "line", ["one", "two", "three"]),
+    "after a mark": (b"\xef\xbb\xbfone\rtwo", "line", ["one", "two"]),
+    "empty lines": (b"one\r\r\rtwo\r", "line", ["one", "two"]),
+    "paragraphs": (b"one\rtwo\r\rthree\r", "paragraph", ["one\ntwo", "three"]),
+    "a file": (b"one\rtwo\r", "file", ["one\rtwo\r"]),
+    "with a newline at the end": (b"one\rtwo\n", "line", ["one\rtwo"]),
+    "with a newline in the middle": (b"one\rtwo\nthree\rfour", "line", ["one\rtwo", "three\rfour"]),
+    "before newlines": (b"one\r\ntwo\r\n", "line", ["one", "two"]),
+    "one line": (b"one", "line", ["one"]),
+}
+
+
+@pytest.mark.parametrize(("content", "document", "expected"), RETURNS.values(), ids=RETURNS)
+@pytest.mark.parametrize("block_bytes", [2, 1 << 20])
+def test_returns_end_lines_where_no_newline_does(
+    tmp_path, content, document, expected, block_bytes
+):
+    for name, pack in (("x.txt", bytes), ("x.txt.gz", gzip.compress)):
+        (tmp_path / name).write_bytes(pack(content))
+        settings = {"document": document, "block_bytes": block_bytes}
+        assert texts(tmp_path / name, **settings) == expected
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
