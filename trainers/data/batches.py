@@ -4,7 +4,7 @@ import queue
 import sys
 import threading
 from abc import ABC, abstractmethod
-from typing import Dict, Generator, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Dict, Generator, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
@@ -39,7 +39,20 @@ class BatchReader(ABC):
 
         Raises:
           DataError: a file cannot be read or has another number of rows; names it.
+          IndexError, TypeError: an index is outside of the split, or no integer.
         """
+
+    def row_numbers(self, split: str, row_indices: Any) -> np.ndarray:
+        """Indices for `read` as int64; raises as `read`."""
+        given, rows = np.asarray(row_indices), self.rows(split)
+        if given.size and given.dtype.kind not in "iu":
+            raise TypeError(f"{self.name}: row {given.flat[0]!r} of {split!r}: give whole numbers")
+        outside = given[(given < 0) | (given >= rows)]
+        if len(outside):
+            raise IndexError(
+                f"{self.name} has no row {outside[0]} of {split!r}: it has {rows:,} rows, from 0"
+            )
+        return given.astype(np.int64)
 
     @abstractmethod
     def order(self, split: str, positions: np.ndarray, *, seed: int) -> Batch:
@@ -88,8 +101,12 @@ class BatchReader(ABC):
 
         Raises:
           DataError: as `read`.
-          UsageError: the processes cannot share the batch size equally.
+          UsageError: the processes cannot share the batch size equally, or a step is below 0.
         """
+        if start_step < 0 or stride < 1:
+            raise UsageError(
+                f"start_step={start_step}, stride={stride}: steps count from 0, and a stride from 1"
+            )
         share, first = self._share(split, batch_size, process_index, process_count)
 
         def read() -> Iterator[Batch]:
@@ -227,10 +244,13 @@ class SplitRows:
 
     def __getitems__(self, indices: Sequence[int]) -> List[Batch]:
         """Several rows with one read; PyTorch's DataLoader calls this for a batch."""
-        rows = np.asarray(indices, np.int64)
+        rows = np.asarray(indices)
+        if rows.size and rows.dtype.kind not in "iu":
+            raise TypeError(f"row {rows[0]!r} of {self!r}: give whole numbers")
         outside = (rows < -self._rows) | (rows >= self._rows)
         if outside.any():
             raise IndexError(f"row {rows[outside][0]} of {self!r}")
+        rows = rows.astype(np.int64)
         rows = rows % max(self._rows, 1)
         if self._seed is not None:
             rows = self._reader.order(self._split, rows, seed=self._seed)["row_index"]

@@ -176,7 +176,7 @@ class Mixture(BatchReader):
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
         """Rows by their index in the concatenated split."""
         ends = self._ends(split)
-        row_indices = np.asarray(row_indices, np.int64)
+        row_indices = self.row_numbers(split, row_indices)
         set_of = np.searchsorted(ends, row_indices, side="right")
         features = self.schema.features
         batch = {f.name: np.empty((len(row_indices),) + f.shape, f.dtype) for f in features}

@@ -136,7 +136,7 @@ class ShardSet(BatchReader):
     def read(self, split: str, row_indices: np.ndarray) -> Batch:
         """Rows by their index in the split; see `BatchReader.read`."""
         files = self._shards(split)
-        row_indices = np.asarray(row_indices, np.int64)
+        row_indices = self.row_numbers(split, row_indices)
         ends = self._ends[split]
         if self._process != os.getpid():
             # A fork shares file offsets with its parent, and a thread of the parent may hold the

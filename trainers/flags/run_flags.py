@@ -17,6 +17,7 @@ import importlib.util
 import math
 import os
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar, Literal, Optional, Tuple, Union
 
@@ -159,7 +160,7 @@ class OptimizationFlags:
     """How the learning rate falls after the warm-up: in a line, as a cosine, or in a line during
     the last --decay_steps only (warmup, stable, decay)."""
     final_rate: float = 0.0
-    """Share of the highest learning rate that the schedule ends at."""
+    """Share of the highest learning rate that the last step has; with 0, the step after it."""
     decay_steps: Optional[int] = None
     """Steps of decay of --schedule=wsd. Default: a tenth of the steps."""
     weight_decay: float = 0.01
@@ -430,6 +431,16 @@ class RunFlags:
         always = ("batch_size", "seed", "train_split", "clip_norm", "optimizer", "init_from")
         return (*always, "best_by", *self.task.same_settings)
 
+    def check_splits(self, shards: BatchReader) -> None:
+        """Refuses a --validation_split that the dataset lacks; a dataset may have no default one.
+
+        Raises:
+          UsageError: names the splits that there are.
+        """
+        split = self.data.validation_split
+        if split not in (DataFlags.validation_split, *shards.splits):
+            raise shards.no_split(split)
+
     def plan_steps(self, shards: BatchReader) -> int:
         """Optimizer steps of the whole schedule.
 
@@ -440,14 +451,16 @@ class RunFlags:
         rows = shards.rows(self.data.train_split)
         if not rows:
             raise shards.no_rows(self.data.train_split, flag="train_split")
-        rows *= self.length.epochs
+        # Exact: 1.1 x 3,200 rows are 3520.0000000000005 as floating numbers.
+        passed = rows * Fraction(str(self.length.epochs))
         if self.length.tokens is not None:
-            rows = self.length.tokens / (shards.tokens_a_row(self.data.train_split) or 1.0)
-        steps = self.length.steps or rows / self.compute.batch_size
+            mean = shards.tokens_a_row(self.data.train_split) or 1.0
+            passed = Fraction(str(self.length.tokens)) / Fraction(mean)
+        steps = self.length.steps or passed / self.compute.batch_size
         if steps > (1 << 31) - 1:
             raise UsageError(
-                f"the run has {min(steps, 1e300):.3g} steps: must be below 2**31; lower --steps, "
-                "--epochs or --tokens"
+                f"the run has {float(min(steps, 1e300)):.3g} steps: must be below 2**31; lower "
+                "--steps, --epochs or --tokens"
             )
         return math.ceil(steps)
 

@@ -18,15 +18,23 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import torch
 import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from schemas.errors import UsageError
 from trainers.data.batches import Batch, BatchReader
 
+_MOST_WORKERS = 1024
+
+
+def _no_pass() -> torch.Tensor:
+    """Whether each worker ended a pass; in shared memory, since workers of the next one are new."""
+    return torch.zeros(_MOST_WORKERS, dtype=torch.uint8).share_memory_()
+
 
 class RowStream(IterableDataset):
-    """Batches of one rank; each iteration starts at `start_step`.
+    """Batches of one rank; the first pass starts at `start_step`, and those after a whole one at 0.
 
     Pass it to a loader with `batch_size=None`. torchdata's StatefulDataLoader calls `state_dict`
     and `load_state_dict` of its iterator in each worker.
@@ -68,13 +76,19 @@ class RowStream(IterableDataset):
         self._start, self._stop = start_step, stop_step
         self._rank, self._ranks = _rank_of_ranks(rank, ranks)
         self._batch_size, self._seed = batch_size, seed
+        self._ended = _no_pass()
         self._batches(start_step, 1).close()
 
     def __iter__(self) -> "StepIterator":
         """The batches of this worker: from step 0, worker 1 of 3 reads steps 1, 4, 7, ..."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
-        return StepIterator(self, self._start + worker, worker, workers)
+        start = 0 if self._ended[worker % _MOST_WORKERS] else self._start
+        return StepIterator(self, start + worker, worker, workers)
+
+    def end_pass(self, worker: int) -> None:
+        """Has later passes of this worker begin at step 0."""
+        self._ended[worker % _MOST_WORKERS] = 1
 
     def resume(self, state: dict[str, Any]) -> "RowStream":
         """The same stream from the position of a StatefulDataLoader, with any number of workers.
@@ -96,7 +110,7 @@ class RowStream(IterableDataset):
         # The loader takes workers in turns: the next one has the earliest step.
         after = min(one["step"] for one in states) + state.get("_steps_since_snapshot", 0)
         stream = copy.copy(self)
-        stream._start = after
+        stream._start, stream._ended = after, _no_pass()
         return stream
 
     def describe(self) -> dict[str, Any]:
@@ -150,7 +164,11 @@ class StepIterator(Iterator[Any]):
 
     def __next__(self) -> Any:
         """The next batch of this worker."""
-        batch = next(self._batches)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._stream.end_pass(self._worker)
+            raise
         self._step += self._workers
         return batch
 

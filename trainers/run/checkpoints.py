@@ -16,6 +16,7 @@ import os
 import queue
 import re
 import shutil
+import sys
 import threading
 from collections import deque
 from contextlib import suppress
@@ -32,6 +33,7 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
+    Tuple,
 )
 
 import numpy as np
@@ -61,7 +63,8 @@ class Progress:
     step: int = 0  # steps done
     best: Optional[float] = None  # best value of --best_by
     best_step: Optional[int] = None  # its step
-    without_better: int = 0  # evaluations since then
+    without_better: int = 0  # evaluations since then that brought no improvement
+    best_loss: Optional[float] = None  # the loss of that evaluation; older runs have none
     evaluated: int = 0  # the step of the last evaluation
 
     def __post_init__(self) -> None:
@@ -70,8 +73,10 @@ class Progress:
             count = getattr(self, name)
             if (type(count) is not int or count < 0) and (name, count) != ("best_step", None):
                 raise ValueError(f"{name} is {count!r:.50}, and must be a number from 0")
-        if self.best is not None and type(self.best) not in (int, float):
-            raise ValueError(f"best is {self.best!r:.50}, and must be a number or null")
+        for name in ("best", "best_loss"):
+            value = getattr(self, name)
+            if value is not None and type(value) not in (int, float):
+                raise ValueError(f"{name} is {value!r:.50}, and must be a number or null")
 
     def update(self, metrics: Iterable[Mapping[str, Any]], task: Task) -> None:
         """Counts the evaluations in metrics.jsonl since that of the checkpoint.
@@ -87,18 +92,30 @@ class Progress:
     def count(self, step: int, metrics: Mapping[str, Any], task: Task) -> bool:
         """Counts an evaluation; returns whether it is the best so far.
 
-        The lowest loss is best, and the highest of other metrics. NaN and a metric that the split
-        does not define (AUC with one class) are never better.
+        The lowest loss is best, and the highest of other metrics. Of equal values the lower loss is
+        better, and of equal losses, too, the later step is kept, which is no improvement for
+        --patience. NaN and a metric that the split does not define (AUC with one class) are never
+        better.
         """
         self.evaluated = step
         if task.best_by is None:
             return False
         value, sign = metrics.get(task.best_by, math.nan), -1 if task.best_by == "loss" else 1
-        if math.isfinite(value) and (self.best is None or sign * value > sign * self.best):
-            self.best, self.best_step, self.without_better = value, step, 0
-            return True
-        self.without_better += 1
-        return False
+        loss = metrics.get("loss", math.nan)
+        found = _rank(sign, value, loss)
+        before = None if self.best is None else _rank(sign, self.best, self.best_loss)
+        is_better = math.isfinite(value) and (before is None or found > before)
+        self.without_better = 0 if is_better else self.without_better + 1
+        if not is_better and found != before:
+            return False
+        self.best, self.best_step = value, step
+        self.best_loss = loss if math.isfinite(loss) else None
+        return True
+
+
+def _rank(sign: int, value: float, loss: Optional[float]) -> Tuple[float, float]:
+    """Sorts evaluations by a metric, then by falling loss; an unknown loss is the highest."""
+    return sign * value, -loss if loss is not None and math.isfinite(loss) else -sys.float_info.max
 
 
 ALL, BEST, LAST = "all", "best", "last"  # values of --checkpoint
@@ -199,6 +216,7 @@ class Checkpoints:
         if progress.best_step is None or progress.best_step in numbered(self.best_directory):
             return None
         lost, progress.best, progress.best_step = progress.best_step, None, None
+        progress.best_loss = None
         return (
             f"{self.best_directory} lacks the best weights, those of step {lost}: the best of the "
             "later evaluations replaces them"

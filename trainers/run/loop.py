@@ -7,6 +7,7 @@ metrics of the step before. A background thread reads rows and puts them on the 
 import math
 import os
 import sys
+import threading
 import time
 from contextlib import closing, suppress
 from dataclasses import asdict
@@ -46,6 +47,7 @@ from trainers.run.program import (
 )
 
 _WRITING_STEPS = 50  # that several processes spread the tensors of a checkpoint over
+_QUIET_SECONDS = 3  # of compiling before the run says so
 AHEAD = 2  # calls whose rows are on the devices in advance
 _Placed = Tuple[Batch, Any]  # the rows of a call: from the reader, and on the devices
 
@@ -150,9 +152,9 @@ class Loop:
         del state, first  # memory of the host
         self.line.say(self._facts())
         self.line.say(self.program.description)
-        self.program.compile(trains=True, evaluates=self._evaluates)
+        compiling = self._compile()
         self.processes.meet()
-        self.line.say(f"ready in {time.perf_counter() - self.began:.1f} s")
+        self.line.say(f"ready in {time.perf_counter() - self.began:.1f} s{compiling}")
         self._describe_data()
         self.metrics = self._open_metrics()
         self.began = time.perf_counter()
@@ -177,6 +179,20 @@ class Loop:
             )
             self.processes.leave()
             sys.exit(128 + self.signal)
+
+    def _compile(self) -> str:
+        """Compiles, says so after a while, and returns its share of the time if that is long."""
+        what = "the training step" + (" and the evaluation" if self._evaluates else "")
+        began = time.perf_counter()
+        timer = threading.Timer(_QUIET_SECONDS, self.line.say, [f"compiling {what} ..."])
+        timer.daemon = True
+        timer.start()
+        try:
+            self.program.compile(trains=True, evaluates=self._evaluates)
+        finally:
+            timer.cancel()
+        seconds = time.perf_counter() - began
+        return f", {seconds:.1f} s of it to compile {what}" if seconds >= 1 else ""
 
     @property
     def signal(self) -> int:

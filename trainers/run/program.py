@@ -325,8 +325,9 @@ class Trainer(NamedTuple):
 class Schedule:
     """Share of the highest learning rate at each step.
 
-    It rises in a line, stays at 1, and falls to `final_rate`, which the step after the last one
-    would have; so no step has a rate of 0. With 4 steps of warm-up among 8:
+    It rises in a line, stays at 1, and falls to `final_rate`, which the last step has. If that is
+    0, the step after the last one would have it, so that no step is lost. With 4 steps of warm-up
+    among 8, and 0:
 
       linear  1/4, 2/4, 3/4, 1, 4/5, 3/5, 2/5, 1/5
       cosine  1/4, 2/4, 3/4, 1, .905, .655, .345, .095   (Loshchilov and Hutter, arXiv:1608.03983)
@@ -347,6 +348,17 @@ class Schedule:
         if flags.schedule == "wsd":
             rest = tenth(flags.decay_steps)
         self.decay = max(0, min(rest, steps - self.warmup))
+        self._end = steps if flags.final_rate == 0 else steps - 1  # the step of `final_rate`
+
+    def notes(self) -> List[str]:
+        """A note if the run ends before the highest learning rate."""
+        if self.warmup <= self.steps:
+            return []
+        return [
+            f"the warm-up of {self.warmup:,} steps is longer than the run of {self.steps:,}, so "
+            f"the learning rate ends at {self(self.steps - 1):.1%} of the highest: give more "
+            "--steps or fewer --warmup_steps"
+        ]
 
     def __call__(self, done: int) -> float:
         """The share for the step after `done`."""
@@ -354,12 +366,13 @@ class Schedule:
 
     def share(self, done: Any, numpy: Any) -> Any:
         """As `__call__`, of numbers or arrays of `numpy`: numpy itself or jax.numpy."""
-        left = numpy.clip((self.steps - done) / (self.decay + 1.0), 0.0, 1.0)
+        fall = max(1, self.decay + self._end + 1 - self.steps)
+        left = numpy.clip((self._end - done) / float(fall), 0.0, 1.0)
         if self._flags.schedule == "cosine":
             left = numpy.sin(left * (math.pi / 2)) ** 2  # (1 - cos(pi x)) / 2, precise near 0
         end = self._flags.final_rate
-        rise, fall = (done + 1.0) / self.warmup, end + (1.0 - end) * left
-        return numpy.where(done < self.warmup, rise, fall)
+        rise, rest = (done + 1.0) / self.warmup, end + (1.0 - end) * left
+        return numpy.where(done < self.warmup, rise, rest)
 
 
 class Interruption:

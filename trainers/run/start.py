@@ -49,7 +49,16 @@ from trainers.run.agreement import check_agreement, identity
 from trainers.run.checkpoints import Checkpoints, read_weights
 from trainers.run.journal import METRICS, ProgressLine, cut_metrics, duration, each_metrics
 from trainers.run.loop import Loop
-from trainers.run.program import Interruption, Metrics, Plan, Processes, Program, Task, Trainer
+from trainers.run.program import (
+    Interruption,
+    Metrics,
+    Plan,
+    Processes,
+    Program,
+    Schedule,
+    Task,
+    Trainer,
+)
 from trainers.run.run_directory import PROFILE, claim, start_or_resume
 
 _NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|OOM when", re.IGNORECASE)
@@ -90,9 +99,10 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
         directory = find_on_hub(init_from, flag="init_from").path
         for note in check_same_tokens(set_file(shards, TOKENIZER), directory):
             line.say(f"note: {note}")
+    flags.check_splits(shards)
     steps = flags.plan_steps(shards)
     task = trainer.make_task(flags, schema, shards)
-    task_notes = task.prepare_training(shards)
+    task_notes = [*task.prepare_training(shards), *Schedule(steps, flags.optimization).notes()]
     plan = Plan(flags, schema, model.config, steps, flags.output)
     check_agreement(processes, identity(plan, shards, trainer.packages))
     program = trainer.make_program(plan, task)

@@ -276,3 +276,18 @@ def test_a_process_may_end_in_the_middle():
     )
     found = run_python("-c", code)
     assert (found.returncode, found.stdout, found.stderr) == (0, "0\n", "")
+
+
+def test_rows_and_steps_that_are_none_are_refused_in_words(reader):
+    rows = reader.rows("train")
+    for index in (rows, -1):
+        due = f"has no row {index} of 'train': it has {rows} rows, from 0"
+        with pytest.raises(IndexError, match=due):
+            reader.read("train", [0, index])
+    for read in (lambda i: reader.read("train", [i]), lambda i: reader.split("train", seed=0)[i]):
+        with pytest.raises(TypeError, match="row .*2.5.* of .*: give whole numbers"):
+            read(2.5)
+    for wrong in ({"start_step": -1}, {"stride": 0}):
+        with pytest.raises(UsageError, match="steps count from 0, and a stride from 1"):
+            reader.batches("train", batch_size=4, seed=0, **wrong)
+    assert len(reader.read("train", [])["input_ids"]) == 0

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -292,3 +293,43 @@ def test_a_set_of_another_task_is_refused(name, tmp_path):
         f"dataset with build_shards --task={task}, or use another trainer"
     )
     assert not (tmp_path / "run").exists()
+
+
+class _Rows(SimpleNamespace):
+    def rows(self, split):
+        return self.count
+
+    def tokens_a_row(self, split):
+        return 100.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size", "length", "steps"),
+    [
+        (3200, 32, {"epochs": 1.1}, 110),  # 3520.0000000000005 / 32
+        (3200, 32, {"epochs": 2.2}, 220),
+        (3201, 32, {"epochs": 1.1}, 111),
+        (10, 4, {}, 3),
+        (10, 4, {"epochs": 0.001}, 1),
+        (10, 4, {"tokens": 1600.0}, 4),
+        (10, 4, {"tokens": 1601.0}, 5),
+        (10, 4, {"steps": 7}, 7),
+    ],
+)
+def test_steps_of_a_length(rows, batch_size, length, steps):
+    flags: Any = make_flags(RunFlags, shards="set", batch_size=batch_size, **length)
+    assert flags.plan_steps(_Rows(count=rows)) == steps
+
+
+def test_steps_of_epochs_are_exact():
+    """Of all decimals from 0.1 to 9.9: as whole numbers give them."""
+    for tenths in range(1, 100):
+        flags: Any = make_flags(RunFlags, shards="set", batch_size=32, epochs=tenths / 10)
+        for rows in (320, 3200, 12_345):
+            assert flags.plan_steps(_Rows(count=rows)) == -(-rows * tenths // 320)
+
+
+def test_too_many_steps_are_refused():
+    flags: Any = make_flags(RunFlags, shards="set", batch_size=1, epochs=1e30)
+    with pytest.raises(UsageError, match=r"the run has 1e\+31 steps: must be below 2\*\*31"):
+        flags.plan_steps(_Rows(count=10))

@@ -208,3 +208,25 @@ def test_two_processes_under_ddp_are_one():
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("the same rows") == 2
     print(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_workers": 2},
+        pytest.param({"num_workers": 2, "persistent_workers": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_passes_after_a_resumed_one_begin_at_the_first_step(shards, expected, options):
+    loader = DataLoader(stream_of(shards, start_step=5), batch_size=None, **options)
+    passes = [rows_of(loader) for _ in range(3)]
+    assert passes == [expected[5:STEPS], expected[:STEPS], expected[:STEPS]]
+
+
+def test_a_pass_that_was_left_begins_where_it_began(shards, expected):
+    stream = stream_of(shards, start_step=5)
+    for _ in range(2):
+        assert rows_of(islice(stream, 2)) == expected[5:7]
+    assert rows_of(stream) == expected[5:STEPS] and rows_of(stream) == expected[:STEPS]

@@ -166,7 +166,7 @@ def test_the_best_by_hand():
     progress = Progress()
     found = [0.5, math.nan, 0.5, 0.75, 0.6]
     better = [progress.count(n, evaluation(n, f1=f1), BY_F1) for n, f1 in enumerate(found, 1)]
-    assert better == [True, False, False, True, False]
+    assert better == [True, False, True, True, False]  # of ties the later one
     assert progress == Progress(0, best=0.75, best_step=4, without_better=1, evaluated=5)
     assert not progress.count(6, {}, BY_F1), "a measure that the split does not define"
     assert not progress.count(7, {"f1": math.inf}, BY_F1)
@@ -178,6 +178,22 @@ def test_the_best_by_hand():
     none = Progress()
     assert not none.count(4, evaluation(4, loss=1.0), BY_NOTHING)
     assert none == Progress(evaluated=4)
+
+
+def test_ties_are_broken_by_the_loss_then_by_the_step():
+    """A lower loss is an improvement for --patience, a later step is none."""
+    progress, found = Progress(), []
+    for step, (f1, loss) in enumerate([(0.0, 3.0), (0.0, 2.0), (0.0, 2.5), (0.0, 2.0)], 1):
+        progress.count(step, evaluation(step, f1=f1, loss=loss), BY_F1)
+        found.append((progress.best_step, progress.best_loss, progress.without_better))
+    assert found == [(1, 3.0, 0), (2, 2.0, 0), (2, 2.0, 1), (4, 2.0, 2)]
+    lowest = Progress()
+    kept = [lowest.count(step, evaluation(step, loss=1.0), BY_LOSS) for step in (1, 2)]
+    assert kept == [True, True] and (lowest.best_step, lowest.without_better) == (2, 1)
+    older = Progress(1, best=0.5, best_step=1)  # of a version that kept no loss
+    assert older.count(2, evaluation(2, f1=0.5, loss=9.0), BY_F1) and older.best_loss == 9.0
+    with pytest.raises(ValueError, match="best_loss is 'a', and must be a number or null"):
+        Progress(best_loss="a")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("evaluated", [4, 8])

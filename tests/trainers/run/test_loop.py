@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from trainers.metrics import plots
 from trainers.models.plan_model import training_flops
 from trainers.models.weights import fresh
 from trainers.reader import ShardSet
-from trainers.run import journal, start
+from trainers.run import journal, loop, start
 from trainers.run.checkpoints import Checkpoints
 from trainers.run.loop import check_finite
 from trainers.run.program import Schedule, check_state
@@ -398,3 +399,27 @@ def test_each_dataset_of_a_mixture_has_a_loss(shards, tmp_path, capfd):
     said = capfd.readouterr().err
     assert f"(set {last['loss/set']:.4f}, web {last['loss/web']:.4f})" in said
     assert f"70.00% of the rows from {shards}: 0.84 passes over its 40 in 12 steps" in said
+
+
+def test_a_long_compilation_is_said(tmp_path, capfd, monkeypatch):
+    write_clm_set(tmp_path / "set")
+    monkeypatch.setattr(loop, "_QUIET_SECONDS", 0.2)
+
+    def wait(name, number):
+        if name == "compile":
+            time.sleep(1.1)
+
+    train(numpy_flags(tmp_path / "set", tmp_path / "run"), numpy_trainer(Diary(listener=wait)))
+    lines = capfd.readouterr().err.splitlines()
+    begin = lines.index("compiling the training step and the evaluation ...")
+    due = r"ready in 1\.\d s, 1\.\d s of it to compile the training step and the evaluation"
+    assert re.fullmatch(due, lines[begin + 1])
+
+
+def test_a_split_to_evaluate_on_that_is_missing_is_refused(tmp_path):
+    """But for the default one, and one without rows."""
+    write_splits(tmp_path / "set", train=20, empty=0)
+    run_numpy(tmp_path / "set", tmp_path / "run", steps=2, validation_split="empty")
+    with pytest.raises(UsageError, match="set has no split 'vaild': it has empty, train"):
+        run_numpy(tmp_path / "set", tmp_path / "none", validation_split="vaild")
+    assert not (tmp_path / "none").exists()

@@ -21,7 +21,10 @@ def shares(steps, warmup=None, **flags):
 def test_a_linear_schedule_by_hand():
     assert shares(8, 4) == [1 / 4, 2 / 4, 3 / 4, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5]
     assert shares(4, 0) == [1, 3 / 4, 2 / 4, 1 / 4]
-    assert shares(1) == [1]
+    assert shares(8, 4, final_rate=0.2) == pytest.approx(
+        [1 / 4, 2 / 4, 3 / 4, 1, 0.8, 0.6, 0.4, 0.2]
+    )
+    assert shares(1) == shares(1, final_rate=0.5) == [1]
     assert shares(3, 3) == [1 / 3, 2 / 3, 1]
     assert shares(3, 9) == [1 / 9, 2 / 9, 3 / 9], "a run that ends while it warms up"
     assert Schedule(40, OptimizationFlags()).warmup == 4
@@ -30,10 +33,24 @@ def test_a_linear_schedule_by_hand():
 def test_wsd_by_hand():
     wsd = {"schedule": "wsd", "decay_steps": 2}
     assert shares(8, 4, **wsd) == [1 / 4, 2 / 4, 3 / 4, 1, 1, 1, 2 / 3, 1 / 3]
-    assert shares(6, 1, **wsd, final_rate=0.25) == [1, 1, 1, 1, 0.75, 0.5]
+    assert shares(6, 1, **wsd, final_rate=0.25) == [1, 1, 1, 1, 0.625, 0.25]
     assert shares(4, 1, schedule="wsd", decay_steps=0) == [1, 1, 1, 1]
     assert shares(4, 2, schedule="wsd", decay_steps=9) == [1 / 2, 1, 2 / 3, 1 / 3]
     assert Schedule(40, OptimizationFlags(schedule="wsd")).decay == 4
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_last_step_has_the_final_rate(schedule):
+    for steps in (2, 7, 100):
+        found = shares(steps, 1, schedule=schedule, final_rate=0.1)
+        assert found[-1] == pytest.approx(0.1) and min(found[:-1]) > 0.1
+
+
+def test_a_warm_up_longer_than_the_run_is_noted():
+    assert Schedule(10, OptimizationFlags(warmup_steps=10)).notes() == []
+    [note] = Schedule(10, OptimizationFlags(warmup_steps=10_000)).notes()
+    due = "the warm-up of 10,000 steps is longer than the run of 10, so the learning rate ends at "
+    assert note.startswith(f"{due}0.1% of") and "fewer --warmup_steps" in note
 
 
 def reference(steps, warmup, schedule, final, decay):
@@ -41,7 +58,8 @@ def reference(steps, warmup, schedule, final, decay):
     done = np.arange(steps, dtype=np.float64)
     warmup = max(1, warmup)
     fall = max(0, steps - warmup) if schedule != "wsd" else max(0, min(decay, steps - warmup))
-    x = np.clip((done - (steps - fall - 1)) / (fall + 1), 0, 1)
+    late = final == 0  # the step after the last one has it
+    x = np.clip((done - (steps - fall - 1)) / max(1, fall + late), 0, 1)
     left = (1 + np.cos(np.pi * x)) / 2 if schedule == "cosine" else 1 - x
     return np.where(done < warmup, (done + 1) / warmup, final + (1 - final) * left)
 
