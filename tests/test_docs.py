@@ -31,7 +31,7 @@ README_BYTES = 8_192
 TO_BEAM = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_tokenizer"}
 # Flags of Flink's job server, which reports them only when it runs, and of other programs.
 OF_JOB_SERVER = {"max_bundle_size"}
-OF_OTHERS = {"worker_pool", "service_port", "xla_gpu_deterministic_ops"}
+OF_OTHERS = {"worker_pool", "service_port", "xla_gpu_deterministic_ops", "long"}  # "long": of zstd
 NO_FLAGS = {"append", "whole_word_masking"}  # why there is none
 CHECKED = re.compile(r"<!-- checked: ([^>]*?) -->\s*")
 DEFAULT = re.compile(r"Default: ([^.]\S*)\.$")
