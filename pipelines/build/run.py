@@ -17,7 +17,7 @@ from rich.filesize import decimal
 from pipelines import store
 from pipelines.build.job import Job, share_tokenizer
 from pipelines.build.options import BuildOptions
-from pipelines.build.plan import Plan, Run, estimate, plan_facts, warnings
+from pipelines.build.plan import Plan, Run, estimate, plan_facts
 from pipelines.build.split_shares import find_far_shares
 from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.encoding.tokenizer_files import DEFAULT
@@ -80,7 +80,7 @@ def build_or_find(options: BuildOptions, beam_arguments: list[str]) -> None:
     if options.run.dry_run:
         plan = Plan(run, estimate(run))
         _console.print(facts_table(plan_facts(plan), title="plan (nothing was written)"))
-        for warning in warnings(plan):
+        for warning in plan.needs().warnings():
             _console.print(f"warning: {warning}", style="yellow")
         return
     try:

@@ -229,11 +229,16 @@ def _lengths(text: pa.LargeStringArray) -> np.ndarray:
     return pc.binary_length(text).to_numpy().astype(np.int64)
 
 
+def encode_documents(batch: pa.RecordBatch, schema: CorpusSchema) -> bytes:
+    """The file of a partition."""
+    columns = {"id": hex_ids(digests_of(batch)), **{n: batch[n] for n in schema.columns[1:]}}
+    return _ENCODERS[schema.file_format](pa.table(columns))
+
+
 def write_documents(batch: pa.RecordBatch, number: int, job: CorpusJob) -> CorpusReport:
     """Stages the file of the partition `number`, and counts its documents."""
-    schema, name = job.schema, job.schema.names()[number]
-    columns = {"id": hex_ids(digests_of(batch)), **{n: batch[n] for n in schema.columns[1:]}}
-    content = _ENCODERS[schema.file_format](pa.table(columns))
+    name = job.schema.names()[number]
+    content = encode_documents(batch, job.schema)
     words = batch["words"].to_numpy()
     kept = [role.name for role in job.source.roles[1:]]
     filled = {name: int(np.count_nonzero(_lengths(batch[name]))) for name in kept}

@@ -119,8 +119,8 @@ class CorpusOptions:
     file_format: Literal["parquet", "jsonl"] = "parquet"
     """File format of the corpus: Parquet, or JSON Lines, both compressed with zstd."""
     num_files: Annotated[str, tyro.conf.arg(metavar="N")] = "auto"
-    """Number of files of the corpus. The default is one for each 64 MB of input, or for each 21 MB
-    if it is compressed; more files take less memory each."""
+    """Number of files of the corpus. The default is one for each 64 MB of text, which a sample of
+    compressed files and web pages measures; more files take less memory each."""
     shuffle_by: Literal["auto", "files", "runner"] = "auto"
     """How documents get from the workers that read to those that write: scratch files on one
     machine, or the runner's shuffle on a cluster."""

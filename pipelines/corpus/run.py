@@ -2,38 +2,33 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
 from pipelines.corpus.decontamination.report import warn_of_targets
 from pipelines.corpus.decontamination.targets import prepare_filters
-from pipelines.corpus.filter_documents import filter_documents, load_filters
 from pipelines.corpus.filters import warn_of
 from pipelines.corpus.job import CorpusJob
 from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
+from pipelines.corpus.plan import plan_corpus
 from pipelines.corpus.report import funnel_table
-from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.host.imports import pc
 from pipelines.input_options import assumed_bytes
 from pipelines.readers.corpus_metadata import FILLED, Corpus, CorpusSchema, read_corpus, read_file
 from pipelines.readers.http_body import BODY_CUT, RESPONSES
 from pipelines.readers.sources import (
-    BLOCK_BYTES,
     Block,
     describe_documents,
     has_blocks,
     plan_blocks,
-    read_block,
 )
-from pipelines.readers.stored import is_compressed
 from pipelines.runners.block_run import BlockRun
-from pipelines.runners.console import Console, cpu_hours, facts_table
+from pipelines.runners.console import Console, facts_table
 from pipelines.runners.launch import choose_runner
+from pipelines.runners.sample import count_text_bytes
 from pipelines.writers.output_directory import (
     CORPUS,
     is_corpus,
@@ -55,8 +50,6 @@ if TYPE_CHECKING:
 # Imports Beam, which takes a second.
 _build_corpus = import_later("pipelines.corpus.transforms:BuildCorpus")
 _console = Console(soft_wrap=True)
-_PIECE_BYTES, _SAMPLE_BYTES = 1 << 20, 8 << 20  # of the sample that --assume_bytes times
-_PACKED, _PARQUET = 3, (".parquet", ".pq")  # ratio of text to bytes of compressed files
 
 
 def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
@@ -78,15 +71,15 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
     documents = describe_documents(blocks, options.source())
     total = sum(block.bytes for block in blocks)
     assumed = assumed_bytes(options.assume_bytes, dry_run=options.dry_run) or total
-    text = int(count_text_bytes(blocks) * (assumed / total))
+    text = int(count_text_bytes(options.source(), blocks) * (assumed / total))
     schema = options.schema(text)
     beam_arguments, how = choose_runner(beam_arguments, assumed)
     run = run_of(options, blocks, beam_arguments, how)
     if options.dry_run:
-        facts = _plan(options, schema, run)
-        if options.assume_bytes:
-            facts |= _assumed_facts(options, schema, run, assumed, text)
-        _console.print(facts_table(facts, title="plan (nothing was written)"))
+        plan = plan_corpus(options, schema, run, assumed / total)
+        _console.print(facts_table(plan.facts(options), title="plan (nothing was written)"))
+        for warning in plan.warnings():
+            _console.print(f"warning: {warning}", style="yellow")
         return
     finished = find_or_make(
         options.output,
@@ -101,15 +94,6 @@ def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
         _print_summary(finished, documents)
     else:
         _print_summary(read_corpus(options.output), documents, seconds=time.monotonic() - began)
-
-
-def count_text_bytes(blocks: Iterable[Block]) -> int:
-    """Estimates the bytes of all inputs after decompression."""
-    parts = (part for block in blocks for part in block.parts)
-    return sum(
-        part.bytes * (_PACKED if is_compressed(part.path) or part.path.endswith(_PARQUET) else 1)
-        for part in parts
-    )
 
 
 def run_of(
@@ -173,63 +157,6 @@ def wire(
         _ = pipeline | _build_corpus(job)
 
     return build
-
-
-def _plan(options: CorpusOptions, schema: CorpusSchema, run: BlockRun) -> dict[str, str]:
-    """The lines that --dry_run prints."""
-    files = {part.path: part.size for block in run.blocks for part in block.parts}
-    rule, documents = options.near.rule(), describe_documents(run.blocks, run.source)
-    return {
-        "inputs": f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
-        f"{number_of(len(run.blocks), 'block')}",
-        **({"documents": documents} if documents else {}),
-        **(rule.facts() if rule else {}),
-        "files": f"{schema.files:,} ({schema.file_format})",
-        "columns": ", ".join(schema.columns),
-        "runs": run.how,
-        "fingerprint": schema.fingerprint,
-        "output holds": "a corpus: the run checks whether it is this one"
-        if is_corpus(options.output)
-        else "no corpus: the run builds it",
-    }
-
-
-def _assumed_facts(
-    options: CorpusOptions, schema: CorpusSchema, run: BlockRun, assumed: int, text: int
-) -> dict[str, str]:
-    """Estimates a run over `assumed` stored bytes, about `text` bytes of text.
-
-    The first megabytes of the inputs time the rules. The estimate does not include near-duplicates
-    and decontamination, which are jobs of their own.
-    """
-    filters = replace(options.filters, decontamination=Decontamination())
-    load_filters(filters)
-    source, pieces, size = replace(run.source, block_bytes=_PIECE_BYTES), [], 0
-    began = time.perf_counter()
-    for documents in chain.from_iterable(read_block(block, source) for block in run.blocks):
-        pieces.append(documents)
-        size += documents.source_bytes
-        if size >= _SAMPLE_BYTES:
-            break
-    seconds = time.perf_counter() - began
-    filter_documents(filters, pieces[0])  # compiles
-    began = time.perf_counter()
-    filtered = [filter_documents(filters, piece).documents for piece in pieces]
-    seconds += time.perf_counter() - began
-    kept, given = (
-        sum(int(pc.sum(pc.binary_length(one.text)).as_py() or 0) for one in some)
-        for some in (filtered, pieces)
-    )
-    share, blocks = kept / max(given, 1), -(-text // BLOCK_BYTES)
-    return {
-        "assumed": f"the inputs are a sample of {decimal(assumed)}, about {decimal(text)} of text, "
-        f"{number_of(blocks, 'block')}",
-        "kept": f"about {share:.0%} of the text, before duplicates: {decimal(int(share * text))}; "
-        f"measured on {decimal(size)}",
-        "text of a file": decimal(int(share * text / schema.files)),
-        "on a cluster": cpu_hours(seconds / size * text, max(blocks, schema.files))
-        + ", nor near-duplicates and decontamination",
-    }
 
 
 def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = None) -> None:

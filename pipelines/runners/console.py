@@ -345,13 +345,10 @@ def duration(seconds: float) -> str:
 
 
 def cpu_hours(seconds: float, most: int) -> str:
-    """7200 -> `about 2.0 CPU hours: 7.5 min on 16, ... workers of one core like this machine's`.
+    """7200 -> `about 2.0 CPU hours: 7.5 min on 16, ... workers of one core`.
 
     `most` is how many workers can have something to do at once.
     """
     numbers = [number for number in _WORKERS if number <= most] or [1]
     each = ", ".join(f"{duration(seconds / number)} on {number:,}" for number in numbers)
-    return (
-        f"about {seconds / 3600:,.1f} CPU hours: {each} workers of one core like this machine's, "
-        "without their start"
-    )
+    return f"about {seconds / 3600:,.1f} CPU hours: {each} workers of one core, without their start"

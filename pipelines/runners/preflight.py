@@ -8,7 +8,8 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from rich.filesize import decimal
 
@@ -17,30 +18,40 @@ from pipelines.build.options import BuildOptions
 from pipelines.build.plan import Run, estimate
 from pipelines.build.run import complete, wire
 from pipelines.corpus import run as corpus_run
+from pipelines.corpus.decontamination.targets import find_targets
+from pipelines.corpus.filter_documents import load_filters
 from pipelines.corpus.options import CorpusOptions
-from pipelines.encoding.tokenizer import load_tokenizer
+from pipelines.corpus.plan import plan_corpus
+from pipelines.corpus.rules.decontamination import Decontamination
+from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from pipelines.readers.files import expand_lists, is_url
 from pipelines.readers.sources import Block, plan_blocks
 from pipelines.runners.beam_run import refuse_bad_runner
 from pipelines.runners.console import Console
 from pipelines.runners.job_servers import reach_job_server
 from pipelines.runners.launch import RunnerFlags, runner_flags
+from pipelines.runners.plan import WORKER_BYTES, RunPlan
 from pipelines.runners.preflight_job import Check, check_flags, check_job
+from pipelines.runners.sample import count_text_bytes
 from pipelines.train.options import TokenizerOptions
+from pipelines.train.plan import plan_tokenizer
 from pipelines.train.run import refuse_unusable, run_of, wire_counting
 from pipelines.user_filter import load_filter
 from pipelines.writers.staging import STAGING, Staging
 from schemas.commands.terminal import in_time, number_of
 from schemas.errors import DataError, TextmillError, UsageError, one_line
 
+T = TypeVar("T")
 _console = Console(soft_wrap=True)
+_NO_INPUTS = "the inputs cannot be read from this machine"
+_NO_RUNNER = "the runner cannot be used"
 _PATIENCE = 25.0  # seconds; an object store without network or credentials may never answer
 # Limits of a shard in the shuffle: Beam's messages have at most 2 GiB, and Flink keeps a key in
 # memory.
 _MOST_KEY_BYTES, _GOOD_KEY_BYTES = 2_000_000_000, 200_000_000
-# Measured bytes of memory: a worker with Beam and RoBERTa's tokenizer; in addition, batches of
-# examples before they are sent, or a multiple of a shard's text while it is written.
-_WORKER_BYTES, _ROUTE_BYTES, _SHARD_TIMES = 500_000_000, 700_000_000, 3
+# Measured bytes of memory besides WORKER_BYTES: batches of examples before they are sent, or a
+# multiple of a shard's text while it is written.
+_ROUTE_BYTES, _SHARD_TIMES = 700_000_000, 3
 
 
 @dataclass(frozen=True)
@@ -100,39 +111,60 @@ def _print_checks(name: str, checks: Iterable[Check]) -> None:
 def _check_shards(options: BuildOptions, beam_arguments: list[str]) -> Iterator[Check]:
     given = options.splitting.given()
     patterns = tuple(p for some in given.values() for p in some) or options.reading.input
-    name, output, path = options.filter, options.output, options.tokenizer
+    name, output = options.filter, options.output
     command = Command(beam_arguments, patterns, output, name, options.blocks)
     has_runner, blocks = yield from _check_places(command)
-    if is_url(path) and (problem := unreachable(path)):
-        yield Check("tokenizer", "not checked", f"{path}: {problem}")
+    tokenizer = yield from _check_tokenizer_file(options.tokenizer)
+    if tokenizer is None:
+        yield from _skip(command, "the tokenizer cannot be loaded")
         return
-    try:
-        tokenizer = load_tokenizer(path)
-        options = complete(options, blocks or [], _console.print)
-        run = Run.of(options, tokenizer, blocks or [], beam_arguments)
-    except TextmillError as error:
-        yield Check("tokenizer", "failed", str(error))
+    completed = yield from _attempt(
+        "labels",
+        lambda: complete(options, blocks or [], _console.print),
+        needs_inputs=blocks is None,
+        remedy="correct the fields of the task, or --input",
+    )
+    if completed is None:
+        yield from _skip(command, "the task cannot be prepared")
         return
-    detail = f"{path}, {tokenizer.vocab_size:,} ids, fits --task={options.task}"
+    run = yield from _attempt(
+        "tokenizer", lambda: Run.of(completed, tokenizer, blocks or [], beam_arguments)
+    )
+    if run is None:
+        yield from _skip(command, "the tokenizer does not fit the task")
+        return
+    detail = f"{options.tokenizer}, {tokenizer.vocab_size:,} ids, fits --task={options.task}"
     yield Check("tokenizer", "ok", f"{detail}; it is sent with the job")
     if has_runner:
         yield from check_job(beam_arguments, name, wire(run, as_if_staged(output)))
-    if blocks is None:
-        yield Check("size", "not checked", "the inputs cannot be read from this machine")
-    else:
-        yield _check_size(run)
+    elif not command.flags.is_local:
+        yield Check("job", "not checked", _NO_RUNNER)
+    yield from _check_needs(blocks, lambda: _check_size(run))
 
 
 def _check_corpus(options: CorpusOptions, beam_arguments: list[str]) -> Iterator[Check]:
-    name, output = options.filters.filter, options.output
+    name, output, filters = options.filters.filter, options.output, options.filters
     plan = functools.partial(plan_blocks, options.source())
     command = Command(beam_arguments, options.reading.input, output, name, plan)
     has_runner, blocks = yield from _check_places(command)
+    rules = replace(filters, decontamination=Decontamination(), filter="")
+    done = yield from _check("rules", lambda: load_filters(rules), "models and lists load here")
+    if done and filters.decontamination.decontaminate:
+        said: list[str] = []
+        done = yield from _check(
+            "decontamination", lambda: find_targets(filters, said.append), said
+        )
+    if not done:
+        yield from _skip(command, "rules cannot be loaded")
+        return
+    run = corpus_run.run_of(options, blocks or [], beam_arguments)
+    schema = options.schema(count_text_bytes(options.source(), blocks or ()))
     if has_runner:
-        run = corpus_run.run_of(options, blocks or [], beam_arguments)
-        schema = options.schema(corpus_run.count_text_bytes(blocks or ()))
         job = corpus_run.wire(options, schema, run, as_if_staged(output))
         yield from check_job(beam_arguments, name, job)
+    elif not command.flags.is_local:
+        yield Check("job", "not checked", _NO_RUNNER)
+    yield from _check_needs(blocks, lambda: _describe(plan_corpus(options, schema, run, 1.0).plan))
 
 
 def _check_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) -> Iterator[Check]:
@@ -140,11 +172,79 @@ def _check_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) -> It
     plan = functools.partial(plan_blocks, options.source())
     command = Command(beam_arguments, options.reading.input, output, name, plan)
     has_runner, blocks = yield from _check_places(command)
+    run = run_of(options, blocks or [], beam_arguments)
     if has_runner:
-        run = run_of(options, blocks or [], beam_arguments)
         yield from check_job(
             beam_arguments, name, wire_counting(options, run, as_if_staged(output))
         )
+    elif not command.flags.is_local:
+        yield Check("job", "not checked", _NO_RUNNER)
+    yield from _check_needs(blocks, lambda: _describe(plan_tokenizer(options, run, 1.0).plan))
+
+
+def _check_tokenizer_file(path: str) -> Generator[Check, None, LoadedTokenizer | None]:
+    """Loads --tokenizer; yields a check only if that fails."""
+    if is_url(path) and (problem := unreachable(path)):
+        yield Check("tokenizer", "not checked", f"{path}: {problem}")
+        return None
+    return (yield from _attempt("tokenizer", lambda: load_tokenizer(path)))
+
+
+def _attempt(
+    name: str, work: Callable[[], T], *, needs_inputs: bool = False, remedy: str = ""
+) -> Generator[Check, None, T | None]:
+    """The result of work that a check needs; None after a failure, which is a check.
+
+    Args:
+      name: of the check.
+      work: what may fail.
+      needs_inputs: whether inputs that it may need cannot be read.
+      remedy: for the user, where the error has none.
+    """
+    try:
+        return work()
+    except TextmillError as error:
+        if needs_inputs:
+            yield Check(name, "not checked", _NO_INPUTS)
+        else:
+            yield Check(name, "failed", str(error), remedy)
+    except OSError as error:
+        yield Check(name, "failed", one_line(error), "check the path and its permissions")
+    return None
+
+
+def _check(
+    name: str, work: Callable[[], Any], detail: str | list[str]
+) -> Generator[Check, None, bool]:
+    """A check that passes if its work raises nothing; the work may append to the detail."""
+    done = yield from _attempt(name, lambda: (work(),))
+    if done is not None:
+        yield Check(name, "ok", detail if isinstance(detail, str) else "; ".join(detail))
+    return done is not None
+
+
+def _skip(command: Command, reason: str) -> Iterator[Check]:
+    """The checks that a failure leaves."""
+    if not command.flags.is_local:
+        yield Check("job", "not checked", reason)
+    yield Check("size", "not checked", reason)
+
+
+def _check_needs(blocks: list[Block] | None, work: Callable[[], Check]) -> Iterator[Check]:
+    """Estimates the run from a sample of the inputs."""
+    if blocks is None:
+        yield Check("size", "not checked", _NO_INPUTS)
+    elif check := (yield from _attempt("size", work, remedy="correct the inputs")):
+        yield check
+
+
+def _describe(plan: RunPlan) -> Check:
+    """The size of a run's shuffles, and the memory of its workers."""
+    facts = plan.facts()
+    worker = facts.get("memory of a worker") or facts["memory"]
+    warnings = "; ".join(plan.warnings())
+    detail = f"{facts['shuffles']} through the shuffles; a worker takes {worker}"
+    return Check("size", "ok", detail + f"; {warnings}" * bool(warnings))
 
 
 def _check_places(command: Command) -> Generator[Check, None, tuple[bool, list[Block] | None]]:
@@ -204,6 +304,9 @@ def _check_inputs(command: Command) -> tuple[Check, list[Block] | None]:
         blocks = command.plan()
     except TextmillError as error:
         return Check("inputs", "failed", str(error), "correct --input"), None
+    except OSError as error:
+        remedy = "check the path and its permissions"
+        return Check("inputs", "failed", one_line(error), remedy), None
     files = {part.path: part.size for block in blocks for part in block.parts}
     detail = (
         f"{number_of(len(files), 'file')}, {decimal(sum(files.values()))}, "
@@ -267,16 +370,12 @@ def _bucket_problem(bucket: str) -> str:
 
 def _check_size(run: Run) -> Check:
     """Estimates the size of the shuffle and of the largest shard, from a sample of the inputs."""
-    schema = run.schema
-    try:
-        sizes = estimate(run)
-    except TextmillError as error:
-        return Check("size", "failed", str(error), "correct the inputs")
+    schema, sizes = run.schema, estimate(run)
     # Hashes distribute documents, so the shards of a split differ by a few percent only.
     rows, shards = sum(sizes.rows.values()) or 1.0, sum(schema.shards.values())
     share = max(sizes.rows.get(name, 0) / rows / n for name, n in schema.shards.items())
     key, text = sizes.scratch_bytes * share, sizes.text_bytes * share
-    memory = _WORKER_BYTES + max(_ROUTE_BYTES, _SHARD_TIMES * text)
+    memory = WORKER_BYTES + max(_ROUTE_BYTES, _SHARD_TIMES * text)
     size = (
         f"{decimal(int(sizes.scratch_bytes))} through the shuffle to {shards:,} shards, "
         f"{decimal(int(key))} to the largest; a worker takes up to {decimal(int(memory))}"

@@ -20,7 +20,7 @@ from pipelines.encoding.patterns import (
     first_tokens,
     pattern_of,
 )
-from pipelines.input_options import InputFlags
+from pipelines.input_options import InputFlags, assumed_bytes
 from pipelines.readers.corpus_files import corpus_parameters
 from pipelines.readers.documents import Role
 from pipelines.readers.files import expand_lists
@@ -118,7 +118,7 @@ HELP = Help(
         "Vocabulary: the tokens": "vocab_size model special_tokens min_frequency max_token_length",
         "BPE: flags of --model=bpe": "bpe",
         "WordPiece: flags of --model=wordpiece": "wordpiece",
-        "Run: how the command runs": "overwrite preflight",
+        "Run: how the command runs": "overwrite dry_run assume_bytes preflight",
     },
     note=f"{CONFIG_NOTE} {BEAM_NOTE}",
 )
@@ -199,6 +199,11 @@ class TokenizerOptions:
     needs one."""
     overwrite: bool = False
     """Replace the output of another run."""
+    dry_run: bool = False
+    """Print the plan (input, files, disk, memory, time) and stop."""
+    assume_bytes: Annotated[str, tyro.conf.arg(metavar="SIZE")] = ""
+    """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
+    taken as a sample of it."""
     preflight: bool = False
     """Check what could fail on the runner (flags, buckets, packages, memory) and stop."""
     reading: tyro.conf.OmitArgPrefixes[TextFlags] = TextFlags()
@@ -207,6 +212,9 @@ class TokenizerOptions:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
+        assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
+        if self.dry_run and self.from_histogram is not None:
+            raise UsageError("--dry_run has nothing to plan: --from_histogram reads no text")
         if not self.output:
             raise UsageError("--output is empty: give the directory of the tokenizer")
         if self.model not in MODELS:

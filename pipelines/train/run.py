@@ -20,9 +20,10 @@ from pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
 from pipelines.encoding.patterns import name_of
 from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
 from pipelines.host.imports import pc
+from pipelines.input_options import assumed_bytes
 from pipelines.readers.sources import Block, describe_documents, hash_inputs, plan_blocks
 from pipelines.runners.block_run import BlockRun
-from pipelines.runners.console import Console
+from pipelines.runners.console import Console, facts_table
 from pipelines.runners.launch import choose_runner
 from pipelines.store import write_file
 from pipelines.tasks.chat_template import read_chat_template
@@ -52,6 +53,7 @@ from pipelines.train.output import (
     publish,
     report_of,
 )
+from pipelines.train.plan import plan_tokenizer
 from pipelines.train.word_counter import fault_of
 from pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from pipelines.writers.staging import Staging, find_or_make
@@ -89,6 +91,9 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     blocks = [] if options.from_histogram else plan_blocks(options.source())
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     documents = describe_documents(blocks, options.source()) if blocks else ""
+    if options.dry_run:
+        _print_plan(options, blocks, beam_arguments)
+        return
     reports: list[Report] = []
 
     def train(staging: Staging) -> None:
@@ -98,6 +103,16 @@ def train_or_find(options: TokenizerOptions, beam_arguments: list[str]) -> None:
     if finished := find_or_make(options.output, lambda: _find_finished(options, blocks), train):
         _print(f"{options.output} already contains this tokenizer: nothing to do")
     _print_summary(options, finished or reports[0], documents, time.monotonic() - began)
+
+
+def _print_plan(options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str]) -> None:
+    total = sum(block.bytes for block in blocks)
+    assumed = assumed_bytes(options.assume_bytes, dry_run=True) or total
+    beam_arguments, how = choose_runner(beam_arguments, assumed)
+    plan = plan_tokenizer(options, run_of(options, blocks, beam_arguments, how), assumed / total)
+    _print(facts_table(plan.facts(options), title="plan (nothing was written)"))
+    for warning in plan.plan.warnings():
+        _print(f"warning: {warning}", style="yellow")
 
 
 def _find_finished(options: TokenizerOptions, blocks: list[Block]) -> Report | None:

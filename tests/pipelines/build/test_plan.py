@@ -18,14 +18,15 @@ import zstandard
 from rich.console import Console
 from rich.filesize import decimal
 
-from pipelines.build import plan as module
 from pipelines.build.options import parse_options
-from pipelines.build.plan import Estimate, Plan, Run, estimate, plan_facts, warnings
+from pipelines.build.plan import Estimate, Plan, Run, estimate, plan_facts
 from pipelines.build_shards import main
 from pipelines.encoding.tokenizer import load_tokenizer
 from pipelines.input_options import assumed_bytes
 from pipelines.readers.sources import Block, Source, plan_blocks
 from pipelines.readers.stored import Part
+from pipelines.runners import plan as plans
+from pipelines.runners import sample as samples
 from pipelines.runners.block_run import BlockRun
 from pipelines.runners.console import duration, facts_table
 from pipelines.runners.shuffle import count_elements
@@ -46,7 +47,8 @@ ESTIMATE = Estimate(
     rows={"train": 1_836_066.0, "validation": 4_591.3},
     shard_bytes=152.4e6,
     scratch_bytes=60.1e6,
-    seconds=20.0,
+    cpu_seconds={"reading": 5.0, "tokens and rows": 15.0},
+    passed=20.0,
 )
 
 
@@ -96,12 +98,25 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
 
 def test_seconds_by_the_way_to_run(tmp_path):
     # 4 s until a worker begins, once more for processes, and 20 s of work.
-    assert plan(tmp_path).seconds() == 24
+    assert plan(tmp_path).needs().seconds() == 24
     threads = ["--direct_running_mode", "multi_threading", "--direct_num_workers", "2"]
-    assert plan(tmp_path, *threads).seconds() == 4 + 20 / 1.6
-    assert plan(tmp_path, "--direct_num_workers=10", PROCESSES).seconds() == 8 + 20 / 8
-    cluster = text_of(plan(tmp_path, "--runner=FlinkRunner"))
-    assert "about 20 s of one core of this machine, in this process" in cluster
+    assert plan(tmp_path, *threads).needs().seconds() == 4 + 20 / 1.6
+    assert plan(tmp_path, "--direct_num_workers=10", PROCESSES).needs().seconds() == 8 + 20 / 8
+    busy = replace(ESTIMATE, passed=60.0)  # three seconds for a CPU second
+    assert plan(tmp_path, estimate=busy).needs().seconds() == 64
+
+
+def test_a_plan_for_a_cluster_has_nothing_of_this_machine_but_the_measurement(tmp_path):
+    facts = plan_facts(plan(tmp_path, "--runner=FlinkRunner", shuffle_by="runner"))
+    assert {"memory", "time"} & facts.keys() == set()
+    assert facts["disk"] == f"about 152.4 MB of shards in {tmp_path / 'set'}"
+    assert facts["work"] == "tokens and rows 75%, reading 25%"
+    assert re.match(
+        r"about 0\.0 CPU hours: .* workers of one core, without their start; measured on this "
+        r"machine \(.*, \d+ cores?(, nearly idle|, at a load of [\d.]+)\)$",
+        facts["on a cluster"],
+    )
+    assert "available" not in str(facts) and "free" not in str(facts)
 
 
 def test_durations_are_rounded_to_two_digits():
@@ -110,21 +125,23 @@ def test_durations_are_rounded_to_two_digits():
 
 
 def test_a_disk_or_a_memory_that_does_not_suffice_is_said(tmp_path, monkeypatch):
-    assert warnings(plan(tmp_path)) == []
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000_000))
-    [said] = warnings(plan(tmp_path))
+    assert list(plan(tmp_path).needs().warnings()) == []
+    monkeypatch.setattr(plans.shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000_000))
+    [said] = list(plan(tmp_path).needs().warnings())
     assert "is too small: about 212.5 MB are needed and 200.0 MB are free" in said
-    assert warnings(plan(tmp_path, shuffle_by="runner")) == []
-    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
-    assert "memory may be too small" in warnings(plan(tmp_path))[1]
+    assert list(plan(tmp_path, shuffle_by="runner").needs().warnings()) == []
+    monkeypatch.setattr(plans.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    assert "memory may be too small" in list(plan(tmp_path).needs().warnings())[1]
 
 
 def test_memory_grows_with_workers_and_shards(tmp_path):
-    one = plan(tmp_path).memory_bytes()
-    assert plan(tmp_path, "--direct_num_workers=2").memory_bytes() > one
-    assert plan(tmp_path, "--direct_num_workers=2", PROCESSES).memory_bytes() > 2 * one
+    one = plan(tmp_path).needs().memory_bytes()
+    assert plan(tmp_path, "--direct_num_workers=2").needs().memory_bytes() > one
+    assert plan(tmp_path, "--direct_num_workers=2", PROCESSES).needs().memory_bytes() > 2 * one
+    much = replace(ESTIMATE, text_bytes=1e9)
+    one = plan(tmp_path, estimate=much).needs().memory_bytes()
     schema = mlm_schema(shards={"train": 50, "validation": 1})
-    assert plan(tmp_path, schema=schema).memory_bytes() < one
+    assert plan(tmp_path, schema=schema, estimate=much).needs().memory_bytes() < one
 
 
 def test_what_the_output_holds(corpus, tokenizer_path, tmp_path, capsys):
@@ -172,8 +189,8 @@ def every_one(document):
 @pytest.fixture
 def small_sample(monkeypatch):
     """Inputs above 100 kB are sampled at 24 places of 8 kB."""
-    monkeypatch.setattr(module, "_WHOLE_BYTES", 100_000)
-    monkeypatch.setattr(module, "_PLACE_BYTES", 8 << 10)
+    monkeypatch.setattr(samples, "_WHOLE_BYTES", 100_000)
+    monkeypatch.setattr(samples, "_PLACE_BYTES", 8 << 10)
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +236,7 @@ def test_a_sample_is_right_within_some_per_cent(
     flags = (f"--input={path}", f"--tokenizer={tokenizer_path}", "--num_shards=1")
     sampled = estimated(*flags)
     assert not sampled.whole
-    module._WHOLE_BYTES = 1 << 30  # put back by the fixture
+    samples._WHOLE_BYTES = 1 << 30  # put back by the fixture
     exact = estimated(*flags)
     for name in ("text_bytes", "documents", "tokens", "tokens_in_rows", "scratch_bytes"):
         assert getattr(sampled, name) == pytest.approx(getattr(exact, name), rel=0.08), name
@@ -257,12 +274,12 @@ def test_a_sample_of_which_nothing_is_kept_is_an_error(corpus, tokenizer_path):
 
 
 def test_a_small_file_that_holds_much_text_is_sampled(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_PLACE_BYTES", 10_000)
+    monkeypatch.setattr(samples, "_PLACE_BYTES", 10_000)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["word " * 1000] * 20_000}), path, row_group_size=5000)
     assert path.stat().st_size < 100_000  # of 100 MB of text
     source = Source((str(path),))
-    sample = module._sample(source, plan_blocks(source))
+    sample = samples.take_sample(source, plan_blocks(source))
     assert 10_000 <= sample.taken < 30_000_000
 
 
@@ -290,7 +307,7 @@ def test_a_sample_stands_for_the_bytes_that_are_assumed(tmp_path, lines, tokeniz
     for name in ("text_bytes", "documents", "tokens", "scratch_bytes", "shard_bytes"):
         due = times * getattr(one, name)
         assert getattr(many, name) == pytest.approx(due, rel=0.01), name
-    facts = module.plan_facts(module.Plan(large, many))
+    facts = plan_facts(Plan(large, many))
     assert facts["inputs"].startswith(
         f"1 file, {decimal(len(lines))}, 1 block; a sample of 2.0 TB;"
     )
@@ -300,9 +317,11 @@ def test_a_sample_stands_for_the_bytes_that_are_assumed(tmp_path, lines, tokeniz
     extra = count_elements(
         many.scratch_bytes, many.documents, 119_210, sum(large.schema.shards.values())
     )
-    assert facts["shuffle"] == f"about {decimal(int(many.scratch_bytes + 500 * extra))}"
+    assert facts["shuffles"] == f"1, about {decimal(int(many.scratch_bytes + 500 * extra))}"
     main([*flags, "--dry_run", "--assume_bytes=2TB"])
-    assert "a sample of 2.0 TB" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "a sample of 2.0 TB" in said
+    assert f"warning: the disk of {tmp_path / 'set'} is too small: about " in said
 
 
 @pytest.mark.parametrize(

@@ -134,14 +134,69 @@ def test_preflight_of_other_commands_without_an_index(
     command = main.__module__.removeprefix("pipelines.")
     assert lines[0] == f"preflight of {command}: nothing is written, no job is started"
     steps = r"\d+ steps, # kB, independent of the number of files"
+    if main is build_corpus:
+        assert lines.pop(5) == row("ok", "rules", "models and lists load here")
     assert re.fullmatch(row("ok", "job", steps), lines[5])
     loaded = "all # functions and coders load in a new interpreter of this environment"
-    assert lines[6:] == [
-        NO_INDEX,
-        row("ok", "unpickling", loaded),
-        "0 of 7 checks failed; 1 not checked",
-    ]
+    assert lines[6:8] == [NO_INDEX, row("ok", "unpickling", loaded)]
+    size = r"\d+, about # kB through the shuffles; a worker takes about .*, its programs included"
+    assert re.fullmatch(row("ok", "size", size), lines[8])
+    assert lines[9:] == [f"0 of {8 + (main is build_corpus)} checks failed; 1 not checked"]
     assert gs_store.names() == ["in/0.txt", "in/1.txt", "in/2.txt"]
+
+
+@pytest.mark.parametrize(
+    ("task", "also"), [("mlm", []), ("classification", ["labels"]), ("qa", [])], ids=str
+)
+def test_an_input_that_cannot_be_reached_is_reported_as_such(
+    task, also, remote, gs_store, tokenizer_path, all_loads, capsys, monkeypatch
+):
+    """It is no fault of the tokenizer, and all other checks have a line."""
+    monkeypatch.setattr(preflight, "_PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+        flags = [flag for flag in remote if flag != "--document=line"]
+        build_shards(["--preflight", *flags, f"--tokenizer={tokenizer_path}", f"--task={task}"])
+    lines = printed(capsys, gs_store, tokenizer_path)
+    states = {line[13:29].strip(): line[:11].strip() for line in lines[1:-1]}
+    assert set(also) <= {name for name, state in states.items() if state == "not checked"}
+    assert "failed" not in states.values()
+    assert {"inputs", "output", "size", "job"} <= states.keys()
+    assert lines[-1].startswith("0 of ")
+
+
+def test_checks_after_a_failure_are_not_checked(remote, gs_store, corpus, all_loads, capsys):
+    with pytest.raises(DataError, match="1 of 7 checks failed; 2 not checked"):
+        build_shards(["--preflight", *remote, "--tokenizer=/no/such/file"])
+    lines = printed(capsys, gs_store, None)
+    assert lines[5].startswith("failed       tokenizer        --tokenizer=/no/such/file: ")
+    assert lines[-2:] == [
+        row("not checked", "job", "the tokenizer cannot be loaded"),
+        row("not checked", "size", "the tokenizer cannot be loaded"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "said"),
+    [
+        ("--url_blocklist=/no/such/list", "rules", "/no/such/list"),
+        ("--decontaminate=/no/such/text.jsonl", "decontamination", "/no/such/text.jsonl"),
+    ],
+)
+def test_a_list_that_build_corpus_cannot_read(flag, name, said, remote, all_loads, capsys):
+    found = failures(capsys, build_corpus, *remote, "--keep_fields=url", flag)
+    assert found.keys() == {name} and said in found[name]
+
+
+def test_without_a_runner_the_job_is_not_checked(corpus, capsys, tmp_path):
+    flags = ["--preflight", "--runner=FlonkRunner", f"--input={corpus}"]
+    flags += [f"--output={tmp_path}/out"]
+    for main, more in ((build_corpus, []), (train_tokenizer, ["--vocab_size=400"])):
+        with pytest.raises(DataError, match="1 of [56] checks failed; [1-3] not checked"):
+            main([*flags, *more])
+        lines = capsys.readouterr().out.splitlines()
+        assert row("not checked", "job", "the runner cannot be used") in lines
 
 
 def test_a_histogram_or_a_pattern_that_leaves_nothing_to_check():
