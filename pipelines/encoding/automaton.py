@@ -41,7 +41,7 @@ _MOST_STATES, _MOST_CLASSES = 2000, 255
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
 _ATOM = re.compile(r"\\(?:[pP]\{\^?[\w ]+\}|[sSdDwWhH])")
 _CODE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1,6})\})")
-_COUNT = re.compile(r"\{(\d+)(,?)(\d*)\}")
+_COUNT = re.compile(r"\{(\d++)(,?)(\d*+)\}")
 _MOST_COPIES = 64
 
 

@@ -30,7 +30,7 @@ _MARK = b"WARC/"
 _BREAK = b"\r\n"
 _CHUNK_BYTES = 1 << 20  # a few records
 _LONGEST_HEAD = 1 << 16  # maximum bytes of the headers of a record, and of a response
-_FOLD = re.compile(rb"\r*+\n[ \t]++")  # between the lines of a value
+_FOLD = re.compile(rb"(?<!\r)\r*+\n[ \t]++")  # between the lines of a value
 _STATUS = 64  # first bytes of a response, with its status
 
 _BATCH_BYTES = 1 << 20  # of pages that are converted at once
