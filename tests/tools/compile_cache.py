@@ -13,6 +13,7 @@ import pytest
 def compiled_once(directory: Path) -> Iterator[None]:
     """Equal programs are compiled once in here, those of started processes included."""
     settings: dict[str, Any] = {"jax_compilation_cache_dir": str(directory)}
+    settings["jax_compilation_cache_max_size"] = 4 << 30  # with a limit, processes take turns
     settings["jax_persistent_cache_min_compile_time_secs"] = 0.0
     before = {name: getattr(jax.config, name) for name in settings}
     with pytest.MonkeyPatch.context() as patch:

@@ -1,10 +1,18 @@
 """Shared by tests of whole runs."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from trainers.run import start
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory) -> Path:
+    """A folder for JAX's compiled programs, which all processes of a test session share."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "compiled"
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,9 @@ EVALUATED = [5, 10, 12]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly(no_picture, tmp_path_factory):
+def quickly(no_picture, compiled):
     """Equal programs of JAX are compiled once for all tests here, and no loss curve is drawn."""
-    with compiled_once(tmp_path_factory.mktemp("compiled")):
+    with compiled_once(compiled):
         yield
 
 
