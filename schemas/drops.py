@@ -78,6 +78,11 @@ def drop_of(reason: str) -> Drop:
     return DROPS.get(reason) or Drop(reason, FILTERED if ":" in reason else REJECTED)
 
 
+def spaced(name: str) -> str:
+    """Writes a name as words: min_words -> min words, near_duplicates -> near-duplicates."""
+    return name.replace("near_dup", "near-dup").replace("_", " ")
+
+
 def total_counts(*parts: Mapping[str, int]) -> Dict[str, int]:
     """Adds counts by name; omits zeros."""
     total: Counter[str] = Counter()
@@ -115,7 +120,7 @@ def describe_dropped(
     """Describes dropped documents, one line per title.
 
         {"duplicates": 7, "too_long": 2, "empty": 1} ->
-        {"duplicates": "7 dropped", "rejected": "1 empty, 2 too_long"}
+        {"duplicates": "7 dropped", "rejected": "1 empty, 2 too long"}
 
     Args:
       dropped: reason to number.
@@ -127,7 +132,7 @@ def describe_dropped(
     for reason, number in sorted(dropped.items()):
         drop = drop_of(reason)
         if number:
-            lines[drop.title].append(f"{write(drop, number)} {drop.words or reason}")
+            lines[drop.title].append(f"{write(drop, number)} {drop.words or spaced(reason)}")
     return {
         title: ", ".join(parts) or "none"
         for title, parts in lines.items()

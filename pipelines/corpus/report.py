@@ -26,7 +26,6 @@ from pipelines.inspection.report.content import (
     largest,
     list_inputs,
     meter,
-    spaced,
     tile,
 )
 from pipelines.inspection.report.flow_and_zipf import flow
@@ -36,7 +35,7 @@ from pipelines.readers.corpus_metadata import DOCUMENTS, FORMATS, CorpusSchema, 
 from pipelines.runners.console import columns_table
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of, visible
-from schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes
+from schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
 from schemas.manifest import ManifestFile
 from schemas.metadata import Inputs
 
@@ -195,7 +194,9 @@ def funnel_table(funnel: Funnel) -> Table:
     for reason in in_order(funnel.removed):
         counts = sizes(funnel.removed[reason])
         share = counts["text_bytes"] / max(funnel.text_bytes, 1)
-        own.add_row(Text(visible(reason)), *(f"{n:,}" for n in counts.values()), f"{share:.2%}")
+        own.add_row(
+            Text(visible(spaced(reason))), *(f"{n:,}" for n in counts.values()), f"{share:.2%}"
+        )
     if funnel.edited_bytes:
         share = funnel.edited_bytes / max(funnel.text_bytes, 1)
         own.add_row("edits", "", f"{funnel.edited_bytes:,}", "", f"{share:.2%}")

@@ -125,8 +125,10 @@ def facts_table(facts: Mapping[str, str], *, title: str | None = None, boxed: bo
 def bars_table(rows: Iterable[tuple[str, int, str]]) -> Table:
     """A table of names, counts, bars in proportion to the highest count, and notes."""
     rows, table = list(rows), columns_table()
-    for justify in ("right", "right", "left", "right"):
-        table.add_column(justify=justify, no_wrap=True)
+    table.add_column(justify="right", overflow="fold")
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="crop")  # a bar may be cut, a name or number may not
+    table.add_column(justify="right", no_wrap=True)
     highest = max((count for _, count, _ in rows), default=0) or 1
     for name, count, note in rows:
         bar = "█" * round(_BAR * count / highest)

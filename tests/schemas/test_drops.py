@@ -31,8 +31,8 @@ def test_a_line_a_title_whatever_the_reason():
     dropped = {"too_long": 2, "min_words": 9, "duplicates": 1234, "filter:ad": 1, "no_tokens": 0}
     assert describe_dropped(dropped) == {
         "duplicates": "1,234 dropped",
-        "filtered": "1 filter:ad, 9 min_words",
-        "rejected": "2 too_long",
+        "filtered": "1 filter:ad, 9 min words",
+        "rejected": "2 too long",
     }
     titles = ["duplicates", "held out", "filtered", "rejected"]
     assert list(describe_dropped(dropped | {"held_out": 3})) == titles

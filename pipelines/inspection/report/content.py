@@ -81,11 +81,6 @@ def percent(share: float) -> str:
     return "< 0.001 %" if share < 0.5 else "> 99.999 %"
 
 
-def spaced(name: str) -> str:
-    """Writes a name as words: min_words -> min words, near_duplicates -> near-duplicates."""
-    return name.replace("near_dup", "near-dup").replace("_", " ")
-
-
 def list_inputs(files: Sequence[InputFile]) -> list[tuple[str, str]]:
     """Paths and sizes of the first input files, and the size of the rest as one."""
     inputs = [(file.path, decimal(file.bytes)) for file in files[:_LISTED]]

@@ -23,7 +23,6 @@ from pipelines.inspection.report.content import (
     list_inputs,
     meter,
     percent,
-    spaced,
     tile,
 )
 from pipelines.inspection.report.flow_and_zipf import flow, zipf
@@ -42,7 +41,7 @@ from pipelines.readers.documents import Reject
 from pipelines.tasks.task import task_class
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of
-from schemas.drops import BY_SHARD, drop_of
+from schemas.drops import BY_SHARD, drop_of, spaced
 from schemas.metadata import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters; the rest is one line

@@ -79,8 +79,8 @@ def test_an_estimate_is_said_in_three_digits(tmp_path):
     for words in (
         "1 file, 100.0 MB, 1 block; estimated from a sample of 6.0 MB",
         "about 74,000",
-        "about 3 not_utf8",
-        "about 1,230 min_chars",
+        "about 3 not utf8",
+        "about 1,230 min chars",
         "at least 21",
         "about 28,800,000 + 535,000 special",
         "train about 1,840,000, validation about 4,590; 16 tokens each, packing efficiency 99.8%",

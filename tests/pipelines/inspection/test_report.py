@@ -265,7 +265,7 @@ def test_what_a_corpus_lost_rule_by_rule():
     console.Console(file=shown, width=80).print(funnel_table(replace(funnel, edited_bytes=5)))
     assert [line.split() for line in shown.getvalue().splitlines()] == [
         ["reason", "documents", "bytes", "words", "of", "all", "text"],
-        ["min_chars", "1", "10", "3", f"{10 / given[1]:.2%}"],
+        ["min", "chars", "1", "10", "3", f"{10 / given[1]:.2%}"],
         ["filter:<b>", "6", "60", "6", f"{60 / given[1]:.2%}"],
         ["duplicates", "3", "30", "9", f"{30 / given[1]:.2%}"],
         ["edits", "5", f"{5 / given[1]:.2%}"],

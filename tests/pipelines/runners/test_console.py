@@ -158,3 +158,14 @@ def test_a_run_goes_on_where_nobody_reads_its_output_or_its_messages(lost, kept)
     done = subprocess.run([sys.executable, "-c", code], **streams, text=True, cwd=ROOT)
     os.close(write)
     assert (done.returncode, getattr(done, kept)) == (0, "done\n")
+
+
+def test_names_and_numbers_in_a_table_are_whole_on_a_narrow_terminal():
+    """What is too long is wrapped; only a bar may be cut."""
+    said = io.StringIO()
+    rows = [("a name that is longer than the terminal", 1_234_567, "99.9%"), ("b", 1, "0.1%")]
+    Console(file=said, width=30).print(console.bars_table(rows))
+    shown = "".join(said.getvalue().split())
+    for word in "a name that is longer than the terminal 1,234,567 99.9%".split():
+        assert word in shown
+    assert "…" not in shown
