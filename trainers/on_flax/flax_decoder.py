@@ -125,6 +125,8 @@ class ClmObjective:
         dtype = compute_dtype(compute.precision)
         self._graph = graph_of(DecoderForCausalLM, plan.model, dtype)
         self._compute, self.attention = compute, attention_kind(plan, dtype)
+        schema = plan.schema
+        self._sparse = schema.task == "chat" and schema.parameters["train_on"] != "all"
 
     def rows(self, batch: DeviceBatch, *, training: bool) -> DeviceBatch:
         """Rows as they are stored; `loss_weights[:, i]` weighs the prediction of the token at i."""
@@ -144,9 +146,8 @@ class ClmObjective:
         context = packed_context(rows["segment_ids"], causal=True, kind=self.attention)
         x_BxLxE, _ = model.hidden(ids, context, key=key, remat=compute.remat)
         predicted = x_BxLxE[:, :-1], ids[:, 1:], rows["loss_weights"][:, 1:]
-        return sums_in_chunks(
-            model.logits, *predicted, compute.loss_chunks, model.config.vocab_size
-        )
+        size, chunks = model.config.vocab_size, compute.loss_chunks
+        return sums_in_chunks(model.logits, *predicted, chunks, size, sparse=self._sparse)
 
 
 def make_program(plan: Plan, task: Task) -> FlaxProgram:

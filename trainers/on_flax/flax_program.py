@@ -51,6 +51,7 @@ Rows: TypeAlias = Any  # inputs and labels of a model: a pytree of arrays whose 
 Sums: TypeAlias = dict[str, jax.Array]  # f32, over the tokens that count
 _SMALL = 1 << 14  # values of an array that is not worth cutting
 LOGITS = 1 << 26  # of a chunk on a CPU; 256 MiB
+PIECES = 16  # of a row in which few tokens count
 _DROPOUT = 0x64726F70  # "drop"; separates the keys of dropout from others of the seed
 _BEFORE = 3  # steps before the trace: the first ones fill queues and caches
 
@@ -73,8 +74,13 @@ def sums_in_chunks(
     weights_BxT: jax.Array,
     chunks: int | None,
     vocab_size: int,
+    *,
+    sparse: bool = False,
 ) -> Sums:
     """`token_sums` of `logits_of(x)`, for one chunk of each row's tokens after another.
+
+    With `sparse`, tokens that count come first in each row, at least `PIECES` chunks are made, and
+    those in which no token counts are left out: in conversations few tokens count.
 
     One chunk's logits are in memory, and computed once: the slopes of LOSS, which no other sum has,
     follow a chunk's loss at once (Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM
@@ -85,9 +91,18 @@ def sums_in_chunks(
     if chunks is None:
         limit = LOGITS if jax.default_backend() == "cpu" else 4 * LOGITS
         chunks = -(-rows * tokens * vocab_size // (limit * jax.device_count()))
+        chunks = max(chunks, PIECES) if sparse else chunks
     size = -(-tokens // min(chunks, tokens))
     if size == tokens:
         return token_sums(logits_of(x_BxTxH), labels_BxT, weights_BxT)
+
+    used: Any = -(-tokens // size)  # chunks
+    if sparse:
+        order_BxT = jnp.argsort(weights_BxT == 0, axis=1, stable=True)
+        labels_BxT = jnp.take_along_axis(labels_BxT, order_BxT, axis=1)
+        weights_BxT = jnp.take_along_axis(weights_BxT, order_BxT, axis=1)
+        x_BxTxH = jnp.take_along_axis(x_BxTxH, order_BxT[..., None], axis=1)
+        used = -(-(weights_BxT != 0).sum(axis=1).max() // size)
 
     def cut(values: jax.Array) -> jax.Array:
         """[B, T, ...] to [C, B, T / C, ...], with zeros at the end."""
@@ -104,18 +119,25 @@ def sums_in_chunks(
 
     zeros = {name: jnp.zeros(()) for name in (LOSS, CORRECT, COUNTED)}
 
+    def chunk(x, number):
+        return tuple(values[number] for values in (x, labels, weights))
+
     @jax.custom_vjp
     def sums_of_all(params, x):
-        add = lambda sums, chunk: (jax.tree.map(jnp.add, sums, sums_of(params, *chunk)[1]), None)  # noqa: E731
-        return jax.lax.scan(add, zeros, (x, labels, weights))[0]
+        def add(number, sums):
+            return jax.tree.map(jnp.add, sums, sums_of(params, *chunk(x, number))[1])
+
+        return jax.lax.fori_loop(0, used, add, zeros)
 
     def forward(params, x):
-        def add(sums, chunk):
-            (of_params, of_x), parts = jax.grad(sums_of, (0, 1), has_aux=True)(params, *chunk)
-            return jax.tree.map(jnp.add, sums, (parts, of_params)), of_x
+        def add(number, before):
+            sums, slopes_of_x = before
+            of, parts = jax.grad(sums_of, (0, 1), has_aux=True)(params, *chunk(x, number))
+            sums = jax.tree.map(jnp.add, sums, (parts, of[0]))
+            return sums, slopes_of_x.at[number].set(of[1])
 
-        first = zeros, jax.tree.map(jnp.zeros_like, params)
-        (sums, of_params), of_x = jax.lax.scan(add, first, (x, labels, weights))
+        first = (zeros, jax.tree.map(jnp.zeros_like, params)), jnp.zeros_like(x)
+        (sums, of_params), of_x = jax.lax.fori_loop(0, used, add, first)
         return sums, (of_params, of_x)
 
     def backward(slopes, factors):

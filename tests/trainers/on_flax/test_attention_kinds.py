@@ -257,16 +257,19 @@ def test_kernels_are_lowered_for_their_devices(kind, platform, calls, causal, mo
         assert f"@{name}(" in exported.mlir_module()
 
 
-@pytest.mark.parametrize("chunks", [1, 3, 99])
-def test_chunks_of_the_loss_give_its_sums(chunks):
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("chunks", [1, 3, 99, None])
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
+def test_chunks_of_the_loss_give_its_sums(chunks, sparse, share):
     """Against numpy's float64; the gradients against those of one chunk."""
     random = np.random.default_rng(3)
     x, table = (random.normal(size=s).astype(np.float32) for s in ((2, 11, 8), (30, 8)))
-    labels, weights = random.integers(0, 30, (2, 11)), random.integers(0, 2, (2, 11)).astype("f4")
+    labels, weights = random.integers(0, 30, (2, 11)), (random.random((2, 11)) < share).astype("f4")
 
-    def run(x, table, chunks):
+    def run(x, table, chunks, sparse):
         logits_of = lambda x: jnp.einsum("bte,ve->btv", x, table)  # noqa: E731
-        return sums_in_chunks(logits_of, x, jnp.asarray(labels), jnp.asarray(weights), chunks, 30)
+        arrays = x, jnp.asarray(labels), jnp.asarray(weights)
+        return sums_in_chunks(logits_of, *arrays, chunks, 30, sparse=sparse)
 
     logits = np.einsum("bte,ve->btv", x.astype(np.float64), table.astype(np.float64))
     chosen = np.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
@@ -276,13 +279,32 @@ def test_chunks_of_the_loss_give_its_sums(chunks):
         "correct": ((logits.argmax(-1) == labels) * weights).sum(),
         "counted": weights.sum(),
     }
-    found = jax.jit(partial(run, chunks=chunks))(x, table)
+    found = jax.jit(partial(run, chunks=chunks, sparse=sparse))(x, table)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-6)
-    slopes = [jax.grad(lambda x, t: run(x, t, n)["loss"], (0, 1))(x, table) for n in (1, chunks)]  # noqa: B023
+    slopes = [
+        jax.jit(jax.grad(lambda x, t: run(x, t, *how)["loss"], (0, 1)))(x, table)  # noqa: B023
+        for how in ((1, False), (chunks, sparse))
+    ]
     for one, other in zip(*slopes, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
+
+
+def test_chunks_in_which_no_token_counts_are_not_computed():
+    """Of 32 tokens a row, 3 and 0 count: one chunk of 2, and one for the third."""
+    computed = []
+
+    def logits_of(x):
+        jax.debug.callback(lambda: computed.append(x.shape))
+        return jnp.zeros((*x.shape[:2], 10))
+
+    weights = np.zeros((2, 32), np.float32)
+    weights[0, [4, 5, 31]] = 1
+    arrays = jnp.zeros((2, 32, 1)), jnp.zeros((2, 32), int), jnp.asarray(weights)
+    sums = jax.jit(lambda: sums_in_chunks(logits_of, *arrays, None, 10, sparse=True))()
+    jax.effects_barrier()
+    assert sums["counted"] == 3 and computed == [(2, 2, 1)] * 2
 
 
 def test_chunks_are_as_few_as_memory_allows(monkeypatch):
