@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pipelines.readers.html_text import Page, UnusablePageError, read_page
 from schemas.limited_process import LimitedProcess
 
-# Usual pages take 0.15 s and 40 MB for each MB with resiliparse, and 3 s with trafilatura.
+# Usual pages take 0.15 s and 25 MB for each MB with resiliparse, and 1 s with trafilatura.
 _CHILD = LimitedProcess(
     f"from {__name__} import answer", seconds=5, size=1 << 30, more_seconds=5e-6, more_size=16
 )
