@@ -31,6 +31,8 @@ from trainers.run.program import Plan
 from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 from trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS, QaTask
 
+PIECES = 16  # of a row, in few of which tokens count
+
 
 def allowed_attention(segment_ids_BxL: Any, prefix_mask_BxL: Any = None) -> Any:
     """Whether token i may attend to token j in packed rows: bool [B, L, L].
@@ -85,26 +87,103 @@ class Decoder(keras.Model):
         x_BxLxH, attended = through_blocks(self.blocks, x_BxLxH, allowed_BxLxL, seed)
         return self.final_norm(x_BxLxH), attended
 
+    @property
+    def output_table(self) -> Any:
+        """The weights of the head, [V, H]."""
+        weights = self.tokens.embeddings if self.config.tied else tf.transpose(self.head.kernel)
+        return tf.convert_to_tensor(weights)
+
     def logits(self, x_BxLxH: Any) -> Any:
         """Float32 logits [B, L, V] of each next token, from the result of `hidden`."""
-        config, length = self.config, x_BxLxH.shape[1] or tf.shape(x_BxLxH)[1]
-        weights = self.tokens.embeddings if config.tied else tf.transpose(self.head.kernel)
-        table_VxH = tf.cast(tf.convert_to_tensor(weights), x_BxLxH.dtype)
-        # In two dimensions: else the gradient would be a table for each row, summed afterwards.
-        logits = float32_product(tf.reshape(x_BxLxH, (-1, config.hidden_size)), table_VxH)
-        return tf.reshape(logits, (-1, length, config.vocab_size))
+        return logits_by(x_BxLxH, self.output_table)
 
     def call(self, input_ids_BxL, segment_ids_BxL, prefix_mask_BxL=None, seed: Seed = None) -> Any:
         """Float32 logits [B, L, V] of each next token in its segment.
 
         Segment 0 is padding; a seed turns dropout on.
         """
+        return self.logits(
+            self.packed_hidden(input_ids_BxL, segment_ids_BxL, prefix_mask_BxL, seed)
+        )
+
+    def packed_hidden(
+        self, input_ids_BxL: Any, segment_ids_BxL: Any, prefix_mask_BxL: Any, seed: Seed
+    ) -> Any:
+        """The input of the head, [B, L, H], of packed rows."""
         allowed = allowed_attention(segment_ids_BxL, prefix_mask_BxL)
         # From 0 in each segment, as many as the tokens of it up to this one.
         earlier = tf.cast(allowed_attention(segment_ids_BxL), tf.int32)
         positions_BxL = tf.reduce_sum(earlier, axis=2) - 1
-        x_BxLxH, _ = self.hidden(input_ids_BxL, positions_BxL, allowed, seed)
-        return self.logits(x_BxLxH)
+        return self.hidden(input_ids_BxL, positions_BxL, allowed, seed)[0]
+
+
+def logits_by(x_BxLxH: Any, table_VxH: Any) -> Any:
+    """Float32 logits [B, L, V]."""
+    length = x_BxLxH.shape[1] or tf.shape(x_BxLxH)[1]
+    # In two dimensions: else the gradient would be a table for each row, summed afterwards.
+    flat = tf.reshape(x_BxLxH, (-1, x_BxLxH.shape[2]))
+    logits = float32_product(flat, tf.cast(table_VxH, x_BxLxH.dtype))
+    return tf.reshape(logits, (-1, length, table_VxH.shape[0]))
+
+
+def sums_where_counted(
+    x_BxTxH: Any, table_VxH: Any, target_BxT: Any, weight_BxT: Any
+) -> tuple[Any, Any, Any]:
+    """The loss over all tokens, f32; each row's loss and hits, f32 [B], without gradients.
+
+    Tokens that count come first in each row, and pieces of a row in which none counts are left
+    out: in questions, 2 to 4 % of the tokens count. A piece's slopes follow its loss at once, so
+    that one piece's logits are in memory.
+    """
+    order_BxT = tf.argsort(tf.cast(weight_BxT == 0, tf.int32), axis=1, stable=True)
+    x, target, weight = (
+        tf.gather(values, order_BxT, batch_dims=1) for values in (x_BxTxH, target_BxT, weight_BxT)
+    )
+    tokens = x.shape[1]
+    size = -(-tokens // PIECES)
+    most = tf.reduce_max(tf.reduce_sum(tf.cast(weight_BxT != 0, tf.int32), axis=1))
+    used = (most + size - 1) // size
+    ends = [(0, 0), (0, -tokens % size)]
+    target, weight = tf.pad(target, ends), tf.pad(weight, ends)
+
+    @tf.custom_gradient
+    def total(x: Any, table: Any) -> Any:
+        padded = tf.pad(x, [*ends, (0, 0)])
+
+        def add(number: Any, loss_B: Any, hits_B: Any, of_x: Any, of_table: Any) -> Any:
+            def piece(values: Any) -> Any:
+                begin = [0, number * size] + [0] * (len(values.shape) - 2)
+                return tf.slice(values, begin, [-1, size] + [-1] * (len(values.shape) - 2))
+
+            here, due, weights = piece(padded), piece(target), piece(weight)
+            with tf.GradientTape() as tape:
+                tape.watch((here, table))
+                logits = logits_by(here, table)
+                each = tf.nn.sparse_softmax_cross_entropy_with_logits(due, logits)
+                own_B = tf.reduce_sum(weights * each, axis=1)
+                own = tf.reduce_sum(own_B)
+            slope_x, slope_table = map(tf.convert_to_tensor, tape.gradient(own, (here, table)))
+            best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            hits = tf.reduce_sum(weights * tf.cast(best == due, tf.float32), axis=1)
+            pieces = tf.tensor_scatter_nd_update(of_x, [[number]], slope_x[None])
+            return number + 1, loss_B + own_B, hits_B + hits, pieces, of_table + slope_table
+
+        rows = tf.shape(x)[0]
+        nothing_B = tf.zeros((rows,))
+        count = -(-tokens // size)
+        pieces = tf.zeros((count, rows, size, x.shape[2]), x.dtype)
+        begin = (tf.constant(0), nothing_B, nothing_B, pieces, tf.zeros_like(table))
+        _, loss_B, hits_B, pieces, of_table = tf.while_loop(lambda n, *_: n < used, add, begin)
+        of_x = tf.reshape(tf.transpose(pieces, (1, 0, 2, 3)), (rows, count * size, x.shape[2]))
+
+        def slopes(of_loss: Any, *_: Any) -> tuple[Any, Any]:
+            of = tf.cast(of_loss, of_x.dtype) * of_x[:, :tokens]
+            return of, tf.cast(of_loss, of_table.dtype) * of_table
+
+        return (tf.reduce_sum(loss_B), loss_B, hits_B), slopes
+
+    loss, loss_B, hits_B = total(x, table_VxH)
+    return loss, tf.stop_gradient(loss_B), tf.stop_gradient(hits_B)
 
 
 def answer_prompts(
@@ -192,29 +271,27 @@ class QaObjective(TfObjective):
 
     def sums(self, batch: Tensors, seed: Seed) -> Sums:
         """Sums over the tokens of answers."""
-        return Sums(*map(tf.reduce_sum, self._rows(batch, seed)))
+        loss, rows = self._rows(batch, seed)
+        return Sums(loss, *map(tf.reduce_sum, rows[1:]))
 
-    def _rows(self, batch: Tensors, seed: Seed = None) -> Sums:
-        """Each row's sums over the tokens that count; f32 [B]."""
+    def _rows(self, batch: Tensors, seed: Seed = None) -> tuple[tf.Tensor, Sums]:
+        """The loss, and each row's sums over the tokens that count; f32 [B]."""
         # The logits at i predict the token at i + 1, in the same segment: the first token of a
         # segment has a loss weight of 0.
-        logits_BxLxV = self.logits(batch, seed)[:, :-1]
+        x_BxLxH = self.model.packed_hidden(
+            batch["input_ids"], batch["segment_ids"], batch.get("prefix_mask"), seed
+        )
         target_BxL = tf.cast(batch["input_ids"], tf.int32)[:, 1:]
         weight_BxL = tf.cast(batch["loss_weights"], tf.float32)[:, 1:]
-        loss_BxL = tf.nn.sparse_softmax_cross_entropy_with_logits(target_BxL, logits_BxLxV)
-        best_BxL = tf.argmax(logits_BxLxV, axis=-1, output_type=tf.int32)
-        is_right_BxL = tf.cast(best_BxL == target_BxL, tf.float32)
-        counted_B = tf.reduce_sum(weight_BxL, axis=1)
-        return Sums(
-            loss=tf.reduce_sum(weight_BxL * loss_BxL, axis=1),
-            counted=counted_B,
-            correct=tf.reduce_sum(weight_BxL * is_right_BxL, axis=1),
-            tried=counted_B,
+        loss, loss_B, hits_B = sums_where_counted(
+            x_BxLxH[:, :-1], self.model.output_table, target_BxL, weight_BxL
         )
+        counted_B = tf.reduce_sum(weight_BxL, axis=1)
+        return loss, Sums(loss=loss_B, counted=counted_B, correct=hits_B, tried=counted_B)
 
     def outputs(self, batch: Tensors) -> Tensors:
         """Each row's sums, and the answer to its prompt."""
-        rows = self._rows(batch)
+        _, rows = self._rows(batch)
         sums = {LOSS: rows.loss, CORRECT: rows.correct, COUNTED: rows.counted}
         if not self._answers:
             return sums

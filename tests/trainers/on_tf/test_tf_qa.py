@@ -21,7 +21,7 @@ from trainers.flags.command_line import make_flags
 from trainers.models.model_config import ModelConfig
 from trainers.models.plan_model import plan_model
 from trainers.on_tf.backend import tf
-from trainers.on_tf.tf_decoder import Decoder, QaObjective
+from trainers.on_tf.tf_decoder import Decoder, QaObjective, logits_by, sums_where_counted
 from trainers.tasks.qa import QaTask
 from trainers.tf_qa import TfQaFlags, main
 
@@ -197,3 +197,28 @@ def test_an_opt_is_refused_in_words(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "opt"}))
     with pytest.raises(UsageError, match="model_type 'opt', and this trainer accepts gpt2"):
         plan_model(make_flags(TfQaFlags, shards="x", init_from=str(tmp_path)), SCHEMA)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
+def test_sums_where_tokens_count_are_those_of_all_logits(share):
+    """Losses, hits and slopes equal those of a whole row's logits to float32 rounding."""
+    random = np.random.default_rng(0)
+    x, table = (tf.constant(random.normal(size=s), tf.float32) for s in ((3, 37, 8), (50, 8)))
+    target = tf.constant(random.integers(0, 50, (3, 37)), tf.int32)
+    weight = tf.cast(random.random((3, 37)) < share, tf.float32)
+
+    def of_all(x, table, target, weight):
+        logits = logits_by(x, table)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)
+        hits = tf.cast(tf.argmax(logits, -1, output_type=tf.int32) == target, tf.float32)
+        rows = [tf.reduce_sum(weight * each, axis=1) for each in (losses, hits)]
+        return tf.reduce_sum(rows[0]), *rows
+
+    found = []
+    for sums_of in (of_all, sums_where_counted):
+        with tf.GradientTape() as tape:
+            tape.watch((x, table))
+            sums = tf.function(sums_of)(x, table, target, weight)
+        found.append((*sums, *tape.gradient(sums[0], (x, table))))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
