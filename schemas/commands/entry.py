@@ -168,8 +168,10 @@ def _open_streams() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             setattr(sys, name, open(number, "w", closefd=False))
-        if isinstance(getattr(sys, name), io.TextIOWrapper):  # not a notebook's
-            setattr(sys, name, _Output(getattr(sys, name)))
+        stream = getattr(sys, name)
+        # A notebook's or a test's stream belongs to it.
+        if isinstance(stream, io.TextIOWrapper) and stream in (sys.__stdout__, sys.__stderr__):
+            setattr(sys, name, _Output(stream))
 
 
 def _prepare_end() -> None:
