@@ -2,8 +2,8 @@
 
 Regular expressions, templates and parsers may run forever, and threads cannot be killed. A child
 process does such work; it stays for the next request, and the kernel ends it if a request takes too
-much. What a request may take depends on the request alone: time is that of the processor, and a
-request that ends a child is tried again as the first of a new one. Python 3.8 syntax.
+much. The limits of a request depend on the request alone: they count processor time, and a request
+that ends a child is tried again as the first of a new child. Python 3.8 syntax.
 """
 
 import atexit

@@ -33,7 +33,7 @@ option_finders: Dict[str, Callable[[], Dict[str, Any]]] = {}
 
 
 def say_on_stderr(line: str) -> None:
-    """Prints a line that says what this process waits for."""
+    """Prints a line about what this process waits for."""
     say(line, file=sys.stderr)
 
 

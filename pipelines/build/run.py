@@ -281,7 +281,7 @@ def _warnings(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> Iter
 
 
 def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
-    """Warns of splits that are empty or have far from the share of tokens that was asked for."""
+    """Warns of splits that are empty, or whose share of the tokens is far from that of --splits."""
     stats, asked = info.stats, info.schema.splits
     total = stats.total().documents
     if info.schema.parameters.get("corpus"):  # a corpus fixes what a document is
@@ -311,8 +311,8 @@ def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
             for split, got in far.items()
         )
         yield (
-            f"splits have other shares of the tokens than --splits asks for ({', '.join(shares)}): "
-            f"{why}, so single long ones decide; {smaller}give more documents, or {named}"
+            f"shares of the tokens are far from those of --splits ({', '.join(shares)}): {why}, so "
+            f"single long documents decide; {smaller}give more documents, or {named}"
         )
 
 

@@ -10,12 +10,12 @@ _DEVIATIONS = 2.0  # of the share that documents of one length would have
 def find_far_shares(
     asked: Mapping[str, float], tokens: Mapping[str, int], documents: int
 ) -> dict[str, float]:
-    """Finds splits whose share of all tokens is far from what was asked for, with that share.
+    """Finds splits whose share of all tokens is far from the requested one, with the real share.
 
     {"train": 0.98, "validation": 0.02} with 200 and 100 tokens of 3 documents -> {"train": 0.67,
     "validation": 0.33}; with 29,100 and 900 (3 %) of 300 documents -> {}.
 
-    A share is far if its odds differ from the asked ones by more than a factor of 4, in either
+    A share is far if its odds differ from the requested ones by more than a factor of 4, in either
     direction: 2 % is far from 8 %, and from 0.4 %; 50 % from 81 %. Below a factor of 10, it must
     also differ by more than two standard deviations, since hashes assign documents to splits. If
     documents have one length, a split that should have one document or more gets a far share in
@@ -23,7 +23,7 @@ def find_far_shares(
     documents, and documents of which a few are very long, often get one.
 
     Args:
-      asked: share of each split; the sum is 1.
+      asked: requested share of each split; the sum is 1.
       tokens: number of tokens of each split.
       documents: number of documents of all splits.
     """

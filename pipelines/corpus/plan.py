@@ -55,7 +55,7 @@ _GREEDY = 0.5  # share of documents above which the plan warns of a rule
 
 @dataclass
 class _Measured:
-    """What the sample took and became."""
+    """The measured cost of a sample, and what became of its documents."""
 
     clock: Clock
     documents: int  # read

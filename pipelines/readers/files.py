@@ -148,10 +148,14 @@ class FileFinder:
     def note(self) -> str:
         """Describes what was not read so far, with remedies; "" if everything was."""
         parts = (
-            _left_out(self._unknown, "file of unknown format", "name such a file, or rename it"),
-            _left_out(self._private, "name that begins with _", "name it to read it"),
-            _left_out(self._links, "link out of its folder", "give --follow_links if you trust it"),
-            _left_out(self._corpora, "corpus in a folder", "name it to read it"),
+            _describe_unread(
+                self._unknown, "file of unknown format", "name such a file, or rename it"
+            ),
+            _describe_unread(self._private, "name that begins with _", "name it to read it"),
+            _describe_unread(
+                self._links, "link out of its folder", "give --follow_links if you trust it"
+            ),
+            _describe_unread(self._corpora, "corpus in a folder", "name it to read it"),
         )
         return "; ".join(filter(None, parts))
 
@@ -288,7 +292,7 @@ class FileFinder:
         return is_known
 
 
-def _left_out(paths: list[str], what: str, remedy: str) -> str:
+def _describe_unread(paths: list[str], what: str, remedy: str) -> str:
     """Describes what was not read: `2 files of unknown format were not read (a, b): ...`."""
     if not paths:
         return ""

@@ -1,6 +1,6 @@
 """HTTP responses as crawlers store them: where the head ends, and the body as it was sent. Pure.
 
-A body is decoded as far as it can be: of one that is cut or damaged, the first part is kept.
+A body is decoded as far as it can be: the first part of a cut or damaged body is kept.
 """
 
 import re

@@ -9,7 +9,7 @@ _VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "me
 _VOID += ("source", "track", "wbr")
 _RAW = ("script", "style")  # whose content is no markup in HTML
 _ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!DOCTYPE": ">"}
-# Of a tag, no byte can be matched in two ways, and `<` ends it: linear time for any text.
+# No byte of a tag can be matched in two ways, and `<` ends a tag: linear time for any text.
 _TOKEN = re.compile(
     r"""<(?:(!--|!\[CDATA\[|\?|!DOCTYPE\b)"""
     r"""|([^\s!?/<>]++)((?:[^<>"'/]++|"[^<"]*+"|'[^<']*+'|/(?!>))*+)(/?)>)"""
@@ -22,7 +22,7 @@ def to_html(markup: str) -> str:
         <title/><script src="a.js"/><br/><p>1 <![CDATA[< 2]]> ->
         <title></title><script src="a.js"></script><br/><p>1 &lt; 2
 
-    Instructions and the declaration of a document type are left out.
+    Instructions and the declaration of a document type are skipped.
     """
     return "".join(_pieces(markup))
 

@@ -1,4 +1,4 @@
-"""What a run needs, which `--dry_run` of every builder prints: disk, memory, time, shuffles.
+"""Plans the disk, memory, time and shuffles of a run; `--dry_run` of every builder prints them.
 
 A builder estimates `Needs` from a sample of its inputs, with the functions of the run. A run on
 this machine is compared with the machine; one on a cluster is not.
@@ -62,7 +62,7 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a run needs.
+    """Estimates of the resources that a run needs.
 
     Attributes:
       whole: whether the inputs were read whole.

@@ -65,8 +65,8 @@ def take_sample(
     Args:
       source: how to read the blocks.
       blocks: all of the inputs, or those of a split.
-      places: largest number of places in the inputs.
-      patience: seconds after which no further place is read.
+      places: maximum number of parts of the inputs that are sampled.
+      patience: seconds after which no further part is read.
 
     Raises:
       DataError: a file cannot be read.

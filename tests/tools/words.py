@@ -66,6 +66,7 @@ RETIRED = {
     r"in words": "with a clear error",
     r"by itself alone|of itself": "say what is meant",
     r"runs? away": "backtracks catastrophically; grows without bound",
+    r"slopes": "gradients",
     r"mill(?:ed|s)?|sub-blocks?|informed|unasked": "retired",
 }
 # How a sentence must not begin, and why.

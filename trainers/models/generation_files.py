@@ -139,7 +139,7 @@ def for_prompts(tokenizer_json: bytes, start: Sequence[int]) -> bytes:
 def tokenizer_notes(family: str, tokenizer_json: bytes) -> List[str]:
     """A note if AutoTokenizer opens the tokenizer of an export as a different one.
 
-    Since transformers 5 it takes Qwen2Tokenizer for model_type qwen2, whatever the files say.
+    Since transformers 5 it takes Qwen2Tokenizer for model_type qwen2, whatever is in the files.
     """
     if family != "qwen2" or json.dumps(_QWEN2_SPLIT) in tokenizer_json.decode():
         return []

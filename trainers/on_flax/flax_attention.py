@@ -230,7 +230,7 @@ def _backward(rule: Rule, kept: Any, slope: jax.Array):
     first_I, last_I = key_blocks(segments, rule)
 
     def add_block(slopes, i: jax.Array):
-        """Adds the slopes of all keys that a block of queries met."""
+        """Adds the gradients of all keys that a block of queries met."""
         queries_i, segments_i = _cut(queries, i, rule), _cut(segments[..., None], i, rule)
         slope_i = _cut(slope, i, rule)
         inner = (_cut(mixed, i, rule).astype(jnp.float32) * slope_i).sum(axis=-1, keepdims=True)
@@ -274,7 +274,7 @@ def _add_to(x: jax.Array, part: jax.Array, block: jax.Array, rule: Rule) -> jax.
 
 
 def _logits(rule: Rule, queries_i: Any, segments_i: Any, keys: Any, segments: Any, i: Any, j: Any):
-    """f32 logits [B, K, G, Q, M] of two blocks, their slope of those before the softcap, and masks.
+    """f32 logits [B, K, G, Q, M] of two blocks, the derivative of the softcap, and masks.
 
     Masks are bool [B, 1, 1, Q, M].
     """

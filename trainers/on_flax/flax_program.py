@@ -80,10 +80,10 @@ def sums_in_chunks(
     """`token_sums` of `logits_of(x)`, for one chunk of each row's tokens after another.
 
     With `sparse`, tokens that count come first in each row, at least `PIECES` chunks are made, and
-    those in which no token counts are left out: in conversations few tokens count.
+    chunks in which no token counts are skipped: in conversations few tokens count.
 
-    One chunk's logits are in memory, and computed once: the slopes of LOSS, which no other sum has,
-    follow a chunk's loss at once (Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM
+    One chunk's logits are in memory, and computed once: the gradients of LOSS, the only ones of all
+    sums, follow a chunk's loss at once (Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM
     Training", 2024, arXiv:2410.10989). The default is as few chunks as keep each below `LOGITS` on
     a CPU, and below 4 times as many on a GPU or TPU, where many small products take longer.
     """

@@ -123,7 +123,7 @@ def head_logits(x_BxLxE: jax.Array, table_VxE: jax.Array, multiple: int | None =
     )
 
 
-# Left to JAX, the slopes of f32 logits are multiplied as f32, at half the speed of bf16 on GPUs.
+# Left to JAX, the gradients of f32 logits are multiplied as f32, at half the speed of bf16 on GPUs.
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _head_logits(multiple: int, x_BxLxE: jax.Array, table_VxE: jax.Array) -> jax.Array:
     return _head_forward(multiple, x_BxLxE, table_VxE)[0]
@@ -168,10 +168,10 @@ _look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
 class Table(nnx.Embed):
-    """A row for each id, in the dtype of the computation; their slopes are summed in float32.
+    """A row for each id, in the dtype of the computation; their gradients are summed in float32.
 
-    In bfloat16, rows of frequent tokens would lose most of their slopes to rounding, and GPUs add
-    to bfloat16 in memory slowly.
+    In bfloat16, rows of frequent tokens would lose most of their gradients to rounding, and GPUs
+    add to bfloat16 in memory slowly.
     """
 
     def __call__(self, inputs: jax.Array) -> jax.Array:

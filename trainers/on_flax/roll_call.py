@@ -51,13 +51,13 @@ def _listen(address: str, count: int, deadline: float) -> None:
                 caller.settimeout(5)
                 call = _CALL.fullmatch(_line(caller))
             except TimeoutError:
-                if time.monotonic() < deadline:  # a caller that says nothing
+                if time.monotonic() < deadline:  # a caller that sends nothing
                     continue
                 missing = _listed([n for n in range(1, count) if n not in there])
                 _refuse(there, f"process {missing} of {count} did not come to {address} in time")
             except OSError:
                 continue
-            if call is None:  # a program that looks for open ports
+            if call is None:  # a port scanner
                 caller.close()
                 continue
             number, others = int(call[1]), int(call[2])
@@ -91,7 +91,8 @@ def _answer(address: str, count: int, index: int, deadline: float) -> None:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as first:
                 first.sendall(b"textmill %d of %d\n" % (index, count))
-                first.settimeout(left + 5)  # the first process says why not, and who is missing
+                # The first process reports why the run cannot start, and which process is missing.
+                first.settimeout(left + 5)
                 answer = _line(first)
         except OSError as error:  # the first process has not begun
             answer, reason = b"", str(error)
@@ -117,7 +118,7 @@ def _refuse(there: dict[int, socket.socket], what: str) -> None:
 
 def _tell(there: dict[int, socket.socket], answer: bytes) -> None:
     for caller in there.values():
-        with suppress(OSError):  # it has ended; the others wait for it in vain, and say so
+        with suppress(OSError):  # it has ended; the others wait for it in vain, and report that
             caller.sendall(answer + b"\n")
 
 

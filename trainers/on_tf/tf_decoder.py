@@ -131,9 +131,9 @@ def sums_where_counted(
 ) -> tuple[Any, Any, Any]:
     """The loss over all tokens, f32; each row's loss and hits, f32 [B], without gradients.
 
-    Tokens that count come first in each row, and pieces of a row in which none counts are left
-    out: in questions, 2 to 4 % of the tokens count. A piece's slopes follow its loss at once, so
-    that one piece's logits are in memory.
+    Tokens that count come first in each row, and pieces of a row in which none counts are skipped:
+    in questions, 2 to 4 % of the tokens count. A piece's gradients follow its loss at once, so that
+    one piece's logits are in memory.
     """
     order_BxT = tf.argsort(tf.cast(weight_BxT == 0, tf.int32), axis=1, stable=True)
     x, target, weight = (

@@ -1,4 +1,4 @@
-"""What the processes of a run must agree on before the first step: else they train a wrong model.
+"""Compares the processes of a run before the first step: if they differ, the model is wrong.
 
 Each process starts with a command line, a dataset and packages of its own, and holds first weights.
 Python 3.8 syntax.
@@ -19,7 +19,7 @@ from trainers.flags.command_line import flag_values
 from trainers.models.set_tokenizer import TOKENIZER, set_file
 from trainers.run.program import Arrays, Plan, Processes
 
-# Flags that may differ. Of paths the content is compared: fingerprint, tokenizer, first weights.
+# Flags that may differ. The content of paths is compared: fingerprint, tokenizer, first weights.
 LOCAL = (
     *("process_id", "num_processes", "coordinator_address"),  # where the others are, seen from here
     *("shards", "init_from", "output", "cache_dir", "executable_cache"),  # paths of this host
@@ -32,7 +32,7 @@ _LONGEST = 60  # characters of a value
 
 
 def identity(plan: Plan, shards: BatchReader, packages: Sequence[str]) -> Dict[str, str]:
-    """What this process would train: names to values, which other processes must have, too."""
+    """Flags, model, dataset and versions: names to values, which all processes must share."""
     flags = flag_values(plan.flags)
     values = {f"--{name}": str(value) for name, value in flags.items() if name not in LOCAL}
     values.update({f"{name} of the model": str(v) for name, v in asdict(plan.model).items()})

@@ -92,10 +92,10 @@ class Progress:
     def count(self, step: int, metrics: Mapping[str, Any], task: Task) -> bool:
         """Counts an evaluation; returns whether it is the best so far.
 
-        The lowest loss is best, and the highest of other metrics. Of equal values the lower loss is
-        better, and of equal losses, too, the later step is kept, which is no improvement for
-        --patience. NaN and a metric that the split does not define (AUC with one class) are never
-        better.
+        The lowest loss is best, and the highest value of other metrics. If values are equal, the
+        lower loss is better. If losses are equal, too, the later step is kept, which is no
+        improvement for --patience. NaN and a metric that the split does not define (AUC with one
+        class) are never better.
         """
         self.evaluated = step
         if task.best_by is None:

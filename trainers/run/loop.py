@@ -47,7 +47,7 @@ from trainers.run.program import (
 )
 
 _WRITING_STEPS = 50  # that several processes spread the tensors of a checkpoint over
-_QUIET_SECONDS = 3  # of compiling before the run says so
+_QUIET_SECONDS = 3  # of compiling before the run prints a line
 AHEAD = 2  # calls whose rows are on the devices in advance
 _Placed = Tuple[Batch, Any]  # the rows of a call: from the reader, and on the devices
 
@@ -181,7 +181,7 @@ class Loop:
             sys.exit(128 + self.signal)
 
     def _compile(self) -> str:
-        """Compiles, says so after a while, and returns its share of the time if that is long."""
+        """Compiles, prints a line after a while, and returns its share of the time if long."""
         what = "the training step" + (" and the evaluation" if self._evaluates else "")
         began = time.perf_counter()
         timer = threading.Timer(_QUIET_SECONDS, self.line.say, [f"compiling {what} ..."])

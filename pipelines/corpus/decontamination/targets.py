@@ -138,7 +138,7 @@ def _count(filters: Filters, run: BlockRun, index: str, staging: Staging) -> np.
 
 
 def read_targets(flags: Decontamination, tell: Callable[[str], None] | None = None) -> Targets:
-    """Reads all texts; of equal texts the first. `tell` takes a note about files that are not read.
+    """Reads all texts, the first of equal ones. `tell` takes a note about files that are not read.
 
     Raises:
       UsageError: a file has no text in the fields, or a dataset no split but train.

@@ -88,10 +88,10 @@ def test_three_texts_of_which_one_is_for_validation(capsys, tokenizer_path, tmp_
         train, validation = shares_of(tmp_path / "set")
         assert 0.3 < validation < 0.36
         assert warning.startswith(
-            "splits have other shares of the tokens than --splits asks for (train has "
+            "shares of the tokens are far from those of --splits (train has "
             f"{100 * train:.1f} % instead of 98 %, validation has {100 * validation:.1f} % instead "
-            "of 2 %): a hash of a document's text "
-            f"chooses its split, and 3 documents were kept, so single long ones decide; {remedy}"
+            "of 2 %): a hash of a document's text chooses its split, and 3 documents were kept, "
+            f"so single long documents decide; {remedy}"
         )
 
 

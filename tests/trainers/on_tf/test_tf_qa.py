@@ -201,7 +201,7 @@ def test_an_opt_is_refused_in_words(tmp_path):
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_sums_where_tokens_count_are_those_of_all_logits(share):
-    """Losses, hits and slopes equal those of a whole row's logits to float32 rounding."""
+    """Losses, hits and gradients equal those of a whole row's logits to float32 rounding."""
     random = np.random.default_rng(0)
     x, table = (tf.constant(random.normal(size=s), tf.float32) for s in ((3, 37, 8), (50, 8)))
     target = tf.constant(random.integers(0, 50, (3, 37)), tf.int32)
