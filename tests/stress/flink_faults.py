@@ -271,7 +271,9 @@ def _journal(output: Path) -> tuple[int, int]:
     for journal in output.glob(".staging*/**/progress"):
         with contextlib.suppress(OSError):
             for line in journal.read_text().splitlines():
-                read, rows = read + int(line.split()[0]), rows + int(line.split()[1])
+                first, second, *_ = line.split()
+                if first.isdigit():  # other lines are about phases
+                    read, rows = read + int(first), rows + int(second)
     return read, rows
 
 
