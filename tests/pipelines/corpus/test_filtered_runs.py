@@ -32,7 +32,7 @@ def test_what_filters_drop_is_counted_apart_from_what_is_refused(tmp_path, spam_
     flags = ["--normalize=nfc", "--min_chars=2", spam_filter, "--max_rejects=1"]
     plain = build(source, tmp_path / "plain", *flags)
     out = capsys.readouterr().out
-    assert re.search(r"filter:spam +1 ", out) and re.search(r"min_chars +1 ", out)
+    assert re.search(r"filter:spam +1 ", out) and re.search(r"min chars +1 ", out)
     # Two are equal after normalization.
     due = {"filter:spam": 1, "min_chars": 1, "broken_json": 1, "duplicates": 1}
     assert plain.stats.dropped == due
