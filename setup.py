@@ -124,6 +124,7 @@ setup(
         "pipelines": ["py.typed"],
         "pipelines.configs": ["*.yaml"],
         "pipelines.inspection.report": ["*.jinja"],
+        "pipelines.readers": ["*.csv"],
         "schemas": ["*.json", "py.typed"],
         "trainers": ["py.typed"],
     },

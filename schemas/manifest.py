@@ -34,6 +34,7 @@ EVALUATION = "evaluation.jsonl"
 REJECTS = "rejects/rejects.jsonl"
 REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", REJECTS)
 DECONTAMINATION = "decontamination.json"  # in a corpus
+HOSTS = "hosts.json"  # in a corpus of web pages
 
 
 def check_version(version: int) -> None:

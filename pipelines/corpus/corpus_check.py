@@ -20,6 +20,7 @@ from pipelines.readers.corpus_metadata import (
     FileStatistics,
     bins_of,
     read_corpus,
+    read_hosts,
 )
 from pipelines.readers.documents import Documents, Role
 from pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
@@ -28,7 +29,7 @@ from pipelines.rows.text_bytes import count_words
 from pipelines.store import is_url
 from schemas.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
 from schemas.errors import DataError, TextmillError
-from schemas.manifest import MANIFEST, ManifestFile
+from schemas.manifest import HOSTS, MANIFEST, ManifestFile
 from schemas.set_files import local_names
 
 
@@ -44,7 +45,7 @@ def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:
     for file in corpus.manifest.files:
         if store.sha256(os.path.join(directory, file.path)) != file.sha256:
             findings.problems.append(f"{file.path}: its sha256 is not the one in {MANIFEST}")
-    for check in (_check_documents, _check_removed, _check_samples):
+    for check in (_check_documents, _check_removed, _check_samples, _check_hosts):
         if not findings.problems:
             findings.problems += check(corpus, findings)
     listed = {MANIFEST, *(file.path for file in corpus.manifest.files)}
@@ -151,6 +152,12 @@ def _check_samples(corpus: Corpus, findings: Findings) -> Iterator[str]:
         texts = pa.array([sample.excerpt for sample in whole], pa.large_string())
         if hex_ids(content_digests(texts)).to_pylist() != [sample.document for sample in whole]:
             yield f"stats.json: the document of a sample of {reason} is not the hash of its excerpt"
+
+
+def _check_hosts(corpus: Corpus, findings: Findings) -> Iterator[str]:
+    """Compares the web pages by host with stats.json."""
+    for sentence in read_hosts(corpus).broken_equations(corpus.stats.observed):
+        yield f"{HOSTS}: {sentence}"
 
 
 def _removed(corpus: Corpus, file: ManifestFile) -> pa.RecordBatch:

@@ -39,6 +39,7 @@ from pipelines.readers.corpus_metadata import (
     FileStatistics,
     bins_of,
 )
+from pipelines.readers.page_hosts import PageHosts
 from pipelines.rows.routing import content_digests, json_of
 from pipelines.rows.text_bytes import count_words
 from pipelines.runners.block_run import BlockJob, BlockReport
@@ -114,6 +115,7 @@ class CorpusReport(BlockReport):
     hits: tuple[Hit, ...] = ()  # text that documents share with evaluation texts
     stashed: tuple[Stashed, ...] = ()  # filtered documents, with --keep_rejects
     clusters: tuple[Cluster, ...] = ()  # the largest clusters of near-duplicates
+    hosts: PageHosts = field(default_factory=PageHosts)
 
 
 def name_shuffle(key: int) -> str:

@@ -13,6 +13,7 @@ from pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
 from pipelines.input_options import InputFlags, Reading, assumed_bytes
 from pipelines.readers.corpus_metadata import CorpusSchema
 from pipelines.readers.documents import Role
+from pipelines.readers.html_text import HTML_VERSION
 from pipelines.readers.sources import Source
 from schemas.commands.flag_file import kinds_of
 from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
@@ -96,11 +97,11 @@ class CorpusOptions:
     """Add the columns file and record: where each document was read. The corpus then depends on how
     the input is cut into files."""
     html: Annotated[
-        Literal["main", "all", "trafilatura"],
+        Literal["main", "markdown", "all", "trafilatura"],
         tyro.conf.arg(
-            help="Text to take from web pages (WARC, HTML): the main content, all text, or what "
-            "trafilatura extracts. trafilatura is the slowest; all three need an extra, [web] or "
-            "[trafilatura]."
+            help="Text to take from web pages (WARC, HTML): the main content, as plain text or as "
+            "Markdown; all text; or what trafilatura extracts, which is the slowest. Each needs an "
+            "extra, [web] or [trafilatura]."
         ),
     ] = "main"
     filters: Annotated[Filters, tyro.conf.arg(name="", help="Which documents are kept.")] = Filters(
@@ -199,6 +200,7 @@ class CorpusOptions:
             "text_field": self.text_field,
             "keep_fields": self.keep_fields,
             "html": self.html,
+            "html_version": HTML_VERSION,
             **self.filters.parameters(),
             **self.near.parameters(),
             **({PARAGRAPHS: self.duplicate_paragraphs} if self.paragraphs() else {}),

@@ -24,7 +24,7 @@ from pipelines.writers import shard_files
 from pipelines.writers.rejects import collect, rejects_file
 from schemas.commands.flag_file import CONFIG
 from schemas.errors import DataError
-from schemas.manifest import DECONTAMINATION, Manifest
+from schemas.manifest import DECONTAMINATION, HOSTS, Manifest
 from schemas.metadata import Inputs
 from schemas.typed_json import to_json
 
@@ -53,6 +53,7 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         CONFIG: job.config,
         **rejects_file(report.rejects),
         **hits_file(report.hits),
+        **({HOSTS: to_json(report.hosts)} if report.hosts.hosts else {}),
         **report_file(lambda: render_report(_content(report, inputs, job))),
     }
     return shard_files.publish(job.output, job.run, job.schema.fingerprint, staged, contents)
@@ -90,6 +91,7 @@ def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusCont
         rejects=report.rejects,
         sample=pa.Table.from_batches(batches).slice(0, SAMPLED),
         clusters=report.clusters,
+        hosts=report.hosts,
         config=job.config,
     )
 
@@ -117,7 +119,8 @@ def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
             f"the runner lost the report on {lost[0]}{and_more(lost, 'files')}: {AGAIN}"
         )
     report.rejects.refuse_too_many(job.max_rejects)
-    if broken := statistics.broken_equations():
+    hosts = report.hosts.broken_equations(statistics.observed)
+    if broken := [*statistics.broken_equations(), *hosts]:
         raise DataError("documents were lost, which is a bug in Textmill: " + "; ".join(broken))
     if not statistics.total().documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in statistics.dropped.items())

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from rich.filesize import decimal
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from pipelines.corpus.filters import in_order
 from pipelines.corpus.near_duplicates.steps import Cluster
+from pipelines.corpus.short_pages import show_hosts
 from pipelines.inspection.report import sections
 from pipelines.inspection.report.content import (
     compact,
@@ -32,6 +32,7 @@ from pipelines.inspection.report.flow_and_zipf import flow
 from pipelines.inspection.report.page import Sections, render_page
 from pipelines.inspection.set_tables import length_bins
 from pipelines.readers.corpus_metadata import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
+from pipelines.readers.page_hosts import PageHosts, host_of
 from pipelines.runners.console import columns_table
 from pipelines.writers.rejects import Rejects
 from schemas.commands.terminal import number_of, visible
@@ -55,6 +56,7 @@ class CorpusContent:
     Attributes:
       sample: at most SAMPLED documents, those with the smallest ids, with all columns.
       clusters: the largest clusters of near-duplicates.
+      hosts: web pages by host.
       config: content of config.yaml.
     """
 
@@ -65,6 +67,7 @@ class CorpusContent:
     rejects: Rejects
     sample: pa.Table
     clusters: Sequence[Cluster]
+    hosts: PageHosts
     config: bytes
 
 
@@ -218,17 +221,11 @@ def _figures(content: CorpusContent) -> list[dict[str, Any]]:
     ]
     for name in _URLS:
         if name in content.sample.schema.names:
-            hosts = Counter(map(_host, content.sample[name].to_pylist()))
+            urls = content.sample[name].to_pylist()
+            hosts = Counter(host_of(url) or "none" for url in urls)
             title = f"Hosts in a sample of {number_of(len(content.sample), 'document')}"
             figures.append({"title": title, "columns": [], "rows": largest(hosts, _LISTED)})
     return figures
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or "none"
-    except ValueError:
-        return "none"
 
 
 def _documents(content: CorpusContent) -> dict[str, Any]:
@@ -297,6 +294,7 @@ _SECTIONS: Sections = (
     ("Documents and text", "went", _flows),
     ("Removed by each rule", "removals", _funnel),
     ("Counts by the rules", "observed", lambda content: observed(content.statistics.observed)),
+    ("Short main texts", "short_pages", lambda content: show_hosts(content.hosts)),
     ("Corpus", "observed", _figures),
     ("Sample documents", "excerpts", _documents),
     ("Largest clusters of near-duplicates", "excerpts", _clusters),

@@ -16,9 +16,18 @@ from pipelines.corpus.options import CorpusOptions
 from pipelines.corpus.partition import SOURCE
 from pipelines.corpus.plan import plan_corpus
 from pipelines.corpus.report import funnel_table
+from pipelines.corpus.short_pages import warn_of_hosts
 from pipelines.input_options import assumed_bytes
-from pipelines.readers.corpus_metadata import FILLED, Corpus, CorpusSchema, read_corpus, read_file
+from pipelines.readers.corpus_metadata import (
+    FILLED,
+    Corpus,
+    CorpusSchema,
+    read_corpus,
+    read_file,
+    read_hosts,
+)
 from pipelines.readers.http_body import BODY_CUT, RESPONSES
+from pipelines.readers.page_hosts import PAGES, SHORT_PAGES, WEB_PAGES
 from pipelines.readers.sources import (
     Block,
     describe_documents,
@@ -174,6 +183,11 @@ def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = No
     }
     if cut := stats.observed.get(RESPONSES, {}).get(BODY_CUT):
         facts["cut pages"] = f"{cut:,}, whose stored bodies are cut or damaged and end early"
+    web = stats.observed.get(WEB_PAGES, {})
+    if short := web.get(SHORT_PAGES):
+        facts["short main texts"] = (
+            f"{short:,} of {number_of(web[PAGES], 'web page')}, below a tenth of the visible text"
+        )
     if seconds is not None:
         facts["time"] = f"{seconds:.1f} s"
     for warning in _warnings(corpus):
@@ -199,6 +213,7 @@ def _warnings(corpus: Corpus) -> list[str]:
     if any(file.path == DECONTAMINATION for file in corpus.manifest.files):
         report = read_file(corpus, DECONTAMINATION)
         warnings += warn_of_targets(report, corpus.schema.parameters)
+    warnings += warn_of_hosts(read_hosts(corpus))
     return warnings + [
         f"--keep_fields: {name} is missing or empty in all documents: check the field's name"
         for name in empty

@@ -95,6 +95,7 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
             for reason, number in statistics.dropped.items():
                 count(f"documents_dropped_{reason}", number)
             counts = {"statistics": statistics, "hits": filtered.hits, "stashed": stashed}
+            counts["hosts"] = documents.hosts
             self.add(CorpusReport.of(documents, **counts))
         self.report(deliveries=Deliveries(blocks=(block.index,)))
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipelines import store
+from pipelines.readers.page_hosts import PageHosts
 from schemas.drops import (
     Funnel,
     Observed,
@@ -21,7 +22,7 @@ from schemas.drops import (
     total_observed,
 )
 from schemas.errors import DataError
-from schemas.manifest import Manifest, ManifestFile
+from schemas.manifest import DECONTAMINATION, HOSTS, Manifest, ManifestFile
 from schemas.metadata import METADATA_FILES, Inputs, setting_differences, shard_name
 from schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
 from schemas.typed_json import (
@@ -46,7 +47,8 @@ CARD = "README.md"  # the dataset card, in which `datasets` finds the files of d
 _OTHERS = ("config.yaml", "report.html")
 _OPTIONAL = (
     CARD,  # not written over a user's own README.md
-    "decontamination.json",
+    DECONTAMINATION,
+    HOSTS,
     "rejects/contamination.jsonl",
     "rejects/filtered.jsonl",
     "rejects/rejects.jsonl",
@@ -276,6 +278,18 @@ def read_file(corpus: Corpus, name: str) -> bytes:
     """
     with _open(corpus.directory) as files:
         return read_listed(files, name)
+
+
+def read_hosts(corpus: Corpus) -> PageHosts:
+    """Reads the web pages by host.
+
+    Raises:
+      DataError: the file is missing or was changed.
+    """
+    if all(file.path != HOSTS for file in corpus.manifest.files):
+        return PageHosts()
+    path = f"{corpus.directory}/{HOSTS}"
+    return from_json(PageHosts, parse_json(read_file(corpus, HOSTS), path), path)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from rich.filesize import decimal
 
+from pipelines.readers.page_hosts import PageHosts
 from schemas.drops import Observed, total_counts, total_observed
 from schemas.errors import DataError
 
@@ -174,6 +175,7 @@ class Documents:
       unusable: reason -> number of web pages without text, such as images and server errors; not
         among `rejects`.
       observed: further counts, section -> key -> number: {"responses": {"body_cut": 3}}.
+      hosts: web pages by host.
     """
 
     columns: pa.RecordBatch
@@ -186,6 +188,7 @@ class Documents:
     files: tuple[tuple[str, str, int], ...] = ()
     unusable: dict[str, int] = field(default_factory=dict)
     observed: Observed = field(default_factory=dict)
+    hosts: PageHosts = field(default_factory=PageHosts)
 
     def reject(self, number: int, reason: str, detail: str) -> Reject:
         """The reject of one of the documents."""
@@ -288,6 +291,7 @@ def join_documents(pieces: list[Documents]) -> Documents:
         tuple(file for piece in pieces for file in piece.files),
         total_counts(*(piece.unusable for piece in pieces)),
         total_observed(piece.observed for piece in pieces),
+        PageHosts.sum(piece.hosts for piece in pieces),
     )
 
 

@@ -3,9 +3,10 @@
 import importlib.util
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from pipelines.readers.encodings import find_utf_16, is_binary
-from pipelines.readers.main_text import extract_plain_text, main_text, parse_html
+from pipelines.readers.main_text import LITTLE, extract_plain_text, main_text, parse_html
 from pipelines.readers.page_encoding import MARKS, charset_of, decode_page
 from pipelines.readers.xhtml import to_html
 from schemas.commands.entry import import_later
@@ -14,8 +15,9 @@ from schemas.errors import UsageError
 # An optional package; this file is imported with the table of formats.
 _extract_by_trafilatura = import_later("trafilatura:extract")
 
-HTML = ("main", "all", "trafilatura")
-_PACKAGES = {"main": "resiliparse", "all": "resiliparse", "trafilatura": "trafilatura"}
+HTML = ("main", "markdown", "all", "trafilatura")
+HTML_VERSION = 2  # of the extraction: another one makes other texts of the same pages
+_PACKAGES = {**dict.fromkeys(HTML, "resiliparse"), "trafilatura": "trafilatura"}
 _EXTRAS = {"resiliparse": "web", "trafilatura": "trafilatura"}
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
@@ -31,7 +33,9 @@ _OTHER_MARKS = re.compile(
     rb"|<svg\b|<rss\b|<feed\b|<\?xml|[{\[]\s*+[\"{\[]",
     re.DOTALL,
 )
+_PARSER_ERRORS = ("HTMLParserException", "PanicException")
 _PEEKED = 1024  # first bytes that may show UTF-16
+SHORT = 0.1  # a main text with a smaller share of the visible text is short
 
 _DEEPEST = 512  # nested elements; extracting main content takes quadratic time in them
 _TOO_DEEP = "*" + " > *" * _DEEPEST
@@ -53,22 +57,35 @@ _LONG_TAG = re.compile(
 )
 
 
+REASONS = ("not_html", "html_too_large", "html_too_deep", "html_broken", "page_too_costly")
+
+
 class UnusablePageError(Exception):
     """A page without text; pages are counted by `reason`."""
 
     def __init__(self, reason: str):
-        """`reason` is not_html, html_too_large, html_too_deep, html_broken or page_too_costly."""
+        """`reason` is one of REASONS, or one of the reader."""
         super().__init__(reason)
         self.reason = reason
 
 
 @dataclass(frozen=True)
 class Page:
-    """The text, title and canonical URL of a page; "" if it has none."""
+    """The text, title and canonical URL of a page; "" if it has none.
+
+    Attributes:
+      share: share of the visible text that is main text; 1 if all text was taken.
+    """
 
     text: str
     title: str = ""
     url: str = ""
+    share: float = 1.0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the main text is short beside the visible text; false if all text was taken."""
+        return self.share < SHORT
 
 
 def check_packages(html: str) -> None:
@@ -91,7 +108,7 @@ def read_page(data: bytes, content_type: str, html: str) -> Page:
     Args:
       data: bytes of the page, or of anything else.
       content_type: content type in the HTTP header, `text/html; charset=koi8-r`; "" without one.
-      html: main, all or trafilatura.
+      html: one of HTML.
 
     Raises:
       UnusablePageError: it is no page, or cannot be parsed in bounded time.
@@ -182,18 +199,28 @@ def _convert(markup: str, html: str) -> Page:
             raise UnusablePageError("html_too_deep")
         if html == "trafilatura":
             text = _extract_by_trafilatura(markup, fast=True, include_comments=False) or ""
-        elif html == "main":
-            text = main_text(markup, tree)
+            share = _main_share(text, markup, tree)
+        elif html == "all":
+            text, share = extract_plain_text(tree, alt_texts=False), 1.0
         else:
-            text = extract_plain_text(tree, alt_texts=False)
+            text, share = main_text(str(tree), markdown=html == "markdown")
         link = tree.head.query_selector("link[rel=canonical]") if tree.head else None
         url = link.get_attribute("href", "") if link else ""
-        return Page(_valid(text), _valid(" ".join((tree.title or "").split())), _valid(url or ""))
+        title = " ".join((tree.title or "").split())
+        return Page(_valid(text), _valid(title), _valid(url or ""), share)
     except BaseException as error:
-        # The panic of a Rust parser is no Exception, and its class cannot be imported.
-        if type(error).__name__ != "PanicException":
+        # Classes that cannot be imported; the panic of a Rust parser is no Exception.
+        if type(error).__name__ not in _PARSER_ERRORS:
             raise
         raise UnusablePageError("html_broken") from error
+
+
+def _main_share(text: str, markup: str, tree: Any) -> float:
+    """The share of the main text in the visible text; 1 if it is not short."""
+    if len(text) >= SHORT * len(markup):  # the visible text is no longer than the markup
+        return 1.0
+    visible = len(extract_plain_text(tree, alt_texts=False))
+    return len(text) / visible if visible >= LITTLE and len(text) < SHORT * visible else 1.0
 
 
 def _valid(text: str) -> str:

@@ -4,16 +4,30 @@
 HTML take quadratic time or memory in many forms, and may crash.
 """
 
+import functools
+import json
 import marshal
 from collections.abc import Sequence
 
-from pipelines.readers.html_text import Page, UnusablePageError, read_page
-from schemas.limited_process import LimitedProcess
+from pipelines.readers.html_text import REASONS, Page, UnusablePageError, read_page
+from schemas.errors import DataError
+from schemas.limited_process import LimitedProcess, LimitExceeded
+from schemas.typed_json import parse_json
 
-# Usual pages take 0.15 s and 25 MB for each MB with resiliparse, and 1 s with trafilatura.
-_CHILD = LimitedProcess(
-    f"from {__name__} import answer", seconds=5, size=1 << 30, more_seconds=5e-6, more_size=16
-)
+_SAMPLE = b"<p>A page that compiles or loads all that pages need."
+
+
+@functools.cache
+def _child(html: str) -> LimitedProcess:
+    """The child for a value of --html; the first page finds everything loaded."""
+    program = f"from {__name__} import answer, prepare\nprepare({html!r})"
+    # Usual pages take 0.15 s and 25 MB for each MB with resiliparse, and 1 s with trafilatura.
+    return LimitedProcess(program, seconds=5, size=1 << 30, more_seconds=5e-6, more_size=16)
+
+
+def prepare(html: str) -> None:
+    """Loads what `answer` needs, before its time and memory are limited."""
+    read_page(_SAMPLE, "text/html", html)
 
 
 def convert_pages(pages: Sequence[tuple[bytes, str]], html: str) -> list[Page | UnusablePageError]:
@@ -21,13 +35,28 @@ def convert_pages(pages: Sequence[tuple[bytes, str]], html: str) -> list[Page | 
 
     Args:
       pages: (bytes, content type); all are sent to the child process at once.
-      html: main, all or trafilatura.
+      html: one of `html_text.HTML`.
     """
-    found = []
-    for answer in _CHILD.ask_all([marshal.dumps((*page, html)) for page in pages]):
-        value = marshal.loads(answer) if isinstance(answer, bytes) else "page_too_costly"
-        found.append(UnusablePageError(value) if isinstance(value, str) else Page(*value))
-    return found
+    requests = [marshal.dumps((*page, html)) for page in pages]
+    return list(map(_parse, _child(html).ask_all(requests)))
+
+
+def _parse(answer: bytes | LimitExceeded) -> Page | UnusablePageError:
+    """The page of an answer, which is untrusted: a page may have taken over the child's parser."""
+    if isinstance(answer, LimitExceeded):
+        return UnusablePageError("page_too_costly")
+    try:
+        value = parse_json(answer, "the answer")
+    except DataError:
+        return UnusablePageError("html_broken")
+    match value:
+        case [str(text), str(title), str(url), float(share)] if 0 <= share <= 1:
+            return Page(text, title, url, share)
+        case str() if value in REASONS:
+            return UnusablePageError(value)
+        case {"error": str(error)}:
+            raise RuntimeError(f"a page cannot be converted ({error}), which is a bug in Textmill")
+    return UnusablePageError("html_broken")
 
 
 def answer(request: bytes) -> bytes:
@@ -37,10 +66,15 @@ def answer(request: bytes) -> bytes:
       request: marshal of the arguments of `read_page`.
 
     Returns:
-      marshal of (text, title, URL), or of the reason for having none.
+      JSON: [text, title, URL, share], the reason for having none, or {"error": a defect}.
     """
     try:
         page = read_page(*marshal.loads(request))
+        value = (page.text, page.title, page.url, page.share)
     except UnusablePageError as error:
-        return marshal.dumps(error.reason)
-    return marshal.dumps((page.text, page.title, page.url))
+        value = error.reason
+    except MemoryError:  # ends the child, as other costs do
+        raise
+    except Exception as error:
+        value = {"error": f"{type(error).__name__}: {error}"}
+    return json.dumps(value, ensure_ascii=False).encode()

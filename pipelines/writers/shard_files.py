@@ -32,6 +32,7 @@ from schemas.errors import DataError
 from schemas.manifest import (
     DECONTAMINATION,
     FORMAT_VERSION,
+    HOSTS,
     MANIFEST,
     REJECTED,
     Manifest,
@@ -47,7 +48,7 @@ _ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endin
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
 _STAGED_NAME = re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
 _REMOVED = "removed"  # the folder of a corpus that lists removed documents
-_OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, *REJECTED)))
+_OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, HOSTS, *REJECTED)))
 # Files of a dataset or a corpus, which the next run replaces or removes.
 OF_SET = re.compile(rf"(?:{_REMOVED}/)?{_SHARD}|{_OTHERS}")
 _NOTE = ".finished.npz"

@@ -1,5 +1,6 @@
 """The suite of benchmarks: its bookkeeping, never its clocks."""
 
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -7,11 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from schemas.errors import UsageError
 from schemas.metadata import read_set
 from tests.benchmarks import corpora, run_all
 from tests.benchmarks.bench_merge_loop import plain_merges
 from tests.benchmarks.clock import Seconds
-from tests.benchmarks.compare_html import Scores, score_articles, score_sentences, sequences
+from tests.benchmarks.compare_html import (
+    Scores,
+    load_kinds,
+    score_articles,
+    score_kinds,
+    score_sentences,
+    score_words,
+    sequences,
+)
 from tests.benchmarks.linked_sets import link_copies
 from tests.benchmarks.measure import (
     CannotRun,
@@ -201,7 +211,34 @@ def test_scores_of_extracted_text_are_those_by_hand():
     # Pages: two of three sequences are right and two of two found; nothing found; nothing due.
     found, due = ["a b c d e f", "", "x y z w"], ["a b c d e", "p q r s", ""]
     scores = score_articles(found, due)
-    assert scores == Scores(precision=(2 / 3 + 0) / 2, recall=(1 + 0) / 2)
+    assert (scores.precision, scores.recall) == (1 / 3, 1 / 2)
     assert scores.f1 == pytest.approx(0.4)
     sentences = score_sentences(["a b. c d."], [(["a b", "x"], ["c d", "y"])])
-    assert sentences == Scores(precision=0.5, recall=0.5)
+    assert sentences == Scores(precision=0.5, recall=0.5, f1=0.5)
+
+
+def test_scores_of_words_are_those_by_hand():
+    assert score_words("One, two two.", "two ONE one six") == (2 / 3, 2 / 4, pytest.approx(4 / 7))
+    assert score_words(" - ", "") == (1, 1, 1)
+    assert score_words("a", "") == score_words("", "a") == score_words("a", "b") == (0, 0, 0)
+    due = [("forum", "a b"), ("article", "c"), ("forum", "")]
+    scores = score_kinds(["b", "c d", ""], due)
+    found = (scores.precision, scores.recall, scores.f1)
+    assert found == pytest.approx(((1 + 1 / 2 + 1) / 3, (1 / 2 + 1 + 1) / 3, (4 / 3 + 1) / 3))
+    assert scores.kinds == pytest.approx({"article": 2 / 3, "forum": 5 / 6})
+
+
+def test_only_the_development_part_of_pages_is_read(tmp_path):
+    for part, kind in (("dev", "category"), ("test", "forum")):
+        for name in ("html", "ground-truth"):
+            (tmp_path / part / name).mkdir(parents=True)
+        (tmp_path / part / "html" / "1.html.gz").write_bytes(gzip.compress(b"<p>x"))
+        entry = {
+            "_internal": {"page_type": {"primary": kind}},
+            "ground_truth": {"title": "a page of pictures"},
+        }
+        (tmp_path / part / "ground-truth" / "1.json").write_text(json.dumps(entry))
+    found = ([b"<p>x"], [("collection", "")])
+    assert load_kinds(tmp_path) == load_kinds(tmp_path / "dev") == found
+    with pytest.raises(UsageError, match="it has no folder dev/"):
+        load_kinds(tmp_path / "test")

@@ -1,7 +1,7 @@
 """HTML files -> documents, one for each page."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
@@ -9,6 +9,7 @@ from pipelines.readers.documents import Documents, no_documents, too_long
 from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import record_documents
 from pipelines.readers.html_text import UnusablePageError, has_xml_declaration
+from pipelines.readers.page_hosts import count_pages
 from pipelines.readers.pages import convert_pages
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import Chunks, Part, inner_extension
@@ -44,7 +45,11 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         if isinstance(page, UnusablePageError):
             documents = replace(documents, unusable={page.reason: 1})
         else:
-            records = [(0, asdict(page), None)]
+            fields = {"text": page.text, "title": page.title, "url": page.url}
+            records = [(0, fields, None)]
             documents = record_documents(records, source.roles, part.path, source_bytes=size)
+            if source.html != "all":
+                observed, hosts = count_pages([(page.url, page)])
+                documents = replace(documents, observed=observed, hosts=hosts)
     counts = {"source_bytes": size, "stored_bytes": chunks.new_bytes()}
     yield replace(documents, **counts, digests=chunks.digests())

@@ -17,8 +17,9 @@ from pipelines.readers.documents import Documents, too_long
 from pipelines.readers.encodings import is_binary
 from pipelines.readers.formats.role_columns import check_names
 from pipelines.readers.formats.role_values import Refusal, record_documents
-from pipelines.readers.html_text import UnusablePageError, may_be_page
+from pipelines.readers.html_text import Page, UnusablePageError, may_be_page
 from pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
+from pipelines.readers.page_hosts import count_pages
 from pipelines.readers.pages import convert_pages
 from pipelines.readers.sources import Source
 from pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
@@ -55,10 +56,12 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     batch: list[Record] = []
     unusable, began = Counter[str](), 0
     responses = content.responses
+    judged: list[tuple[str, Page]] = []  # pages of which the main text was taken, by their URL
 
     def convert() -> None:
-        found, reasons = _convert(batch, source.html)
-        records.extend(found)
+        pages, reasons = _convert(batch, source.html)
+        records.extend(record for record in batch if "page" not in record[1])
+        judged.extend(pages if source.html != "all" else ())
         unusable.update(reasons)
         batch.clear()
 
@@ -66,9 +69,11 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         convert()
         size = content.place - began
         found = record_documents(records, source.roles, part.path, source_bytes=size)
-        observed = {RESPONSES: dict(responses)} if responses else {}
-        counts = {"unusable": dict(unusable), "observed": observed}
-        for done in (records, unusable, responses):
+        observed, hosts = count_pages(judged)
+        if responses:
+            observed[RESPONSES] = dict(responses)
+        counts = {"unusable": dict(unusable), "observed": observed, "hosts": hosts}
+        for done in (records, unusable, responses, judged):
             done.clear()
         return replace(found, stored_bytes=chunks.new_bytes(), **counts)
 
@@ -89,18 +94,22 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     yield replace(documents(), digests=chunks.digests())
 
 
-def _convert(batch: list[Record], html: str) -> tuple[list[Record], list[str]]:
-    """The records with the texts of their pages, and the reasons of those without text."""
+def _convert(batch: list[Record], html: str) -> tuple[list[tuple[str, Page]], list[str]]:
+    """Replaces pages in records by their texts.
+
+    Returns the URLs and pages, and the reasons of those without text, which stay as they are.
+    """
     pages = [fields for _, fields, _ in batch if "page" in fields]
-    reasons = []
+    found, reasons = [], []
     converted = convert_pages([(page["page"], page["content_type"]) for page in pages], html)
     for fields, page in zip(pages, converted, strict=True):
         if isinstance(page, UnusablePageError):
             reasons.append(page.reason)
         else:
             fields.update(text=page.text, title=page.title)
+            found.append((fields["url"], page))
             del fields["page"]
-    return [record for record in batch if "page" not in record[1]], reasons
+    return found, reasons
 
 
 class _Content:

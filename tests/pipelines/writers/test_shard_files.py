@@ -84,6 +84,7 @@ def staged(output, name, content):
 
 def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):
     others = ("dataset_info.json", "features.json", "evaluation.jsonl", "decontamination.json")
+    others += ("hosts.json",)
     for name in ("train-00000-of-00007.tfrecord", *others, "MANIFEST.json", "my-notes.txt"):
         (tmp_path / name).write_text("old")
     files = (staged(tmp_path, "rejects/r.jsonl", b"x"), staged(tmp_path, "schema.json", b"{}"))

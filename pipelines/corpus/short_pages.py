@@ -1,0 +1,64 @@
+"""Warnings and a section of report.html about hosts whose pages have short main texts. Pure."""
+
+from typing import Any
+
+from pipelines.inspection.report.content import cut_text, meter, percent
+from pipelines.readers.html_text import SHORT
+from pipelines.readers.page_hosts import MOST_HOSTS, Host, PageHosts
+from schemas.commands.terminal import number_of
+
+_FEWEST = 10  # pages of a host that is worth a warning
+_NAMED, _LISTED = 3, 20  # hosts in a warning, and in the report
+
+
+def warn_of_hosts(pages: PageHosts) -> list[str]:
+    """A warning about hosts that lose most of their pages, if there are any."""
+    losing = [
+        f"{host.short_pages:,} of {host.pages:,} pages of {name}"
+        for name, host in _ordered(pages)
+        if host.pages >= _FEWEST and 2 * host.short_pages > host.pages
+    ]
+    if not losing:
+        return []
+    rest = len(losing) - _NAMED
+    more = f" and most pages of {number_of(rest, 'more host')}" if rest > 0 else ""
+    return [
+        f"main text: {', '.join(losing[:_NAMED])}{more} have a main text below a tenth of their "
+        "visible text: check the samples in report.html; --html=all keeps all text"
+    ]
+
+
+def show_hosts(pages: PageHosts) -> dict[str, Any] | None:
+    """The hosts with the most short main texts, and their samples; None if there are none."""
+    shown = [(name, host) for name, host in _ordered(pages) if host.short_pages][:_LISTED]
+    if not shown:
+        return None
+    sentence = f"The main text of these pages is below {SHORT:.0%} of their visible text."
+    if len(pages.hosts) == MOST_HOSTS:
+        sentence += f" Only {MOST_HOSTS:,} hosts, chosen by the hash of their name, are counted."
+    return {
+        "sentence": sentence,
+        "rows": [
+            (
+                cut_text(name, 80),
+                host.pages,
+                host.short_pages,
+                host.short_pages / host.pages,
+                meter(host.short_pages, host.pages),
+            )
+            for name, host in shown
+        ],
+        "samples": [
+            (
+                cut_text(name, 80),
+                host.short_pages,
+                [(page.url, percent(page.share), page.excerpt) for page in host.samples],
+            )
+            for name, host in shown
+        ],
+    }
+
+
+def _ordered(pages: PageHosts) -> list[tuple[str, Host]]:
+    """Hosts with the most short pages first."""
+    return sorted(pages.hosts.items(), key=lambda item: (-item[1].short_pages, item[0]))

@@ -1,0 +1,113 @@
+"""The table of trees by hand, and the choice of blocks."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.readers.block_features import BLOCK_FEATURES, FEATURES, PAGE_FEATURES, Blocks
+from pipelines.readers.page_model import (
+    choose_blocks,
+    choose_likely,
+    keep_code,
+    load_trees,
+    parse_trees,
+)
+
+SIZE = FEATURES.index(("size", 0))
+NEXT = FEATURES.index(("size", 1))
+TOTAL = FEATURES.index(("page size", 0))
+
+
+def blocks_of(sizes, **columns):
+    features = np.zeros((len(sizes), len(BLOCK_FEATURES)), np.float32)
+    features[:, BLOCK_FEATURES.index("size")] = sizes
+    for name, column in columns.items():
+        features[:, BLOCK_FEATURES.index(name.replace("_", " "))] = column
+    page = np.zeros(len(PAGE_FEATURES), np.float32)
+    page[PAGE_FEATURES.index("page size")] = sum(sizes)
+    return Blocks(np.zeros(len(sizes), np.int32), np.array(sizes, np.float32), features, page)
+
+
+def test_splits_test_blocks_their_neighbours_and_the_page():
+    # Long blocks, or those before a long one, on pages of at least 100.
+    table = f"head\n{SIZE}:50:1:-1 {NEXT}:50:-3:-2;4096 2048 -4096\n{TOTAL}:99:-1:-2;-8192 0\n"
+    assert choose_blocks(blocks_of([30, 9, 55, 7]), parse_trees(table)).tolist() == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert not choose_blocks(blocks_of([9, 55, 7]), parse_trees(table)).any()
+
+
+def test_a_page_without_a_likely_block_has_no_main_content():
+    for logit, is_main in ((-500, False), (-300, True)):  # probabilities 0.38 and 0.43
+        table = f"head\n{SIZE}:1:-1:-2;{logit} {logit}\n"
+        assert choose_blocks(blocks_of([10, 20]), parse_trees(table)).tolist() == [is_main] * 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "columns", "chosen"),
+    [
+        ([80, 10, 60], {}, [True, False, True]),
+        ([59, 10], {}, [False, False]),
+        ([60, 61], {"link_share": [0, 0.5]}, [False, False]),  # less than half of the text
+        ([80, 10], {"in_noscript": [1, 0]}, [False, False]),
+    ],
+)
+def test_a_bare_text_is_kept_though_it_is_unlike_judged_pages(sizes, columns, chosen):
+    trees = parse_trees(f"head\n{SIZE}:1:-1:-2;-9000 -9000\n")
+    assert choose_blocks(blocks_of(sizes, **columns), trees).tolist() == chosen
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 50)), min_size=1, max_size=8).filter(
+        lambda pairs: any(odds for odds, _ in pairs)
+    )
+)
+def test_no_other_choice_of_likely_blocks_has_a_higher_f1(pairs):
+    odds = np.array([p / 20 for p, _ in pairs])
+    sizes = np.array([size for _, size in pairs], np.float32)
+
+    def f1(chosen):
+        hits = (odds * sizes)[list(chosen)].sum()
+        return 2 * hits / (sizes[list(chosen)].sum() + (odds * sizes).sum())
+
+    every = [
+        c for n in range(1, len(odds) + 1) for c in itertools.combinations(range(len(odds)), n)
+    ]
+    found = np.flatnonzero(choose_likely(odds, sizes))
+    assert f1(found) == pytest.approx(max(map(f1, every)))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "chosen", "kept"),
+    [
+        ("tccm", "1000", "1110"),
+        ("mcct", "0001", "0111"),
+        ("mcm", "000", "000"),
+        ("cc", "00", "00"),
+        ("tctcm", "10000", "11000"),
+    ],
+)
+def test_code_beside_the_text_is_kept(kinds, chosen, kept):
+    is_code = np.array([kind == "c" for kind in kinds])
+    found = keep_code(np.array([sign == "1" for sign in chosen]), is_code)
+    assert "".join("01"[int(block)] for block in found) == kept
+
+
+def test_the_table_is_whole():
+    trees = load_trees()
+    bounds = [*trees.starts.tolist(), len(trees.features)]
+    assert len(trees.leaves) == len(trees.features) + len(trees.starts)
+    for start, stop in itertools.pairwise(bounds):
+        children = [*trees.lefts[start:stop].tolist(), *trees.rights[start:stop].tolist()]
+        splits = sorted(child for child in children if child >= 0)
+        leaves = sorted(-1 - child for child in children if child < 0)
+        assert splits == [*range(1, stop - start)]  # each once, so no path is endless
+        assert leaves == [*range(stop - start + 1)]
+    assert np.isfinite(trees.thresholds).all()
+    assert (trees.features < len(BLOCK_FEATURES) + len(PAGE_FEATURES)).all()
