@@ -122,27 +122,40 @@ def open_file(path: str) -> BinaryIO:
     return io.BufferedReader(_StoredFile(path), _BUFFER_BYTES)
 
 
-class _StoredFile(io.RawIOBase):
+class SeekableFile(io.RawIOBase):
+    """A file of known size; a subclass reads from `_at` and moves it."""
+
+    def __init__(self, size: int):
+        """`size` is in bytes."""
+        self._size, self._at = size, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """The next byte."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves to a byte."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+
+class _StoredFile(SeekableFile):
     """An object in an object store; each read is a request."""
 
     def __init__(self, path: str):
         size = stores.size(path)
         if size is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
-        self._path, self._size, self._at = path, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
+        super().__init__(size)
+        self._path = path
 
     def readinto(self, buffer: Any) -> int:
         wanted = max(0, min(len(buffer), self._size - self._at))

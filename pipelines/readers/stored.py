@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from pipelines.readers.encodings import ENCODED, find_utf_16
-from pipelines.store import is_url
+from pipelines.store import SeekableFile, is_url
 from schemas.errors import DataError
 from schemas.manifest import changed
 from schemas.metadata import InputFile, Inputs
@@ -452,26 +452,13 @@ def read_once(
         yield io.BufferedReader(_KeptSpans(raw, spans, kept)), digest
 
 
-class _KeptSpans(io.RawIOBase):
+class _KeptSpans(SeekableFile):
     """A file, with the bytes of some spans as they were when they were read before."""
 
     def __init__(self, raw: BinaryIO, spans: tuple[tuple[int, int], ...], kept: Any):
+        super().__init__(raw.seek(0, os.SEEK_END))
         self._raw: Any = raw
-        self._spans, self._kept, self._at = spans, kept, 0
-        self._size = raw.seek(0, os.SEEK_END)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
+        self._spans, self._kept = spans, kept
 
     def readinto(self, buffer: Any) -> int:
         file, place, stop, before = self._raw, self._at, self._size, 0
