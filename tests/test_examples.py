@@ -121,7 +121,7 @@ def test_finetune_classifier(tmp_path):
 def test_extend(tmp_path):
     printed = run("extend", tmp_path)
     assert printed.count("\n+") == 5 + 5  # five lines, and the head of each diff
-    assert re.search(r"capitals:max_capitals +3 ", printed)
+    assert re.search(r"capitals:max capitals +3 ", printed)
     assert "<pre>" in printed and "<suf>" in printed and "<mid>" in printed
     assert "ok: 1 " in printed
     for name in ("capitals.py", "mbox.py", "fill_in_middle.py"):

@@ -31,7 +31,7 @@ CONFIGS = {
 }
 
 
-def large_weights(config: ModelConfig) -> dict[str, np.ndarray]:
+def large_weights(config: ModelConfig, seed: int = 3) -> dict[str, np.ndarray]:
     """Weights ten times as large as fresh ones: each token changes what comes next."""
-    weights = fresh(config, 3)
+    weights = fresh(config, seed)
     return {name: value * 10 if value.ndim > 1 else value for name, value in weights.items()}
