@@ -104,7 +104,7 @@ def test_pages_around_costly_ones_are_kept(tmp_path, strict):
 
 @pytest.mark.parametrize("html", HTML)
 def test_every_way_of_conversion_is_bounded(html, strict):
-    line = "<p>On day {0} the miller grinds slowly, and the wheel turns through the whole night.</p>"
+    line = "<p>On day {0} the miller grinds slowly, and the wheel turns all night long.</p>"
     text = "".join(map(line.format, range(9)))
     page, deep = (text.encode(), "text/html"), (b"<a><div>" * 200_000, "text/html")
     found = convert_pages([page, deep, page, (b"%PDF-", "text/html"), page], html)
