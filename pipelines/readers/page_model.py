@@ -120,7 +120,7 @@ def load_trees() -> Trees:
 
 
 def parse_trees(text: str) -> Trees:
-    """Reads a table: a line a tree, its splits `feature:shift:threshold:left:right`, its leaves."""
+    """Reads a table: a line a tree, its splits `feature:threshold:left:right`, its leaves."""
     places = {name: n for n, name in enumerate((*BLOCK_FEATURES, *PAGE_FEATURES))}
     features = [(places[name], shift) for name, shift in FEATURES]
     starts: list[int] = []

@@ -14,7 +14,11 @@ from schemas.errors import DataError
 from schemas.limited_process import LimitedProcess, LimitExceeded
 from schemas.typed_json import parse_json
 
-_SAMPLE = b"<p>A page that compiles or loads all that pages need."
+# Long enough to have a main text, so that the loops that write it are compiled, too.
+SAMPLE = (
+    b"<p>This page is converted first, so that all that pages need is compiled or loaded before "
+    b"their time is limited."
+)
 
 
 @functools.cache
@@ -27,7 +31,7 @@ def _child(html: str) -> LimitedProcess:
 
 def prepare(html: str) -> None:
     """Loads what `answer` needs, before its time and memory are limited."""
-    read_page(_SAMPLE, "text/html", html)
+    read_page(SAMPLE, "text/html", html)
 
 
 def convert_pages(pages: Sequence[tuple[bytes, str]], html: str) -> list[Page | UnusablePageError]:
@@ -54,8 +58,6 @@ def _parse(answer: bytes | LimitExceeded) -> Page | UnusablePageError:
             return Page(text, title, url, share)
         case str() if value in REASONS:
             return UnusablePageError(value)
-        case {"error": str(error)}:
-            raise RuntimeError(f"a page cannot be converted ({error}), which is a bug in Textmill")
     return UnusablePageError("html_broken")
 
 
@@ -66,7 +68,7 @@ def answer(request: bytes) -> bytes:
       request: marshal of the arguments of `read_page`.
 
     Returns:
-      JSON: [text, title, URL, share], the reason for having none, or {"error": a defect}.
+      JSON: [text, title, URL, share], or the reason for having none.
     """
     try:
         page = read_page(*marshal.loads(request))
@@ -75,6 +77,6 @@ def answer(request: bytes) -> bytes:
         value = error.reason
     except MemoryError:  # ends the child, as other costs do
         raise
-    except Exception as error:
-        value = {"error": f"{type(error).__name__}: {error}"}
+    except Exception:  # one page must not end a run; `prepare` finds what fails on every page
+        value = "html_broken"
     return json.dumps(value, ensure_ascii=False).encode()

@@ -3,7 +3,7 @@
     git clone https://github.com/scrapinghub/article-extraction-benchmark
     git clone https://github.com/adbar/trafilatura
     git clone https://github.com/Murrough-Foley/web-content-extraction-benchmark wcxb
-    pip install readability-lxml justext magic-html rs-trafilatura
+    pip install readability-lxml justext rs-trafilatura
     python -m tests.benchmarks.compare_html --articles=article-extraction-benchmark \
         --trafilatura=trafilatura/tests --wcxb=wcxb
 
@@ -92,7 +92,6 @@ def extractors() -> Iterator[tuple[str, str, Extract]]:
             lambda: _trafilatura(comments=False),
         ),
         ("rs-trafilatura", "rs-trafilatura", "rs_trafilatura", _rs_trafilatura),
-        ("magic_html", "magic-html", "magic_html", _magic_html),
         ("resiliparse, main content", "resiliparse", "resiliparse", _resiliparse),
         ("readability-lxml", "readability-lxml", "readability", _readability),
         ("jusText", "justext", "justext", _justext),
@@ -130,13 +129,6 @@ def _rs_trafilatura() -> Extract:
     import rs_trafilatura  # pyright: ignore[reportMissingImports]
 
     return lambda page: rs_trafilatura.extract(decode_page(page)).main_content or ""
-
-
-def _magic_html() -> Extract:
-    import magic_html  # pyright: ignore[reportMissingImports]
-
-    extractor = magic_html.GeneralExtractor()
-    return lambda page: _all_text(extractor.extract(decode_page(page), base_url="")["html"])
 
 
 def _resiliparse() -> Extract:

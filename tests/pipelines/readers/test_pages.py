@@ -102,6 +102,12 @@ def test_pages_around_costly_ones_are_kept(tmp_path, strict):
     assert corpus.stats.dropped == {**corpus.stats.dropped, **Counter(filter(is_reason, expected))}
 
 
+@pytest.mark.parametrize("html", ["main", "markdown"])  # which have compiled loops
+def test_the_first_page_needs_all_that_others_need(html):
+    page = pages.read_page(pages.SAMPLE, "text/html", html)
+    assert page.text == pages.SAMPLE.removeprefix(b"<p>").decode()
+
+
 @pytest.mark.parametrize("html", HTML)
 def test_every_way_of_conversion_is_bounded(html, strict):
     line = "<p>On day {0} the miller grinds slowly, and the wheel turns all night long.</p>"
