@@ -26,6 +26,7 @@ from pipelines.readers.page_scan import (
     WORDS,
     Elements,
     Runs,
+    matches,
 )
 
 LONG = 60  # minimum size of a long block, which has few links
@@ -117,7 +118,7 @@ def measure_blocks(markup: bytes, elements: Elements, runs: Runs, blocks: int) -
     paths = _group(elements.paths[first_elements])
     texts = _group(hashes)
     _fill(own, first_elements, *elements[:6], *paths, *texts, features, page)
-    page[-len(_MARKS) :] = [any(mark in markup for mark in marks) for marks in _MARKS]
+    _find_marks(data, page[-len(_MARKS) :])
     return Blocks(first_elements, own[:, 0], features, page)
 
 
@@ -146,6 +147,29 @@ _OWN = 10
 _HAS_END, _HAS_COLON = np.float32(1), np.float32(2)
 _FNV, _PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
 _WIDE = 3  # size of an ideograph, kana or syllable of Hangul
+
+
+_MARK_TEXTS = tuple(np.frombuffer(mark, np.uint8) for marks in _MARKS for mark in marks)
+_MARK_KINDS = np.array([kind for kind, marks in enumerate(_MARKS) for _ in marks])
+# Bits of the marks by their first sign that is rare on pages, no small letter or quote, and by the
+# next one: few places of a page have both.
+_MARK_PLACES = np.zeros(len(_MARK_TEXTS), np.int64)
+_MARK_SIGNS, _MARK_NEXT = np.zeros((2, 256), np.uint8)
+for _number, _text in enumerate(_MARK_TEXTS):
+    _MARK_PLACES[_number] = np.argmax((_text < ord("a")) & (_text != ord('"')))
+    _MARK_SIGNS[_text[_MARK_PLACES[_number]]] |= 1 << _number
+    _MARK_NEXT[_text[_MARK_PLACES[_number] + 1]] |= 1 << _number
+
+
+@entry()
+def _find_marks(data: np.ndarray, has_marks: np.ndarray) -> None:
+    """Sets 1 for each kind of page of which the page has a mark."""
+    for at in range(len(data) - 1):
+        if _MARK_SIGNS[data[at]] & _MARK_NEXT[data[at + 1]]:
+            for n in range(len(_MARK_TEXTS)):
+                start = at - _MARK_PLACES[n]
+                if start >= 0 and matches(data, start, len(data), _MARK_TEXTS[n]):
+                    has_marks[_MARK_KINDS[n]] = 1
 
 
 @entry()

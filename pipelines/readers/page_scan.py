@@ -164,7 +164,7 @@ _LT, _GT, _EQUALS, _SLASH, _SPACE, _QUOTE, _DASH = (ord(sign) for sign in '<>=/ 
 
 
 @inner
-def _matches(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool:
+def matches(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool:
     """Whether bytes `start` to `stop` begin with `text`."""
     if stop - start < len(text):
         return False
@@ -183,7 +183,7 @@ def _contains(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool
 def _find_text(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> int:
     """The first place of `text` in bytes `start` to `stop`; `stop` if there is none."""
     for at in range(start, stop - len(text) + 1):
-        if data[at] == text[0] and _matches(data, at, stop, text):
+        if data[at] == text[0] and matches(data, at, stop, text):
             return at
     return stop
 
@@ -251,7 +251,7 @@ def _scan(
             continue
         following = data[at + 1] if at + 1 < len(data) else _GT
         if following == ord("!") or following == ord("?"):
-            if _matches(data, at, len(data), _COMMENT):
+            if matches(data, at, len(data), _COMMENT):
                 at = _find_text(data, at + len(_COMMENT), len(data), _COMMENT_END) + len(
                     _COMMENT_END
                 )
@@ -351,7 +351,7 @@ def _is_blank(data: np.ndarray, start: int, stop: int) -> bool:
     while at < stop:
         if data[at] <= _SPACE:
             at += 1
-        elif data[at] == ord("&") and _matches(data, at, stop, _NBSP):
+        elif data[at] == ord("&") and matches(data, at, stop, _NBSP):
             at += len(_NBSP)
         else:
             return False
@@ -462,7 +462,7 @@ def _find_tex(
 
 @inner
 def _is(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool:
-    return stop - start == len(text) and _matches(data, start, stop, text)
+    return stop - start == len(text) and matches(data, start, stop, text)
 
 
 @inner
@@ -470,7 +470,7 @@ def _is_display_none(data: np.ndarray, start: int, stop: int) -> bool:
     at = _find_text(data, start, stop, _DISPLAY) + len(_DISPLAY)
     while at < stop and data[at] == _SPACE:
         at += 1
-    return _matches(data, at, stop, _NONE)
+    return matches(data, at, stop, _NONE)
 
 
 @inner

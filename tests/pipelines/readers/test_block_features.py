@@ -107,6 +107,24 @@ def test_neighbours_and_the_page_are_features_of_a_block():
     assert expanded[:, -3].tolist() == [1] * 6
 
 
+@pytest.mark.parametrize(
+    ("head", "kinds"),
+    [
+        ("", [0, 0, 0]),
+        ('<script>{"@type":"Product"}</script>', [1, 0, 0]),
+        ('<script>{"@type":"Products", "Product:"}</script>', [0, 0, 0]),
+        ('<meta property="og:type" content="product.item">', [1, 0, 0]),
+        ('<meta property="og:type" content="article">', [0, 1, 0]),
+        ('<meta property="og:type" content="website">', [0, 0, 0]),
+        ('<script>["NewsArticle", "QAPage"]</script>', [0, 1, 1]),
+        ('<script>["BlogPosting"]</script>', [0, 1, 0]),
+        ("<script>BlogPosting, DiscussionForumPosting</script>", [0, 0, 1]),
+    ],
+)
+def test_kinds_of_a_page_by_its_metadata(head, kinds):
+    assert measure(f"<head>{head}</head><p>text").page[-3:].tolist() == kinds
+
+
 @given(
     st.lists(
         st.sampled_from(
