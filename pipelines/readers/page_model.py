@@ -17,10 +17,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.host.compiled import entry
-from pipelines.readers.block_features import BLOCK_FEATURES, FEATURES, LONG, PAGE_FEATURES, Blocks
+from pipelines.host.compiled import entry, inner
+from pipelines.readers.block_features import (
+    BLOCK_FEATURES,
+    FEATURES,
+    LONG,
+    PAGE_FEATURES,
+    SHIFTED,
+    Blocks,
+)
 
 TABLE = "page_model.csv"
+MOST_LEAVES = 32  # of a tree
 _UNIT = 1 << 10  # of a logit: leaves are integers
 _STEPS = 16  # of probability per logit
 _HIGHEST = 8  # logit, whose probability stands for higher ones, too
@@ -39,20 +47,18 @@ class Trees(NamedTuple):
     """A table of trees. A split goes left if its feature is at most its threshold.
 
     Attributes:
-      starts: int32 [T], first split of each tree.
-      features: int32 [S], columns of BLOCK_FEATURES, or of PAGE_FEATURES after these.
-      shifts: int32 [S], whose feature: that of the block itself (0) or of a neighbour.
+      starts: int32 [T + 1], first split of each tree, and S.
+      features: int32 [S], places in FEATURES.
       thresholds: float32 [S].
-      lefts: int32 [S], a split of the same tree, or -1 - leaf.
-      rights: int32 [S].
-      leaves: int32 [S + T], in units of 1/1024 logit; the leaves of tree t begin at starts[t] + t.
+      rights: uint32 [S], bits of the leaves that a block may reach if the split goes right: all but
+        those to the left of the split. Bit 0 is the leftmost leaf of the tree.
+      leaves: int32 [T, MOST_LEAVES], in units of 1/1024 logit; _PLACES has
+        the place of each bit.
     """
 
     starts: np.ndarray
     features: np.ndarray
-    shifts: np.ndarray
     thresholds: np.ndarray
-    lefts: np.ndarray
     rights: np.ndarray
     leaves: np.ndarray
 
@@ -64,13 +70,19 @@ def choose_blocks(blocks: Blocks, trees: Trees | None = None) -> np.ndarray:
       blocks: measures of the page's blocks.
       trees: the table; by default the one in the package.
     """
-    logits = np.zeros(len(blocks.sizes), np.int64)
-    _add_leaves(blocks.features, blocks.page, *(trees or load_trees()), logits)
+    logits = find_logits(blocks, trees or load_trees())
     steps = np.floor_divide(logits * _STEPS + _UNIT // 2, _UNIT) + _HIGHEST * _STEPS
     steps = np.clip(steps, 0, len(_ODDS) - 1)
     if _ODDS[steps].max() < _LEAST:
         return choose_bare(blocks)
     return keep_code(choose_likely(_POWERS[steps], blocks.sizes), blocks.features[:, _IN_CODE] > 0)
+
+
+def find_logits(blocks: Blocks, trees: Trees) -> np.ndarray:
+    """The logit of the share of each block that is main content, int64 [B], in 1/1024."""
+    logits = np.zeros(len(blocks.sizes), np.int64)
+    _add_leaves(blocks.features, blocks.page, *trees, logits)
+    return logits
 
 
 def choose_bare(blocks: Blocks) -> np.ndarray:
@@ -120,32 +132,63 @@ def load_trees() -> Trees:
 
 
 def parse_trees(text: str) -> Trees:
-    """Reads a table: a line a tree, its splits `feature:threshold:left:right`, its leaves."""
-    places = {name: n for n, name in enumerate((*BLOCK_FEATURES, *PAGE_FEATURES))}
-    features = [(places[name], shift) for name, shift in FEATURES]
-    starts: list[int] = []
-    splits: list[tuple[int, int, float, int, int]] = []
-    leaves: list[int] = []
-    for line in text.splitlines()[1:]:
-        tests, values = line.split(";")
-        starts.append(len(splits))
-        for test in tests.split():
-            feature, threshold, left, right = test.split(":")
-            splits.append((*features[int(feature)], float(threshold), int(left), int(right)))
-        leaves += map(int, values.split())
-    columns = list(zip(*splits, strict=True))
+    """Reads a table: a line a tree, its splits `feature:threshold:left:right`, its leaves.
+
+    `left` and `right` are numbers of splits of the same tree, or -1 - leaf.
+    """
+    starts = [0]
+    features: list[int] = []
+    thresholds: list[float] = []
+    rights: list[int] = []
+    lines = text.splitlines()[1:]
+    leaves = np.zeros((len(lines), MOST_LEAVES), np.int32)
+    for line, row in zip(lines, leaves, strict=True):
+        tests, values = (part.split() for part in line.split(";"))
+        splits = [test.split(":") for test in tests]
+        features += [int(feature) for feature, _, _, _ in splits]
+        thresholds += [float(threshold) for _, threshold, _, _ in splits]
+        starts.append(len(features))
+        order, lefts = _number_leaves([(int(left), int(right)) for _, _, left, right in splits])
+        rights += [_ALL_LEAVES ^ left for left in lefts]
+        for number, leaf in enumerate(order):
+            row[_PLACES[number]] = values[leaf]
     return Trees(
         np.array(starts, np.int32),
-        np.array(columns[0], np.int32),
-        np.array(columns[1], np.int32),
-        np.array(columns[2], np.float32),
-        np.array(columns[3], np.int32),
-        np.array(columns[4], np.int32),
-        np.array(leaves, np.int32),
+        np.array(features, np.int32),
+        np.array(thresholds, np.float32),
+        np.array(rights, np.uint32),
+        leaves,
     )
 
 
+def _number_leaves(splits: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The leaves of a tree from left to right, and bits of those to the left of each split."""
+    order: list[int] = []
+    lefts = [0] * len(splits)
+
+    def visit(child: int) -> int:
+        if child < 0:
+            order.append(-1 - child)
+            return 1 << len(order) - 1
+        left, right = splits[child]
+        lefts[child] = visit(left)
+        return lefts[child] | visit(right)
+
+    visit(0)
+    return order, lefts
+
+
 # ---- compiled ----
+
+_LANES = 64  # blocks that are judged at once, so that the processor compares several at a time
+_ALL_LEAVES = (1 << MOST_LEAVES) - 1
+# Multiplied by this, each power of two below 2^32 has a number below 32 of its own in the top bits
+# (Leiserson, Prokop and Randall 1998, "Using de Bruijn sequences to index a 1 in a computer word").
+_DE_BRUIJN, _TOP = np.uint32(0x077CB531), np.uint32(27)
+_PLACES = [(int(_DE_BRUIJN) << bit & _ALL_LEAVES) >> int(_TOP) for bit in range(MOST_LEAVES)]
+_OWN, _ALL = len(BLOCK_FEATURES), len(FEATURES)
+_OF_PAGE = _ALL - len(PAGE_FEATURES)
+_SHIFTED = np.array([(BLOCK_FEATURES.index(name), shift) for name, shift in SHIFTED])
 
 
 @entry()
@@ -154,29 +197,65 @@ def _add_leaves(
     page: np.ndarray,
     starts: np.ndarray,
     features: np.ndarray,
-    shifts: np.ndarray,
     thresholds: np.ndarray,
-    lefts: np.ndarray,
     rights: np.ndarray,
     leaves: np.ndarray,
     logits: np.ndarray,
 ) -> None:
     """Adds the leaf of each tree to the logit of each block that may be main content."""
-    count, own = blocks.shape
-    left = np.arange(count)
-    for tree in range(len(starts)):
-        start = starts[tree]
-        if tree == _EARLY:
-            left = left[logits > _HOPELESS]
-        for block in left:
-            split = 0
-            while split >= 0:
-                at = start + split
-                feature = features[at]
-                if feature < own:
-                    place = min(max(block + shifts[at], 0), count - 1)
-                    value = blocks[place, feature]
-                else:
-                    value = page[feature - own]
-                split = lefts[at] if value <= thresholds[at] else rights[at]
-            logits[block] += leaves[start + tree - 1 - split]
+    rows = np.zeros((_ALL, _LANES), np.float32)
+    for n in range(len(page)):
+        rows[_OF_PAGE + n] = page[n]
+    reached = np.zeros(_LANES, np.uint32)
+    early = min(_EARLY, len(leaves))
+    left = np.arange(len(blocks))
+    for first, last in ((0, early), (early, len(leaves))):
+        for begin in range(0, len(left), _LANES):
+            chunk = left[begin : begin + _LANES]
+            _gather(blocks, chunk, rows)
+            for tree in range(first, last):
+                splits = slice(starts[tree], starts[tree + 1])
+                _add_tree(
+                    rows, features[splits], thresholds[splits], rights[splits], leaves[tree],
+                    chunk, reached, logits,
+                )  # fmt: skip
+        left = np.flatnonzero(logits > _HOPELESS)
+
+
+@inner
+def _gather(blocks: np.ndarray, chunk: np.ndarray, rows: np.ndarray) -> None:
+    """Copies the features of some blocks and of their neighbours to columns of `rows`."""
+    for lane in range(len(chunk)):
+        block = chunk[lane]
+        for n in range(_OWN):
+            rows[n, lane] = blocks[block, n]
+        for n in range(len(_SHIFTED)):
+            feature, shift = _SHIFTED[n]
+            rows[_OWN + n, lane] = blocks[min(max(block + shift, 0), len(blocks) - 1), feature]
+
+
+@inner
+def _add_tree(
+    rows: np.ndarray,
+    features: np.ndarray,
+    thresholds: np.ndarray,
+    rights: np.ndarray,
+    leaves: np.ndarray,
+    chunk: np.ndarray,
+    reached: np.ndarray,
+    logits: np.ndarray,
+) -> None:
+    """Adds a leaf of one tree to the logit of each block of a chunk.
+
+    All splits are tested, without a branch; the leaf is the leftmost one that none excludes
+    (Lucchese et al. 2015, "QuickScorer: a fast algorithm to rank documents with additive
+    ensembles of regression trees"). `reached` is for the bits of leaves.
+    """
+    reached[:] = np.uint32(_ALL_LEAVES)
+    for split in range(len(features)):
+        row, threshold, right = rows[features[split]], thresholds[split], rights[split]
+        for lane in range(_LANES):
+            reached[lane] &= np.uint32(_ALL_LEAVES) if row[lane] <= threshold else right
+    for lane in range(len(chunk)):
+        lowest = reached[lane] & (~reached[lane] + np.uint32(1))
+        logits[chunk[lane]] += leaves[np.uint32(lowest * _DE_BRUIJN) >> _TOP]

@@ -40,7 +40,7 @@ from tests.benchmarks.compare_html import load_articles, load_sentences
 _WORD = re.compile(r"\w+")
 _WORDS = 4  # of a sequence
 _ALWAYS = 0.0005  # weight of a block of any size
-_TREES, _LEAVES, _RATE = 160, 32, 0.1
+_TREES, _RATE = 160, 0.1
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,11 @@ def train(pages: list[JudgedPage]) -> str:
     known = w > 0
     data = lightgbm.Dataset(x[known], y[known], weight=w[known] / w[known].mean())
     settings = {
-        **{"objective": "cross_entropy", "num_leaves": _LEAVES, "learning_rate": _RATE},
+        **{
+            "objective": "cross_entropy",
+            "num_leaves": page_model.MOST_LEAVES,
+            "learning_rate": _RATE,
+        },
         **{"min_data_in_leaf": 60, "lambda_l2": 5, "max_bin": 63, "verbose": -1},
         **{"feature_fraction": 0.4, "bagging_fraction": 0.6, "bagging_freq": 1},
         **{"num_threads": 1, "deterministic": True, "force_row_wise": True, "seed": 0},

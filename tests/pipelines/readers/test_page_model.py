@@ -1,24 +1,34 @@
 """The table of trees by hand, and the choice of blocks."""
 
 import itertools
+from importlib import resources
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.readers.block_features import BLOCK_FEATURES, FEATURES, PAGE_FEATURES, Blocks
+from pipelines.readers.block_features import (
+    BLOCK_FEATURES,
+    FEATURES,
+    PAGE_FEATURES,
+    Blocks,
+    expand,
+)
 from pipelines.readers.page_model import (
+    MOST_LEAVES,
+    TABLE,
     choose_blocks,
     choose_likely,
+    find_logits,
     keep_code,
-    load_trees,
     parse_trees,
 )
 
 SIZE = FEATURES.index(("size", 0))
 NEXT = FEATURES.index(("size", 1))
 TOTAL = FEATURES.index(("page size", 0))
+TABLE_TEXT = resources.files("pipelines.readers").joinpath(TABLE).read_text("utf-8")
 
 
 def blocks_of(sizes, **columns):
@@ -99,15 +109,46 @@ def test_code_beside_the_text_is_kept(kinds, chosen, kept):
     assert "".join("01"[int(block)] for block in found) == kept
 
 
+def table_of(text):
+    """Each tree's splits (feature, threshold, left, right) and leaves."""
+    for line in text.splitlines()[1:]:
+        tests, values = line.split(";")
+        splits = [test.split(":") for test in tests.split()]
+        yield (
+            [(int(f), np.float32(t), int(left), int(right)) for f, t, left, right in splits],
+            [*map(int, values.split())],
+        )
+
+
 def test_the_table_is_whole():
-    trees = load_trees()
-    bounds = [*trees.starts.tolist(), len(trees.features)]
-    assert len(trees.leaves) == len(trees.features) + len(trees.starts)
-    for start, stop in itertools.pairwise(bounds):
-        children = [*trees.lefts[start:stop].tolist(), *trees.rights[start:stop].tolist()]
-        splits = sorted(child for child in children if child >= 0)
-        leaves = sorted(-1 - child for child in children if child < 0)
-        assert splits == [*range(1, stop - start)]  # each once, so no path is endless
-        assert leaves == [*range(stop - start + 1)]
-    assert np.isfinite(trees.thresholds).all()
-    assert (trees.features < len(BLOCK_FEATURES) + len(PAGE_FEATURES)).all()
+    for splits, leaves in table_of(TABLE_TEXT):
+        children = [child for _, _, *both in splits for child in both]
+        assert sorted(child for child in children if child >= 0) == [*range(1, len(splits))]
+        assert sorted(-1 - child for child in children if child < 0) == [*range(len(leaves))]
+        assert len(splits) + 1 == len(leaves) <= MOST_LEAVES
+        assert all(feature < len(FEATURES) for feature, *_ in splits)
+        assert np.isfinite([threshold for _, threshold, *_ in splits]).all()
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
+def test_logits_are_the_sums_of_the_leaves_that_a_walk_finds(count):
+    random = np.random.default_rng(count)
+    trees = [*table_of(TABLE_TEXT)]
+    # Features at and around thresholds, so that each way is taken.
+    thresholds = np.array([split[1] for splits, _ in trees for split in splits])
+    shape = (count, len(BLOCK_FEATURES))
+    features = random.choice(thresholds, shape) * random.choice(np.float32([0, 1, 1.01]), shape)
+    page = random.choice(thresholds, len(PAGE_FEATURES))
+    blocks = Blocks(np.zeros(count, np.int32), features[:, 0], features, page)
+    due = np.zeros(count, np.int64)
+    for row, values in enumerate(expand(blocks)):
+        for number, (splits, leaves) in enumerate(trees):
+            if number == 64 and due[row] <= -3072:
+                break
+            at = 0
+            while at >= 0:
+                feature, threshold, left, right = splits[at]
+                at = left if values[feature] <= threshold else right
+            due[row] += leaves[-1 - at]
+    assert find_logits(blocks, parse_trees(TABLE_TEXT)).tolist() == due.tolist()
+    assert count < 200 or 0 < (due <= -3072).sum() < count
