@@ -71,7 +71,7 @@ lock: $(BIN)/uv
 
 clean:
 	rm -rf .venv demo benchmarks build site textmill.egg-info .pytest_cache .ruff_cache .hypothesis
-	find pipelines schemas trainers tests -name __pycache__ -prune -exec rm -rf {} +
+	find pipelines schemas textmill trainers tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \

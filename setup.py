@@ -1,11 +1,22 @@
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 _ROOT = Path(__file__).parent
 _VERSION: dict[str, str] = {}
 exec((_ROOT / "schemas" / "version.py").read_text(encoding="utf-8"), _VERSION)
 _README = _ROOT / "README.md"
+_NAMES = ("pipelines", "schemas", "trainers")
+
+
+class BuildPy(build_py):
+    """Builds of the three short names their `__init__` only, which finds textmill's modules."""
+
+    def find_package_modules(self, package, package_dir):
+        modules = super().find_package_modules(package, package_dir)
+        return [m for m in modules if package not in _NAMES or m[1] == "__init__"]
+
 
 # A Beam worker never installs JAX, and a trainer's host never installs Beam. The exact versions
 # that were tested together are in requirements.lock: `pip install -c requirements.lock -e .[all]`.
@@ -117,16 +128,17 @@ setup(
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",
     ],
-    entry_points={"console_scripts": ["textmill = schemas.commands.textmill:main"]},
+    entry_points={"console_scripts": ["textmill = textmill.schemas.commands.textmill:main"]},
     python_requires=">=3.11,<3.14",
-    packages=find_packages(include=["pipelines*", "schemas*", "trainers*"]),
+    # textmill/ has links to the three folders. Outside it they only lend their names to commands.
+    packages=[*find_packages(include=["textmill*"]), *_NAMES],
+    cmdclass={"build_py": BuildPy},
     package_data={
-        "pipelines": ["py.typed"],
-        "pipelines.configs": ["*.yaml"],
-        "pipelines.inspection.report": ["*.jinja"],
-        "pipelines.readers": ["*.csv"],
-        "schemas": ["*.json", "py.typed"],
-        "trainers": ["py.typed"],
+        "textmill": ["py.typed"],
+        "textmill.pipelines.configs": ["*.yaml"],
+        "textmill.pipelines.inspection.report": ["*.jinja"],
+        "textmill.pipelines.readers": ["*.csv"],
+        "textmill.schemas": ["*.json"],
     },
     install_requires=["numpy>=2.0,<2.5"],
     extras_require={

@@ -1,5 +1,5 @@
 """Text in, shards out: Apache Beam jobs. The only package that imports Beam."""
 
-from schemas.commands.entry import name_missing_packages
+from textmill.entries import share_modules
 
-name_missing_packages()
+share_modules(__name__)

@@ -1,15 +1,15 @@
 """Raw text -> a corpus of clean documents: `python -m pipelines.build_corpus --help`."""
 
-from pipelines.corpus.options import HELP, CorpusOptions
-from pipelines.host.flags import parse_flags
-from pipelines.host.imports import leave_out_pandas
-from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.store import take_s3_flags
-from schemas.commands.entry import import_later, run_entry, want_addresses
-from schemas.commands.flag_file import with_config
+from textmill.pipelines.corpus.options import HELP, CorpusOptions
+from textmill.pipelines.host.flags import parse_flags
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.runners.launch import check_arguments, with_beam
+from textmill.pipelines.store import take_s3_flags
+from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
+from textmill.schemas.commands.flag_file import with_config
 
-build_or_find = import_later("pipelines.corpus.run:build_or_find")
-preflight_corpus = import_later("pipelines.runners.preflight:preflight_corpus")
+build_or_find = import_later("textmill.pipelines.corpus.run:build_or_find")
+preflight_corpus = import_later("textmill.pipelines.runners.preflight:preflight_corpus")
 
 
 def main(argv: list[str]) -> None:

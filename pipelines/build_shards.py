@@ -1,18 +1,18 @@
 """Text -> a dataset of tokenized, packed rows: `python -m pipelines.build_shards --help`."""
 
-from pipelines.build.options import BuildOptions, parse_options
-from pipelines.host.imports import leave_out_pandas
-from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.store import take_s3_flags
-from pipelines.tasks.task import task_class
-from schemas.commands.entry import import_later, run_entry, want_addresses
-from schemas.commands.flag_file import with_config
-from schemas.features import TASKS
+from textmill.pipelines.build.options import BuildOptions, parse_options
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.runners.launch import check_arguments, with_beam
+from textmill.pipelines.store import take_s3_flags
+from textmill.pipelines.tasks.task import task_class
+from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
+from textmill.schemas.commands.flag_file import with_config
+from textmill.schemas.features import TASKS
 
 # Slow imports, which --help does not need.
-build_or_find = import_later("pipelines.build.run:build_or_find")
-preflight_shards = import_later("pipelines.runners.preflight:preflight_shards")
-refuse_cleaning = import_later("pipelines.corpus.options:refuse_cleaning")
+build_or_find = import_later("textmill.pipelines.build.run:build_or_find")
+preflight_shards = import_later("textmill.pipelines.runners.preflight:preflight_shards")
+refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
 
 
 def main(argv: list[str]) -> None:

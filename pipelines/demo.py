@@ -19,13 +19,13 @@ from pydoc_data import topics
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.host.flags import parse_flags
-from pipelines.runners.console import Console
-from pipelines.store import is_url, write_file
-from schemas.commands.entry import run_entry
-from schemas.commands.help import Help
-from schemas.commands.terminal import command_name
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.host.flags import parse_flags
+from textmill.pipelines.runners.console import Console
+from textmill.pipelines.store import is_url, write_file
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.commands.help import Help
+from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.errors import DataError, UsageError
 
 _LEAST_CHARACTERS = 40  # a shorter docstring repeats the name
 _console = Console()

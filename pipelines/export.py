@@ -4,13 +4,13 @@ Each shard becomes one file of the same name, with its rows in the same order. e
 last, describes the export.
 """
 
-from pipelines.host.flags import parse_flags
-from pipelines.host.imports import leave_out_pandas
-from pipelines.inspection.options import EXPORT_HELP, ExportOptions
-from schemas.commands.entry import import_later, run_entry
+from textmill.pipelines.host.flags import parse_flags
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.inspection.options import EXPORT_HELP, ExportOptions
+from textmill.schemas.commands.entry import import_later, run_entry
 
 # Imports pyarrow and tokenizers.
-export_set = import_later("pipelines.inspection.export_set:export_set")
+export_set = import_later("textmill.pipelines.inspection.export_set:export_set")
 
 
 def main(argv: list[str]) -> None:

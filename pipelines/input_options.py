@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
-from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.sources import AUTO, Source
-from schemas.errors import UsageError
+from textmill.pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
+from textmill.pipelines.readers.formats.table import FORMATS
+from textmill.pipelines.readers.sources import AUTO, Source
+from textmill.schemas.errors import UsageError
 
 _INPUT_HELP = (
     "File, directory, glob, corpus, @LIST.txt of these, or hf:NAME[:CONFIG][:SPLIT]; repeatable. "

@@ -2,13 +2,13 @@
 
 import sys
 
-from pipelines.host.flags import parse_flags
-from pipelines.host.imports import leave_out_pandas
-from pipelines.inspection.options import INSPECT_HELP, InspectOptions
-from schemas.commands.entry import import_later, run_entry
+from textmill.pipelines.host.flags import parse_flags
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.inspection.options import INSPECT_HELP, InspectOptions
+from textmill.schemas.commands.entry import import_later, run_entry
 
 # Imports pyarrow and tokenizers.
-show_sets = import_later("pipelines.inspection.show_sets:show_sets")
+show_sets = import_later("textmill.pipelines.inspection.show_sets:show_sets")
 
 
 def main(argv: list[str]) -> None:

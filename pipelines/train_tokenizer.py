@@ -1,17 +1,17 @@
 """Text -> a tokenizer: `python -m pipelines.train_tokenizer --help`."""
 
-from pipelines.host.flags import parse_flags
-from pipelines.host.imports import leave_out_pandas
-from pipelines.runners.launch import check_arguments, with_beam
-from pipelines.store import take_s3_flags
-from pipelines.train.options import HELP, TokenizerOptions
-from schemas.commands.entry import import_later, run_entry, want_addresses
-from schemas.commands.flag_file import with_config
+from textmill.pipelines.host.flags import parse_flags
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.runners.launch import check_arguments, with_beam
+from textmill.pipelines.store import take_s3_flags
+from textmill.pipelines.train.options import HELP, TokenizerOptions
+from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
+from textmill.schemas.commands.flag_file import with_config
 
 # Slow imports, which --help does not need.
-train_or_find = import_later("pipelines.train.run:train_or_find")
-preflight_tokenizer = import_later("pipelines.runners.preflight:preflight_tokenizer")
-refuse_cleaning = import_later("pipelines.corpus.options:refuse_cleaning")
+train_or_find = import_later("textmill.pipelines.train.run:train_or_find")
+preflight_tokenizer = import_later("textmill.pipelines.runners.preflight:preflight_tokenizer")
+refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
 
 
 def main(argv: list[str]) -> None:

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import tyro
 
-from pipelines.readers.documents import Documents
-from schemas.drops import total_counts
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.readers.documents import Documents
+from textmill.schemas.drops import total_counts
+from textmill.schemas.errors import DataError, UsageError
 
 _LONGEST_REASON = 60
 _MOST_REASONS = 100  # of one block: a function with more returns remarks, not reasons

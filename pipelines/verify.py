@@ -7,17 +7,17 @@ import sys
 import time
 from collections import Counter
 
-from pipelines.host.flags import parse_flags
-from pipelines.host.imports import leave_out_pandas
-from pipelines.inspection.options import VERIFY_HELP, VerifyOptions
-from schemas.commands.entry import import_later, run_entry
-from schemas.commands.terminal import number_of, say
-from schemas.errors import DataError
+from textmill.pipelines.host.flags import parse_flags
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.inspection.options import VERIFY_HELP, VerifyOptions
+from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.schemas.commands.terminal import number_of, say
+from textmill.schemas.errors import DataError
 
 # Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
-check_corpus = import_later("pipelines.corpus.corpus_check:check_corpus")
-is_corpus = import_later("pipelines.writers.output_directory:is_corpus")
-verify_set = import_later("pipelines.inspection.checks.set_check:verify_set")
+check_corpus = import_later("textmill.pipelines.corpus.corpus_check:check_corpus")
+is_corpus = import_later("textmill.pipelines.writers.output_directory:is_corpus")
+verify_set = import_later("textmill.pipelines.inspection.checks.set_check:verify_set")
 
 
 def main(argv: list[str]) -> None:

@@ -9,3 +9,7 @@ Standard library and numpy only, Python 3.8 syntax, so that any trainer host can
 - Shared by both sides: errors, version, and the package commands (the start and end of a command,
   --config, output).
 """
+
+from textmill.entries import share_modules
+
+share_modules(__name__)

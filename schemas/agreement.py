@@ -8,14 +8,14 @@ tokenizer.json, config.yaml, the files for TensorFlow Datasets). Python 3.8 synt
 
 from typing import TYPE_CHECKING, Iterator, Optional, Set
 
-from schemas.features import is_training
-from schemas.manifest import EVALUATION, REJECTS, Manifest
-from schemas.records import framed_bytes, largest_file
-from schemas.statistics import ShardStatistics, Statistics, split_of
-from schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.features import is_training
+from textmill.schemas.manifest import EVALUATION, REJECTS, Manifest
+from textmill.schemas.records import framed_bytes, largest_file
+from textmill.schemas.statistics import ShardStatistics, Statistics, split_of
+from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
 
 if TYPE_CHECKING:
-    from schemas.metadata import Schema
+    from textmill.schemas.metadata import Schema
 
 # A dataset has all files of DUE, its shards, and no others than EVALUATION and REJECTS.
 TOKEN_COUNTS, TOKENIZER = "token_counts.npy", "tokenizer.json"

@@ -14,7 +14,7 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from schemas.chat_template import COSTLY, DONE, FAILED, GENERATION_MARKS, MOST_BYTES
+from textmill.schemas.chat_template import COSTLY, DONE, FAILED, GENERATION_MARKS, MOST_BYTES
 
 # Errors that a template may raise: its own, and Python's for fields that messages lack.
 _FAILURES = (

@@ -11,15 +11,15 @@ import json
 import marshal
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from schemas.errors import DataError, UsageError
-from schemas.limited_process import LimitedProcess, LimitExceeded
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 
 Message = Dict[str, Any]
 Part = Dict[str, Any]  # {"type": "text", "text": ...}
 GENERATION_MARKS = "_generation_marks"  # a variable of the template
 _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", GENERATION_MARKS}
 MOST_BYTES = 1 << 30  # of address space, for the interpreter and the rendering
-_CHILD = LimitedProcess("from schemas.chat_rendering import answer", size=MOST_BYTES)
+_CHILD = LimitedProcess("from textmill.schemas.chat_rendering import answer", size=MOST_BYTES)
 DONE, FAILED, COSTLY = "done", "failed", "costly"  # results of a request
 
 

@@ -16,9 +16,9 @@ from typing import Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from schemas.errors import DataError
-from schemas.features import Feature, positions_from_segments
-from schemas.records import varint
+from textmill.schemas.errors import DataError
+from textmill.schemas.features import Feature, positions_from_segments
+from textmill.schemas.records import varint
 
 ENCODINGS = ("bytes", "int64_list")
 _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature

@@ -20,8 +20,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-from schemas.errors import DataError
-from schemas.typed_json import quote
+from textmill.schemas.errors import DataError
+from textmill.schemas.typed_json import quote
 
 FILTERED, REJECTED = "filtered", "rejected"
 Observed = Dict[str, Dict[str, int]]  # section to key to number: {"language": {"nb": 3}}

@@ -9,8 +9,8 @@ from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
-from schemas.errors import DataError
-from schemas.typed_json import Kind, check, number, one_of
+from textmill.schemas.errors import DataError
+from textmill.schemas.typed_json import Kind, check, number, one_of
 
 MAX_TOKENS = 1 << 16  # the longest row: a position must fit in uint16
 MAX_VOCABULARY = 1 << 24  # ids; the largest published vocabulary has a million

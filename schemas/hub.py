@@ -9,9 +9,9 @@ import sys
 from functools import partial
 from typing import Any, NamedTuple
 
-from schemas.commands.terminal import in_time, say
-from schemas.errors import UsageError
-from schemas.tokenizer_files import FILES, LINES, VOCABULARY, WHOLE
+from textmill.schemas.commands.terminal import in_time, say
+from textmill.schemas.errors import UsageError
+from textmill.schemas.tokenizer_files import FILES, LINES, VOCABULARY, WHOLE
 
 _NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(?P<revision>\w[\w./-]*))?")
 _PATIENCE = 8.0  # seconds until the Hub counts as not reachable

@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 from typing import Dict, Iterator, List, Optional, Sequence, Union
 
-from schemas.errors import DataError
+from textmill.schemas.errors import DataError
 
 SECONDS = 10  # of processor time of an answer
 BYTES = 4 << 30  # of address space

@@ -4,7 +4,7 @@ import os
 import stat
 from typing import BinaryIO
 
-from schemas.errors import DataError
+from textmill.schemas.errors import DataError
 
 
 def open_regular(path: str) -> BinaryIO:

@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
-from schemas.errors import DataError, describe_refusal
-from schemas.local_file import open_regular
-from schemas.typed_json import (
+from textmill.schemas.errors import DataError, describe_refusal
+from textmill.schemas.local_file import open_regular
+from textmill.schemas.typed_json import (
     MAX_BYTES,
     SHA256,
     Kind,

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from schemas.agreement import disagreements
-from schemas.codec import ENCODINGS, RowCodec
-from schemas.commands.terminal import command_name
-from schemas.errors import DataError, UsageError
-from schemas.features import (
+from textmill.schemas.agreement import disagreements
+from textmill.schemas.codec import ENCODINGS, RowCodec
+from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import (
     MAX_TOKENS,
     MAX_VOCABULARY,
     TASKS,
@@ -25,11 +25,11 @@ from schemas.features import (
     max_masked_slots,
     task_features,
 )
-from schemas.manifest import Manifest, check_version
-from schemas.records import DOCUMENT_FORMATS, FORMATS
-from schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
-from schemas.statistics import Statistics
-from schemas.typed_json import (
+from textmill.schemas.manifest import Manifest, check_version
+from textmill.schemas.records import DOCUMENT_FORMATS, FORMATS
+from textmill.schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
+from textmill.schemas.statistics import Statistics
+from textmill.schemas.typed_json import (
     SHA256,
     Kind,
     check,

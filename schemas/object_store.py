@@ -22,8 +22,8 @@ from glob import has_magic
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, Optional, TypeVar
 
-from schemas.commands.terminal import call_if_slow, in_time, say
-from schemas.errors import DataError, TextmillError, UsageError, one_line
+from textmill.schemas.commands.terminal import call_if_slow, in_time, say
+from textmill.schemas.errors import DataError, TextmillError, UsageError, one_line
 
 T = TypeVar("T")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")

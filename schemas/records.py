@@ -26,7 +26,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from schemas.errors import DataError, describe_refusal
+from textmill.schemas.errors import DataError, describe_refusal
 
 FORMATS = ("array_record", "tfrecord")
 

@@ -42,9 +42,9 @@ from typing import (
     Union,
 )
 
-from schemas import object_store as store
-from schemas.errors import DataError, UsageError, describe_refusal
-from schemas.manifest import (
+from textmill.schemas import object_store as store
+from textmill.schemas.errors import DataError, UsageError, describe_refusal
+from textmill.schemas.manifest import (
     MANIFEST,
     Manifest,
     ManifestFile,
@@ -52,8 +52,8 @@ from schemas.manifest import (
     file_sha256,
     parse_manifest,
 )
-from schemas.object_store import is_url
-from schemas.typed_json import MAX_BYTES, read_bounded
+from textmill.schemas.object_store import is_url
+from textmill.schemas.typed_json import MAX_BYTES, read_bounded
 
 CACHE_GIGABYTES = 100.0  # default of --cache_gigabytes
 PIECE_BYTES = 8 << 20  # size of a request, the most that an interruption loses

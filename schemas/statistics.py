@@ -11,16 +11,16 @@ from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 import numpy as np
 
-from schemas.drops import (
+from textmill.schemas.drops import (
     BY_SHARD,
     MOST,
     check_counts,
     describe_dropped,
     total_counts,
 )
-from schemas.errors import DataError
-from schemas.features import MAX_TOKENS
-from schemas.typed_json import from_json, quote
+from textmill.schemas.errors import DataError
+from textmill.schemas.features import MAX_TOKENS
+from textmill.schemas.typed_json import from_json, quote
 
 HISTOGRAM_BINS = 33  # bin b: documents with 2**(b-1) <= tokens < 2**b; bin 0: without tokens
 Bins = Tuple[int, ...]

@@ -26,14 +26,14 @@ from typing import (
     Tuple,
 )
 
-from schemas.errors import DataError, UsageError
-from schemas.tokenizer_json import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.tokenizer_json import (
     MOST_BYTES,
     TOKENIZER_CONFIG,
     check_vocabulary,
     token_ids,
 )
-from schemas.typed_json import parse_json, quote, read_bounded
+from textmill.schemas.typed_json import parse_json, quote, read_bounded
 
 WHOLE, VOCABULARY, MERGES, LINES = "tokenizer.json", "vocab.json", "merges.txt", "vocab.txt"
 ADDED, SPECIALS, MODEL = "added_tokens.json", "special_tokens_map.json", "config.json"

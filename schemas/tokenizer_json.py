@@ -18,10 +18,10 @@ import unicodedata
 from itertools import chain
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 
-from schemas.commands.terminal import command_name
-from schemas.errors import DataError
-from schemas.limited_process import LimitedProcess, LimitExceeded
-from schemas.typed_json import pause_collector
+from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.errors import DataError
+from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
+from textmill.schemas.typed_json import pause_collector
 
 MOST_BYTES = 128 << 20  # of a file; the largest published one (Gemma 3) has 33 MB
 MOST_IDS = 1 << 22  # four times the largest published vocabulary; a model has a row for each id

@@ -125,7 +125,7 @@ def corpus(topics, tmp_path_factory):
 @pytest.fixture
 def written(monkeypatch):
     """Names of the shards that are written."""
-    from pipelines.writers import shard_files
+    from textmill.pipelines.writers import shard_files
 
     names, write = [], shard_files.write_shard
 

@@ -14,9 +14,8 @@ import pytest
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 
-SOURCES = sorted(
-    path for part in ("schemas", "pipelines", "trainers") for path in (ROOT / part).rglob("*.py")
-)
+PARTS = ("schemas", "pipelines", "trainers")
+SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
 # Packages that belong to one side only. A Beam worker has no JAX, a trainer's host has no Beam.
 HEAVY = {
     "beam": {"apache_beam"},
@@ -93,7 +92,10 @@ def forget_trees():
 
 @functools.cache
 def _imports(path: Path) -> set[str]:
-    """Dotted names of all that a file imports, in functions too, but not only for types."""
+    """Dotted names of all that a file imports, in functions too, but not only for types.
+
+    Those of textmill.pipelines and its neighbours are without `textmill.`.
+    """
     found = set()
     for node in _run_nodes(_parse(path)):
         if isinstance(node, ast.Import):
@@ -101,7 +103,8 @@ def _imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    assert not {name.split(".")[0] for name in found} & {*PARTS}, f"{path}: textmill is missing"
+    return {re.sub(rf"^textmill\.(?={'|'.join(PARTS)})", "", name) for name in found}
 
 
 def _run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -147,7 +150,7 @@ def _forbidden(path: Path) -> set[str]:
     """Packages that a file imports, and that its side must not know."""
     packages, part = _packages(path), path.relative_to(ROOT).parts[0]
     if part == "schemas":
-        due = {*sys.stdlib_module_names, "schemas", "numpy"}
+        due = {*sys.stdlib_module_names, "schemas", "textmill", "numpy"}
         more = {"flag_file": {"yaml"}, "hub": {"huggingface_hub"}, "chat_rendering": {"jinja2"}}
         due |= more.get(path.stem, set())
         return packages - due - (STORE_PACKAGES if path.stem in READS_STORES else set())
@@ -290,9 +293,8 @@ def test_init_files_hold_a_docstring_only():
     for path in SOURCES:
         if path.name == "__init__.py":
             body = _parse(path).body
-            # Packages of commands name those that are missing, before one of them is imported.
-            names_missing = _name(path) in ("pipelines/__init__.py", "trainers/__init__.py")
-            assert len(body) == 1 + 2 * names_missing and isinstance(body[0], ast.Expr), path
+            shares = path.parent.name in PARTS
+            assert len(body) == 1 + 2 * shares and isinstance(body[0], ast.Expr), path
 
 
 def _loaded_by(statement: str) -> set[str]:
@@ -312,7 +314,7 @@ def _imported(path: Path) -> set[str]:
             names.add(node.module or "")
     parts = [name.split(".") for name in names]
     found = {".".join(part[: 2 if part[0] == "google" else 1]) for part in parts}
-    return found - set(sys.stdlib_module_names) - {"schemas", "pipelines", "trainers"}
+    return found - set(sys.stdlib_module_names) - {"textmill"}
 
 
 def test_setup_names_what_is_imported():
@@ -339,25 +341,25 @@ def test_the_contract_weighs_nothing():
     files = [path.relative_to(ROOT) for path in (ROOT / "schemas").rglob("[a-z]*.py")]
     files.remove(Path("schemas/chat_rendering.py"))
     bare = _loaded_by("import numpy, encodings")
-    modules = [".".join(path.with_suffix("").parts) for path in files]
+    modules = [".".join(("textmill", *path.with_suffix("").parts)) for path in files]
     loaded = _loaded_by("import " + ", ".join(modules))
-    assert loaded - bare - set(sys.stdlib_module_names) == {"schemas"}
+    assert loaded - bare - set(sys.stdlib_module_names) == {"textmill"}
 
 
 def test_the_flax_trainer_weighs_no_tensorflow_and_no_beam():
-    loaded = _loaded_by("import trainers.flax_mlm, trainers.on_flax.flax_program")
+    loaded = _loaded_by("import textmill.trainers.flax_mlm, textmill.trainers.on_flax.flax_program")
     assert "jax" in loaded and "flax" in loaded
     assert not loaded & (HEAVY["beam"] | HEAVY["tensorflow"] | HEAVY["torch"] | HEAVY["pipelines"])
 
 
 def test_rooms_without_a_framework_load_none():
     modules = [
-        f"trainers.{path.parent.name}.{path.stem}"
+        f"textmill.trainers.{path.parent.name}.{path.stem}"
         for path in TRAINERS
         if path.parent.name in ROOMS and path.name != "__init__.py"
     ]
     assert len(modules) > 20
-    loaded = _loaded_by("import trainers.reader, " + ", ".join(modules))
+    loaded = _loaded_by("import textmill.trainers.reader, " + ", ".join(modules))
     assert not loaded & {"array_record", "matplotlib"}.union(*HEAVY.values())
 
 
@@ -369,7 +371,7 @@ def test_no_trainer_opens_a_saved_model():
 @pytest.mark.slow
 def test_pipelines_weigh_no_training_framework():
     files = (path.relative_to(ROOT) for path in (ROOT / "pipelines").rglob("[a-z]*.py"))
-    modules = (".".join(file.with_suffix("").parts) for file in files)
+    modules = (".".join(("textmill", *file.with_suffix("").parts)) for file in files)
     loaded = _loaded_by("import " + ", ".join(modules))
     assert "apache_beam" in loaded
     assert not loaded & (HEAVY["jax"] | HEAVY["tensorflow"] | HEAVY["torch"])

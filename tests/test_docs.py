@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from schemas.commands.textmill import COMMANDS as NAMES
 from tests.tools.help_pages import ENTRIES, HELPED, help_of
 from tests.tools.places import ROOT
+from textmill.schemas.commands.textmill import COMMANDS as NAMES
 
 README = ROOT / "README.md"
 PAGES = [
@@ -258,10 +258,10 @@ def numbers() -> dict[str, str]:
 def parameters(model: str, vocab_size: int, max_positions: int) -> int:
     """Weights of a new decoder of this --model, by default a GPT-2."""
     from tests.tools.clm_factory import clm_schema
-    from trainers.flags.command_line import make_flags
-    from trainers.flax_clm import FlaxClmFlags
-    from trainers.models.plan_model import plan_model
-    from trainers.models.weights import shapes
+    from textmill.trainers.flags.command_line import make_flags
+    from textmill.trainers.flax_clm import FlaxClmFlags
+    from textmill.trainers.models.plan_model import plan_model
+    from textmill.trainers.models.weights import shapes
 
     schema = clm_schema(vocab_size=vocab_size, max_length=max_positions)
     config = plan_model(make_flags(FlaxClmFlags, model=model), schema).config
@@ -307,7 +307,7 @@ def test_ready_made_settings_are_listed():
 
 
 def test_the_picture_of_a_row_follows_the_format():
-    from schemas.features import positions_from_segments
+    from textmill.schemas.features import positions_from_segments
 
     texts = [
         "".join(element.itertext())

@@ -45,8 +45,8 @@ def loop():
 
 @pytest.fixture(scope="module")
 def shards(corpus, tokenizer_path, tmp_path_factory):
-    from pipelines.build_shards import main as build_shards
-    from trainers.reader import ShardSet
+    from textmill.pipelines.build_shards import main as build_shards
+    from textmill.trainers.reader import ShardSet
 
     output = tmp_path_factory.mktemp("examples") / "shards"
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
@@ -177,8 +177,8 @@ for block in json.load(open(sys.argv[1])):
 @pytest.mark.slow
 def test_the_snippets_of_readers_run_as_printed(shards, corpus, tokenizer_path, tmp_path):
     """In a directory with the datasets and exports that the page names."""
-    from pipelines import export
-    from pipelines.build_shards import main as build_shards
+    from textmill.pipelines import export
+    from textmill.pipelines.build_shards import main as build_shards
 
     for name in ("shards", "books", "web"):
         shutil.copytree(shards.directory, tmp_path / name)

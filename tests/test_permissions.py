@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import pipelines.inspection.checks.set_check  # noqa: F401  nobody may not import all
-from pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError
+import textmill.pipelines.inspection.checks.set_check  # noqa: F401  nobody may not import all
 from tests.tools.shard_factory import write_mlm_set
-from trainers import flax_mlm
-from trainers.reader import ShardSet
+from textmill.pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError
+from textmill.trainers import flax_mlm
+from textmill.trainers.reader import ShardSet
 
 NOBODY = 65534
 LEAVE = "Permission denied; ask its owner for permission (chmod -R a+rX), or run as its owner"

@@ -24,7 +24,7 @@ LIGHT = {
     *("cython_runtime", "typing_extensions", "xxhash"),
 }
 LIGHT_OF_TRAINERS = LIGHT - {"pyarrow"}
-OURS = {"pipelines", "schemas", "trainers"}
+OURS = {"pipelines", "schemas", "textmill", "trainers"}
 # A flag that is not ours may be one of Beam's, which has to be asked.
 ASKED = {"pipelines.build_corpus", "pipelines.build_shards", "pipelines.train_tokenizer"}
 RUN = """
@@ -88,7 +88,7 @@ def test_loops_load_without_what_else_is_installed_for_numba(tmp_path):
 def test_a_users_loop_still_has_products_of_matrices():
     code = """
 import numpy as np
-from pipelines.encoding.splitter import split_by
+from textmill.pipelines.encoding.splitter import split_by
 list(split_by("a").cut(np.frombuffer(b"aba", np.uint8), np.array([0, 3])))
 import numba
 print(numba.njit(lambda a: a @ a)(np.eye(2) * 3).tolist())

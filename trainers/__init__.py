@@ -3,6 +3,6 @@
 Trainers never import pipelines or Beam. `trainers.reader` needs numpy and `schemas` only.
 """
 
-from schemas.commands.entry import name_missing_packages
+from textmill.entries import share_modules
 
-name_missing_packages()
+share_modules(__name__)

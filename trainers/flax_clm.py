@@ -9,12 +9,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schemas.commands.entry import import_later, run_entry
-from trainers.flags.framework_flags import FlaxRunFlags
-from trainers.flags.run_flags import DecoderFlags, PretrainingFlags
-from trainers.run.program import Trainer, join_processes
-from trainers.run.start import main_of
-from trainers.tasks.language_models import ClmFlags, ClmTask
+from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.trainers.flags.framework_flags import FlaxRunFlags
+from textmill.trainers.flags.run_flags import DecoderFlags, PretrainingFlags
+from textmill.trainers.run.program import Trainer, join_processes
+from textmill.trainers.run.start import main_of
+from textmill.trainers.tasks.language_models import ClmFlags, ClmTask
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class FlaxClmFlags(FlaxRunFlags):
 TRAINER = Trainer(
     flags=FlaxClmFlags,
     make_task=ClmTask,
-    import_program=import_later("trainers.on_flax.flax_decoder:make_program"),
+    import_program=import_later("textmill.trainers.on_flax.flax_decoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
     packages=("jax", "jaxlib", "flax", "optax", "numpy"),
     join=join_processes,
-    write_text=import_later("trainers.on_flax.flax_decoder:write_text"),
+    write_text=import_later("textmill.trainers.on_flax.flax_decoder:write_text"),
 )
 main = main_of(TRAINER)
 

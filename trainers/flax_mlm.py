@@ -8,12 +8,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schemas.commands.entry import import_later, run_entry
-from trainers.flags.framework_flags import FlaxRunFlags
-from trainers.flags.run_flags import EncoderFlags, PretrainingFlags
-from trainers.run.program import Trainer, join_processes
-from trainers.run.start import main_of
-from trainers.tasks.language_models import MlmFlags, MlmTask
+from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.trainers.flags.framework_flags import FlaxRunFlags
+from textmill.trainers.flags.run_flags import EncoderFlags, PretrainingFlags
+from textmill.trainers.run.program import Trainer, join_processes
+from textmill.trainers.run.start import main_of
+from textmill.trainers.tasks.language_models import MlmFlags, MlmTask
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FlaxMlmFlags(FlaxRunFlags):
 TRAINER = Trainer(
     flags=FlaxMlmFlags,
     make_task=MlmTask,
-    import_program=import_later("trainers.on_flax.flax_encoder:make_program"),
+    import_program=import_later("textmill.trainers.on_flax.flax_encoder:make_program"),
     framework="JAX",
     gigabytes=3.2,
     packages=("jax", "jaxlib", "flax", "optax", "numpy"),

@@ -10,12 +10,12 @@ import os
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schemas.commands.entry import import_later, run_entry
-from trainers.flags.framework_flags import IpuComputeFlags
-from trainers.flags.run_flags import ClassifierFlags, RunFlags
-from trainers.run.program import ALONE, Plan, Processes, Program, Trainer
-from trainers.run.start import main_of
-from trainers.tasks.classification import ClassificationFlags, ClassificationTask
+from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.trainers.flags.framework_flags import IpuComputeFlags
+from textmill.trainers.flags.run_flags import ClassifierFlags, RunFlags
+from textmill.trainers.run.program import ALONE, Plan, Processes, Program, Trainer
+from textmill.trainers.run.start import main_of
+from textmill.trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ def _import_program(plan: Plan, task: ClassificationTask) -> Program:
     # Threads that spin while they wait slow down other processes: beside four busy ones on two
     # cores a step took three times as long. On an idle machine PASSIVE costs 5 %.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    return import_later("trainers.on_poptorch.ipu_program:make_program")(plan, task)
+    return import_later("textmill.trainers.on_poptorch.ipu_program:make_program")(plan, task)
 
 
 def _join(flags: PoptorchClassifierFlags) -> Processes:
     # A run in one process imports PyTorch after its checks.
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return ALONE
-    return import_later("trainers.on_poptorch.ranks:join_ranks")()
+    return import_later("textmill.trainers.on_poptorch.ranks:join_ranks")()
 
 
 TRAINER = Trainer(

@@ -9,12 +9,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schemas.commands.entry import import_later, run_entry
-from trainers.flags.framework_flags import TfComputeFlags
-from trainers.flags.run_flags import ClassifierFlags, RunFlags
-from trainers.run.program import Trainer
-from trainers.run.start import main_of
-from trainers.tasks.classification import ClassificationFlags, ClassificationTask
+from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.trainers.flags.framework_flags import TfComputeFlags
+from textmill.trainers.flags.run_flags import ClassifierFlags, RunFlags
+from textmill.trainers.run.program import Trainer
+from textmill.trainers.run.start import main_of
+from textmill.trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TfClassifierFlags(RunFlags):
 TRAINER = Trainer(
     flags=TfClassifierFlags,
     make_task=ClassificationTask,
-    import_program=import_later("trainers.on_tf.tf_encoder:make_program"),
+    import_program=import_later("textmill.trainers.on_tf.tf_encoder:make_program"),
     framework="TensorFlow",
     gigabytes=2.8,
 )

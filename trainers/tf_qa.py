@@ -9,12 +9,12 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Optional
 
-from schemas.commands.entry import import_later, run_entry
-from trainers.flags.framework_flags import TfComputeFlags
-from trainers.flags.run_flags import DecoderFlags, RunFlags
-from trainers.run.program import Trainer
-from trainers.run.start import main_of
-from trainers.tasks.qa import QaFlags, QaTask
+from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.trainers.flags.framework_flags import TfComputeFlags
+from textmill.trainers.flags.run_flags import DecoderFlags, RunFlags
+from textmill.trainers.run.program import Trainer
+from textmill.trainers.run.start import main_of
+from textmill.trainers.tasks.qa import QaFlags, QaTask
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TfQaFlags(RunFlags):
 TRAINER = Trainer(
     flags=TfQaFlags,
     make_task=QaTask,
-    import_program=import_later("trainers.on_tf.tf_decoder:make_program"),
+    import_program=import_later("textmill.trainers.on_tf.tf_decoder:make_program"),
     framework="TensorFlow",
     gigabytes=2.8,
 )

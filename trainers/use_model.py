@@ -26,24 +26,24 @@ import numpy as np
 import tyro
 from typing_extensions import Annotated
 
-from schemas.commands.entry import run_entry, want_addresses
-from schemas.commands.flag_file import kinds_of
-from schemas.commands.help import Help
-from schemas.commands.terminal import command_name, say
-from schemas.errors import DataError, UsageError
-from trainers.data.mixture import Mixture, absolute_shards, shards_name
-from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import make_flags, parse_groups, unknown_flag
-from trainers.flags.run_flags import DataFlags, RunFlags, on_disk, refuse_existing
-from trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
-from trainers.run.checkpoints import ALL
-from trainers.run.journal import ProgressLine, json_text
-from trainers.run.loop import evaluate
-from trainers.run.program import Metrics, Plan, Program, Task, Trainer
-from trainers.run.run_directory import as_data_errors
-from trainers.run.start import export_weights, memory_errors
-from trainers.run.trained import Trained, find_trained
-from trainers.tasks.language_models import GenerationFlags
+from textmill.schemas.commands.entry import run_entry, want_addresses
+from textmill.schemas.commands.flag_file import kinds_of
+from textmill.schemas.commands.help import Help
+from textmill.schemas.commands.terminal import command_name, say
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.data.mixture import Mixture, absolute_shards, shards_name
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.command_line import make_flags, parse_groups, unknown_flag
+from textmill.trainers.flags.run_flags import DataFlags, RunFlags, on_disk, refuse_existing
+from textmill.trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file
+from textmill.trainers.run.checkpoints import ALL
+from textmill.trainers.run.journal import ProgressLine, json_text
+from textmill.trainers.run.loop import evaluate
+from textmill.trainers.run.program import Metrics, Plan, Program, Task, Trainer
+from textmill.trainers.run.run_directory import as_data_errors
+from textmill.trainers.run.start import export_weights, memory_errors
+from textmill.trainers.run.trained import Trained, find_trained
+from textmill.trainers.tasks.language_models import GenerationFlags
 
 HELP = Help(
     module="trainers.use_model",

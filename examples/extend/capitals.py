@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
-from pipelines.host.imports import pc
+from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
+from textmill.pipelines.host.imports import pc
 
 
 @dataclass(frozen=True)

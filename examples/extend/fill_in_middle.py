@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import cut, join_slices
-from pipelines.tasks.task import Segments, TextTask
-from schemas.errors import UsageError
-from schemas.features import token_dtype
-from schemas.metadata import Schema
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.ragged import cut, join_slices
+from textmill.pipelines.tasks.task import Segments, TextTask
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import token_dtype
+from textmill.schemas.metadata import Schema
 
 
 @dataclass(frozen=True)

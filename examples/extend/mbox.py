@@ -9,10 +9,10 @@ from dataclasses import replace
 from email import message_from_bytes, policy
 from typing import Any, BinaryIO
 
-from pipelines.readers.documents import Documents, Role
-from pipelines.readers.formats.role_values import Refusal, record_documents
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Chunks, Part
+from textmill.pipelines.readers.documents import Documents, Role
+from textmill.pipelines.readers.formats.role_values import Refusal, record_documents
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Chunks, Part
 
 
 def check_roles(roles: tuple[Role, ...], path: str) -> None:

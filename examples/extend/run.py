@@ -26,8 +26,8 @@ FILES = {
 LINES = (
     (
         "pipelines/corpus/filters.py",
-        "from pipelines.corpus.rules.c4 import C4\n",
-        "from pipelines.corpus.rules.capitals import Capitals\n",
+        "from textmill.pipelines.corpus.rules.c4 import C4\n",
+        "from textmill.pipelines.corpus.rules.capitals import Capitals\n",
     ),
     (
         "pipelines/corpus/filters.py",

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.demo import read_docstrings, run
-from schemas.commands.entry import run_entry
-from schemas.errors import UsageError
-from trainers.reader import ShardSet
+from textmill.pipelines.demo import read_docstrings, run
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import UsageError
+from textmill.trainers.reader import ShardSet
 
 PACKAGES = ("asyncio", "email", "importlib", "logging", "unittest", "xml")
 FULL = ["--epochs=3", "--batch_size=32", "--learning_rate=2e-4"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from trainers.reader import Batch, ShardSet
+from textmill.trainers.reader import Batch, ShardSet
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # query, key, value: [B, H, L, D] each
 

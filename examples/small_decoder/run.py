@@ -11,8 +11,8 @@ from collections import defaultdict
 from pathlib import Path
 from pydoc_data import topics
 
-from pipelines.demo import read_docstrings, run
-from schemas.commands.entry import run_entry
+from textmill.pipelines.demo import read_docstrings, run
+from textmill.schemas.commands.entry import run_entry
 
 # Model and length of the run: what decides the time.
 FULL = ["--model=tiny", "--steps=2000", "--batch_size=8"]

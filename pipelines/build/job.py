@@ -8,28 +8,33 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipelines import store
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.read_rows import sample_rows
-from pipelines.inspection.report.content import SetContent
-from pipelines.inspection.report.page import report_file, report_html
-from pipelines.readers.sources import file_digests, read_blocks
-from pipelines.rows.evaluation import EvaluationLine, evaluation_file
-from pipelines.rows.routing import Routes
-from pipelines.runners.block_run import BlockJob, BlockReport
-from pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
-from pipelines.tasks.task import Task
-from pipelines.writers import shard_files
-from pipelines.writers.rejects import rejects_file
-from pipelines.writers.tfds_info import tfds_files
-from pipelines.writers.token_counts import NO_COUNTS, TOKEN_COUNTS, add_token_counts, counts_bytes
-from schemas.commands.flag_file import CONFIG
-from schemas.errors import DataError
-from schemas.manifest import Manifest, ManifestFile
-from schemas.metadata import Inputs, Schema
-from schemas.statistics import Statistics
-from schemas.tokenizer_json import TOKENIZER_CONFIG
-from schemas.typed_json import to_json
+from textmill.pipelines import store
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.read_rows import sample_rows
+from textmill.pipelines.inspection.report.content import SetContent
+from textmill.pipelines.inspection.report.page import report_file, report_html
+from textmill.pipelines.readers.sources import file_digests, read_blocks
+from textmill.pipelines.rows.evaluation import EvaluationLine, evaluation_file
+from textmill.pipelines.rows.routing import Routes
+from textmill.pipelines.runners.block_run import BlockJob, BlockReport
+from textmill.pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
+from textmill.pipelines.tasks.task import Task
+from textmill.pipelines.writers import shard_files
+from textmill.pipelines.writers.rejects import rejects_file
+from textmill.pipelines.writers.tfds_info import tfds_files
+from textmill.pipelines.writers.token_counts import (
+    NO_COUNTS,
+    TOKEN_COUNTS,
+    add_token_counts,
+    counts_bytes,
+)
+from textmill.schemas.commands.flag_file import CONFIG
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import Manifest, ManifestFile
+from textmill.schemas.metadata import Inputs, Schema
+from textmill.schemas.statistics import Statistics
+from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.typed_json import to_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
-from pipelines.input_options import InputFlags, Reading, assumed_bytes
-from pipelines.readers.corpus_files import corpus_parameters
-from pipelines.readers.files import expand_lists
-from pipelines.readers.sources import Block, Source, plan_blocks
-from pipelines.tasks.task import Task, task_class
-from pipelines.user_filter import FilterFlag, check_name, filter_parameters
-from pipelines.writers.document_formats import refuse_formats
-from schemas.commands.help import (
+from textmill.pipelines.input_options import InputFlags, Reading, assumed_bytes
+from textmill.pipelines.readers.corpus_files import corpus_parameters
+from textmill.pipelines.readers.files import expand_lists
+from textmill.pipelines.readers.sources import Block, Source, plan_blocks
+from textmill.pipelines.tasks.task import Task, task_class
+from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
+from textmill.pipelines.writers.document_formats import refuse_formats
+from textmill.schemas.commands.help import (
     BEAM_NOTE,
     CONFIG_NOTE,
     Help,
     report_parse_errors,
     show_help,
 )
-from schemas.commands.terminal import command_name
-from schemas.errors import UsageError
-from schemas.features import MAX_TOKENS, TASKS, is_training, task_features
-from schemas.manifest import FORMAT_VERSION
-from schemas.metadata import Schema
-from schemas.records import DOCUMENT_FORMATS, FORMATS
-from schemas.version import VERSION
+from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import MAX_TOKENS, TASKS, is_training, task_features
+from textmill.schemas.manifest import FORMAT_VERSION
+from textmill.schemas.metadata import Schema
+from textmill.schemas.records import DOCUMENT_FORMATS, FORMATS
+from textmill.schemas.version import VERSION
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import (
+    from textmill.pipelines.encoding.tokenizer import (
         LoadedTokenizer,
     )  # a slow import that --help does not need
 

@@ -14,29 +14,29 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from pipelines import store
-from pipelines.build.options import BuildOptions
-from pipelines.build.steps import RowMaker, route_examples, stage_shard
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.readers.documents import Documents, join_documents
-from pipelines.readers.sources import (
+from textmill.pipelines import store
+from textmill.pipelines.build.options import BuildOptions
+from textmill.pipelines.build.steps import RowMaker, route_examples, stage_shard
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.readers.documents import Documents, join_documents
+from textmill.pipelines.readers.sources import (
     BLOCK_BYTES,
     Block,
     describe_documents,
 )
-from pipelines.rows.example_batch import join, keep
-from pipelines.rows.routing import Routes
-from pipelines.runners.block_run import BlockRun
-from pipelines.runners.plan import Clock, Needs, RunPlan
-from pipelines.runners.sample import take_sample
-from pipelines.runners.shuffle import count_elements
-from pipelines.user_filter import choose_documents
-from pipelines.writers.output_directory import other_sizes, set_of
-from schemas.drops import Drop, describe_dropped, total_counts
-from schemas.errors import DataError
-from schemas.manifest import MANIFEST
-from schemas.metadata import Schema
-from schemas.statistics import ShardStatistics
+from textmill.pipelines.rows.example_batch import join, keep
+from textmill.pipelines.rows.routing import Routes
+from textmill.pipelines.runners.block_run import BlockRun
+from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
+from textmill.pipelines.runners.sample import take_sample
+from textmill.pipelines.runners.shuffle import count_elements
+from textmill.pipelines.user_filter import choose_documents
+from textmill.pipelines.writers.output_directory import other_sizes, set_of
+from textmill.schemas.drops import Drop, describe_dropped, total_counts
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import MANIFEST
+from textmill.schemas.metadata import Schema
+from textmill.schemas.statistics import ShardStatistics
 
 # Measured: a worker's memory for a block (text, ids, example batches) and for a shard (example
 # batches, segments, a chunk of rows), in multiples of its bytes of text.

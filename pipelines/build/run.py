@@ -14,44 +14,44 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.filesize import decimal
 
-from pipelines import store
-from pipelines.build.job import Job, share_tokenizer
-from pipelines.build.options import BuildOptions
-from pipelines.build.plan import Plan, Run, estimate, plan_facts
-from pipelines.build.split_shares import find_far_shares
-from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
-from pipelines.encoding.tokenizer_files import DEFAULT
-from pipelines.input_options import assumed_bytes
-from pipelines.inspection.set_tables import labels_table
-from pipelines.readers.label_values import find_labels
-from pipelines.readers.sources import Block, describe_documents, has_blocks
-from pipelines.runners.console import Console, facts_table
-from pipelines.runners.launch import choose_runner
-from pipelines.store import is_url, write_file
-from pipelines.tasks.task import task_class
-from pipelines.writers.output_directory import (
+from textmill.pipelines import store
+from textmill.pipelines.build.job import Job, share_tokenizer
+from textmill.pipelines.build.options import BuildOptions
+from textmill.pipelines.build.plan import Plan, Run, estimate, plan_facts
+from textmill.pipelines.build.split_shares import find_far_shares
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from textmill.pipelines.encoding.tokenizer_files import DEFAULT
+from textmill.pipelines.input_options import assumed_bytes
+from textmill.pipelines.inspection.set_tables import labels_table
+from textmill.pipelines.readers.label_values import find_labels
+from textmill.pipelines.readers.sources import Block, describe_documents, has_blocks
+from textmill.pipelines.runners.console import Console, facts_table
+from textmill.pipelines.runners.launch import choose_runner
+from textmill.pipelines.store import is_url, write_file
+from textmill.pipelines.tasks.task import task_class
+from textmill.pipelines.writers.output_directory import (
     find_finished_set,
     refuse_others,
     refuse_own_inputs,
     set_of,
 )
-from pipelines.writers.shard_files import count_finished, keep_finished
-from pipelines.writers.staging import Staging, find_or_make
-from pipelines.writers.token_counts import TOKEN_COUNTS
-from schemas.commands.entry import import_later
-from schemas.commands.flag_file import config_bytes
-from schemas.commands.terminal import command_name, number_of
-from schemas.drops import FILTERED, REJECTED, describe_dropped, drop_of
-from schemas.manifest import MANIFEST
-from schemas.metadata import SetInfo
-from schemas.tokenizer_json import tokenizer_settings
-from schemas.typed_json import to_json
+from textmill.pipelines.writers.shard_files import count_finished, keep_finished
+from textmill.pipelines.writers.staging import Staging, find_or_make
+from textmill.pipelines.writers.token_counts import TOKEN_COUNTS
+from textmill.schemas.commands.entry import import_later
+from textmill.schemas.commands.flag_file import config_bytes
+from textmill.schemas.commands.terminal import command_name, number_of
+from textmill.schemas.drops import FILTERED, REJECTED, describe_dropped, drop_of
+from textmill.schemas.manifest import MANIFEST
+from textmill.schemas.metadata import SetInfo
+from textmill.schemas.tokenizer_json import tokenizer_settings
+from textmill.schemas.typed_json import to_json
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
 # Imports Beam, which takes a second.
-_build_shards = import_later("pipelines.build.transforms:BuildShards")
+_build_shards = import_later("textmill.pipelines.build.transforms:BuildShards")
 _console = Console(soft_wrap=True)
 _RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of tokens or documents that warn
 _MUCH_TEXT = 1_000_000  # bytes; with less, most of the time goes into starting

@@ -13,22 +13,22 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Documents, Reject, count_reasons
-from pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
-from pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, Kept, without_repeats
-from pipelines.rows.masking import GAMMA, mix
-from pipelines.rows.packing import Packing, RowLayout, pack
-from pipelines.rows.ragged import Ragged, join_slices
-from pipelines.rows.routing import Routes, joint_digests
-from pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
-from pipelines.writers import shard_files
-from schemas.drops import mark_of, total_counts
-from schemas.features import is_training, segment_name, token_dtype
-from schemas.manifest import ManifestFile
-from schemas.metadata import Schema
-from schemas.statistics import ShardStatistics, by_length
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Documents, Reject, count_reasons
+from textmill.pipelines.rows.evaluation import EvaluationLine, example_ids, example_name
+from textmill.pipelines.rows.example_batch import COPIES, MARK, ExampleBatch, Kept, without_repeats
+from textmill.pipelines.rows.masking import GAMMA, mix
+from textmill.pipelines.rows.packing import Packing, RowLayout, pack
+from textmill.pipelines.rows.ragged import Ragged, join_slices
+from textmill.pipelines.rows.routing import Routes, joint_digests
+from textmill.pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
+from textmill.pipelines.writers import shard_files
+from textmill.schemas.drops import mark_of, total_counts
+from textmill.schemas.features import is_training, segment_name, token_dtype
+from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.metadata import Schema
+from textmill.schemas.statistics import ShardStatistics, by_length
 
 _CHUNK_ROWS = 1024  # small enough for the cache
 

@@ -12,14 +12,14 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
-from pipelines.build.job import Job, SetReport, publish_set
-from pipelines.build.steps import RowMaker, evaluation_of, route_examples, stage_shard
-from pipelines.readers.sources import Block
-from pipelines.rows.example_batch import Kept, join, keep
-from pipelines.runners.block_run import ALL
-from pipelines.runners.console import Journal
-from pipelines.runners.shuffle import Deliveries, keyed_type, receive
-from pipelines.runners.steps import (
+from textmill.pipelines.build.job import Job, SetReport, publish_set
+from textmill.pipelines.build.steps import RowMaker, evaluation_of, route_examples, stage_shard
+from textmill.pipelines.readers.sources import Block
+from textmill.pipelines.rows.example_batch import Kept, join, keep
+from textmill.pipelines.runners.block_run import ALL
+from textmill.pipelines.runners.console import Journal
+from textmill.pipelines.runners.shuffle import Deliveries, keyed_type, receive
+from textmill.pipelines.runners.steps import (
     BlockStep,
     SendingStep,
     Wiring,
@@ -28,17 +28,17 @@ from pipelines.runners.steps import (
     count_shard,
     spread_blocks,
 )
-from pipelines.store import Pointer
-from pipelines.user_filter import choose_documents
-from pipelines.writers.shard_files import examples_hash, find_finished, note_finished
-from pipelines.writers.staging import check_turn
-from pipelines.writers.token_counts import (
+from textmill.pipelines.store import Pointer
+from textmill.pipelines.user_filter import choose_documents
+from textmill.pipelines.writers.shard_files import examples_hash, find_finished, note_finished
+from textmill.pipelines.writers.staging import check_turn
+from textmill.pipelines.writers.token_counts import (
     NO_COUNTS,
     count_tokens,
 )
-from schemas.drops import total_counts
-from schemas.manifest import Manifest, ManifestFile
-from schemas.statistics import ShardStatistics, Statistics
+from textmill.schemas.drops import total_counts
+from textmill.schemas.manifest import Manifest, ManifestFile
+from textmill.schemas.statistics import ShardStatistics, Statistics
 
 _ROUTED = 0  # the shuffle of example batches
 _Written = tuple[

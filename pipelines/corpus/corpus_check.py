@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines import store
-from pipelines.corpus.job import describe_near, hex_ids
-from pipelines.corpus.near_duplicates.steps import count_sizes
-from pipelines.corpus.partition import SOURCE, partition_of
-from pipelines.host.imports import pc
-from pipelines.inspection.checks.set_check import Findings
-from pipelines.readers.corpus_metadata import (
+from textmill.pipelines import store
+from textmill.pipelines.corpus.job import describe_near, hex_ids
+from textmill.pipelines.corpus.near_duplicates.steps import count_sizes
+from textmill.pipelines.corpus.partition import SOURCE, partition_of
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.inspection.checks.set_check import Findings
+from textmill.pipelines.readers.corpus_metadata import (
     BINS,
     FILLED,
     Corpus,
@@ -22,15 +22,15 @@ from pipelines.readers.corpus_metadata import (
     read_corpus,
     read_hosts,
 )
-from pipelines.readers.documents import Documents, Role
-from pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
-from pipelines.rows.routing import content_digests
-from pipelines.rows.text_bytes import count_words
-from pipelines.store import is_url
-from schemas.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
-from schemas.errors import DataError, TextmillError
-from schemas.manifest import HOSTS, MANIFEST, ManifestFile
-from schemas.set_files import local_names
+from textmill.pipelines.readers.documents import Documents, Role
+from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
+from textmill.pipelines.rows.routing import content_digests
+from textmill.pipelines.rows.text_bytes import count_words
+from textmill.pipelines.store import is_url
+from textmill.schemas.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
+from textmill.schemas.errors import DataError, TextmillError
+from textmill.schemas.manifest import HOSTS, MANIFEST, ManifestFile
+from textmill.schemas.set_files import local_names
 
 
 def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.english_measures import skip_spaces
-from pipelines.corpus.english_tables import (
+from textmill.pipelines.corpus.english_measures import skip_spaces
+from textmill.pipelines.corpus.english_tables import (
     ALPHA,
     BEGINS,
     CURRENCY,
@@ -31,8 +31,8 @@ from pipelines.corpus.english_tables import (
     character_table,
     spelling_table,
 )
-from pipelines.host.compiled import entry, inner
-from pipelines.rows.text_bytes import code_point, slices, utf8_bytes
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
 
 _MOST = 1 << 16  # characters of a chunk; a longer one is cut there
 _LONGEST = 17  # bytes of the longest spelling

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.decontamination.matches import Hit
-from pipelines.corpus.filters import Filters, rules_of
-from pipelines.corpus.rules.rule import Rule
-from pipelines.encoding.normal_text import apply_form
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Documents
-from pipelines.user_filter import Chosen, ask_filter, load_filter
-from schemas.drops import Observed, add_observed, total_counts
+from textmill.pipelines.corpus.decontamination.matches import Hit
+from textmill.pipelines.corpus.filters import Filters, rules_of
+from textmill.pipelines.corpus.rules.rule import Rule
+from textmill.pipelines.encoding.normal_text import apply_form
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.user_filter import Chosen, ask_filter, load_filter
+from textmill.schemas.drops import Observed, add_observed, total_counts
 
 
 @dataclass(frozen=True)

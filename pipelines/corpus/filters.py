@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from pipelines.corpus.rules.c4 import C4
-from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.corpus.rules.language import Language
-from pipelines.corpus.rules.limits import FineWeb, Gopher
-from pipelines.corpus.rules.pii import Pii
-from pipelines.corpus.rules.rule import Family, Rule, papers_numbers
-from pipelines.corpus.rules.sizes import Sizes
-from pipelines.corpus.rules.url_blocklist import UrlBlocklist
-from pipelines.user_filter import FilterFlag, check_name, filter_parameters
-from schemas.drops import DROPS, Funnel, Observed
-from schemas.errors import UsageError
+from textmill.pipelines.corpus.rules.c4 import C4
+from textmill.pipelines.corpus.rules.decontamination import Decontamination
+from textmill.pipelines.corpus.rules.language import Language
+from textmill.pipelines.corpus.rules.limits import FineWeb, Gopher
+from textmill.pipelines.corpus.rules.pii import Pii
+from textmill.pipelines.corpus.rules.rule import Family, Rule, papers_numbers
+from textmill.pipelines.corpus.rules.sizes import Sizes
+from textmill.pipelines.corpus.rules.url_blocklist import UrlBlocklist
+from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
+from textmill.schemas.drops import DROPS, Funnel, Observed
+from textmill.schemas.errors import UsageError
 
 Normalize = Literal["none", "nfc", "nfkc"]
 _F = TypeVar("_F", bound=Family)

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import store
-from pipelines.corpus.decontamination.matches import Hit, add_hits
-from pipelines.corpus.filter_documents import Filtered
-from pipelines.corpus.filters import Filters
-from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.rows import REMOVED, differs, distinct, take_rows
-from pipelines.corpus.near_duplicates.steps import (
+from textmill.pipelines import store
+from textmill.pipelines.corpus.decontamination.matches import Hit, add_hits
+from textmill.pipelines.corpus.filter_documents import Filtered
+from textmill.pipelines.corpus.filters import Filters
+from textmill.pipelines.corpus.near_duplicates.flags import Rule
+from textmill.pipelines.corpus.near_duplicates.rows import REMOVED, differs, distinct, take_rows
+from textmill.pipelines.corpus.near_duplicates.steps import (
     ASKS,
     MEMBERS,
     NAMES,
@@ -27,11 +27,11 @@ from pipelines.corpus.near_duplicates.steps import (
     Cluster,
     add_clusters,
 )
-from pipelines.corpus.options import PARAGRAPHS, ParagraphRule
-from pipelines.corpus.paragraphs import remove_paragraphs
-from pipelines.corpus.partition import digests_of
-from pipelines.host.imports import pc
-from pipelines.readers.corpus_metadata import (
+from textmill.pipelines.corpus.options import PARAGRAPHS, ParagraphRule
+from textmill.pipelines.corpus.paragraphs import remove_paragraphs
+from textmill.pipelines.corpus.partition import digests_of
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.corpus_metadata import (
     DOCUMENTS,
     FILLED,
     CorpusSchema,
@@ -39,14 +39,14 @@ from pipelines.readers.corpus_metadata import (
     FileStatistics,
     bins_of,
 )
-from pipelines.readers.page_hosts import PageHosts
-from pipelines.rows.routing import content_digests, json_of
-from pipelines.rows.text_bytes import count_words
-from pipelines.runners.block_run import BlockJob, BlockReport
-from pipelines.runners.shuffle import place_of_key
-from pipelines.writers import shard_files
-from pipelines.writers.rejects import Stashed
-from schemas.drops import (
+from textmill.pipelines.readers.page_hosts import PageHosts
+from textmill.pipelines.rows.routing import content_digests, json_of
+from textmill.pipelines.rows.text_bytes import count_words
+from textmill.pipelines.runners.block_run import BlockJob, BlockReport
+from textmill.pipelines.runners.shuffle import place_of_key
+from textmill.pipelines.writers import shard_files
+from textmill.pipelines.writers.rejects import Stashed
+from textmill.schemas.drops import (
     LONGEST,
     SAMPLES,
     Funnel,
@@ -56,7 +56,7 @@ from schemas.drops import (
     total_counts,
     total_observed,
 )
-from schemas.manifest import ManifestFile
+from textmill.schemas.manifest import ManifestFile
 
 # Numbers of the shuffles besides those of near-duplicates.
 DOCUMENTS_SENT, PARAGRAPHS_SENT, REPEATED, MOVED = 0, 101, 102, 103

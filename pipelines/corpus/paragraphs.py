@@ -14,9 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.near_duplicates.rows import batches_by_key, differs, distinct, take_rows
-from pipelines.corpus.options import ParagraphRule
-from pipelines.corpus.partition import (
+from textmill.pipelines.corpus.near_duplicates.rows import (
+    batches_by_key,
+    differs,
+    distinct,
+    take_rows,
+)
+from textmill.pipelines.corpus.options import ParagraphRule
+from textmill.pipelines.corpus.partition import (
     binaries,
     digests_of,
     find_rows,
@@ -24,10 +29,10 @@ from pipelines.corpus.partition import (
     partition_of,
     with_one_copy,
 )
-from pipelines.host.imports import pc
-from pipelines.readers.documents import take_slices
-from pipelines.rows.routing import content_digests
-from pipelines.rows.text_bytes import count_words, utf8_bytes
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import take_slices
+from textmill.pipelines.rows.routing import content_digests
+from textmill.pipelines.rows.text_bytes import count_words, utf8_bytes
 
 _NEWLINE = 10
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\v\f\n"))

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from rich.filesize import decimal
 
-from pipelines.corpus.decontamination.finders import find_holders, load_finder, put_index
-from pipelines.corpus.decontamination.targets import find_targets
-from pipelines.corpus.filter_documents import filter_documents, load_filters
-from pipelines.corpus.filters import Filters
-from pipelines.corpus.job import encode_documents
-from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.rows import (
+from textmill.pipelines.corpus.decontamination.finders import find_holders, load_finder, put_index
+from textmill.pipelines.corpus.decontamination.targets import find_targets
+from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
+from textmill.pipelines.corpus.filters import Filters
+from textmill.pipelines.corpus.job import encode_documents
+from textmill.pipelines.corpus.near_duplicates.flags import Rule
+from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
     MEMBER,
     PAIR,
@@ -22,28 +22,28 @@ from pipelines.corpus.near_duplicates.rows import (
     sets_of,
     take_rows,
 )
-from pipelines.corpus.near_duplicates.steps import (
+from textmill.pipelines.corpus.near_duplicates.steps import (
     count_rounds,
     make_members,
     make_sets,
     propose_pairs,
     verify_pairs,
 )
-from pipelines.corpus.options import CorpusOptions, ParagraphRule
-from pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
-from pipelines.corpus.partition import cut_batch, gather, make_batch
-from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.host.imports import pc
-from pipelines.readers.corpus_metadata import CorpusSchema
-from pipelines.readers.documents import Documents, no_documents
-from pipelines.readers.sources import BLOCK_BYTES, describe_documents
-from pipelines.rows.example_batch import to_stream
-from pipelines.runners.block_run import BlockRun
-from pipelines.runners.plan import Clock, Needs, RunPlan
-from pipelines.runners.sample import Sample, take_sample
-from pipelines.runners.shuffle import VALUE_BYTES, count_elements
-from pipelines.writers.output_directory import is_corpus
-from schemas.drops import Drop, describe_dropped, drop_of, total_counts
+from textmill.pipelines.corpus.options import CorpusOptions, ParagraphRule
+from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
+from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch
+from textmill.pipelines.corpus.rules.decontamination import Decontamination
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.corpus_metadata import CorpusSchema
+from textmill.pipelines.readers.documents import Documents, no_documents
+from textmill.pipelines.readers.sources import BLOCK_BYTES, describe_documents
+from textmill.pipelines.rows.example_batch import to_stream
+from textmill.pipelines.runners.block_run import BlockRun
+from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
+from textmill.pipelines.runners.sample import Sample, take_sample
+from textmill.pipelines.runners.shuffle import VALUE_BYTES, count_elements
+from textmill.pipelines.writers.output_directory import is_corpus
+from textmill.schemas.drops import Drop, describe_dropped, drop_of, total_counts
 
 # Measured: a worker's memory for a block and for a partition, in multiples of its bytes of text;
 # more to find near-duplicates and repeated lines.

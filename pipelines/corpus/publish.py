@@ -6,27 +6,33 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipelines import store
-from pipelines.corpus.corpus_check import read_rows
-from pipelines.corpus.decontamination.matches import hits_file
-from pipelines.corpus.decontamination.report import count_targets
-from pipelines.corpus.filters import warn_of
-from pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
-from pipelines.corpus.report import SAMPLED, WRITER, CorpusContent, dataset_card, render_report
-from pipelines.inspection.report.page import report_file
-from pipelines.readers.corpus_metadata import CARD, CorpusStatistics
-from pipelines.readers.sources import (
+from textmill.pipelines import store
+from textmill.pipelines.corpus.corpus_check import read_rows
+from textmill.pipelines.corpus.decontamination.matches import hits_file
+from textmill.pipelines.corpus.decontamination.report import count_targets
+from textmill.pipelines.corpus.filters import warn_of
+from textmill.pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
+from textmill.pipelines.corpus.report import (
+    SAMPLED,
+    WRITER,
+    CorpusContent,
+    dataset_card,
+    render_report,
+)
+from textmill.pipelines.inspection.report.page import report_file
+from textmill.pipelines.readers.corpus_metadata import CARD, CorpusStatistics
+from textmill.pipelines.readers.sources import (
     file_digests,
     read_blocks,
 )
-from pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
-from pipelines.writers import shard_files
-from pipelines.writers.rejects import collect, rejects_file
-from schemas.commands.flag_file import CONFIG
-from schemas.errors import DataError
-from schemas.manifest import DECONTAMINATION, HOSTS, Manifest
-from schemas.metadata import Inputs
-from schemas.typed_json import to_json
+from textmill.pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
+from textmill.pipelines.writers import shard_files
+from textmill.pipelines.writers.rejects import collect, rejects_file
+from textmill.schemas.commands.flag_file import CONFIG
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import DECONTAMINATION, HOSTS, Manifest
+from textmill.schemas.metadata import Inputs
+from textmill.schemas.typed_json import to_json
 
 _CARD_BYTES = 1 << 20  # read of a README.md; a card is shorter
 

@@ -15,11 +15,11 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.corpus.filters import in_order
-from pipelines.corpus.near_duplicates.steps import Cluster
-from pipelines.corpus.short_pages import show_hosts
-from pipelines.inspection.report import sections
-from pipelines.inspection.report.content import (
+from textmill.pipelines.corpus.filters import in_order
+from textmill.pipelines.corpus.near_duplicates.steps import Cluster
+from textmill.pipelines.corpus.short_pages import show_hosts
+from textmill.pipelines.inspection.report import sections
+from textmill.pipelines.inspection.report.content import (
     compact,
     cut_text,
     flag_lines,
@@ -28,17 +28,22 @@ from pipelines.inspection.report.content import (
     meter,
     tile,
 )
-from pipelines.inspection.report.flow_and_zipf import flow
-from pipelines.inspection.report.page import Sections, render_page
-from pipelines.inspection.set_tables import length_bins
-from pipelines.readers.corpus_metadata import DOCUMENTS, FORMATS, CorpusSchema, CorpusStatistics
-from pipelines.readers.page_hosts import PageHosts, host_of
-from pipelines.runners.console import columns_table
-from pipelines.writers.rejects import Rejects
-from schemas.commands.terminal import number_of, visible
-from schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
-from schemas.manifest import ManifestFile
-from schemas.metadata import Inputs
+from textmill.pipelines.inspection.report.flow_and_zipf import flow
+from textmill.pipelines.inspection.report.page import Sections, render_page
+from textmill.pipelines.inspection.set_tables import length_bins
+from textmill.pipelines.readers.corpus_metadata import (
+    DOCUMENTS,
+    FORMATS,
+    CorpusSchema,
+    CorpusStatistics,
+)
+from textmill.pipelines.readers.page_hosts import PageHosts, host_of
+from textmill.pipelines.runners.console import columns_table
+from textmill.pipelines.writers.rejects import Rejects
+from textmill.schemas.commands.terminal import number_of, visible
+from textmill.schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
+from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.metadata import Inputs
 
 SAMPLED = 10_000  # rows in which hosts are counted
 WRITER = "Written by Textmill"  # in README.md, unless it is a user's own

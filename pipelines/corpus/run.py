@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from pipelines.corpus.decontamination.report import warn_of_targets
-from pipelines.corpus.decontamination.targets import prepare_filters
-from pipelines.corpus.filters import warn_of
-from pipelines.corpus.job import CorpusJob
-from pipelines.corpus.options import CorpusOptions
-from pipelines.corpus.partition import SOURCE
-from pipelines.corpus.plan import plan_corpus
-from pipelines.corpus.report import funnel_table
-from pipelines.corpus.short_pages import warn_of_hosts
-from pipelines.input_options import assumed_bytes
-from pipelines.readers.corpus_metadata import (
+from textmill.pipelines.corpus.decontamination.report import warn_of_targets
+from textmill.pipelines.corpus.decontamination.targets import prepare_filters
+from textmill.pipelines.corpus.filters import warn_of
+from textmill.pipelines.corpus.job import CorpusJob
+from textmill.pipelines.corpus.options import CorpusOptions
+from textmill.pipelines.corpus.partition import SOURCE
+from textmill.pipelines.corpus.plan import plan_corpus
+from textmill.pipelines.corpus.report import funnel_table
+from textmill.pipelines.corpus.short_pages import warn_of_hosts
+from textmill.pipelines.input_options import assumed_bytes
+from textmill.pipelines.readers.corpus_metadata import (
     FILLED,
     Corpus,
     CorpusSchema,
@@ -26,19 +26,19 @@ from pipelines.readers.corpus_metadata import (
     read_file,
     read_hosts,
 )
-from pipelines.readers.http_body import BODY_CUT, RESPONSES
-from pipelines.readers.page_hosts import PAGES, SHORT_PAGES, WEB_PAGES
-from pipelines.readers.sources import (
+from textmill.pipelines.readers.http_body import BODY_CUT, RESPONSES
+from textmill.pipelines.readers.page_hosts import PAGES, SHORT_PAGES, WEB_PAGES
+from textmill.pipelines.readers.sources import (
     Block,
     describe_documents,
     has_blocks,
     plan_blocks,
 )
-from pipelines.runners.block_run import BlockRun
-from pipelines.runners.console import Console, facts_table
-from pipelines.runners.launch import choose_runner
-from pipelines.runners.sample import count_text_bytes
-from pipelines.writers.output_directory import (
+from textmill.pipelines.runners.block_run import BlockRun
+from textmill.pipelines.runners.console import Console, facts_table
+from textmill.pipelines.runners.launch import choose_runner
+from textmill.pipelines.runners.sample import count_text_bytes
+from textmill.pipelines.writers.output_directory import (
     CORPUS,
     is_corpus,
     other_inputs,
@@ -46,18 +46,18 @@ from pipelines.writers.output_directory import (
     refuse_others,
     refuse_own_inputs,
 )
-from pipelines.writers.staging import Staging, find_or_make
-from schemas.commands.entry import import_later
-from schemas.commands.flag_file import config_bytes
-from schemas.commands.terminal import command_name, number_of
-from schemas.drops import REJECTED, describe_dropped
-from schemas.manifest import DECONTAMINATION
+from textmill.pipelines.writers.staging import Staging, find_or_make
+from textmill.schemas.commands.entry import import_later
+from textmill.schemas.commands.flag_file import config_bytes
+from textmill.schemas.commands.terminal import command_name, number_of
+from textmill.schemas.drops import REJECTED, describe_dropped
+from textmill.schemas.manifest import DECONTAMINATION
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
 # Imports Beam, which takes a second.
-_build_corpus = import_later("pipelines.corpus.transforms:BuildCorpus")
+_build_corpus = import_later("textmill.pipelines.corpus.transforms:BuildCorpus")
 _console = Console(soft_wrap=True)
 
 

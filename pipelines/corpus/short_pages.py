@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from pipelines.inspection.report.content import cut_text, meter, percent
-from pipelines.readers.html_text import SHORT
-from pipelines.readers.page_hosts import MOST_HOSTS, Host, PageHosts
-from schemas.commands.terminal import number_of
+from textmill.pipelines.inspection.report.content import cut_text, meter, percent
+from textmill.pipelines.readers.html_text import SHORT
+from textmill.pipelines.readers.page_hosts import MOST_HOSTS, Host, PageHosts
+from textmill.schemas.commands.terminal import number_of
 
 _FEWEST = 10  # pages of a host that is worth a warning
 _NAMED, _LISTED = 3, 20  # hosts in a warning, and in the report

@@ -25,8 +25,8 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
-from pipelines.corpus.filter_documents import filter_documents, load_filters
-from pipelines.corpus.job import (
+from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
+from textmill.pipelines.corpus.job import (
     DOCUMENTS_SENT,
     MOVED,
     PARAGRAPHS_SENT,
@@ -39,23 +39,23 @@ from pipelines.corpus.job import (
     remove_near_duplicates,
     write_documents,
 )
-from pipelines.corpus.near_duplicates.steps import REMOVALS
-from pipelines.corpus.near_duplicates.transforms import FindJob, FindNear
-from pipelines.corpus.options import ParagraphRule
-from pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
-from pipelines.corpus.partition import (
+from textmill.pipelines.corpus.near_duplicates.steps import REMOVALS
+from textmill.pipelines.corpus.near_duplicates.transforms import FindJob, FindNear
+from textmill.pipelines.corpus.options import ParagraphRule
+from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
+from textmill.pipelines.corpus.partition import (
     cut_batch,
     gather,
     make_batch,
     read_partition,
     stage_partition,
 )
-from pipelines.corpus.publish import publish_corpus
-from pipelines.readers.documents import no_documents
-from pipelines.readers.sources import Block
-from pipelines.runners.console import Journal
-from pipelines.runners.shuffle import Deliveries, keyed_type
-from pipelines.runners.steps import (
+from textmill.pipelines.corpus.publish import publish_corpus
+from textmill.pipelines.readers.documents import no_documents
+from textmill.pipelines.readers.sources import Block
+from textmill.pipelines.runners.console import Journal
+from textmill.pipelines.runners.shuffle import Deliveries, keyed_type
+from textmill.pipelines.runners.steps import (
     BlockStep,
     KeyedStep,
     SendingStep,
@@ -64,8 +64,8 @@ from pipelines.runners.steps import (
     spread_blocks,
     tag_of,
 )
-from pipelines.writers.rejects import stash
-from schemas.manifest import Manifest
+from textmill.pipelines.writers.rejects import stash
+from textmill.schemas.manifest import Manifest
 
 _KEPT, _UNCHANGED = "-kept", "-unchanged"  # later stages of a partition
 _STAGED = 1 << 10  # shuffle of empty values, one for each staged partition

@@ -26,7 +26,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from pipelines.encoding.character_sets import (
+from textmill.pipelines.encoding.character_sets import (
     CODE_POINTS,
     characters,
     folds_to_several,

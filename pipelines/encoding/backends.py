@@ -18,16 +18,16 @@ import numpy as np
 import pyarrow as pa
 import tokenizers
 
-from pipelines.encoding.character_sets import CODE_POINTS
-from pipelines.encoding.patterns import byte_characters, spelt_bytes
-from pipelines.rows.ragged import Ragged
-from pipelines.rows.text_bytes import slices, utf8_bytes
-from schemas.commands.entry import import_later
-from schemas.errors import DataError, TextmillError
+from textmill.pipelines.encoding.character_sets import CODE_POINTS
+from textmill.pipelines.encoding.patterns import byte_characters, spelt_bytes
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
+from textmill.schemas.commands.entry import import_later
+from textmill.schemas.errors import DataError, TextmillError
 
 # They import numba, which a process that only inspects a tokenizer does not need.
-_find_characters = import_later("pipelines.encoding.splitter:find_characters")
-_make_backend = import_later("pipelines.encoding.families:make_backend")
+_find_characters = import_later("textmill.pipelines.encoding.splitter:find_characters")
+_make_backend = import_later("textmill.pipelines.encoding.families:make_backend")
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # the root level is above warnings while Beam runs

@@ -12,15 +12,19 @@ import numpy as np
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from pipelines.encoding.added_tokens import AddedTokens
-from pipelines.encoding.automaton import UnsupportedPattern
-from pipelines.encoding.character_sets import CODE_POINTS, property_set
-from pipelines.encoding.normal_text import NORMALIZERS
-from pipelines.encoding.patterns import GPT2, PATTERNS, bert_words, byte_characters
-from pipelines.encoding.splitter import split_by
-from pipelines.encoding.word_merges import merges_of_bytes, merges_of_characters, whole_words
-from pipelines.encoding.word_pieces import pieces_of
-from pipelines.encoding.word_table import Plan, Prefix, WordEncoder, WordTableBackend
+from textmill.pipelines.encoding.added_tokens import AddedTokens
+from textmill.pipelines.encoding.automaton import UnsupportedPattern
+from textmill.pipelines.encoding.character_sets import CODE_POINTS, property_set
+from textmill.pipelines.encoding.normal_text import NORMALIZERS
+from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, bert_words, byte_characters
+from textmill.pipelines.encoding.splitter import split_by
+from textmill.pipelines.encoding.word_merges import (
+    merges_of_bytes,
+    merges_of_characters,
+    whole_words,
+)
+from textmill.pipelines.encoding.word_pieces import pieces_of
+from textmill.pipelines.encoding.word_table import Plan, Prefix, WordEncoder, WordTableBackend
 
 Config = Mapping[str, Any]
 _SPACE = "▁"

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import normalizers
 
-from pipelines.encoding.character_sets import CODE_POINTS
-from pipelines.encoding.splitter import find_characters
-from pipelines.host.imports import pc
-from pipelines.rows.text_bytes import utf8_bytes
+from textmill.pipelines.encoding.character_sets import CODE_POINTS
+from textmill.pipelines.encoding.splitter import find_characters
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.rows.text_bytes import utf8_bytes
 
 Form = Literal["NFC", "NFKC"]
 # Normalizers that change each character regardless of its neighbours, except joining ones.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.backends import (
+from textmill.pipelines.encoding.backends import (
     GOLDEN_TEXTS,
     Backend,
     ReferenceBackend,
@@ -23,19 +23,19 @@ from pipelines.encoding.backends import (
     encode_each,
     failures_as_data_errors,
 )
-from pipelines.encoding.patterns import spelt_bytes
-from pipelines.encoding.tokenizer_files import (
+from textmill.pipelines.encoding.patterns import spelt_bytes
+from textmill.pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
     canonical_config,
     merged_tokens,
     parse_tokenizer,
     read_tokenizer_files,
 )
-from pipelines.rows.ragged import Ragged
-from schemas.errors import DataError
-from schemas.hub import find_on_hub
-from schemas.tokenizer_json import resolve_ids
-from schemas.typed_json import pause_collector
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.schemas.errors import DataError
+from textmill.schemas.hub import find_on_hub
+from textmill.schemas.tokenizer_json import resolve_ids
+from textmill.schemas.typed_json import pause_collector
 
 if TYPE_CHECKING:
     import tokenizers

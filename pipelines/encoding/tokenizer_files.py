@@ -13,14 +13,21 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from pipelines import store
-from pipelines.encoding.backends import failures_as_data_errors
-from pipelines.store import is_url
-from schemas.commands.terminal import command_name
-from schemas.errors import DataError, TextmillError, UsageError
-from schemas.local_file import open_regular
-from schemas.tokenizer_files import FILES, WHOLE, assemble, complete, named_settings, read_object
-from schemas.tokenizer_json import (
+from textmill.pipelines import store
+from textmill.pipelines.encoding.backends import failures_as_data_errors
+from textmill.pipelines.store import is_url
+from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.schemas.local_file import open_regular
+from textmill.schemas.tokenizer_files import (
+    FILES,
+    WHOLE,
+    assemble,
+    complete,
+    named_settings,
+    read_object,
+)
+from textmill.schemas.tokenizer_json import (
     TOKENIZER_CONFIG,
     check_size,
     read_tokenizer_json,

@@ -18,8 +18,8 @@ chunk that are too long to be kept.
 import numpy as np
 from numba import types
 
-from pipelines.encoding.splitter import FOUND, PIECE, TABLES, cut
-from pipelines.encoding.word_slots import (
+from textmill.pipelines.encoding.splitter import FOUND, PIECE, TABLES, cut
+from textmill.pipelines.encoding.word_slots import (
     HIGH,
     HIGH_MASK,
     LONG,
@@ -31,7 +31,7 @@ from pipelines.encoding.word_slots import (
     prefetch,
     short_hash,
 )
-from pipelines.host.compiled import entry, inner
+from textmill.pipelines.host.compiled import entry, inner
 
 IDS, REST = 2, 3  # slots[S, 4], int64, after LOW and HIGH
 FIRST_ID, NUMBER = 4, 7  # slots viewed as uint32[S, 8]

@@ -18,10 +18,10 @@ import numpy as np
 import tokenizers
 from numba import types
 
-from pipelines.encoding.word_loop import KEPT
-from pipelines.encoding.word_slots import ODD
-from pipelines.host.compiled import entry, inner
-from pipelines.rows.ragged import Ragged
+from textmill.pipelines.encoding.word_loop import KEPT
+from textmill.pipelines.encoding.word_slots import ODD
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.rows.ragged import Ragged
 
 FORMS = 0x2028  # code points that may have a normal form
 ASKED, WITHIN, ALONE, WHITE = range(4)  # kinds of characters; WHITE only before a word

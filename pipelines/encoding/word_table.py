@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import tokenizers
 
-from pipelines.encoding import word_loop, word_slots
-from pipelines.encoding.added_tokens import AddedTokens
-from pipelines.encoding.backends import encode_each
-from pipelines.encoding.normal_text import normalize_pieces
-from pipelines.encoding.splitter import ROOM, Splitter, begin
-from pipelines.encoding.word_loop import NEW, POOL, UNKEPT
-from pipelines.encoding.word_slots import LONG, USED
-from pipelines.rows.ragged import Ragged, grow
-from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
+from textmill.pipelines.encoding import word_loop, word_slots
+from textmill.pipelines.encoding.added_tokens import AddedTokens
+from textmill.pipelines.encoding.backends import encode_each
+from textmill.pipelines.encoding.normal_text import normalize_pieces
+from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
+from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
+from textmill.pipelines.encoding.word_slots import LONG, USED
+from textmill.pipelines.rows.ragged import Ragged, grow
+from textmill.pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
 
 _BATCH_BYTES = 512 << 10  # small enough that intermediate arrays stay in a processor's cache
 _MOST_BYTES = 256 << 20  # a larger table is cleared

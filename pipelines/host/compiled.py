@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.host.imports import leave_out
+from textmill.pipelines.host.imports import leave_out
 
 _KNOWN_BY_NAME = {"math", "numba", "numpy"}  # packages that Textmill does not edit
 _inner: list[Callable] = []  # functions not yet registered with numba

@@ -4,8 +4,8 @@ from typing import Any
 
 import tyro
 
-from schemas.commands.help import Help, report_parse_errors, show_help
-from schemas.commands.terminal import command_name
+from textmill.schemas.commands.help import Help, report_parse_errors, show_help
+from textmill.schemas.commands.terminal import command_name
 
 
 def parse_flags(argv: list[str], page: Help, options: Any, **how: Any) -> Any:

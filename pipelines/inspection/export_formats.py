@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.errors import UsageError
+from textmill.schemas.errors import UsageError
 
 INDEX = "index.json"
 _JSON_ROWS = 256  # converted to Python numbers at once

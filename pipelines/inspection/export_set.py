@@ -14,21 +14,21 @@ import pyarrow as pa
 from rich.filesize import decimal
 from tokenizers import Tokenizer
 
-from pipelines.inspection.export_formats import INDEX, INDICES, WRITERS
-from pipelines.inspection.options import ExportOptions
-from pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
-from pipelines.inspection.row_text import MASKS
-from pipelines.runners.console import Console, Display, Journal
-from pipelines.store import disk_errors, write_file
-from pipelines.writers.output_directory import EXPORT_RECORD, refuse_another, refuse_others
-from pipelines.writers.staging import Staging, find_or_make, publish_files
-from schemas.commands.terminal import number_of, say
-from schemas.errors import DataError, UsageError
-from schemas.features import unmask
-from schemas.layouts import LAYOUTS, check_layout
-from schemas.manifest import ManifestFile, file_sha256
-from schemas.metadata import SetInfo, read_set
-from schemas.typed_json import from_json, load_json, read_bounded, to_json
+from textmill.pipelines.inspection.export_formats import INDEX, INDICES, WRITERS
+from textmill.pipelines.inspection.options import ExportOptions
+from textmill.pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
+from textmill.pipelines.inspection.row_text import MASKS
+from textmill.pipelines.runners.console import Console, Display, Journal
+from textmill.pipelines.store import disk_errors, write_file
+from textmill.pipelines.writers.output_directory import EXPORT_RECORD, refuse_another, refuse_others
+from textmill.pipelines.writers.staging import Staging, find_or_make, publish_files
+from textmill.schemas.commands.terminal import number_of, say
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import unmask
+from textmill.schemas.layouts import LAYOUTS, check_layout
+from textmill.schemas.manifest import ManifestFile, file_sha256
+from textmill.schemas.metadata import SetInfo, read_set
+from textmill.schemas.typed_json import from_json, load_json, read_bounded, to_json
 
 CHUNK_BYTES = 4 << 20  # of rows in memory at once; one row group of Parquet
 _UPDATE_SECONDS = 0.2

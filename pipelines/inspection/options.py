@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from schemas.commands.help import Help
-from schemas.commands.terminal import command_name
-from schemas.errors import UsageError
-from schemas.object_store import is_url
-from schemas.set_files import CACHE_GIGABYTES
+from textmill.schemas.commands.help import Help
+from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.errors import UsageError
+from textmill.schemas.object_store import is_url
+from textmill.schemas.set_files import CACHE_GIGABYTES
 
 Format = Literal["parquet", "jsonl", "arrow", "mds"]
 Layout = Literal["huggingface", "maxtext"]

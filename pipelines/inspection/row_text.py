@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.read_rows import sequences
-from schemas.commands.terminal import visible
-from schemas.metadata import Schema
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.read_rows import sequences
+from textmill.schemas.commands.terminal import visible
+from textmill.schemas.metadata import Schema
 
 TEXT, SPECIAL, PADDING = "text", "special", "padding"
 REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what a masked token became

@@ -8,12 +8,12 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.inspection.row_text import TokenTexts
-from pipelines.runners.console import bars_table, columns_table, facts_table
-from schemas.commands.terminal import number_of, visible
-from schemas.drops import REJECTED, describe_dropped
-from schemas.metadata import Schema, SetInfo
-from schemas.statistics import ShardStatistics, Statistics
+from textmill.pipelines.inspection.row_text import TokenTexts
+from textmill.pipelines.runners.console import bars_table, columns_table, facts_table
+from textmill.schemas.commands.terminal import number_of, visible
+from textmill.schemas.drops import REJECTED, describe_dropped
+from textmill.schemas.metadata import Schema, SetInfo
+from textmill.schemas.statistics import ShardStatistics, Statistics
 
 _LISTED = 20  # classes, tokens
 

@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.options import InspectOptions
-from pipelines.inspection.read_rows import find_split, read_rows, sequences
-from pipelines.inspection.row_text import (
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.options import InspectOptions
+from textmill.pipelines.inspection.read_rows import find_split, read_rows, sequences
+from textmill.pipelines.inspection.row_text import (
     KEPT,
     LOSS,
     PADDING,
@@ -26,15 +26,15 @@ from pipelines.inspection.row_text import (
     row_facts,
     row_pieces,
 )
-from pipelines.inspection.set_tables import set_tables, token_tables
-from pipelines.runners.console import Console, columns_table
-from pipelines.writers.token_counts import read_token_counts
-from schemas.commands.terminal import number_of, visible
-from schemas.errors import UsageError
-from schemas.features import unmask
-from schemas.manifest import ManifestFile
-from schemas.metadata import Schema, SetInfo, read_set
-from schemas.set_files import Cache, default_directory
+from textmill.pipelines.inspection.set_tables import set_tables, token_tables
+from textmill.pipelines.runners.console import Console, columns_table
+from textmill.pipelines.writers.token_counts import read_token_counts
+from textmill.schemas.commands.terminal import number_of, visible
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import unmask
+from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.metadata import Schema, SetInfo, read_set
+from textmill.schemas.set_files import Cache, default_directory
 
 _NOTHING_FOUND = 1  # exit code, as grep's
 _BATCH_ROWS = 1024  # some hundred kB of text, which fit the CPU cache

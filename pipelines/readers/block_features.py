@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.host.compiled import entry, inner
-from pipelines.readers.page_scan import (
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.readers.page_scan import (
     ARIA_HIDDEN,
     ARTICLE_BODY,
     BLOCK,

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines import store
-from pipelines.readers.corpus_metadata import read_corpus
-from pipelines.readers.documents import Role
-from pipelines.store import is_url
-from schemas.errors import UsageError
-from schemas.manifest import MANIFEST, ManifestFile
+from textmill.pipelines import store
+from textmill.pipelines.readers.corpus_metadata import read_corpus
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.store import is_url
+from textmill.schemas.errors import UsageError
+from textmill.schemas.manifest import MANIFEST, ManifestFile
 
 _FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")
 

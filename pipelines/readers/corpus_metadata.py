@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipelines import store
-from pipelines.readers.page_hosts import PageHosts
-from schemas.drops import (
+from textmill.pipelines import store
+from textmill.pipelines.readers.page_hosts import PageHosts
+from textmill.schemas.drops import (
     Funnel,
     Observed,
     check_counts,
     total_counts,
     total_observed,
 )
-from schemas.errors import DataError
-from schemas.manifest import DECONTAMINATION, HOSTS, Manifest, ManifestFile
-from schemas.metadata import METADATA_FILES, Inputs, setting_differences, shard_name
-from schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
-from schemas.typed_json import (
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import DECONTAMINATION, HOSTS, Manifest, ManifestFile
+from textmill.schemas.metadata import METADATA_FILES, Inputs, setting_differences, shard_name
+from textmill.schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
+from textmill.schemas.typed_json import (
     check,
     check_kinds,
     from_json,
@@ -34,7 +34,7 @@ from schemas.typed_json import (
     one_of,
     parse_json,
 )
-from schemas.version import VERSION
+from textmill.schemas.version import VERSION
 
 CORPUS = "corpus"  # `kind` in the schema.json of a corpus
 DOCUMENTS = "documents"  # split of the files of documents in the manifest

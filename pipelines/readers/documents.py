@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from rich.filesize import decimal
 
-from pipelines.readers.page_hosts import PageHosts
-from schemas.drops import Observed, total_counts, total_observed
-from schemas.errors import DataError
+from textmill.pipelines.readers.page_hosts import PageHosts
+from textmill.schemas.drops import Observed, total_counts, total_observed
+from textmill.schemas.errors import DataError
 
 _BLANK = rb"[ \t\r\v\f]*"
 # Pattern that ends a document, by kind; a cut after a match never splits a document.

@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import BinaryIO
 
-from pipelines import store
-from pipelines.readers.corpus_files import is_corpus
-from pipelines.readers.formats.table import FORMATS, formats_of
-from pipelines.readers.stored import PACKINGS, inner_extension, is_compressed
-from pipelines.store import is_url
-from schemas import object_store as stores
-from schemas.commands.terminal import number_of
-from schemas.errors import DataError, UsageError
+from textmill.pipelines import store
+from textmill.pipelines.readers.corpus_files import is_corpus
+from textmill.pipelines.readers.formats.table import FORMATS, formats_of
+from textmill.pipelines.readers.stored import PACKINGS, inner_extension, is_compressed
+from textmill.pipelines.store import is_url
+from textmill.schemas import object_store as stores
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import DataError, UsageError
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))

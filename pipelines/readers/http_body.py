@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from pipelines.readers.encodings import is_binary
+from textmill.pipelines.readers.encodings import is_binary
 
 RESPONSES, BODY_CUT = "responses", "body_cut"  # a section of `observed`, and a count in it
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Role
-from pipelines.readers.files import open_file
-from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.formats.text import folder_label
-from pipelines.readers.sources import Block, Source, read_block
-from pipelines.readers.stored import Part
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.files import open_file
+from textmill.pipelines.readers.formats.table import FORMATS
+from textmill.pipelines.readers.formats.text import folder_label
+from textmill.pipelines.readers.sources import Block, Source, read_block
+from textmill.pipelines.readers.stored import Part
+from textmill.schemas.errors import DataError, UsageError
 
 MOST = 1000
 _NUMBER = re.compile(r"-?[0-9]{1,18}")

@@ -9,8 +9,8 @@ import codecs
 import re
 from collections.abc import Iterator
 
-from pipelines.readers.encodings import ENCODED, find_utf_16
-from schemas.commands.entry import import_later
+from textmill.pipelines.readers.encodings import ENCODED, find_utf_16
+from textmill.schemas.commands.entry import import_later
 
 # An optional package; this file is imported with the table of formats.
 _find_html5_name = import_later("resiliparse.parse.encoding:map_encoding_to_html5")

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import xxhash
 
-from pipelines.readers.html_text import SHORT, Page
-from schemas.drops import Observed, check_counts, shorten
-from schemas.errors import DataError
-from schemas.typed_json import quote
+from textmill.pipelines.readers.html_text import SHORT, Page
+from textmill.schemas.drops import Observed, check_counts, shorten
+from textmill.schemas.errors import DataError
+from textmill.schemas.typed_json import quote
 
 MOST_HOSTS = 1000
 SAMPLES_OF_HOST = 3

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.host.compiled import entry, inner
-from pipelines.readers.block_features import (
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.readers.block_features import (
     BLOCK_FEATURES,
     FEATURES,
     LONG,
@@ -128,7 +128,9 @@ def keep_code(chosen: np.ndarray, is_code: np.ndarray) -> np.ndarray:
 @functools.cache
 def load_trees() -> Trees:
     """The table in the package."""
-    return parse_trees(resources.files("pipelines.readers").joinpath(TABLE).read_text("utf-8"))
+    return parse_trees(
+        resources.files("textmill.pipelines.readers").joinpath(TABLE).read_text("utf-8")
+    )
 
 
 def parse_trees(text: str) -> Trees:

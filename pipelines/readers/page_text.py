@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from pipelines.host.compiled import entry
-from pipelines.readers.page_scan import (
+from textmill.pipelines.host.compiled import entry
+from textmill.pipelines.readers.page_scan import (
     BLOCK,
     BREAK,
     KINDS,

@@ -9,10 +9,10 @@ import json
 import marshal
 from collections.abc import Sequence
 
-from pipelines.readers.html_text import REASONS, Extraction, Page, UnusablePageError, read_page
-from schemas.errors import DataError
-from schemas.limited_process import LimitedProcess, LimitExceeded
-from schemas.typed_json import parse_json
+from textmill.pipelines.readers.html_text import REASONS, Page, UnusablePageError, read_page
+from textmill.schemas.errors import DataError
+from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
+from textmill.schemas.typed_json import parse_json
 
 # Long enough to have a main text, so that the loops that write it are compiled, too.
 SAMPLE = (
@@ -31,20 +31,18 @@ def _child(html: str) -> LimitedProcess:
 
 def prepare(html: str) -> None:
     """Loads what `answer` needs, before its time and memory are limited."""
-    read_page(SAMPLE, "text/html", Extraction(html))
+    read_page(SAMPLE, "text/html", html)
 
 
-def convert_pages(
-    pages: Sequence[tuple[bytes, str]], extraction: Extraction
-) -> list[Page | UnusablePageError]:
+def convert_pages(pages: Sequence[tuple[bytes, str]], html: str) -> list[Page | UnusablePageError]:
     """The pages that `read_page` makes of bytes and content types, or the reason for having none.
 
     Args:
       pages: (bytes, content type); all are sent to the child process at once.
-      extraction: what text is taken.
+      html: one of `html_text.HTML`.
     """
-    requests = [marshal.dumps((*page, *vars(extraction).values())) for page in pages]
-    return list(map(_parse, _child(extraction.html).ask_all(requests)))
+    requests = [marshal.dumps((*page, html)) for page in pages]
+    return list(map(_parse, _child(html).ask_all(requests)))
 
 
 def _parse(answer: bytes | LimitExceeded) -> Page | UnusablePageError:
@@ -67,14 +65,13 @@ def answer(request: bytes) -> bytes:
     """Converts a page; runs in the child process.
 
     Args:
-      request: marshal of bytes, content type and the values of an Extraction.
+      request: marshal of the arguments of `read_page`.
 
     Returns:
       JSON: [text, title, URL, share], or the reason for having none.
     """
     try:
-        data, content_type, *values = marshal.loads(request)
-        page = read_page(data, content_type, Extraction(*values))
+        page = read_page(*marshal.loads(request))
         value = (page.text, page.title, page.url, page.share)
     except UnusablePageError as error:
         value = error.reason

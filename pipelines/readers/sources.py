@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
-from pipelines.readers.corpus_files import find_corpus
-from pipelines.readers.documents import (
+from textmill.pipelines.readers.corpus_files import find_corpus
+from textmill.pipelines.readers.documents import (
     BOM,
     MAX_DOCUMENT_BYTES,
     TEXT_ROLES,
@@ -24,7 +24,7 @@ from pipelines.readers.documents import (
     join_documents,
     too_large,
 )
-from pipelines.readers.files import (
+from textmill.pipelines.readers.files import (
     HUGGING_FACE,
     FileFinder,
     check_size,
@@ -32,10 +32,10 @@ from pipelines.readers.files import (
     identity,
     open_file,
 )
-from pipelines.readers.formats import huggingface
-from pipelines.readers.formats.table import FORMATS, OTHER, formats_of
-from pipelines.readers.html_text import NO_PAGES, Extraction, check_packages
-from pipelines.readers.stored import (
+from textmill.pipelines.readers.formats import huggingface
+from textmill.pipelines.readers.formats.table import FORMATS, OTHER, formats_of
+from textmill.pipelines.readers.html_text import check_packages
+from textmill.pipelines.readers.stored import (
     Digest,
     Part,
     extension,
@@ -44,11 +44,11 @@ from pipelines.readers.stored import (
     is_compressed,
     part_digest,
 )
-from pipelines.store import exists, read, write_file
-from schemas.commands.terminal import command_name, number_of, say
-from schemas.errors import DataError, UsageError
-from schemas.metadata import Inputs
-from schemas.typed_json import from_json, parse_json, pause_collector
+from textmill.pipelines.store import exists, read, write_file
+from textmill.schemas.commands.terminal import command_name, number_of, say
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import Inputs
+from textmill.schemas.typed_json import from_json, parse_json, pause_collector
 
 BLOCK_BYTES = 16 << 20
 # --document -> its meaning, for plans and summaries.
@@ -83,7 +83,8 @@ class Source:
       quoting: whether quotes enclose fields of CSV and TSV files: none, double, or auto, which is
         double in CSV and none in TSV.
       follow_links: whether to follow links out of directories.
-      extraction: what text is taken from web pages; NO_PAGES to reject WARC and HTML files.
+      html: text of web pages: main (main content), all (without scripts and styles) or trafilatura;
+        "" to reject WARC and HTML files.
     """
 
     patterns: tuple[str, ...]
@@ -94,7 +95,7 @@ class Source:
     block_bytes: int = BLOCK_BYTES
     quoting: str = AUTO
     follow_links: bool = False
-    extraction: Extraction = NO_PAGES
+    html: str = ""
 
     def __post_init__(self) -> None:
         """Rejects impossible values."""
@@ -185,7 +186,7 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
     again = ""
     finder = FileFinder(
         label_folders=source.has_labels,
-        web_pages=source.extraction != NO_PAGES,
+        web_pages=bool(source.html),
         any_name=source.input_format != AUTO,
         follow_links=source.follow_links,
     )
@@ -228,14 +229,14 @@ def _parts(source: Source) -> list[Part]:
         whole, split = file
         part = replace(whole, format="arrow" if split else _format_of(whole, source))
         row = FORMATS[part.format]
-        if row.is_web and source.extraction == NO_PAGES:
+        if row.is_web and not source.html:
             raise UsageError(
                 f"{part.path} holds web pages ({row.name}); extract their text with "
                 f"{command_name('pipelines.build_corpus')} --input=PAGES --output=CORPUS, and give "
                 "--input=CORPUS here"
             )
         if row.is_web:
-            check_packages(source.extraction.html)
+            check_packages(source.html)
         if row.labels == "folder" and source.has_labels:
             part = replace(part, also_hashed=row.module.folder_label(part.path))
         if not row.packs and is_compressed(part.path):

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from pipelines.rows.ragged import Ragged
-from pipelines.rows.routing import json_of
-from pipelines.rows.text_bytes import utf8_bytes
-from schemas.errors import DataError
-from schemas.manifest import EVALUATION as EVALUATION
-from schemas.typed_json import quote
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.routing import json_of
+from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import EVALUATION as EVALUATION
+from textmill.schemas.typed_json import quote
 
 _LONGEST = 64 << 20  # most bytes of a line
 EvaluationLine = tuple[str, bytes]  # example_id, and the task's JSON object, which is not empty

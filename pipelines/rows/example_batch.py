@@ -12,9 +12,9 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from pipelines.host.imports import pc
-from pipelines.rows.ragged import Ragged
-from schemas.drops import DROPS, total_counts
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.schemas.drops import DROPS, total_counts
 
 DIGEST_BYTES = 16
 COPIES = "copies"  # a scalar column: the number of equal examples that one represents

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 import xxhash
 
-from pipelines.rows.text_bytes import utf8_bytes
-from schemas.metadata import Schema, shard_name
+from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.schemas.metadata import Schema, shard_name
 
 
 def content_digests(text: pa.LargeStringArray) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines.host.compiled import inner
+from textmill.pipelines.host.compiled import inner
 
 _AT_ONCE = 1 << 18  # bytes of text counted together, so that they fit the CPU's cache
 # White space of several bytes, by first byte: U+0085, U+00A0; U+1680; U+2000 to U+200A, U+2028,

@@ -30,16 +30,16 @@ from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
 
-from pipelines.host.imports import leave_out
-from pipelines.runners.console import Console, Display
-from pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
-from pipelines.runners.launch import LAUNCHER, RunnerFlags, runner_flags
-from pipelines.runners.worker_package import package_code
-from schemas.commands.entry import shortage_of, want_addresses
-from schemas.commands.flag_file import kinds_of
-from schemas.commands.help import describe_unknown
-from schemas.commands.terminal import in_time, visible
-from schemas.errors import DataError, LeftRunning, TextmillError, UsageError, one_line
+from textmill.pipelines.host.imports import leave_out
+from textmill.pipelines.runners.console import Console, Display
+from textmill.pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
+from textmill.pipelines.runners.launch import LAUNCHER, RunnerFlags, runner_flags
+from textmill.pipelines.runners.worker_package import package_code
+from textmill.schemas.commands.entry import shortage_of, want_addresses
+from textmill.schemas.commands.flag_file import kinds_of
+from textmill.schemas.commands.help import describe_unknown
+from textmill.schemas.commands.terminal import in_time, visible
+from textmill.schemas.errors import DataError, LeftRunning, TextmillError, UsageError, one_line
 
 MOST_WORKERS = 1024  # threads of one process, or processes of one machine
 _OTHERS = (

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from rich.filesize import decimal
 
-from pipelines.readers.documents import Documents, Reject
-from pipelines.readers.sources import (
+from textmill.pipelines.readers.documents import Documents, Reject
+from textmill.pipelines.readers.sources import (
     CLUSTER_WORKERS,
     Block,
     Source,
     uneven,
     write_blocks,
 )
-from pipelines.runners.launch import RunnerFlags, runner_flags, with_beam
-from pipelines.runners.shuffle import AGAIN, Deliveries
-from pipelines.store import is_url
-from pipelines.writers.rejects import Rejects
-from pipelines.writers.staging import Staging
-from schemas.commands.terminal import number_of
-from schemas.drops import total_counts
-from schemas.errors import DataError
+from textmill.pipelines.runners.launch import RunnerFlags, runner_flags, with_beam
+from textmill.pipelines.runners.shuffle import AGAIN, Deliveries
+from textmill.pipelines.store import is_url
+from textmill.pipelines.writers.rejects import Rejects
+from textmill.pipelines.writers.staging import Staging
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.drops import total_counts
+from textmill.schemas.errors import DataError
 
 if TYPE_CHECKING:
     import apache_beam as beam

@@ -27,8 +27,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from schemas.commands.terminal import say, visible
-from schemas.errors import DataError
+from textmill.schemas.commands.terminal import say, visible
+from textmill.schemas.errors import DataError
 
 _BAR = 40  # characters of the longest bar
 _LINE_SECONDS = 10.0

@@ -19,8 +19,8 @@ import psutil
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
-from pipelines.runners.launch import runner_flags
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.runners.launch import runner_flags
+from textmill.schemas.errors import DataError, UsageError
 
 _ANSWER_SECONDS, _START_SECONDS = 10, 30
 # Where the kernel does not end Prism with this process, Prism ends this long after its last job.

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from pipelines.host.imports import NOT_LOCAL, leave_out
-from schemas.errors import UsageError
+from textmill.pipelines.host.imports import NOT_LOCAL, leave_out
+from textmill.schemas.errors import UsageError
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
@@ -268,7 +268,7 @@ def with_beam(*, clouds: bool = False):  # a module, whose type is inferred
     try:
         with leave_out(*() if clouds else NOT_LOCAL):
             # Beam takes up to a second, and help or a finished output do not need it.
-            from pipelines.runners import beam_run
+            from textmill.pipelines.runners import beam_run
     finally:
         gc.freeze()
         gc.enable()

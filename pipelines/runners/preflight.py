@@ -13,33 +13,33 @@ from typing import Any, TypeVar
 
 from rich.filesize import decimal
 
-from pipelines import store
-from pipelines.build.options import BuildOptions
-from pipelines.build.plan import Run, estimate
-from pipelines.build.run import complete, wire
-from pipelines.corpus import run as corpus_run
-from pipelines.corpus.decontamination.targets import find_targets
-from pipelines.corpus.filter_documents import load_filters
-from pipelines.corpus.options import CorpusOptions
-from pipelines.corpus.plan import plan_corpus
-from pipelines.corpus.rules.decontamination import Decontamination
-from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
-from pipelines.readers.files import expand_lists, is_url
-from pipelines.readers.sources import Block, plan_blocks
-from pipelines.runners.beam_run import refuse_bad_runner
-from pipelines.runners.console import Console
-from pipelines.runners.job_servers import reach_job_server
-from pipelines.runners.launch import RunnerFlags, runner_flags
-from pipelines.runners.plan import WORKER_BYTES, RunPlan
-from pipelines.runners.preflight_job import Check, check_flags, check_job
-from pipelines.runners.sample import count_text_bytes
-from pipelines.train.options import TokenizerOptions
-from pipelines.train.plan import plan_tokenizer
-from pipelines.train.run import refuse_unusable, run_of, wire_counting
-from pipelines.user_filter import load_filter
-from pipelines.writers.staging import STAGING, Staging
-from schemas.commands.terminal import in_time, number_of
-from schemas.errors import DataError, TextmillError, UsageError, one_line
+from textmill.pipelines import store
+from textmill.pipelines.build.options import BuildOptions
+from textmill.pipelines.build.plan import Run, estimate
+from textmill.pipelines.build.run import complete, wire
+from textmill.pipelines.corpus import run as corpus_run
+from textmill.pipelines.corpus.decontamination.targets import find_targets
+from textmill.pipelines.corpus.filter_documents import load_filters
+from textmill.pipelines.corpus.options import CorpusOptions
+from textmill.pipelines.corpus.plan import plan_corpus
+from textmill.pipelines.corpus.rules.decontamination import Decontamination
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from textmill.pipelines.readers.files import expand_lists, is_url
+from textmill.pipelines.readers.sources import Block, plan_blocks
+from textmill.pipelines.runners.beam_run import refuse_bad_runner
+from textmill.pipelines.runners.console import Console
+from textmill.pipelines.runners.job_servers import reach_job_server
+from textmill.pipelines.runners.launch import RunnerFlags, runner_flags
+from textmill.pipelines.runners.plan import WORKER_BYTES, RunPlan
+from textmill.pipelines.runners.preflight_job import Check, check_flags, check_job
+from textmill.pipelines.runners.sample import count_text_bytes
+from textmill.pipelines.train.options import TokenizerOptions
+from textmill.pipelines.train.plan import plan_tokenizer
+from textmill.pipelines.train.run import refuse_unusable, run_of, wire_counting
+from textmill.pipelines.user_filter import load_filter
+from textmill.pipelines.writers.staging import STAGING, Staging
+from textmill.schemas.commands.terminal import in_time, number_of
+from textmill.schemas.errors import DataError, TextmillError, UsageError, one_line
 
 T = TypeVar("T")
 _console = Console(soft_wrap=True)

@@ -30,13 +30,13 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.runner import create_runner
 from rich.filesize import decimal
 
-from pipelines.readers.files import is_url
-from pipelines.runners.beam_run import make_pipeline
-from pipelines.runners.console import Console
-from pipelines.runners.launch import Workers, runner_flags
-from pipelines.runners.worker_package import package_code
-from pipelines.user_filter import load_filter
-from schemas.errors import TextmillError, one_line
+from textmill.pipelines.readers.files import is_url
+from textmill.pipelines.runners.beam_run import make_pipeline
+from textmill.pipelines.runners.console import Console
+from textmill.pipelines.runners.launch import Workers, runner_flags
+from textmill.pipelines.runners.worker_package import package_code
+from textmill.pipelines.user_filter import load_filter
+from textmill.schemas.errors import TextmillError, one_line
 
 _INSTALL_SECONDS, _LOAD_SECONDS = 900, 300
 # Messages of installers if no index answers; the packages may still be right.
@@ -46,7 +46,9 @@ NO_INDEX = re.compile(
     r"Failed to fetch|Request failed|tunnel|certificate|Max retries|offline|network was disabled",
     re.I,
 )
-_LOADER = "import sys; from pipelines.runners.preflight_job import main; main(sys.argv[1:])"
+_LOADER = (
+    "import sys; from textmill.pipelines.runners.preflight_job import main; main(sys.argv[1:])"
+)
 _STAND_INS = (
     *("--project=not-given", "--region=us-central1", "--temp_location=gs://none/tmp"),
     *("--staging_location=gs://none/tmp", "--job_name=not-given"),

@@ -10,12 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Documents
-from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.sources import Block, Source, read_block
-from pipelines.readers.stored import Part, is_compressed
-from schemas.errors import TextmillError
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.readers.formats.table import FORMATS
+from textmill.pipelines.readers.sources import Block, Source, read_block
+from textmill.pipelines.readers.stored import Part, is_compressed
+from textmill.schemas.errors import TextmillError
 
 _PLACE_BYTES = 256 << 10
 _PLACES = 24

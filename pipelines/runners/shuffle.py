@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pipelines.rows.example_batch import to_stream
-from pipelines.store import Pointer, disk_errors, load, write_scratch
-from schemas.errors import DataError
+from textmill.pipelines.rows.example_batch import to_stream
+from textmill.pipelines.store import Pointer, disk_errors, load, write_scratch
+from textmill.schemas.errors import DataError
 
 BUFFER_BYTES = 256 << 20
 # Measured, of an element of a runner's shuffle: CPU to pack it, and through GroupByKey; bytes

@@ -20,15 +20,15 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 
-from pipelines.readers.documents import Documents
-from pipelines.readers.sources import Block, read_block, read_blocks
-from pipelines.runners.block_run import ALL, J
-from pipelines.runners.console import Journal
-from pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
-from pipelines.store import Pointer
-from pipelines.writers.staging import check_turn
-from schemas import object_store
-from schemas.statistics import ShardStatistics, Statistics
+from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.readers.sources import Block, read_block, read_blocks
+from textmill.pipelines.runners.block_run import ALL, J
+from textmill.pipelines.runners.console import Journal
+from textmill.pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
+from textmill.pipelines.store import Pointer
+from textmill.pipelines.writers.staging import check_turn
+from textmill.schemas import object_store
+from textmill.schemas.statistics import ShardStatistics, Statistics
 
 NAMESPACE = "textmill"
 _REPORTS = "reports"

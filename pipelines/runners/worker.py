@@ -8,9 +8,9 @@ import sys
 import threading
 import time
 
-from pipelines.host.imports import NOT_LOCAL, leave_out, leave_out_pandas
-from pipelines.runners.launch import LAUNCHER
-from schemas.commands.entry import leave_at_once
+from textmill.pipelines.host.imports import NOT_LOCAL, leave_out, leave_out_pandas
+from textmill.pipelines.runners.launch import LAUNCHER
+from textmill.schemas.commands.entry import leave_at_once
 
 
 def end_with(launcher: int) -> None:

@@ -22,11 +22,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from pipelines.runners.launch import PACKAGE, runner_flags
-from schemas.errors import UsageError
-from schemas.version import VERSION
+from textmill.pipelines.runners.launch import PACKAGE, runner_flags
+from textmill.schemas.errors import UsageError
+from textmill.schemas.version import VERSION
 
-PACKAGES = ("pipelines", "schemas")
+# textmill/ itself has a few files, and links to these two packages and to the trainers.
+PACKAGES = ("textmill.pipelines", "textmill.schemas")
 _STORES = {"gcp": "gcsfs", "aws": "s3fs"}  # extras for object stores, to a package of each
 _MOST_BYTES = 32 << 20  # of a user's package; a larger one contains data, or is the wrong directory
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal files give equal wheels, which runners cache
@@ -58,6 +59,7 @@ def write_package(folder: str, filter_name: str = "") -> str:
         not import the filter.
     """
     files = {name: path for package in PACKAGES for name, path in _files_of(package)}
+    files |= {name: path for name, path in _files_of("textmill", "*.py")}
     required = requirements()
     if filter_name:
         own, also = _filter_code(filter_name)
@@ -121,18 +123,18 @@ def _version(distribution: str) -> str:
     return Version(importlib.metadata.version(distribution)).public
 
 
-def _files_of(package: str) -> Iterator[tuple[str, Path]]:
+def _files_of(package: str, pattern: str = "**/*") -> Iterator[tuple[str, Path]]:
     """Yields the name in the wheel and the path of each file of an importable package."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     if not folders:
         raise UsageError(f"this process cannot find the package {package} that it imports")
     root = Path(next(iter(folders)))
-    for path in sorted(root.rglob("*")):
+    for path in sorted(root.glob(pattern)):
         parts = path.relative_to(root).parts
         hidden = any(part == "__pycache__" or part.startswith(".") for part in parts)
         if path.is_file() and not hidden and path.suffix != ".pyc":
-            yield "/".join([package, *parts]), path
+            yield "/".join([*package.split("."), *parts]), path
 
 
 def _filter_code(filter_name: str) -> tuple[dict[str, Path], list[str]]:
@@ -149,7 +151,7 @@ def _filter_code(filter_name: str) -> tuple[dict[str, Path], list[str]]:
     problem = f"there is no {top} to import"
     if top == "__main__":
         problem = "workers have another __main__ than this process"
-    elif top in PACKAGES or top in sys.stdlib_module_names:
+    elif top == PACKAGE or top in sys.stdlib_module_names:
         return {}, []
     elif spec:
         folders = spec.submodule_search_locations

@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.tokenizer_files import DEFAULT
-from pipelines.readers.documents import Documents, Role
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import Ragged, cut, ranges
-from pipelines.tasks.chat_template import read_chat_template
-from pipelines.tasks.chat_turns import BadConversation, Conversation, TurnEnds, find_turn_ends
-from pipelines.tasks.clm import is_predicted, need_predicted
-from pipelines.tasks.task import (
+from textmill.pipelines.encoding.tokenizer_files import DEFAULT
+from textmill.pipelines.readers.documents import Documents, Role
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.ragged import Ragged, cut, ranges
+from textmill.pipelines.tasks.chat_template import read_chat_template
+from textmill.pipelines.tasks.chat_turns import (
+    BadConversation,
+    Conversation,
+    TurnEnds,
+    find_turn_ends,
+)
+from textmill.pipelines.tasks.clm import is_predicted, need_predicted
+from textmill.pipelines.tasks.task import (
     Columns,
     Examples,
     Finish,
@@ -28,14 +33,14 @@ from pipelines.tasks.task import (
     Task,
     problems_where,
 )
-from pipelines.tasks.token_spans import token_ends, token_span
-from schemas.chat_template import ChatTemplate, Message, Part, read_arguments
-from schemas.errors import DataError, UsageError
-from schemas.features import token_dtype
-from schemas.metadata import Schema
+from textmill.pipelines.tasks.token_spans import token_ends, token_span
+from textmill.schemas.chat_template import ChatTemplate, Message, Part, read_arguments
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import token_dtype
+from textmill.schemas.metadata import Schema
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 
 _BEGINNING = 40  # characters of a rejected conversation that a message shows
 _REASONING = "reasoning_content", "thinking", "reasoning"  # names of one field, most common first

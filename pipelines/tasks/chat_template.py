@@ -1,8 +1,8 @@
 """Reads chat templates from files."""
 
-from pipelines import store
-from schemas.chat_template import ChatTemplate
-from schemas.errors import UsageError
+from textmill.pipelines import store
+from textmill.schemas.chat_template import ChatTemplate
+from textmill.schemas.errors import UsageError
 
 
 def read_chat_template(path: str, instead: str = "") -> str:

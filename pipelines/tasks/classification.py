@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import tyro
 
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Documents, Role
-from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import Ragged, join_slices
-from pipelines.tasks.task import (
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Documents, Role
+from textmill.pipelines.rows.evaluation import evaluation_lines
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.ragged import Ragged, join_slices
+from textmill.pipelines.tasks.task import (
     Columns,
     Examples,
     RowProblem,
@@ -29,13 +29,13 @@ from pipelines.tasks.task import (
     need_room,
     problems_where,
 )
-from schemas.commands.terminal import number_of
-from schemas.errors import DataError, UsageError
-from schemas.features import token_dtype
-from schemas.metadata import Schema
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import token_dtype
+from textmill.schemas.metadata import Schema
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 
 SPECIAL = -1  # the side of a special token
 _SHOWN = 20  # the most classes that a message lists

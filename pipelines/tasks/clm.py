@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.readers.documents import Documents
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import Ragged, cut, wrap
-from pipelines.rows.text_bytes import count_words
-from pipelines.tasks.task import (
+from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.ragged import Ragged, cut, wrap
+from textmill.pipelines.rows.text_bytes import count_words
+from textmill.pipelines.tasks.task import (
     Columns,
     Examples,
     Finish,
@@ -20,12 +20,12 @@ from pipelines.tasks.task import (
     need_special,
     problems_where,
 )
-from schemas.errors import UsageError
-from schemas.features import token_dtype
-from schemas.metadata import Schema
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import token_dtype
+from textmill.schemas.metadata import Schema
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 
 
 class EdgedText(TextTask):

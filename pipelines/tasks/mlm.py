@@ -5,16 +5,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.masking import Masking
-from pipelines.rows.ragged import cut, wrap
-from pipelines.tasks.task import Columns, Finish, Segments, TextTask, need_room, need_special
-from schemas.errors import UsageError
-from schemas.features import max_masked_slots, token_dtype
-from schemas.metadata import Schema
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.masking import Masking
+from textmill.pipelines.rows.ragged import cut, wrap
+from textmill.pipelines.tasks.task import (
+    Columns,
+    Finish,
+    Segments,
+    TextTask,
+    need_room,
+    need_special,
+)
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import max_masked_slots, token_dtype
+from textmill.schemas.metadata import Schema
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 
 _MOST_COPIES = 1000  # sorting as many of a shard of 100,000 rows takes 5 GB of memory
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Documents, Role
-from pipelines.rows.evaluation import evaluation_lines
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import Ragged, join_slices, ranges
-from pipelines.tasks.questions import (
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Documents, Role
+from textmill.pipelines.rows.evaluation import evaluation_lines
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.ragged import Ragged, join_slices, ranges
+from textmill.pipelines.tasks.questions import (
     EVERY,
     FIRST,
     HOLDING,
@@ -35,7 +35,7 @@ from pipelines.tasks.questions import (
     parse_template,
     tokenize_questions,
 )
-from pipelines.tasks.task import (
+from textmill.pipelines.tasks.task import (
     Columns,
     Examples,
     RowProblem,
@@ -45,12 +45,12 @@ from pipelines.tasks.task import (
     need_special,
     problems_where,
 )
-from schemas.errors import UsageError
-from schemas.features import MAX_TOKENS, is_training, token_dtype
-from schemas.metadata import Schema
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import MAX_TOKENS, is_training, token_dtype
+from textmill.schemas.metadata import Schema
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Documents
-from pipelines.rows.ragged import Ragged, ranges
-from pipelines.rows.text_bytes import character_begins, utf8_bytes
-from pipelines.tasks.token_spans import token_ends, token_span
-from schemas.errors import UsageError
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.rows.ragged import Ragged, ranges
+from textmill.pipelines.rows.text_bytes import character_begins, utf8_bytes
+from textmill.pipelines.tasks.token_spans import token_ends, token_span
+from textmill.schemas.errors import UsageError
 
 _IS_PLAIN = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])
 NONE, FIRST, EVERY, HOLDING = range(4)  # windows to keep; HOLDING: those that hold the answer

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from pipelines.host.compiled import entry, inner
-from pipelines.readers.documents import Documents
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.masking import GAMMA, mix, share_of
-from pipelines.rows.ragged import Ragged, cut, join_slices, ranges
-from pipelines.tasks.task import (
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.masking import GAMMA, mix, share_of
+from textmill.pipelines.rows.ragged import Ragged, cut, join_slices, ranges
+from textmill.pipelines.tasks.task import (
     MOST_PROBLEMS,
     Columns,
     Examples,
@@ -32,12 +32,12 @@ from pipelines.tasks.task import (
     need_special,
     problems_where,
 )
-from schemas.errors import UsageError
-from schemas.features import MAX_TOKENS, token_dtype
-from schemas.metadata import Schema
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import MAX_TOKENS, token_dtype
+from textmill.schemas.metadata import Schema
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 
 Numbered = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, segments, numbers of sentinels
 _STREAM = np.uint64(0xD1342543DE82EF95)  # random numbers independent of those of row keys

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from pipelines.readers.documents import Documents, Role
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import Ragged
-from schemas.errors import UsageError
-from schemas.features import TASKS, token_dtype
-from schemas.metadata import Schema
+from textmill.pipelines.readers.documents import Documents, Role
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import TASKS, token_dtype
+from textmill.schemas.metadata import Schema
 
 if TYPE_CHECKING:
-    from pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 
 Columns = dict[str, np.ndarray]
 Finish = Callable[[Columns, np.ndarray], Columns]
@@ -281,5 +281,5 @@ def task_class(name: str) -> type[Task]:
     """
     if name not in TASKS:
         raise UsageError(f"--task={name}: choose one of {', '.join(TASKS)}")
-    module = importlib.import_module(f"pipelines.tasks.{name}")
+    module = importlib.import_module(f"textmill.pipelines.tasks.{name}")
     return getattr(module, name.title().replace("_", ""))

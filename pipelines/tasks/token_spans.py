@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.rows.ragged import Ragged, ranges
-from pipelines.rows.text_bytes import character_begins, utf8_bytes
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.rows.ragged import Ragged, ranges
+from textmill.pipelines.rows.text_bytes import character_begins, utf8_bytes
 
 _SLOW_BATCH = 256  # texts that `tokenizers` encodes at once for their offsets
 _AT_ONCE = 256  # texts whose bytes are compared at once, since the index takes 8 bytes per byte

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.ragged import cut
-from pipelines.tasks.clm import EdgedText
-from pipelines.tasks.task import Segments
-from schemas.metadata import Schema
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.ragged import cut
+from textmill.pipelines.tasks.clm import EdgedText
+from textmill.pipelines.tasks.task import Segments
+from textmill.schemas.metadata import Schema
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.train.histogram import SCHEMA, Histogram
-from pipelines.train.merge_loop import Trained, merge_words
-from pipelines.train.options import TokenizerOptions
-from pipelines.train.output import add_special_tokens
-from pipelines.train.word_counter import add_counts
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.pipelines.train.histogram import SCHEMA, Histogram
+from textmill.pipelines.train.merge_loop import Trained, merge_words
+from textmill.pipelines.train.options import TokenizerOptions
+from textmill.pipelines.train.output import add_special_tokens
+from textmill.pipelines.train.word_counter import add_counts
+from textmill.schemas.errors import DataError, UsageError
 
 PREFIX = "##"
 UNKNOWN = "[UNK]"

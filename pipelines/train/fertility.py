@@ -19,12 +19,12 @@ import pyarrow as pa
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines.encoding.backends import failures_as_data_errors
-from pipelines.readers.sources import Block
-from pipelines.readers.stored import Part
-from pipelines.rows.routing import content_digests
-from pipelines.rows.text_bytes import character_begins, slices, utf8_bytes, word_spans
-from schemas.errors import UsageError
+from textmill.pipelines.encoding.backends import failures_as_data_errors
+from textmill.pipelines.readers.sources import Block
+from textmill.pipelines.readers.stored import Part
+from textmill.pipelines.rows.routing import content_digests
+from textmill.pipelines.rows.text_bytes import character_begins, slices, utf8_bytes, word_spans
+from textmill.schemas.errors import UsageError
 
 ALL = "all"
 MOST_GROUPS = 1000

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines import store
-from pipelines.encoding.patterns import GPT2, PATTERNS
-from pipelines.host.imports import parquet, pc
-from schemas.errors import DataError, UsageError
-from schemas.typed_json import from_json, parse_json
+from textmill.pipelines import store
+from textmill.pipelines.encoding.patterns import GPT2, PATTERNS
+from textmill.pipelines.host.imports import parquet, pc
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.typed_json import from_json, parse_json
 
 NO_NORMALIZER = "none"
 NORMALIZERS = {  # to their names in `tokenizers`

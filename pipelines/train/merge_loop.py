@@ -51,7 +51,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from pipelines.host.compiled import entry, inner
+from textmill.pipelines.host.compiled import entry, inner
 
 LARGE = 2**31  # from this number of symbols on, positions take 64 bits
 ROWS = 1 << 16  # of a table at first, a power of 2: tables grow

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from pipelines.encoding.patterns import (
+from textmill.pipelines.encoding.patterns import (
     GPT2,
     NAMES,
     PATTERNS,
@@ -20,15 +20,15 @@ from pipelines.encoding.patterns import (
     first_tokens,
     pattern_of,
 )
-from pipelines.input_options import InputFlags, assumed_bytes
-from pipelines.readers.corpus_files import corpus_parameters
-from pipelines.readers.documents import Role
-from pipelines.readers.files import expand_lists
-from pipelines.readers.sources import Source
-from pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
-from pipelines.user_filter import FilterFlag, check_name, filter_parameters
-from schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
-from schemas.errors import UsageError
+from textmill.pipelines.input_options import InputFlags, assumed_bytes
+from textmill.pipelines.readers.corpus_files import corpus_parameters
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.files import expand_lists
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
+from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
+from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
+from textmill.schemas.errors import UsageError
 
 
 @dataclass(frozen=True)

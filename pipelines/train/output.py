@@ -9,19 +9,23 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from pipelines import store
-from pipelines.readers.sources import file_digests
-from pipelines.runners.block_run import BlockJob, BlockReport
-from pipelines.train.fertility import Fertility, FileGroups
-from pipelines.train.histogram import Cutting, Histogram
-from pipelines.train.merge_loop import Trained
-from pipelines.train.options import TokenizerOptions
-from pipelines.writers.output_directory import TOKENIZER_FILES, TOKENIZER_REPORT, refuse_another
-from pipelines.writers.staging import STAGING, publish_files
-from schemas.errors import DataError
-from schemas.metadata import Inputs
-from schemas.typed_json import from_json, parse_json
-from schemas.version import VERSION
+from textmill.pipelines import store
+from textmill.pipelines.readers.sources import file_digests
+from textmill.pipelines.runners.block_run import BlockJob, BlockReport
+from textmill.pipelines.train.fertility import Fertility, FileGroups
+from textmill.pipelines.train.histogram import Cutting, Histogram
+from textmill.pipelines.train.merge_loop import Trained
+from textmill.pipelines.train.options import TokenizerOptions
+from textmill.pipelines.writers.output_directory import (
+    TOKENIZER_FILES,
+    TOKENIZER_REPORT,
+    refuse_another,
+)
+from textmill.pipelines.writers.staging import STAGING, publish_files
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import Inputs
+from textmill.schemas.typed_json import from_json, parse_json
+from textmill.schemas.version import VERSION
 
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_REPORT
 READ, SAMPLE = "read.json", "sample.json"  # only in the staging directory

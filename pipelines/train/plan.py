@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from rich.filesize import decimal
 
-from pipelines.readers.sources import BLOCK_BYTES, describe_documents
-from pipelines.runners.block_run import BlockRun
-from pipelines.runners.plan import Clock, Needs, RunPlan
-from pipelines.runners.sample import Sample, take_sample
-from pipelines.train import histogram
-from pipelines.train.options import TokenizerOptions, load_model
-from pipelines.train.word_counter import BUCKETS, WordCounter
-from pipelines.user_filter import choose_documents
+from textmill.pipelines.readers.sources import BLOCK_BYTES, describe_documents
+from textmill.pipelines.runners.block_run import BlockRun
+from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
+from textmill.pipelines.runners.sample import Sample, take_sample
+from textmill.pipelines.train import histogram
+from textmill.pipelines.train.options import TokenizerOptions, load_model
+from textmill.pipelines.train.word_counter import BUCKETS, WordCounter
+from textmill.pipelines.user_filter import choose_documents
 
 _TIMES_BLOCK = 3  # measured: a worker's memory for a block, in multiples of its text
 _TIMES_WORDS = 6  # and for distinct words, in multiples of their bytes in Arrow; merging too

@@ -15,30 +15,30 @@ from rich.progress import MofNCompleteColumn, Progress
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines import store
-from pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
-from pipelines.encoding.patterns import name_of
-from pipelines.encoding.tokenizer_files import COMMON_SPECIALS
-from pipelines.host.imports import pc
-from pipelines.input_options import assumed_bytes
-from pipelines.readers.sources import Block, describe_documents, hash_inputs, plan_blocks
-from pipelines.runners.block_run import BlockRun
-from pipelines.runners.console import Console, facts_table
-from pipelines.runners.launch import choose_runner
-from pipelines.store import write_file
-from pipelines.tasks.chat_template import read_chat_template
-from pipelines.tasks.chat_turns import find_turn_ends
-from pipelines.train.fertility import (
+from textmill.pipelines import store
+from textmill.pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
+from textmill.pipelines.encoding.patterns import name_of
+from textmill.pipelines.encoding.tokenizer_files import COMMON_SPECIALS
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.input_options import assumed_bytes
+from textmill.pipelines.readers.sources import Block, describe_documents, hash_inputs, plan_blocks
+from textmill.pipelines.runners.block_run import BlockRun
+from textmill.pipelines.runners.console import Console, facts_table
+from textmill.pipelines.runners.launch import choose_runner
+from textmill.pipelines.store import write_file
+from textmill.pipelines.tasks.chat_template import read_chat_template
+from textmill.pipelines.tasks.chat_turns import find_turn_ends
+from textmill.pipelines.train.fertility import (
     Fertility,
     GroupSample,
     fertility_table,
     file_groups,
     measure_fertility,
 )
-from pipelines.train.histogram import Histogram, read_histogram
-from pipelines.train.merge_loop import Trained
-from pipelines.train.options import BPE, TokenizerOptions, load_model
-from pipelines.train.output import (
+from textmill.pipelines.train.histogram import Histogram, read_histogram
+from textmill.pipelines.train.merge_loop import Trained
+from textmill.pipelines.train.options import BPE, TokenizerOptions, load_model
+from textmill.pipelines.train.output import (
     HISTOGRAM,
     READ,
     REPORT,
@@ -53,24 +53,24 @@ from pipelines.train.output import (
     publish,
     report_of,
 )
-from pipelines.train.plan import plan_tokenizer
-from pipelines.train.word_counter import fault_of
-from pipelines.writers.output_directory import refuse_others, refuse_own_inputs
-from pipelines.writers.staging import Staging, find_or_make
-from schemas.chat_template import ChatTemplate
-from schemas.commands.entry import import_later
-from schemas.commands.flag_file import CONFIG, config_bytes
-from schemas.commands.terminal import command_name, number_of
-from schemas.drops import REJECTED, describe_dropped
-from schemas.errors import UsageError
-from schemas.tokenizer_json import TOKENIZER_CONFIG
-from schemas.typed_json import from_json, parse_json, to_json
+from textmill.pipelines.train.plan import plan_tokenizer
+from textmill.pipelines.train.word_counter import fault_of
+from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
+from textmill.pipelines.writers.staging import Staging, find_or_make
+from textmill.schemas.chat_template import ChatTemplate
+from textmill.schemas.commands.entry import import_later
+from textmill.schemas.commands.flag_file import CONFIG, config_bytes
+from textmill.schemas.commands.terminal import command_name, number_of
+from textmill.schemas.drops import REJECTED, describe_dropped
+from textmill.schemas.errors import UsageError
+from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.typed_json import from_json, parse_json, to_json
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
 # Importing Beam takes a second; training from a histogram does not need it.
-_count_words = import_later("pipelines.train.transforms:CountWords")
+_count_words = import_later("textmill.pipelines.train.transforms:CountWords")
 _console = Console()
 _print = partial(_console.print, soft_wrap=True)  # paths stay on one line, to be copied
 _LINE_SECONDS = 5.0  # between lines of progress without a terminal

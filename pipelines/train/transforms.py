@@ -16,20 +16,28 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.readers.sources import Block, read_blocks
-from pipelines.runners.block_run import ALL
-from pipelines.runners.console import Journal
-from pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
-from pipelines.runners.steps import BlockStep, spread_blocks
-from pipelines.store import write_file
-from pipelines.train import histogram
-from pipelines.train.fertility import GroupSample, add_samples
-from pipelines.train.output import HISTOGRAM, READ, SAMPLE, CountJob, Read, check_read, text_of
-from pipelines.train.word_counter import BUCKETS, WordCounter, add_counts
-from pipelines.user_filter import choose_documents
-from pipelines.writers.rejects import rejects_file
-from pipelines.writers.staging import check_turn
-from schemas.typed_json import to_json
+from textmill.pipelines.readers.sources import Block, read_blocks
+from textmill.pipelines.runners.block_run import ALL
+from textmill.pipelines.runners.console import Journal
+from textmill.pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
+from textmill.pipelines.runners.steps import BlockStep, spread_blocks
+from textmill.pipelines.store import write_file
+from textmill.pipelines.train import histogram
+from textmill.pipelines.train.fertility import GroupSample, add_samples
+from textmill.pipelines.train.output import (
+    HISTOGRAM,
+    READ,
+    SAMPLE,
+    CountJob,
+    Read,
+    check_read,
+    text_of,
+)
+from textmill.pipelines.train.word_counter import BUCKETS, WordCounter, add_counts
+from textmill.pipelines.user_filter import choose_documents
+from textmill.pipelines.writers.rejects import rejects_file
+from textmill.pipelines.writers.staging import check_turn
+from textmill.schemas.typed_json import to_json
 
 _READ = -1  # the key of reports; keys from 0 to BUCKETS - 1 are buckets of words
 _SAMPLE = BUCKETS  # the key of samples

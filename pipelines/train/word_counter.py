@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 from numba import types
 from tokenizers import Regex, pre_tokenizers
 
-from pipelines.encoding import word_slots
-from pipelines.encoding.automaton import UnsupportedPattern
-from pipelines.encoding.backends import failures_as_data_errors
-from pipelines.encoding.normal_text import apply_normalizers
-from pipelines.encoding.splitter import Splitter, split_by
-from pipelines.encoding.word_slots import (
+from textmill.pipelines.encoding import word_slots
+from textmill.pipelines.encoding.automaton import UnsupportedPattern
+from textmill.pipelines.encoding.backends import failures_as_data_errors
+from textmill.pipelines.encoding.normal_text import apply_normalizers
+from textmill.pipelines.encoding.splitter import Splitter, split_by
+from textmill.pipelines.encoding.word_slots import (
     HIGH,
     HIGH_MASK,
     LONG,
@@ -39,13 +39,13 @@ from pipelines.encoding.word_slots import (
     find_slot,
     short_hash,
 )
-from pipelines.host.compiled import entry, inner
-from pipelines.rows.ragged import grow
-from pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
-from pipelines.train.histogram import SCHEMA, Cutting, array_bytes
-from schemas.errors import DataError
-from schemas.limited_process import LimitedProcess, LimitExceeded
-from schemas.tokenizer_json import LONGEST_TEXT, failure_of_patterns, may_backtrack
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.rows.ragged import grow
+from textmill.pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
+from textmill.pipelines.train.histogram import SCHEMA, Cutting, array_bytes
+from textmill.schemas.errors import DataError
+from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
+from textmill.schemas.tokenizer_json import LONGEST_TEXT, failure_of_patterns, may_backtrack
 
 COUNT = 2  # slots[S, 3], after LOW and HIGH
 

@@ -18,11 +18,11 @@ from array_record.python import (
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
-from pipelines.rows.ragged import Ragged, cut
-from pipelines.writers.document_formats import Contents, DocumentFormat
-from schemas.errors import DataError
-from schemas.features import token_dtype
-from schemas.metadata import Schema
+from textmill.pipelines.rows.ragged import Ragged, cut
+from textmill.pipelines.writers.document_formats import Contents, DocumentFormat
+from textmill.schemas.errors import DataError
+from textmill.schemas.features import token_dtype
+from textmill.schemas.metadata import Schema
 
 _OPTIONS = "group_size:1,uncompressed,max_parallelism:1"
 _READ = "readahead_buffer_size:0,max_parallelism:0"

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipelines.host.compiled import entry, inner
-from schemas.records import (
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.schemas.records import (
     BLOCK,
     BLOCK_HEADER,
     CHUNK_HEADER,

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipelines.rows.ragged import Ragged
-from schemas.commands.entry import import_later
-from schemas.errors import DataError, UsageError
-from schemas.features import token_dtype
-from schemas.metadata import Schema
-from schemas.records import DOCUMENT_FORMATS
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.schemas.commands.entry import import_later
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import token_dtype
+from textmill.schemas.metadata import Schema
+from textmill.schemas.records import DOCUMENT_FORMATS
 
 _CHUNK_TOKENS = 1 << 20
 _LLMC_MAGIC, _LLMC_VERSION = 20240520, 1
@@ -202,7 +202,9 @@ def _map_documents(path: str, dtype: str, schema: Schema, *, head: int = 0) -> R
 _FORMATS: dict[str, Callable[[], DocumentFormat]] = {
     "megatron": Megatron,
     # The library of the format is imported with it.
-    "array_record": import_later("pipelines.writers.array_record_documents:ArrayRecordDocuments"),
+    "array_record": import_later(
+        "textmill.pipelines.writers.array_record_documents:ArrayRecordDocuments"
+    ),
     "npy": Npy,
     "llmc": Llmc,
 }

@@ -4,20 +4,20 @@ import os
 import tempfile
 from collections.abc import Iterable
 
-from pipelines import store
-from pipelines.readers.corpus_files import is_corpus
-from pipelines.readers.corpus_metadata import CORPUS
-from pipelines.readers.sources import Block, hash_inputs
-from pipelines.store import disk_errors, is_url
-from pipelines.writers.shard_files import OF_SET
-from pipelines.writers.staging import LOCK
-from schemas import object_store as stores
-from schemas.commands.flag_file import CONFIG
-from schemas.errors import DataError, UsageError
-from schemas.manifest import MANIFEST, REJECTED, REJECTS
-from schemas.metadata import Inputs, Schema, SetInfo, read_set
-from schemas.set_files import Cache
-from schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.pipelines import store
+from textmill.pipelines.readers.corpus_files import is_corpus
+from textmill.pipelines.readers.corpus_metadata import CORPUS
+from textmill.pipelines.readers.sources import Block, hash_inputs
+from textmill.pipelines.store import disk_errors, is_url
+from textmill.pipelines.writers.shard_files import OF_SET
+from textmill.pipelines.writers.staging import LOCK
+from textmill.schemas import object_store as stores
+from textmill.schemas.commands.flag_file import CONFIG
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.manifest import MANIFEST, REJECTED, REJECTS
+from textmill.schemas.metadata import Inputs, Schema, SetInfo, read_set
+from textmill.schemas.set_files import Cache
+from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
 
 TOKENIZER_REPORT, EXPORT_RECORD = "report.json", "export.json"
 # The files that identify the content of a directory; the first that exists decides.

@@ -14,13 +14,13 @@ from hashlib import sha256
 import numpy as np
 import pyarrow as pa
 
-from pipelines import store
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Reject
-from pipelines.store import Pointer, disk_errors, load, write_scratch
-from schemas.commands.terminal import number_of
-from schemas.errors import DataError
-from schemas.manifest import REJECTS, ManifestFile
+from textmill.pipelines import store
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Reject
+from textmill.pipelines.store import Pointer, disk_errors, load, write_scratch
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import REJECTS, ManifestFile
 
 FILTERED = "rejects/filtered.jsonl"
 _COLUMNS = pa.schema(

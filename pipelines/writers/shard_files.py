@@ -20,16 +20,16 @@ from hashlib import sha256
 import numpy as np
 import xxhash
 
-from pipelines import store
-from pipelines.rows.example_batch import COPIES, ExampleBatch
-from pipelines.rows.ragged import Ragged
-from pipelines.store import disk_errors, is_url
-from pipelines.writers.array_record_file import ArrayRecordFile
-from pipelines.writers.document_formats import document_format
-from pipelines.writers.staging import STAGING, publish_files
-from schemas.agreement import METADATA
-from schemas.errors import DataError
-from schemas.manifest import (
+from textmill.pipelines import store
+from textmill.pipelines.rows.example_batch import COPIES, ExampleBatch
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.store import disk_errors, is_url
+from textmill.pipelines.writers.array_record_file import ArrayRecordFile
+from textmill.pipelines.writers.document_formats import document_format
+from textmill.pipelines.writers.staging import STAGING, publish_files
+from textmill.schemas.agreement import METADATA
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import (
     DECONTAMINATION,
     FORMAT_VERSION,
     HOSTS,
@@ -38,10 +38,10 @@ from schemas.manifest import (
     Manifest,
     ManifestFile,
 )
-from schemas.metadata import Schema
-from schemas.records import DOCUMENT_FORMATS, FORMATS, frame
-from schemas.statistics import ShardStatistics
-from schemas.typed_json import from_json, to_json
+from textmill.schemas.metadata import Schema
+from textmill.schemas.records import DOCUMENT_FORMATS, FORMATS, frame
+from textmill.schemas.statistics import ShardStatistics
+from textmill.schemas.typed_json import from_json, to_json
 
 _ENDINGS = {"jsonl.zst", "parquet", *FORMATS}
 _ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endings}

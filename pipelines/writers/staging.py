@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from pipelines import store
-from pipelines.readers.sources import BLOCKS
-from pipelines.store import disk_errors, is_url
-from schemas.commands.entry import sigterm_as_interrupt
-from schemas.errors import DataError, TextmillError, UsageError
+from textmill.pipelines import store
+from textmill.pipelines.readers.sources import BLOCKS
+from textmill.pipelines.store import disk_errors, is_url
+from textmill.schemas.commands.entry import sigterm_as_interrupt
+from textmill.schemas.errors import DataError, TextmillError, UsageError
 
 STAGING, LOCK = ".staging", ".lock"
 _FOLDERS = ("rejects", "removed")  # of published files

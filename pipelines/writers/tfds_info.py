@@ -7,11 +7,11 @@ TensorFlow Datasets is not imported: the two files are the JSON form of its prot
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from schemas.features import Feature
-from schemas.manifest import ManifestFile
-from schemas.metadata import Schema
-from schemas.statistics import Statistics
-from schemas.typed_json import to_json
+from textmill.schemas.features import Feature
+from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.metadata import Schema
+from textmill.schemas.statistics import Statistics
+from textmill.schemas.typed_json import to_json
 
 _FEATURES = "tensorflow_datasets.core.features"
 _FILE_NAMES = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"

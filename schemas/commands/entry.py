@@ -23,8 +23,8 @@ from operator import attrgetter
 from types import FrameType, TracebackType
 from typing import Any, Callable, Iterator, List, NoReturn, Optional, Set, Type
 
-from schemas.commands.terminal import say
-from schemas.errors import (
+from textmill.schemas.commands.terminal import say
+from textmill.schemas.errors import (
     REMEDIES,
     DataError,
     LeftRunning,
@@ -42,7 +42,7 @@ _SIGNS = re.compile(
 _MANY_FILES = os.strerror(errno.EMFILE)
 _STDOUT = "standard output"
 _LONGEST = 200  # characters of a library's message
-_OURS = ("pipelines", "schemas", "tests", "trainers")
+_OURS = ("pipelines", "schemas", "tests", "textmill", "trainers")
 
 
 class Terminated(KeyboardInterrupt):
@@ -222,7 +222,7 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
 def import_later(name: str) -> Callable[..., Any]:
     """A function whose first call imports its module, so that --help loads no framework.
 
-    import_later("trainers.on_tf.tf_encoder:make_program")(plan, task) imports TensorFlow.
+    import_later("textmill.trainers.on_tf.tf_encoder:make_program")(plan, task) imports TensorFlow.
     """
     module, _, function = name.partition(":")
     find = attrgetter(function)  # which may be a method: HTMLTree.parse
@@ -281,14 +281,12 @@ def _limit() -> Optional[int]:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def name_missing_packages() -> None:
+def report_missing_packages() -> None:
     """Has `python -m` of a command end in one line if a package is missing, or after Ctrl-C.
 
-    Modules are imported before `run_entry` handles errors. While Python looks for the module of
-    `-m`, the first argument is "-m", so that other programs and notebooks keep their traceback.
+    Modules are imported before `run_entry` handles errors.
     """
-    if sys.argv[:1] == ["-m"]:
-        sys.excepthook = _report
+    sys.excepthook = _report
 
 
 def describe_missing(error: BaseException) -> Optional[str]:

@@ -15,7 +15,7 @@ import reprlib
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from schemas.errors import UsageError, one_line
+from textmill.schemas.errors import UsageError, one_line
 
 FLAG, CONFIG = "--config", "config.yaml"
 CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported

@@ -20,8 +20,8 @@ import sys
 import textwrap
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, TypeVar
 
-from schemas.commands.terminal import command_name, say
-from schemas.errors import UsageError
+from textmill.schemas.commands.terminal import command_name, say
+from textmill.schemas.errors import UsageError
 
 _COLUMN = 24  # where texts begin
 _WIDTHS = 80, 100  # of a screen, at least and at most
@@ -217,7 +217,7 @@ def help_lines(request: str, page: Help, flags: List[Flag]) -> Iterator[str]:
 
 def docs_line(page: str) -> List[str]:
     """The line that names a page of the documentation; none without it, as in a wheel."""
-    path = os.path.join(os.path.dirname(__file__), "..", "..", page)
+    path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", page)
     return [f"Docs: {os.path.relpath(path)}"] if os.path.exists(path) else []
 
 

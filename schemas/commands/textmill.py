@@ -9,11 +9,11 @@ import sys
 from importlib import import_module
 from typing import Dict, List
 
-from schemas.commands.entry import run_entry
-from schemas.commands.help import docs_line
-from schemas.commands.terminal import name_of, say
-from schemas.errors import UsageError
-from schemas.version import VERSION
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.commands.help import docs_line
+from textmill.schemas.commands.terminal import name_of, say
+from textmill.schemas.errors import UsageError
+from textmill.schemas.version import VERSION
 
 # Modules of commands; their last names are the commands'.
 ABOUT: Dict[str, str] = {

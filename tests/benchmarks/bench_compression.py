@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from pipelines.writers.array_record_file import ArrayRecordFile
-from schemas.metadata import read_set
-from schemas.records import open_rows
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
+from textmill.pipelines.writers.array_record_file import ArrayRecordFile
+from textmill.schemas.metadata import read_set
+from textmill.schemas.records import open_rows
 
 LIBRARY = ("uncompressed", "zstd:1", "zstd:3")
 BATCH = 256

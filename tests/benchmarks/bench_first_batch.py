@@ -30,7 +30,7 @@ from tests.benchmarks.measure import (
 
 READ = """
 import json, re, sys, time
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 
 def held():
     return int(re.search(r"RssAnon:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) / 1000

@@ -28,7 +28,7 @@ from tests.benchmarks.measure import (
 
 INSIDE = """
 import json, sys, time, tokenizers
-from pipelines import build_shards
+from textmill.pipelines import build_shards
 began = time.perf_counter(), time.process_time()
 build_shards.main(sys.argv[1:])
 print(json.dumps([time.perf_counter() - began[0], time.process_time() - began[1]]))

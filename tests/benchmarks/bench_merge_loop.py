@@ -19,9 +19,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.patterns import byte_characters, first_tokens
-from pipelines.train.byte_level_bpe import train_bpe
-from pipelines.train.histogram import read_histogram
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.commands import train
 from tests.benchmarks.corpora import write_corpus
@@ -35,6 +32,9 @@ from tests.benchmarks.measure import (
     entry,
     versions,
 )
+from textmill.pipelines.encoding.patterns import byte_characters, first_tokens
+from textmill.pipelines.train.byte_level_bpe import train_bpe
+from textmill.pipelines.train.histogram import read_histogram
 
 Pair = tuple[int, int]
 

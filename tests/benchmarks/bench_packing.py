@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.rows.packing import pack, try_ways
-from pipelines.rows.ragged import cut
 from tests.benchmarks.clock import timed
 from tests.benchmarks.corpora import reviews, unpacked
 from tests.benchmarks.measure import Options, Record, Runs, Side, entry, needs, versions
 from tests.tools.places import DATA
+from textmill.pipelines.encoding.tokenizer import load_tokenizer
+from textmill.pipelines.rows.packing import pack, try_ways
+from textmill.pipelines.rows.ragged import cut
 
 LENGTHS = (128, 512, 2048)
 REVIEWS = 10_000  # of each language, the first

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import build_shards, export
 from tests.benchmarks.clock import timed
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
 from tests.tools.reader_tools import TOOLS, Columns, Tool
-from trainers.reader import ShardSet
+from textmill.pipelines import build_shards, export
+from textmill.trainers.reader import ShardSet
 
 
 @dataclass(frozen=True)

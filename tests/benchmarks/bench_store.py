@@ -35,7 +35,7 @@ from tests.tools.store_servers import Store, gs_server, s3_server
 READ = """
 import json, sys, time
 import fsspec, gcsfs, s3fs  # imports are not timed
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 began = (time.perf_counter(), time.process_time())
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
 steps = shards.rows("train") // 256

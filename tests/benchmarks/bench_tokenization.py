@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.encoding.backends import Backend, FastBackend, ReferenceBackend
-from pipelines.encoding.tokenizer import load_tokenizer
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.compare_tokenization import corpora
 from tests.benchmarks.measure import Options, Record, Side, alternated, entry, needs, versions
 from tests.tools.places import DATA
+from textmill.pipelines.encoding.backends import Backend, FastBackend, ReferenceBackend
+from textmill.pipelines.encoding.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)

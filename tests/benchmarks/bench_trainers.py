@@ -36,14 +36,14 @@ from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, en
 from tests.tools.compile_cache import compiled_once
 from tests.tools.torch_models import nats_of
 from tests.tools.trainer_list import BY_NAME, ListedTrainer
-from trainers.data.batches import Batch
-from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import command, make_flags
-from trainers.models.hf_files import write_directory
-from trainers.models.plan_model import plan_model
-from trainers.models.weights import to_published
-from trainers.run.journal import Rate, Rates
-from trainers.run.program import Plan
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.command_line import command, make_flags
+from textmill.trainers.models.hf_files import write_directory
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.models.weights import to_published
+from textmill.trainers.run.journal import Rate, Rates
+from textmill.trainers.run.program import Plan
 
 FIRST = 5  # steps that do not count
 IN_MEMORY = 8  # batches of the other loops, used in turn
@@ -149,7 +149,7 @@ class TrainerRounds:
                 marks.append((Seconds.now(), self._waited))
                 return super().count_step(tokens)
 
-        with patch("trainers.run.loop.Rates", Marked):
+        with patch("textmill.trainers.run.loop.Rates", Marked):
             self._run()
         (began, waited), (ended, waited_in_all) = marks[FIRST - 1], marks[-1]
         whole = ended.since(began)

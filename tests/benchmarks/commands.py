@@ -5,9 +5,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from pipelines.runners.launch import choose_runner
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.measure import run_command, seconds_of
+from textmill.pipelines.runners.launch import choose_runner
 
 
 def build_set(

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError, UsageError
 from tests.benchmarks.measure import alternated, figure
 from tests.tools.places import ROOT
 from tests.tools.run_reading import read_metrics
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
-from trainers.run.journal import METRICS, WINDOW_SECONDS
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.run.journal import METRICS, WINDOW_SECONDS
 
 FIRST = 5  # steps that do not count
 MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE, ROWS = 128, 8000, 32, 1024

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from schemas.metadata import read_set
 from tests.benchmarks.baselines import baseline_versions, with_baselines
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.commands import build_set
@@ -27,6 +26,7 @@ from tests.benchmarks.measure import (
     seconds_of,
     versions,
 )
+from textmill.schemas.metadata import read_set
 
 FORMATS = ("mds", "arrow", "parquet", "jsonl")
 

@@ -23,20 +23,20 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
-from pipelines import build_shards, train_tokenizer
 from tests.tools.places import DATA
 from tests.tools.run_reading import read_metrics
 from tests.tools.torch_models import PlainLoop, greedy, open_model, perplexity
-from trainers import flax_clm
-from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import command, make_flags
-from trainers.flax_clm import FlaxClmFlags
-from trainers.models.hf_files import write_directory
-from trainers.models.plan_model import plan_model
-from trainers.models.weights import fresh, to_published
-from trainers.on_flax.flax_decoder import DecoderForCausalLM, Sampling, generator, row_keys
-from trainers.on_flax.layers import graph_of, to_params
-from trainers.run.trained import find_trained
+from textmill.pipelines import build_shards, train_tokenizer
+from textmill.trainers import flax_clm
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.command_line import command, make_flags
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.models.hf_files import write_directory
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.models.weights import fresh, to_published
+from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM, Sampling, generator, row_keys
+from textmill.trainers.on_flax.layers import graph_of, to_params
+from textmill.trainers.run.trained import find_trained
 
 PROMPT, NEW = 16, 64  # tokens
 

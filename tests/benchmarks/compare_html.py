@@ -28,11 +28,11 @@ from pathlib import Path
 
 import tyro
 
-from pipelines.readers.html_text import HTML, Extraction, UnusablePageError, read_page
-from pipelines.readers.page_encoding import decode_page
-from schemas.commands.entry import run_entry
-from schemas.errors import UsageError
 from tests.benchmarks.clock import timed
+from textmill.pipelines.readers.html_text import HTML, UnusablePageError, read_page
+from textmill.pipelines.readers.page_encoding import decode_page
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import UsageError
 
 Extract = Callable[[bytes], str]
 _WORD = re.compile(r"\w+")
@@ -82,7 +82,6 @@ def extractors() -> Iterator[tuple[str, str, Extract]]:
     """Name, package and function of each that can run."""
     for html in HTML:
         yield f"--html={html}", "textmill", lambda page, html=html: _ours(page, html)
-    yield "--html_comments=keep", "textmill", lambda page: _ours(page, "main", "keep")
     for name, package, module, make in (
         ("trafilatura", "trafilatura", "trafilatura", _trafilatura),
         ("trafilatura, fast", "trafilatura", "trafilatura", lambda: _trafilatura(fast=True)),
@@ -113,9 +112,9 @@ def _forgiving(extract: Extract) -> Extract:
     return call
 
 
-def _ours(page: bytes, html: str, comments: str = "drop") -> str:
+def _ours(page: bytes, html: str) -> str:
     try:
-        return read_page(page, "text/html", Extraction(html, comments)).text
+        return read_page(page, "text/html", html).text
     except UnusablePageError:
         return ""
 

@@ -30,8 +30,8 @@ import zstandard
 
 from tests.tools.places import DATA
 from tests.tools.run_reading import read_metrics
-from trainers.data.shard_set import ShardSet
-from trainers.metrics.class_scores import class_metrics
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.metrics.class_scores import class_metrics
 
 CLASSES = ("neg", "pos")
 SHOWN = ("accuracy", "auc", "f1", "loss", "ece")

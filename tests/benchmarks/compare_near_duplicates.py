@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.near_duplicates.flags import Shingle
-from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from tests.benchmarks.clock import Seconds
 from tests.benchmarks.corpora import REVIEWS, reviews
 from tests.benchmarks.measure import (
@@ -37,6 +35,8 @@ from tests.benchmarks.measure import (
     seconds_of,
     versions,
 )
+from textmill.pipelines.corpus.near_duplicates.flags import Shingle
+from textmill.pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 
 THRESHOLD = Fraction(4, 5)
 _SCRIPTS = "tests.benchmarks.scripts"

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import tyro
 
-from schemas.commands.entry import run_entry
-from schemas.errors import UsageError
 from tests.benchmarks.measure import alternated
 from tests.tools.places import ROOT
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import UsageError
 
 
 @dataclass(frozen=True)

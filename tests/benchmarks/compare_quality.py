@@ -18,12 +18,12 @@ from pathlib import Path
 import pyarrow as pa
 import tyro
 
-from pipelines.corpus.filters import Filters, papers, rules_of
-from pipelines.corpus.rules.rule import Judged, Rule
 from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.corpora import unpacked
 from tests.benchmarks.measure import run_command
 from tests.tools.places import ROOT
+from textmill.pipelines.corpus.filters import Filters, papers, rules_of
+from textmill.pipelines.corpus.rules.rule import Judged, Rule
 
 
 @dataclass(frozen=True)

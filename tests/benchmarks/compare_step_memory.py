@@ -18,8 +18,8 @@ from typing import Any
 
 import tyro
 
-from schemas.commands.entry import run_entry
-from schemas.commands.terminal import say
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.commands.terminal import say
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def step_memory(flags: MemoryFlags, length: int, values: dict[str, Any]) -> tupl
     from flax import nnx
 
     from tests.tools.clm_factory import clm_schema
-    from trainers.flags.command_line import make_flags
-    from trainers.flax_clm import FlaxClmFlags
-    from trainers.models.plan_model import plan_model
-    from trainers.on_flax.flax_decoder import DecoderForCausalLM, make_program
-    from trainers.run.program import Plan
+    from textmill.trainers.flags.command_line import make_flags
+    from textmill.trainers.flax_clm import FlaxClmFlags
+    from textmill.trainers.models.plan_model import plan_model
+    from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM, make_program
+    from textmill.trainers.run.program import Plan
 
     sizes: dict[str, Any] = {"family": "llama", "model": flags.model, "layers": flags.layers}
     run = make_flags(

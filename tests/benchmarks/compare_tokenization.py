@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 
 _BATCH = 2_000  # documents compared at a time: the reference needs about 15 bytes a byte of text
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import zstandard
 
-from pipelines.encoding.tokenizer import load_tokenizer
 from tests.benchmarks.measure import needs
 from tests.tools.places import DATA
+from textmill.pipelines.encoding.tokenizer import load_tokenizer
 
 REVIEWS = ("imdb/train", "imdb/test", "norec/train", "norec/valid")
 CLASSES = ("neg", "pos")

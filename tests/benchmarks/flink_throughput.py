@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 import tyro
 
-from schemas.metadata import read_set
 from tests.benchmarks.corpora import write_corpus
 from tests.tools.flink_cluster import Cluster, flink_cluster
 from tests.tools.places import ROOT
+from textmill.schemas.metadata import read_set
 
 HEAD = (
     "| | seconds | MB/s | CPU s of Python | of Java | of the command | workers started | "

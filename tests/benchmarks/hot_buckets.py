@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from pipelines.readers.corpus_metadata import read_corpus
 from tests.tools.places import ROOT
+from textmill.pipelines.readers.corpus_metadata import read_corpus
 
 _WORDS, _SHARED, _PARAGRAPH, _AT_ONCE = 700, 500, 60, 2000
 _COUNTS = ("compared", "removed", "verified", "refuted", "uncompared")

@@ -29,10 +29,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import tyro
 
-from pipelines.corpus.near_duplicates.flags import Bands, s_curve
-from pipelines.rows.routing import content_digests
 from tests.benchmarks.corpora import REVIEWS, reviews
 from tests.tools.near_duplicates import find_near, plain_similarity
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, s_curve
+from textmill.pipelines.rows.routing import content_digests
 
 CHANGES = ("words changed", "a passage changed", "sentences moved", "other boilerplate", "case")
 _SHARES = (0.3, 0.3, 0.2, 0.15, 0.05)

@@ -9,8 +9,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import psutil
 
-from schemas.version import VERSION
 from tests.benchmarks.measure import Record, Side, figure
+from textmill.schemas.version import VERSION
 
 _REACHED, _MISSED, _FREE = "#2a7f4f", "#b3372f", "#5f6b7a"
 

@@ -17,13 +17,18 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.build.options import SplitFlags
-from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, PAIR, PLACE
-from pipelines.corpus.near_duplicates.steps import ROUNDS_BEFORE
-from pipelines.corpus.options import CorpusOptions
-from pipelines.input_options import InputFlags
-from pipelines.readers.sources import BLOCK_BYTES
-from pipelines.runners.shuffle import BUFFER_BYTES, ELEMENT_BYTES, ELEMENT_SECONDS, routes_of
+from textmill.pipelines.build.options import SplitFlags
+from textmill.pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, PAIR, PLACE
+from textmill.pipelines.corpus.near_duplicates.steps import ROUNDS_BEFORE
+from textmill.pipelines.corpus.options import CorpusOptions
+from textmill.pipelines.input_options import InputFlags
+from textmill.pipelines.readers.sources import BLOCK_BYTES
+from textmill.pipelines.runners.shuffle import (
+    BUFFER_BYTES,
+    ELEMENT_BYTES,
+    ELEMENT_SECONDS,
+    routes_of,
+)
 
 _DRAWN = 40
 DOCUMENT_BYTES = 28  # of a document in the shuffle beside its tokens: hash, length, copies

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.errors import UsageError
-from schemas.metadata import read_set
 from tests.benchmarks import corpora, run_all
 from tests.benchmarks.bench_merge_loop import plain_merges
 from tests.benchmarks.clock import Seconds
@@ -35,7 +33,9 @@ from tests.benchmarks.measure import (
 )
 from tests.benchmarks.report import margin, markdown, write_report
 from tests.tools.shard_factory import write_mlm_set
-from trainers.reader import ShardSet
+from textmill.schemas.errors import UsageError
+from textmill.schemas.metadata import read_set
+from textmill.trainers.reader import ShardSet
 
 BENCHMARKS = Path(run_all.__file__).parent
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-from pipelines import build_corpus, build_shards, export, train_tokenizer
-from schemas.commands.entry import run_entry
-from trainers import flax_clm
-from trainers.run.run_directory import read_settings, write_settings
+from textmill.pipelines import build_corpus, build_shards, export, train_tokenizer
+from textmill.schemas.commands.entry import run_entry
+from textmill.trainers import flax_clm
+from textmill.trainers.run.run_directory import read_settings, write_settings
 
 HERE = Path(__file__).parent
 SUMS, KEPT = HERE / "SHA256SUMS", HERE / "kept"

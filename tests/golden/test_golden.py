@@ -8,10 +8,10 @@ import pytest
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from pipelines import build_shards, verify
 from tests.golden.outputs import KEPT, SUMS, TRAIN, sums_of, write_outputs
-from trainers import flax_clm, use_model
-from trainers.data.shard_set import ShardSet
+from textmill.pipelines import build_shards, verify
+from textmill.trainers import flax_clm, use_model
+from textmill.trainers.data.shard_set import ShardSet
 
 CHANGED = """The bytes of these files have changed. If this is on purpose, raise the version of the
 format that changed, add a line to CHANGELOG.md and run `python -m tests.golden.outputs`."""

@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.corpus.near_duplicates.buckets import band_keys, signatures, sketches
-from pipelines.corpus.near_duplicates.flags import Bands, Shingle
-from pipelines.corpus.near_duplicates.shingles import shingle_sets
-from pipelines.rows.example_batch import ExampleBatch
-from pipelines.rows.masking import Masking
-from pipelines.rows.packing import pack, try_ways
-from pipelines.rows.ragged import Ragged
-from pipelines.rows.routing import Routes, content_digests, joint_digests
-from pipelines.tasks.span_corruption import Noise, SpanCorruption
-from trainers.data.row_order import epoch_and_row
+from textmill.pipelines.corpus.near_duplicates.buckets import band_keys, signatures, sketches
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, Shingle
+from textmill.pipelines.corpus.near_duplicates.shingles import shingle_sets
+from textmill.pipelines.rows.example_batch import ExampleBatch
+from textmill.pipelines.rows.masking import Masking
+from textmill.pipelines.rows.packing import pack, try_ways
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.routing import Routes, content_digests, joint_digests
+from textmill.pipelines.tasks.span_corruption import Noise, SpanCorruption
+from textmill.trainers.data.row_order import epoch_and_row
 
 TEXTS = pa.array(
     ["", "a", "the wheel turns", "the wheel turns slowly and the miller sleeps", "møllehjulet 水車"]

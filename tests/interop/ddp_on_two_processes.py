@@ -19,12 +19,12 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from schemas.layouts import huggingface
 from tests.tools.clm_factory import write_clm_set
-from trainers.data.adapters import attention_mask
-from trainers.data.batches import Batch
-from trainers.on_torch.row_stream import RowStream
-from trainers.reader import ShardSet
+from textmill.schemas.layouts import huggingface
+from textmill.trainers.data.adapters import attention_mask
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.on_torch.row_stream import RowStream
+from textmill.trainers.reader import ShardSet
 
 STEPS, STOP, BATCH = 12, 7, 8
 

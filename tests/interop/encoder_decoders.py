@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from schemas.features import positions_from_segments
-from trainers.data.adapters import one_segment_a_row
-from trainers.data.batches import Batch
-from trainers.metrics.attention import (
+from textmill.schemas.features import positions_from_segments
+from textmill.trainers.data.adapters import one_segment_a_row
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.metrics.attention import (
     AttentionReport,
     AttentionRows,
     change_segments,

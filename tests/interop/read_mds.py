@@ -25,8 +25,8 @@ from streaming import (  # pyright: ignore[reportMissingImports]
 )
 from torch.utils.data import DataLoader
 
-from schemas.layouts import LAYOUTS
-from trainers.reader import ShardSet
+from textmill.schemas.layouts import LAYOUTS
+from textmill.trainers.reader import ShardSet
 
 Row = dict[str, np.ndarray]
 BATCH = 256

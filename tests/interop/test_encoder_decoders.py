@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.errors import UsageError
 from tests.interop.encoder_decoders import verify_encoder_decoder
-from trainers.data.adapters import attention_mask
-from trainers.metrics.attention import AHEAD, ALONE, EARLIER, LATER
+from textmill.schemas.errors import UsageError
+from textmill.trainers.data.adapters import attention_mask
+from textmill.trainers.metrics.attention import AHEAD, ALONE, EARLIER, LATER
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

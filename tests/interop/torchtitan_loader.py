@@ -18,11 +18,11 @@ from torchtitan.components.dataloader import (  # pyright: ignore[reportMissingI
     ParallelAwareDataloader,
 )
 
-from schemas.layouts import NO_LOSS, maxtext
 from tests.tools.clm_factory import write_clm_set
-from trainers.data.batches import Batch
-from trainers.on_torch.row_stream import RowStream
-from trainers.reader import open_shards
+from textmill.schemas.layouts import NO_LOSS, maxtext
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.on_torch.row_stream import RowStream
+from textmill.trainers.reader import open_shards
 
 STEPS, STOP, LOCAL = 12, 5, 4
 

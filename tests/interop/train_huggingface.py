@@ -25,7 +25,7 @@ import transformers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, default_data_collator
 
 from tests.tools.torch_models import nats_of
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 
 STEPS, ROWS = 50, 8
 SETTINGS: dict[str, Any] = {

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from schemas.layouts import maxtext
-from trainers.reader import ShardSet
+from textmill.schemas.layouts import maxtext
+from textmill.trainers.reader import ShardSet
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

@@ -17,10 +17,10 @@ from torchdata.stateful_dataloader import (  # pyright: ignore[reportMissingImpo
     StatefulDataLoader,
 )
 
-from trainers.data.adapters import variable_length
-from trainers.data.batches import Batch
-from trainers.on_torch.row_stream import RowStream
-from trainers.reader import ShardSet
+from textmill.trainers.data.adapters import variable_length
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.on_torch.row_stream import RowStream
+from textmill.trainers.reader import ShardSet
 
 BATCH, SEED = 64, 1
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.encoding import tokenizer
 from tests.tools.quick_libraries import quicken_beam
+from textmill.pipelines.encoding import tokenizer
 
 if "CI" not in os.environ:
     quicken_beam()

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from pipelines.demo import main, read_docstrings, run, write_documents
-from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
+from textmill.pipelines.demo import main, read_docstrings, run, write_documents
+from textmill.schemas.errors import DataError, UsageError
 
 
 def test_docstrings_are_read_without_importing(tmp_path):
@@ -33,7 +33,7 @@ def test_docstrings_are_read_without_importing(tmp_path):
 @pytest.fixture
 def short(monkeypatch):
     docstrings = [("m.f", "x" * 40), ("n", "x")]
-    monkeypatch.setattr("pipelines.demo.read_docstrings", lambda root: iter(docstrings))
+    monkeypatch.setattr("textmill.pipelines.demo.read_docstrings", lambda root: iter(docstrings))
 
 
 def test_the_corpus_is_json_lines_and_replaces_no_file_of_the_user(tmp_path, short):
@@ -78,8 +78,8 @@ def test_the_way_from_text_to_the_last_screen(tmp_path, capfd, monkeypatch):
     """Every step for real, on a few documents and three training steps."""
     words = (" ".join(f"word{i * k % 97}" for k in range(i % 40 + 10)) for i in range(1, 301))
     documents = [(f"m{i}", text) for i, text in enumerate(words)]
-    monkeypatch.setattr("pipelines.demo.read_docstrings", lambda root: iter(documents))
-    monkeypatch.setattr("pipelines.demo.topics.topics", {})
+    monkeypatch.setattr("textmill.pipelines.demo.read_docstrings", lambda root: iter(documents))
+    monkeypatch.setattr("textmill.pipelines.demo.topics.topics", {})
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     main([f"--output={tmp_path}", "--steps=3", "--vocab_size=400", "--max_length=64"])
     said = capfd.readouterr().out

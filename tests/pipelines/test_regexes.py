@@ -16,32 +16,32 @@ from typing import Any
 
 import pytest
 
-import pipelines.corpus.rules
-import pipelines.encoding
-import pipelines.readers
-import pipelines.readers.formats
-import pipelines.tasks
-import schemas
-from schemas.limited_process import LimitedProcess, LimitExceeded
+import textmill.pipelines.corpus.rules
+import textmill.pipelines.encoding
+import textmill.pipelines.readers
+import textmill.pipelines.readers.formats
+import textmill.pipelines.tasks
+import textmill.schemas
+from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 
 PACKAGES = (
-    pipelines.readers,
-    pipelines.readers.formats,
-    pipelines.corpus.rules,
-    pipelines.encoding,
-    pipelines.tasks,
-    schemas,
+    textmill.pipelines.readers,
+    textmill.pipelines.readers.formats,
+    textmill.pipelines.corpus.rules,
+    textmill.pipelines.encoding,
+    textmill.pipelines.tasks,
+    textmill.schemas,
 )
 ALONE = (
-    "pipelines.corpus.english_cutting",
-    "pipelines.corpus.english_measures",
-    "trainers.tasks.qa",
+    "textmill.pipelines.corpus.english_cutting",
+    "textmill.pipelines.corpus.english_measures",
+    "textmill.trainers.tasks.qa",
 )
 # The standard library's own parser of patterns.
 _PARSER: Any = importlib.import_module("re._parser")
 _COMPILER: Any = importlib.import_module("re._compiler")
 # It only meets whole addresses, which _PERSONAL found.
-NOT_ALONE = {"pipelines.corpus.rules.pii._WHOLE_ADDRESS"}
+NOT_ALONE = {"textmill.pipelines.corpus.rules.pii._WHOLE_ADDRESS"}
 LENGTH, SECONDS = 80_000, 0.8
 MOST = 8  # bodies of a loop that are tried
 METHODS = ("match", "fullmatch", "search", "sub", "subn", "finditer", "findall", "split")

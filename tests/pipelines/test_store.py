@@ -10,11 +10,11 @@ import pytest
 import s3fs.core
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-import schemas.object_store
-from pipelines import store as stores
-from pipelines.readers.files import open_file
-from schemas.errors import DataError, UsageError
+import textmill.schemas.object_store
 from tests.tools.python_process import run_python
+from textmill.pipelines import store as stores
+from textmill.pipelines.readers.files import open_file
+from textmill.schemas.errors import DataError, UsageError
 
 MB = 1 << 20
 pytestmark = [
@@ -77,7 +77,7 @@ def test_an_upload_that_arrives_changed_is_repeated(kind, size, tmp_path, monkey
     )
     put(store, "d/x", content, tmp_path)
     assert rule.hits == 1 and store.get("d/x") == content
-    monkeypatch.setattr(schemas.object_store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(textmill.schemas.object_store, "PATIENCE_SECONDS", 0.2)
     store.proxy.corrupt_upload(rule.method, rule.path, at=50_000, times=None)
     with pytest.raises(DataError, match="d/x cannot be written: it has other bytes than were"):
         put(store, "d/x", content, tmp_path)
@@ -99,7 +99,7 @@ def test_requests_are_sent_again_one_by_one(s3_store, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("every", [2, 1], ids=["passing", "lasting"])
 def test_a_stalled_answer_is_given_up_and_reported(every, store, monkeypatch, capsys):
-    objects = schemas.object_store
+    objects = textmill.schemas.object_store
     for name, seconds in {"STALL": 0.3, "SILENT": 0.1, "PATIENCE": 1.0, "ANSWER": 3.0}.items():
         monkeypatch.setattr(objects, f"{name}_SECONDS", seconds)
     monkeypatch.setattr(objects, "_AGAIN_SECONDS", 0.1)
@@ -115,7 +115,7 @@ def test_a_stalled_answer_is_given_up_and_reported(every, store, monkeypatch, ca
 
 
 def test_a_retry_is_reported_with_its_reason(s3_store, monkeypatch, capsys):
-    objects = schemas.object_store
+    objects = textmill.schemas.object_store
     for name, seconds in {"SILENT_SECONDS": 0.0, "PATIENCE_SECONDS": 1.0}.items():
         monkeypatch.setattr(objects, name, seconds)
     monkeypatch.setattr(objects, "_AGAIN_SECONDS", 0.0)
@@ -147,7 +147,7 @@ def test_s3_copies_a_very_big_file_in_parts(s3_store, tmp_path, monkeypatch):
 
 
 def test_a_copy_of_another_size_is_refused(gs_store, monkeypatch):
-    monkeypatch.setattr(schemas.object_store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(textmill.schemas.object_store, "PATIENCE_SECONDS", 0.2)
     gs_store.put("a", b"four")
     with pytest.raises(DataError, match="b cannot be written: the copy has 4 bytes, not 5"):
         stores.copy_all({gs_store.url("a"): gs_store.url("b")}, {gs_store.url("b"): 5})
@@ -212,7 +212,7 @@ def flags(s3_store, monkeypatch):
 def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_store, flags):
     stores.take_s3_flags(["--runner=x", *(f"--{name}={value}" for name, value in flags.items())])
     assert stores.read(s3_store.url("x")) == b"content"
-    code = "import sys; from pipelines import store; print(store.read(sys.argv[1]))"
+    code = "import sys; from textmill.pipelines import store; print(store.read(sys.argv[1]))"
     done = run_python("-c", code, s3_store.url("x"))
     assert done.stdout == "b'content'\n", done.stderr
     stores.take_s3_flags(["--s3_verify=/ca.pem", "--s3_disable_ssl"])
@@ -221,7 +221,7 @@ def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_stor
 
 def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
     code = (
-        "import os, stat\nfrom pipelines import store as stores\n"
+        "import os, stat\nfrom textmill.pipelines import store as stores\n"
         "stores.take_s3_flags(['--s3_secret_access_key=hidden'])\n"
         "assert not any('hidden' in value for value in os.environ.values())\n"
         "path = os.environ[stores._S3_VARIABLE]\n"

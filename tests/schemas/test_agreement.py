@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from schemas.agreement import DUE, disagreements
-from schemas.features import task_features
-from schemas.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
-from schemas.metadata import Schema
-from schemas.records import framed_bytes, largest_file
-from schemas.statistics import ShardStatistics, Statistics
-from schemas.tokenizer_json import TOKENIZER_CONFIG
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import chat_schema, clm_schema
 from tests.tools.shard_factory import mlm_schema
+from textmill.schemas.agreement import DUE, disagreements
+from textmill.schemas.features import task_features
+from textmill.schemas.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
+from textmill.schemas.metadata import Schema
+from textmill.schemas.records import framed_bytes, largest_file
+from textmill.schemas.statistics import ShardStatistics, Statistics
+from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
 
 NAMES = ["train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001"]
 DOCUMENTS = replace(

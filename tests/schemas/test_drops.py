@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.filters import Filters
-from schemas import drops
-from schemas.drops import (
+from textmill.pipelines.corpus.filters import Filters
+from textmill.schemas import drops
+from textmill.schemas.drops import (
     DROPS,
     FILTERED,
     LONGEST,
@@ -23,8 +23,8 @@ from schemas.drops import (
     shorten,
     total_counts,
 )
-from schemas.errors import DataError
-from schemas.typed_json import from_json, to_json
+from textmill.schemas.errors import DataError
+from textmill.schemas.typed_json import from_json, to_json
 
 
 def test_a_line_a_title_whatever_the_reason():

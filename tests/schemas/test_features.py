@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from schemas.errors import DataError
-from schemas.features import (
+from textmill.schemas.errors import DataError
+from textmill.schemas.features import (
     TASKS,
     check_parameters,
     max_masked_slots,

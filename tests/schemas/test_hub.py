@@ -7,12 +7,12 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 
-from pipelines.build_shards import main as build_shards
-from schemas import hub
-from schemas.errors import UsageError
-from schemas.hub import find_on_hub
-from schemas.metadata import read_set
 from tests.tools.hub_cache import COMMIT, cached
+from textmill.pipelines.build_shards import main as build_shards
+from textmill.schemas import hub
+from textmill.schemas.errors import UsageError
+from textmill.schemas.hub import find_on_hub
+from textmill.schemas.metadata import read_set
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from schemas.errors import DataError
-from schemas.limited_process import LimitedProcess, LimitExceeded
 from tests.tools.python_process import run_python
+from textmill.schemas.errors import DataError
+from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 
 PROGRAM = """
 kept = []
@@ -118,7 +118,7 @@ def test_ctrl_c_does_not_end_a_child(child):
 def test_a_process_that_is_forked_during_a_request_has_its_own_child():
     code = f"""
 import os
-from schemas.limited_process import LimitedProcess
+from textmill.schemas.limited_process import LimitedProcess
 child = LimitedProcess({PROGRAM!r})
 mine = child.ask(b"who")
 with child._locks[os.getpid()]:  # as a thread would
@@ -138,7 +138,7 @@ def test_a_child_that_cannot_start_is_an_error():
 def test_a_child_ends_with_its_parent():
     code = f"""
 import os
-from schemas.limited_process import LimitedProcess
+from textmill.schemas.limited_process import LimitedProcess
 print(LimitedProcess({PROGRAM!r}).ask(b"who").decode(), flush=True)
 os._exit(9)
 """

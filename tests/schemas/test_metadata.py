@@ -13,14 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import codec, features, metadata, records, statistics
-from schemas.drops import BY_SHARD
-from schemas.errors import DataError
-from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
-from schemas.metadata import InputFile, Inputs, Schema, read_set
-from schemas.records import DOCUMENT_FORMATS
-from schemas.statistics import ShardStatistics, Statistics, by_length
-from schemas.typed_json import to_json
 from tests.tools.clm_factory import clm_schema
 from tests.tools.places import ROOT
 from tests.tools.shard_factory import (
@@ -28,6 +20,14 @@ from tests.tools.shard_factory import (
     replace_file,
     write_mlm_set,
 )
+from textmill.schemas import codec, features, metadata, records, statistics
+from textmill.schemas.drops import BY_SHARD
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from textmill.schemas.metadata import InputFile, Inputs, Schema, read_set
+from textmill.schemas.records import DOCUMENT_FORMATS
+from textmill.schemas.statistics import ShardStatistics, Statistics, by_length
+from textmill.schemas.typed_json import to_json
 
 SHA = "0123456789abcdef" * 4
 FILES = ("schema.json", "stats.json", "inputs.json", "MANIFEST.json")

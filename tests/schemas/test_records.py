@@ -14,9 +14,9 @@ from array_record.python.array_record_module import (  # pyright: ignore[reportA
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.writers.array_record_file import ArrayRecordFile, highway_hash
-from schemas.errors import DataError
-from schemas.records import IN_BLOCK, crc32c, frame, open_rows
+from textmill.pipelines.writers.array_record_file import ArrayRecordFile, highway_hash
+from textmill.schemas.errors import DataError
+from textmill.schemas.records import IN_BLOCK, crc32c, frame, open_rows
 
 
 def _rows(count: int, stride: int, seed: int = 0) -> np.ndarray:

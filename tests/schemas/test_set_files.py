@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import schemas.object_store
-import schemas.set_files
-from pipelines import inspect_shards, verify
-from pipelines.inspection.checks.set_check import verify_set
-from schemas.errors import DataError, UsageError
-from schemas.set_files import WrongFile, default_directory
+import textmill.schemas.object_store
+import textmill.schemas.set_files
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
-from trainers.flax_mlm import main as flax_mlm
-from trainers.reader import ShardSet
+from textmill.pipelines import inspect_shards, verify
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.set_files import WrongFile, default_directory
+from textmill.trainers.flax_mlm import main as flax_mlm
+from textmill.trainers.reader import ShardSet
 
 SHARDS = {"train": 6, "validation": 1}
 # The libraries leave connections open at the end of a test.
@@ -155,7 +155,7 @@ def test_a_set_built_anew_under_its_name_is_another(url, gs_store, rows, tmp_pat
 def test_a_forked_process_and_its_parent_read(url, gs_store, cache):
     script = """
 import multiprocessing, sys
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
 next(shards.in_order("train", batch_size=1, prefetch=0))  # threads and sockets are there
 def read(start):
@@ -226,8 +226,8 @@ def test_a_place_without_a_set(store, cache):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("fault", ["hangs", "503"])
 def test_a_store_that_does_not_answer_is_given_up(fault, url, gs_store, cache, monkeypatch):
-    monkeypatch.setattr(schemas.object_store, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(schemas.object_store, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(textmill.schemas.object_store, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(textmill.schemas.object_store, "PATIENCE_SECONDS", 0.5)
     shards = opened(url, cache)
     if fault == "hangs":
         gs_store.proxy.hang("GET", shard(0))
@@ -243,8 +243,8 @@ def test_a_package_that_is_not_installed():
     script = """
 import sys
 sys.modules[sys.argv[2]] = None
-from schemas.commands.entry import run_entry
-from schemas.metadata import read_set
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.metadata import read_set
 run_entry(lambda argv: read_set(argv[0]))
 """
     for url, package, message in (
@@ -264,9 +264,9 @@ run_entry(lambda argv: read_set(argv[0]))
 
 READ_ALL = """
 import sys
-import schemas.set_files
-from trainers.reader import ShardSet
-schemas.set_files.PIECE_BYTES = int(sys.argv[3])
+import textmill.schemas.set_files
+from textmill.trainers.reader import ShardSet
+textmill.schemas.set_files.PIECE_BYTES = int(sys.argv[3])
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
 print(sum(int(b["input_ids"].astype(int).sum()) for b in shards.in_order("train", batch_size=60)))
 """
@@ -303,7 +303,7 @@ def test_a_killed_download_is_resumed(url, gs_store, directory, rows, cache, mon
     process.communicate()
     assert part in kept(cache) and shard(0) not in kept(cache)
     gs_store.proxy.clear()
-    monkeypatch.setattr(schemas.set_files, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(textmill.schemas.set_files, "PIECE_BYTES", 1000)
     assert_equal(read_all(opened(url, cache)), rows)
     pieces = -(-(directory / shard(0)).stat().st_size // 1000)
     assert 1 <= gets(gs_store, shard(0)) <= pieces - 3

@@ -8,9 +8,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 
-from pipelines.encoding.tokenizer_files import read_tokenizer_files
-from schemas.errors import DataError, UsageError
 from tests.tools.tokenizer_factory import TEXT
+from textmill.pipelines.encoding.tokenizer_files import read_tokenizer_files
+from textmill.schemas.errors import DataError, UsageError
 
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -3,16 +3,7 @@
 import pytest
 from tokenizers import Tokenizer, models
 
-import schemas.tokenizer_json
-from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
-from schemas.errors import DataError
-from schemas.tokenizer_json import (
-    may_backtrack,
-    read_tokenizer_json,
-    resolve_ids,
-    token_ids,
-    try_tokenizer,
-)
+import textmill.schemas.tokenizer_json
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.tokenizer_factory import (
     TEXT,
@@ -26,7 +17,16 @@ from tests.tools.tokenizer_factory import (
     trained_tokenizer,
 )
 from tests.tools.tokenizer_families import FAMILIES, train_family
-from trainers.models.set_tokenizer import open_tokenizer
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from textmill.schemas.errors import DataError
+from textmill.schemas.tokenizer_json import (
+    may_backtrack,
+    read_tokenizer_json,
+    resolve_ids,
+    token_ids,
+    try_tokenizer,
+)
+from textmill.trainers.models.set_tokenizer import open_tokenizer
 
 CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -192,7 +192,9 @@ def test_sizes_of_files_come_first(tmp_path):
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"cl100k (Phi-4, OLMo 2)"}))
 def test_every_family_is_accepted_without_a_trial(family, monkeypatch):
     """Except cl100k, whose pattern may backtrack."""
-    monkeypatch.setattr(schemas.tokenizer_json, "LimitedProcess", None)  # none starts a process
+    monkeypatch.setattr(
+        textmill.schemas.tokenizer_json, "LimitedProcess", None
+    )  # none starts a process
     config = config_of(train_family(family, TEXT, 400))
     loaded = LoadedTokenizer(data_of(config))
     assert resolve_ids(read_tokenizer_json(loaded.json, "it"), "it") == {**_ids(data_of(config))}

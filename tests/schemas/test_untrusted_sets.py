@@ -7,12 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.inspect_shards import main as inspect
-from pipelines.inspection.checks.set_check import verify_set
-from pipelines.verify import main as verify
-from schemas.errors import DataError
-from schemas.metadata import read_set
-from schemas.typed_json import load_json, parse_json
 from tests.tools.shard_factory import (
     canonical_sha256,
     replace_file,
@@ -20,7 +14,13 @@ from tests.tools.shard_factory import (
     write_manifest,
     write_mlm_set,
 )
-from trainers.reader import ShardSet
+from textmill.pipelines.inspect_shards import main as inspect
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.verify import main as verify
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import read_set
+from textmill.schemas.typed_json import load_json, parse_json
+from textmill.trainers.reader import ShardSet
 
 SHARD = "train-00000-of-00002.array_record"
 

@@ -16,10 +16,10 @@ from typing import TypeVar
 
 import tyro
 
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError, UsageError
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
-from trainers.run.checkpoints import STATE, numbered
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.run.checkpoints import STATE, numbered
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from pathlib import Path
 
 import tyro
 
-from schemas.manifest import MANIFEST
-from schemas.metadata import read_set
 from tests.tools.flink_cluster import CannotRun, Cluster, flink_cluster
 from tests.tools.places import CHAT_TEMPLATE, ROOT
+from textmill.schemas.manifest import MANIFEST
+from textmill.schemas.metadata import read_set
 
 PHASES = ("map", "write")
 COMMANDS = ("train_tokenizer", "build_shards")

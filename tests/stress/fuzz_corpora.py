@@ -15,12 +15,12 @@ from pathlib import Path
 
 import tyro
 
-from pipelines.corpus.corpus_check import check_corpus
-from pipelines.readers.corpus_files import find_corpus
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError
 from tests.tools.corpus_damage import change_one, outcome_of, single_changes
 from tests.tools.corpus_factory import build, write_lines
+from textmill.pipelines.corpus.corpus_check import check_corpus
+from textmill.pipelines.readers.corpus_files import find_corpus
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError
 
 # Fields that nothing else in a corpus states, by the beginning of "file: field".
 STATED_ONCE = {

@@ -22,13 +22,13 @@ import pyarrow as pa
 import tyro
 from tokenizers import Tokenizer
 
-from pipelines.encoding.backends import Backend, encode_each
-from pipelines.encoding.families import make_backend
-from pipelines.encoding.word_table import WordTableBackend
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError
 from tests.tools.tokenizer_factory import TEXT, config_of
 from tests.tools.tokenizer_families import FAMILIES, train_family
+from textmill.pipelines.encoding.backends import Backend, encode_each
+from textmill.pipelines.encoding.families import make_backend
+from textmill.pipelines.encoding.word_table import WordTableBackend
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError
 
 _WHITE = [chr(c) for c in (*range(9, 14), 32, 0x85, 0xA0, 0x1680, 0x2003, 0x2028, 0x202F, 0x3000)]
 _PIECES = [

@@ -36,15 +36,6 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from pipelines import export, inspect_shards, verify
-from pipelines.inspection import export_set, row_text, set_tables
-from pipelines.inspection.checks import set_check
-from pipelines.writers.array_record_file import highway_hash
-from pipelines.writers.document_formats import document_format
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError
-from schemas.metadata import Schema, read_set
-from schemas.records import DOCUMENT_FORMATS
 from tests.stress.limited_child import FAILED, Limits, Outcome, run_apart
 from tests.tools.field_damage import field_changes
 from tests.tools.places import CHAT_TEMPLATE, ROOT
@@ -57,11 +48,20 @@ from tests.tools.set_damage import (
     format_of,
     read_rows,
 )
-from trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
-from trainers.data.mixture import open_shards
-from trainers.flags.command_line import make_flags
-from trainers.models.plan_model import plan_model
-from trainers.reader import ShardSet
+from textmill.pipelines import export, inspect_shards, verify
+from textmill.pipelines.inspection import export_set, row_text, set_tables
+from textmill.pipelines.inspection.checks import set_check
+from textmill.pipelines.writers.array_record_file import highway_hash
+from textmill.pipelines.writers.document_formats import document_format
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import Schema, read_set
+from textmill.schemas.records import DOCUMENT_FORMATS
+from textmill.trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
+from textmill.trainers.data.mixture import open_shards
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.reader import ShardSet
 
 IMPORTED_BEFORE_FORKS = (export_set, row_text, set_check, set_tables)
 MORE_BYTES = 100_000_000  # of memory, beyond the dataset
@@ -312,8 +312,8 @@ def build_sets(folder: Path, only: str) -> list[Path]:
 
 def build_here(only: str) -> None:
     """Datasets of text that all tasks can use, in ./sets; alike each time."""
-    from pipelines.build_shards import main as build_shards
     from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
+    from textmill.pipelines.build_shards import main as build_shards
 
     tokenizer = trained_tokenizer()
     tokenizer.add_special_tokens([f"<extra_id_{number}>" for number in range(20)])

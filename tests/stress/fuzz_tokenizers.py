@@ -20,10 +20,10 @@ from pathlib import Path
 import pyarrow as pa
 import tyro
 
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError, TextmillError
 from tests.stress.limited_child import Limits, run_apart
 from tests.stress.tokenizer_mutants import draw_mutant, shapes
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError, TextmillError
 
 LIMITS = Limits(cpu_seconds=20, more_bytes=1 << 30, data_bytes=2 << 30)  # for small texts
 GOOD = ("refused", "equal", "failed with an error", "verified", "not built")
@@ -97,10 +97,10 @@ def _import_all() -> None:
     import awkward  # noqa: F401
     import gigatoken  # noqa: F401
 
-    import pipelines.build.transforms  # noqa: F401
-    import pipelines.build_shards  # noqa: F401
-    import pipelines.verify  # noqa: F401
-    import trainers.models.set_tokenizer  # noqa: F401
+    import textmill.pipelines.build.transforms  # noqa: F401
+    import textmill.pipelines.build_shards  # noqa: F401
+    import textmill.pipelines.verify  # noqa: F401
+    import textmill.trainers.models.set_tokenizer  # noqa: F401
 
 
 def try_mutant(data: bytes, *, task: str) -> tuple[str, str]:
@@ -116,10 +116,10 @@ def try_mutant(data: bytes, *, task: str) -> tuple[str, str]:
 def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
     from tokenizers import Tokenizer
 
-    from pipelines.encoding.tokenizer import LoadedTokenizer
-    from pipelines.tasks.classification import pair_form
-    from schemas.tokenizer_json import read_tokenizer_json, token_ids
-    from trainers.models.set_tokenizer import open_tokenizer
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.tasks.classification import pair_form
+    from textmill.schemas.tokenizer_json import read_tokenizer_json, token_ids
+    from textmill.trainers.models.set_tokenizer import open_tokenizer
 
     try:
         loaded = LoadedTokenizer(data)
@@ -161,9 +161,9 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
 
 def _built(data: bytes, folder: str, task: str) -> tuple[str, str]:
     """A set of a few documents, of the tokenizer as it is; it must verify."""
-    from pipelines.build_shards import main as build_shards
-    from pipelines.inspection.checks.set_check import verify_set
-    from pipelines.runners.launch import IN_PROCESS
+    from textmill.pipelines.build_shards import main as build_shards
+    from textmill.pipelines.inspection.checks.set_check import verify_set
+    from textmill.pipelines.runners.launch import IN_PROCESS
 
     place = Path(folder)
     (place / "tokenizer.json").write_bytes(data)

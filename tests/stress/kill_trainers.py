@@ -19,11 +19,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.errors import DataError
 from tests.stress.attempts import Found, TrainerOptions, file_sum, run_stress, state_sums
 from tests.tools.places import ROOT
 from tests.tools.run_reading import untimed_lines
 from tests.tools.trainer_list import ListedTrainer
+from textmill.schemas.errors import DataError
 
 KINDS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 STEPS = 600

@@ -28,10 +28,10 @@ from typing import Literal
 import psutil
 import tyro
 
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError
 from tests.tools.file_sums import file_sums
 from tests.tools.places import ROOT
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError
 
 WAYS = (
     [],

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import TextmillError
+from textmill.schemas.errors import TextmillError
 
 FAILED = ("traceback", "hang", "died", "memory")
 

@@ -26,11 +26,11 @@ from pathlib import Path
 
 import tyro
 
-from pipelines import build_shards, train_tokenizer
-from pipelines.runners.launch import IN_PROCESS, with_beam
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError, TextmillError
 from tests.tools.file_sums import file_sums
+from textmill.pipelines import build_shards, train_tokenizer
+from textmill.pipelines.runners.launch import IN_PROCESS, with_beam
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError, TextmillError
 
 COMMANDS = {"train_tokenizer": train_tokenizer.main, "build_shards": build_shards.main}
 _WORKERS = ["--direct_num_workers=2"]

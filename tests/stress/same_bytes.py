@@ -21,12 +21,12 @@ from pathlib import Path
 
 import tyro
 
-from pipelines.runners.launch import IN_PROCESS
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError
 from tests.tools.flink_cluster import flink_cluster
 from tests.tools.places import ROOT
 from tests.tools.store_servers import Server, Store, gs_server, s3_server
+from textmill.pipelines.runners.launch import IN_PROCESS
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError
 
 LOCAL = [f"--runner={IN_PROCESS}"]
 WORKERS = "--direct_num_workers=2"

@@ -17,7 +17,7 @@ _PLANTED = """
 import json, os, sys, time
 from pathlib import Path
 import tests.stress.fuzz_sets as fuzz
-from schemas.errors import DataError
+from textmill.schemas.errors import DataError
 
 def refuse(directory, output): raise DataError("no")
 def fail(directory, output): raise KeyError("x")

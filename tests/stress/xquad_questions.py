@@ -19,13 +19,13 @@ from pathlib import Path
 import pyarrow as pa
 import tyro
 
-from pipelines.corpus.decontamination.gram_index import index_targets
-from pipelines.corpus.decontamination.matches import Finder
-from pipelines.corpus.decontamination.targets import read_targets
-from pipelines.corpus.rules.decontamination import Decontamination
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError
 from tests.stress.planted_questions import WAYS, spell_otherwise
+from textmill.pipelines.corpus.decontamination.gram_index import index_targets
+from textmill.pipelines.corpus.decontamination.matches import Finder
+from textmill.pipelines.corpus.decontamination.targets import read_targets
+from textmill.pipelines.corpus.rules.decontamination import Decontamination
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError
 
 _AT_ONCE = 500
 

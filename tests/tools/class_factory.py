@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas.features import task_features
-from schemas.metadata import Schema
 from tests.tools.shard_factory import BOS, EOS, mlm_schema, write_set
+from textmill.schemas.features import task_features
+from textmill.schemas.metadata import Schema
 
 
 def class_schema(*, classes=("neg", "pos"), pairs: bool = False, **changes: Any) -> Schema:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.features import task_features
-from schemas.metadata import Schema
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
+from textmill.schemas.features import task_features
+from textmill.schemas.metadata import Schema
 
 
 def clm_schema(**changes) -> Schema:

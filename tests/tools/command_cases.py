@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
-from schemas.commands.entry import run_entry
-from schemas.metadata import read_set
 from tests.tools.segments import segments_of
+from textmill.pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.metadata import read_set
 
 GOOD = ("The first good document.", "A second one: blåbær, 漢字.", "And the third, the last.")
 Content = bytes | Callable[[Path], object]  # of a file, or what makes it at its path
@@ -98,7 +98,9 @@ def check(case: Case, directory: Path, tokenizer_path: str, monkeypatch, capfd) 
     monkeypatch.syspath_prepend(str(directory))
     flags = _command_line(case, directory, tokenizer_path)
     monkeypatch.setattr(sys, "argv", [case.command, *flags])
-    monkeypatch.setattr("schemas.commands.entry._prepare_end", lambda: None)  # this process goes on
+    monkeypatch.setattr(
+        "textmill.schemas.commands.entry._prepare_end", lambda: None
+    )  # this process goes on
     before = _names(directory)
     capfd.readouterr()
     if case.code:

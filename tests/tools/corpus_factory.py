@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipelines.build_corpus import main
-from pipelines.readers.corpus_metadata import Corpus, read_corpus
+from textmill.pipelines.build_corpus import main
+from textmill.pipelines.readers.corpus_metadata import Corpus, read_corpus
 
 QUESTIONS = [
     "What colour was the horse of the old king of Norway?",

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from schemas.manifest import MANIFEST
-from schemas.statistics import HISTOGRAMS
 from tests.tools.shard_factory import sign
+from textmill.schemas.manifest import MANIFEST
+from textmill.schemas.statistics import HISTOGRAMS
 
 METADATA_FILES = (
     MANIFEST,

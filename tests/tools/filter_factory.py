@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.corpus.english_cutting import english_words
-from pipelines.corpus.filters import Filters
-from pipelines.readers.documents import Documents, Role, batch_of
+from textmill.pipelines.corpus.english_cutting import english_words
+from textmill.pipelines.corpus.filters import Filters
+from textmill.pipelines.readers.documents import Documents, Role, batch_of
 
 TEXT = Role("text", "string", "text")
 

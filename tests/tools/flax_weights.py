@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from trainers.models.families import Weights
-from trainers.models.model_config import ModelConfig
-from trainers.models.weights import from_layout
-from trainers.on_flax.layers import FLAX, name_leaves
+from textmill.trainers.models.families import Weights
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.weights import from_layout
+from textmill.trainers.on_flax.layers import FLAX, name_leaves
 
 
 def to_weights(params: Any, config: ModelConfig) -> Weights:

@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from schemas.features import TASKS
 from tests.tools.places import ROOT
+from textmill.schemas.features import TASKS
 
 ENTRIES = sorted(
     f"{folder}.{path.stem}"

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tests.tools.places import ROOT
-from trainers.models.families import FAMILIES
-from trainers.models.model_config import ModelConfig
+from textmill.trainers.models.families import FAMILIES
+from textmill.trainers.models.model_config import ModelConfig
 
 Arrays = dict[str, np.ndarray]
 Fields = dict[str, Any]

@@ -30,9 +30,9 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from schemas.commands.entry import run_entry
-from schemas.errors import UsageError
 from tests.tools.places import ROOT
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import UsageError
 
 _PINS = "tests/golden/test_pins.py::test_values_are_those_of_before"
 

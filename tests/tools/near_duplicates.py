@@ -11,13 +11,20 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pipelines.corpus.near_duplicates.buckets import find_pairs
-from pipelines.corpus.near_duplicates.flags import Bands, Rule, Shingle
-from pipelines.corpus.near_duplicates.resolve import resolve
-from pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, distinct, of_batch, sets_of
-from pipelines.corpus.near_duplicates.steps import make_members, make_sets, verify_pairs
-from pipelines.rows.ragged import Ragged
-from pipelines.rows.routing import content_digests
+from textmill.pipelines.corpus.near_duplicates.buckets import find_pairs
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, Rule, Shingle
+from textmill.pipelines.corpus.near_duplicates.resolve import resolve
+from textmill.pipelines.corpus.near_duplicates.rows import (
+    ASK,
+    EDGE,
+    MEMBER,
+    distinct,
+    of_batch,
+    sets_of,
+)
+from textmill.pipelines.corpus.near_duplicates.steps import make_members, make_sets, verify_pairs
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.routing import content_digests
 
 
 def near_documents(count: int) -> list[str]:

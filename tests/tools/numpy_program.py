@@ -14,14 +14,19 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from schemas.errors import UsageError
 from tests.tools.clm_factory import clm_schema
 from tests.tools.run_reading import untimed_lines
-from trainers.data.batches import Batch
-from trainers.flags.command_line import make_flags
-from trainers.flags.run_flags import ComputeFlags, DecoderFlags, OptimizationFlags, RunFlags
-from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.program import (
+from textmill.schemas.errors import UsageError
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flags.run_flags import (
+    ComputeFlags,
+    DecoderFlags,
+    OptimizationFlags,
+    RunFlags,
+)
+from textmill.trainers.run.checkpoints import Checkpoints, read_weights
+from textmill.trainers.run.program import (
     Arrays,
     Plan,
     Program,
@@ -31,8 +36,8 @@ from trainers.run.program import (
     check_state,
     to_tensors,
 )
-from trainers.run.start import train
-from trainers.tasks.language_models import ClmFlags, ClmTask
+from textmill.trainers.run.start import train
+from textmill.trainers.tasks.language_models import ClmFlags, ClmTask
 
 TABLE = "embeddings.tokens.weight"
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from trainers.flags.command_line import make_flags
-from trainers.models.plan_model import plan_model
-from trainers.poptorch_classifier import TRAINER, PoptorchClassifierFlags
-from trainers.reader import ShardSet
-from trainers.run.program import Plan
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.poptorch_classifier import TRAINER, PoptorchClassifierFlags
+from textmill.trainers.reader import ShardSet
+from textmill.trainers.run.program import Plan
 
 
 def make_program(shards: Path | str, **settings: Any) -> Any:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import SentencePieceExtractor, TikTokenConverter
 
-from pipelines.encoding.patterns import PATTERNS
 from tests.benchmarks.baselines import with_baselines
+from textmill.pipelines.encoding.patterns import PATTERNS
 
 
 class Published(NamedTuple):

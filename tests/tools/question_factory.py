@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.build.options import BuildOptions, SplitFlags
-from pipelines.build.steps import Shard, evaluation_of
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.readers.documents import Documents, Reject, batch_of
-from pipelines.rows.evaluation import evaluation_file
-from pipelines.tasks.qa import Qa
-from schemas.metadata import Schema
 from tests.tools.shard_factory import replace_file, write_set
 from tests.tools.task_rows import make_shards, rows_of, segments_of
+from textmill.pipelines.build.options import BuildOptions, SplitFlags
+from textmill.pipelines.build.steps import Shard, evaluation_of
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.readers.documents import Documents, Reject, batch_of
+from textmill.pipelines.rows.evaluation import evaluation_file
+from textmill.pipelines.tasks.qa import Qa
+from textmill.schemas.metadata import Schema
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
 Columns = dict[str, np.ndarray]

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from pipelines.readers.documents import TEXT_ROLES, Documents, Role
-from pipelines.readers.sources import Source, plan_blocks, read_block
+from textmill.pipelines.readers.documents import TEXT_ROLES, Documents, Role
+from textmill.pipelines.readers.sources import Source, plan_blocks, read_block
 
 LABELED = (*TEXT_ROLES, Role("label", "label", "label"))
 

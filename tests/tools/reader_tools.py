@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 
 Columns = dict[str, np.ndarray]
 BATCH = 64

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainers.flags.command_line import flag_values, make_flags
-from trainers.run.journal import METRICS, each_metrics
+from textmill.trainers.flags.command_line import flag_values, make_flags
+from textmill.trainers.run.journal import METRICS, each_metrics
 
 Group = TypeVar("Group")
 # Values of metrics.jsonl that differ from run to run.

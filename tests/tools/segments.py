@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.features import unmask
-from schemas.metadata import read_set
-from schemas.records import open_rows
+from textmill.schemas.features import unmask
+from textmill.schemas.metadata import read_set
+from textmill.schemas.records import open_rows
 
 Ids = tuple[int, ...]
 

@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.rows.ragged import Ragged
-from pipelines.writers.document_formats import document_format, open_documents
-from pipelines.writers.staging import LOCK
-from schemas.errors import DataError
-from schemas.features import token_dtype
-from schemas.manifest import MANIFEST, file_sha256
-from schemas.metadata import Schema, SetInfo, read_set
-from schemas.records import DOCUMENT_FORMATS, open_rows
 from tests.tools.field_damage import FIELDS, add_up_statistics, change_field
 from tests.tools.shard_factory import canonical_sha256, sign, write_rows
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.writers.document_formats import document_format, open_documents
+from textmill.pipelines.writers.staging import LOCK
+from textmill.schemas.errors import DataError
+from textmill.schemas.features import token_dtype
+from textmill.schemas.manifest import MANIFEST, file_sha256
+from textmill.schemas.metadata import Schema, SetInfo, read_set
+from textmill.schemas.records import DOCUMENT_FORMATS, open_rows
 
 LEVELS = ("as is", "sums", "all")
 _GROWN = {"as is": 3_000_000_000, "sums": 200_000_000}  # bytes of a sparse file; sums take time

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from pipelines.encoding.backends import GOLDEN_TEXTS
-from pipelines.writers.tfds_info import tfds_files
-from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
-from schemas.errors import DataError
-from schemas.features import is_training, max_masked_slots, task_features, unmask
-from schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
-from schemas.metadata import Inputs, Schema, shard_name
-from schemas.records import frame
-from schemas.statistics import ShardStatistics, Statistics, by_length
-from schemas.typed_json import to_json
+from textmill.pipelines.encoding.backends import GOLDEN_TEXTS
+from textmill.pipelines.writers.tfds_info import tfds_files
+from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
+from textmill.schemas.errors import DataError
+from textmill.schemas.features import is_training, max_masked_slots, task_features, unmask
+from textmill.schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from textmill.schemas.metadata import Inputs, Schema, shard_name
+from textmill.schemas.records import frame
+from textmill.schemas.statistics import ShardStatistics, Statistics, by_length
+from textmill.schemas.typed_json import to_json
 
 BOS, PAD, EOS, UNK, MASK = range(5)  # RoBERTa's order
 SPECIAL_IDS = {"bos": BOS, "pad": PAD, "eos": EOS, "unk": UNK, "mask": MASK}

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from trainers.models.model_config import ModelConfig
-from trainers.models.weights import fresh
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.weights import fresh
 
 SIZES: Any = dict(vocab_size=60, max_positions=40, layers=2, hidden_size=32, heads=4)
 LLAMA: Any = dict(**SIZES, intermediate_size=48, kv_heads=2, head_size=10)

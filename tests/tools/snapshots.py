@@ -1,6 +1,6 @@
 """What a program puts into checkpoints, on the host."""
 
-from trainers.run.program import Arrays, Program
+from textmill.trainers.run.program import Arrays, Program
 
 
 def weights_in(program: Program) -> Arrays:

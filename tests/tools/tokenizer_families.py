@@ -23,8 +23,8 @@ from tokenizers import (
     trainers,
 )
 
-from pipelines.encoding.patterns import PATTERNS
 from tests.tools.swig_types import keep_swig_types
+from textmill.pipelines.encoding.patterns import PATTERNS
 
 keep_swig_types()
 

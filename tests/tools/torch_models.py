@@ -27,8 +27,8 @@ from tests.tools.model_cases import (
     named,
     read_config,
 )
-from trainers.models.model_config import ModelConfig
-from trainers.models.weights import from_published
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.weights import from_published
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

@@ -70,9 +70,9 @@ def write_question_set(
 ) -> None:
     """Questions whose answer is the last of some random words; `words` of them in each."""
     # Beam, which nobody else needs
-    from pipelines.encoding.tokenizer import LoadedTokenizer
-    from pipelines.tasks.qa import Qa
     from tests.tools.question_factory import Question, write_qa_set
+    from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+    from textmill.pipelines.tasks.qa import Qa
 
     random = np.random.default_rng(0)
 

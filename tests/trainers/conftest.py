@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.run import start
+from textmill.trainers.run import start
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.clm_factory import chat_schema, clm_rows, clm_schema, write_clm_set
 from tests.tools.numpy_program import TABLE, Diary, numpy_trainer, run_numpy
 from tests.tools.run_reading import untimed_lines
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set, write_set
-from trainers import use_model
-from trainers.data.shard_set import ShardSet
-from trainers.models.model_config import ModelConfig, with_dropout
-from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.trained import find_trained
+from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.trainers import use_model
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.models.model_config import ModelConfig, with_dropout
+from textmill.trainers.run.checkpoints import Checkpoints, read_weights
+from textmill.trainers.run.trained import find_trained
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 

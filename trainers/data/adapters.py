@@ -11,8 +11,8 @@ from typing import List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from schemas.features import positions_from_segments
-from trainers.data.batches import Batch
+from textmill.schemas.features import positions_from_segments
+from textmill.trainers.data.batches import Batch
 
 
 class VariableLength(NamedTuple):

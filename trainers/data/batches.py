@@ -8,8 +8,8 @@ from typing import Any, Dict, Generator, Iterator, List, Optional, Sequence, Tup
 
 import numpy as np
 
-from schemas.errors import DataError, UsageError
-from schemas.metadata import Schema
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import Schema
 
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]

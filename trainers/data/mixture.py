@@ -25,14 +25,14 @@ from typing import Any, Dict, Generator, Iterator, List, Optional, Sequence, Tup
 
 import numpy as np
 
-from schemas.errors import UsageError
-from schemas.features import ROWS_OF
-from schemas.metadata import Schema
-from schemas.object_store import is_url
-from schemas.typed_json import quote
-from trainers.data.batches import Batch, BatchReader, read_ahead
-from trainers.data.row_order import epoch_and_row
-from trainers.data.shard_set import ShardSet
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import ROWS_OF
+from textmill.schemas.metadata import Schema
+from textmill.schemas.object_store import is_url
+from textmill.schemas.typed_json import quote
+from textmill.trainers.data.batches import Batch, BatchReader, read_ahead
+from textmill.trainers.data.row_order import epoch_and_row
+from textmill.trainers.data.shard_set import ShardSet
 
 # Largest denominator of a share: products with a position fit int64 up to 4e12 rows.
 FINEST = 10**6

@@ -1,6 +1,6 @@
 """Datasets as batches of numpy arrays, for any training loop.
 
-    from trainers.reader import ShardSet
+    from textmill.trainers.reader import ShardSet
 
     shards = ShardSet("data/shards")          # checks the schema and every file's sha256
     shards.schema.vocab_size, shards.schema.max_length, shards.rows("train")
@@ -33,16 +33,16 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from schemas.errors import DataError, UsageError
-from schemas.manifest import ManifestFile, check_unchanged
-from schemas.metadata import SetInfo, read_set
-from schemas.records import RowReader, open_rows
-from schemas.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
-from trainers.data.batches import Batch, BatchReader
-from trainers.data.row_order import epoch_and_row
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.manifest import ManifestFile, check_unchanged
+from textmill.schemas.metadata import SetInfo, read_set
+from textmill.schemas.records import RowReader, open_rows
+from textmill.schemas.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
+from textmill.trainers.data.batches import Batch, BatchReader
+from textmill.trainers.data.row_order import epoch_and_row
 
 if TYPE_CHECKING:
-    from trainers.data.mixture import Mixture
+    from textmill.trainers.data.mixture import Mixture
 
 
 class ShardSet(BatchReader):
@@ -193,7 +193,7 @@ class ShardSet(BatchReader):
           UsageError: their rows mean different things; names the difference.
         """
         # That module imports this one.
-        from trainers.data.mixture import Mixture
+        from textmill.trainers.data.mixture import Mixture
 
         return Mixture.open(weights, seed=seed, **opening)
 

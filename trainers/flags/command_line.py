@@ -6,17 +6,17 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple, Type, Ty
 
 import tyro
 
-from schemas.commands.flag_file import is_word, kinds_of, with_config
-from schemas.commands.help import (
+from textmill.schemas.commands.flag_file import is_word, kinds_of, with_config
+from textmill.schemas.commands.help import (
     CONFIG_NOTE,
     Help,
     describe_unknown,
     report_parse_errors,
     show_help,
 )
-from schemas.commands.terminal import command_name
-from schemas.errors import UsageError
-from trainers.flags.run_flags import RunFlags
+from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.errors import UsageError
+from textmill.trainers.flags.run_flags import RunFlags
 
 Flags = TypeVar("Flags", bound=RunFlags)
 Group = TypeVar("Group")

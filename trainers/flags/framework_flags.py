@@ -6,8 +6,8 @@ Imports no framework, so that --help is fast. Python 3.8 syntax.
 from dataclasses import dataclass
 from typing import Literal, Optional
 
-from schemas.errors import UsageError
-from trainers.flags.run_flags import (
+from textmill.schemas.errors import UsageError
+from textmill.trainers.flags.run_flags import (
     ComputeFlags,
     RunFlags,
     above_0,

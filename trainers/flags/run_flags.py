@@ -21,14 +21,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar, Literal, Optional, Tuple, Union
 
-from schemas.errors import UsageError
-from schemas.features import ROWS_OF
-from schemas.metadata import Schema
-from schemas.object_store import is_url
-from schemas.set_files import CACHE_GIGABYTES, Cache, default_directory
-from trainers.data.batches import BatchReader
-from trainers.data.mixture import Mixture, open_shards, shards_name
-from trainers.data.shard_set import ShardSet
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import ROWS_OF
+from textmill.schemas.metadata import Schema
+from textmill.schemas.object_store import is_url
+from textmill.schemas.set_files import CACHE_GIGABYTES, Cache, default_directory
+from textmill.trainers.data.batches import BatchReader
+from textmill.trainers.data.mixture import Mixture, open_shards, shards_name
+from textmill.trainers.data.shard_set import ShardSet
 
 
 def at_least(config: object, least: int, *names: str) -> None:

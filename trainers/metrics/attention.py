@@ -1,6 +1,6 @@
 """Tests that a model keeps the documents of packed rows apart: changes tokens, compares logits.
 
-    from trainers.metrics.attention import pick_rows, verify_attention
+    from textmill.trainers.metrics.attention import pick_rows, verify_attention
 
     def logits_of(batch):      # numpy arrays in; a PyTorch, JAX or TensorFlow array out
         return model(torch.from_numpy(batch["input_ids"]), ...).logits
@@ -17,10 +17,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from schemas.errors import DataError, UsageError
-from schemas.features import positions_from_segments, unmask
-from trainers.data.adapters import one_segment_a_row, segments_of
-from trainers.data.batches import Batch, BatchReader
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import positions_from_segments, unmask
+from textmill.trainers.data.adapters import one_segment_a_row, segments_of
+from textmill.trainers.data.batches import Batch, BatchReader
 
 EARLIER, LATER = "an earlier segment of the row", "a later segment of the row"
 AHEAD, PADDING, ROW = "later tokens of the segment", "padding", "another row"

@@ -9,7 +9,7 @@ from typing import Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
-from trainers.metrics.plots import new_figure, save_figure
+from textmill.trainers.metrics.plots import new_figure, save_figure
 
 
 class Calibration(NamedTuple):

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from schemas.chat_template import ChatTemplate, TemplateFailed, read_arguments
-from schemas.errors import UsageError
-from schemas.metadata import Schema
-from schemas.tokenizer_json import TOKENIZER_CONFIG, read_tokenizer_json, token_ids
-from schemas.typed_json import load_json, read_bounded
-from trainers.models.set_tokenizer import TOKENIZER
+from textmill.schemas.chat_template import ChatTemplate, TemplateFailed, read_arguments
+from textmill.schemas.errors import UsageError
+from textmill.schemas.metadata import Schema
+from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG, read_tokenizer_json, token_ids
+from textmill.schemas.typed_json import load_json, read_bounded
+from textmill.trainers.models.set_tokenizer import TOKENIZER
 
 TEMPLATE_FILE = "chat_template.jinja"  # takes precedence over tokenizer_config.json
 _MESSAGE, _ANSWER = "bravo", "alpha"

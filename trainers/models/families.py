@@ -20,7 +20,7 @@ from typing import (
 
 import numpy as np
 
-from trainers.models.rope import Rope, RopeKey
+from textmill.trainers.models.rope import Rope, RopeKey
 
 Weights = Dict[str, np.ndarray]
 """Our name of each weight, "layers.0.qkv.weight", to a float32 array in PyTorch's layout: a linear
@@ -96,7 +96,7 @@ def modules_at(ours: str, theirs: str, table: Table) -> List[Module]:
 
 
 if TYPE_CHECKING:
-    from trainers.models.model_config import ModelConfig
+    from textmill.trainers.models.model_config import ModelConfig
 
 ELECTRA_EMBEDDING = 128  # in ELECTRA's small model; larger ones use the hidden size
 

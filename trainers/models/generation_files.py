@@ -10,13 +10,13 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from schemas.errors import DataError
-from schemas.metadata import Schema
-from schemas.tokenizer_json import read_tokenizer_json, token_ids
-from schemas.typed_json import load_json, quote
-from trainers.models.chat_format import format_of_schema
-from trainers.models.families import FAMILIES
-from trainers.models.set_tokenizer import open_tokenizer
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import Schema
+from textmill.schemas.tokenizer_json import read_tokenizer_json, token_ids
+from textmill.schemas.typed_json import load_json, quote
+from textmill.trainers.models.chat_format import format_of_schema
+from textmill.trainers.models.families import FAMILIES
+from textmill.trainers.models.set_tokenizer import open_tokenizer
 
 GENERATION = "generation_config.json"
 

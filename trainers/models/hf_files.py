@@ -29,9 +29,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from schemas.errors import DataError, UsageError
-from schemas.typed_json import load_json, quote, to_json
-from trainers.flags.run_flags import refuse_existing
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.typed_json import load_json, quote, to_json
+from textmill.trainers.flags.run_flags import refuse_existing
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 # Buffers that old versions of transformers saved: causal masks, and the numbers 0, 1, 2, ...

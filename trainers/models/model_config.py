@@ -9,12 +9,19 @@ import re
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
 
-from schemas.errors import DataError, UsageError
-from schemas.metadata import Schema
-from schemas.typed_json import quote
-from trainers.flags.run_flags import DIMENSIONS, at_least, share
-from trainers.models.families import ACTIVATIONS, FAMILIES, Family, LocalKey, Module, head_modules
-from trainers.models.rope import Rope
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import Schema
+from textmill.schemas.typed_json import quote
+from textmill.trainers.flags.run_flags import DIMENSIONS, at_least, share
+from textmill.trainers.models.families import (
+    ACTIVATIONS,
+    FAMILIES,
+    Family,
+    LocalKey,
+    Module,
+    head_modules,
+)
+from textmill.trainers.models.rope import Rope
 
 RATES = ("dropout", "attention_dropout", "classifier_dropout")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

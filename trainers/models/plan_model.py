@@ -19,16 +19,16 @@ from typing import (
     get_type_hints,
 )
 
-from schemas.errors import UsageError
-from schemas.hub import find_on_hub
-from schemas.metadata import Schema
-from schemas.typed_json import quote
-from trainers.flags.run_flags import ModelFlags, RunFlags
-from trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weights
-from trainers.models.hf_files import Tensors, read_directory
-from trainers.models.model_config import ModelConfig, with_dropout
-from trainers.models.rope import Rope
-from trainers.models.weights import check_published, fresh, from_published, keep_own_layer
+from textmill.schemas.errors import UsageError
+from textmill.schemas.hub import find_on_hub
+from textmill.schemas.metadata import Schema
+from textmill.schemas.typed_json import quote
+from textmill.trainers.flags.run_flags import ModelFlags, RunFlags
+from textmill.trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weights
+from textmill.trainers.models.hf_files import Tensors, read_directory
+from textmill.trainers.models.model_config import ModelConfig, with_dropout
+from textmill.trainers.models.rope import Rope
+from textmill.trainers.models.weights import check_published, fresh, from_published, keep_own_layer
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's and
 # GPT-2's own, medium GPT-2's, and electra_small ELECTRA's (arXiv:2003.10555).

@@ -14,8 +14,8 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
-from schemas.errors import DataError, UsageError
-from schemas.typed_json import quote
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.typed_json import quote
 
 _LENGTH = "original_max_position_embeddings"
 _USED: Dict[str, Tuple[str, ...]] = {

@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from schemas.errors import DataError, UsageError
-from schemas.local_file import open_regular
-from schemas.metadata import Schema
-from schemas.tokenizer_files import LINES, MERGES, VOCABULARY, assemble, complete
-from schemas.tokenizer_json import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.local_file import open_regular
+from textmill.schemas.metadata import Schema
+from textmill.schemas.tokenizer_files import LINES, MERGES, VOCABULARY, assemble, complete
+from textmill.schemas.tokenizer_json import (
     MOST_BYTES,
     check_vocabulary,
     read_tokenizer_json,
@@ -20,10 +20,10 @@ from schemas.tokenizer_json import (
     token_ids,
     try_tokenizer,
 )
-from schemas.typed_json import load_json, read_bounded
-from trainers.data.batches import BatchReader
-from trainers.data.mixture import Mixture
-from trainers.data.shard_set import ShardSet
+from textmill.schemas.typed_json import load_json, read_bounded
+from textmill.trainers.data.batches import BatchReader
+from textmill.trainers.data.mixture import Mixture
+from textmill.trainers.data.shard_set import ShardSet
 
 TOKENIZER, SCHEMA = "tokenizer.json", "schema.json"
 

@@ -14,10 +14,10 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tup
 
 import numpy as np
 
-from schemas.errors import DataError
-from trainers.models.families import LEAVES, NORMAL, Module, Weights
-from trainers.models.hf_files import FLOATS
-from trainers.models.model_config import ModelConfig
+from textmill.schemas.errors import DataError
+from textmill.trainers.models.families import LEAVES, NORMAL, Module, Weights
+from textmill.trainers.models.hf_files import FLOATS
+from textmill.trainers.models.model_config import ModelConfig
 
 _VOCABULARY = ("embeddings.tokens", "head", "head.table")  # a row for each token
 _SHOWN = 5  # names in an error, before "and so many more"

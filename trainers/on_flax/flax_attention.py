@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.extend.backend import get_backend
 
-from schemas.errors import UsageError
-from trainers.flags.framework_flags import FlaxComputeFlags
-from trainers.run.program import Plan
+from textmill.schemas.errors import UsageError
+from textmill.trainers.flags.framework_flags import FlaxComputeFlags
+from textmill.trainers.run.program import Plan
 
 MASKED = -1e9  # added to attention logits that must not count; exp() of it is 0 in f32
 SPLASH_BLOCK = 512  # tokens, a multiple of 128

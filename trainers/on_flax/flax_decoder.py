@@ -27,14 +27,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from schemas.commands.terminal import say
-from schemas.errors import UsageError
-from trainers.flags.framework_flags import FlaxComputeFlags
-from trainers.flags.run_flags import ComputeFlags, RunFlags
-from trainers.models.model_config import ModelConfig
-from trainers.models.set_tokenizer import leading_ids, open_tokenizer
-from trainers.on_flax.flax_attention import Context, attention_kind, packed_context
-from trainers.on_flax.flax_program import (
+from textmill.schemas.commands.terminal import say
+from textmill.schemas.errors import UsageError
+from textmill.trainers.flags.framework_flags import FlaxComputeFlags
+from textmill.trainers.flags.run_flags import ComputeFlags, RunFlags
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.set_tokenizer import leading_ids, open_tokenizer
+from textmill.trainers.on_flax.flax_attention import Context, attention_kind, packed_context
+from textmill.trainers.on_flax.flax_program import (
     DeviceBatch,
     FlaxProgram,
     Sums,
@@ -42,7 +42,7 @@ from trainers.on_flax.flax_program import (
     products,
     sums_in_chunks,
 )
-from trainers.on_flax.layers import (
+from textmill.trainers.on_flax.layers import (
     Cache,
     Embeddings,
     Params,
@@ -53,9 +53,9 @@ from trainers.on_flax.layers import (
     split_keys,
     to_params,
 )
-from trainers.run.program import Plan, Task
-from trainers.run.trained import Trained
-from trainers.tasks.language_models import GenerationFlags
+from textmill.trainers.run.program import Plan, Task
+from textmill.trainers.run.trained import Trained
+from textmill.trainers.tasks.language_models import GenerationFlags
 
 WIDTH = 16  # prompts are padded to a multiple of this, so that few lengths are compiled
 

@@ -17,20 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from schemas.features import max_masked_slots
-from schemas.metadata import Schema
-from trainers.flags.framework_flags import FlaxComputeFlags
-from trainers.models.families import ACTIVATIONS
-from trainers.models.model_config import ModelConfig
-from trainers.on_flax.flax_attention import Context, attention_kind, packed_context
-from trainers.on_flax.flax_program import (
+from textmill.schemas.features import max_masked_slots
+from textmill.schemas.metadata import Schema
+from textmill.trainers.flags.framework_flags import FlaxComputeFlags
+from textmill.trainers.models.families import ACTIVATIONS
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.on_flax.flax_attention import Context, attention_kind, packed_context
+from textmill.trainers.on_flax.flax_program import (
     DeviceBatch,
     FlaxProgram,
     Sums,
     compute_dtype,
     sums_in_chunks,
 )
-from trainers.on_flax.layers import (
+from textmill.trainers.on_flax.layers import (
     FORMULAS,
     Embeddings,
     Norm,
@@ -43,8 +43,8 @@ from trainers.on_flax.layers import (
     normalize,
     split_keys,
 )
-from trainers.run.program import Plan, Task
-from trainers.tasks.language_models import MlmFlags, mask_rates
+from textmill.trainers.run.program import Plan, Task
+from textmill.trainers.tasks.language_models import MlmFlags, mask_rates
 
 
 class MaskedHead(nnx.Module):

@@ -19,21 +19,21 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from schemas.errors import UsageError
-from trainers.data.batches import Batch
-from trainers.flags.framework_flags import FlaxComputeFlags
-from trainers.models.families import Weights
-from trainers.models.plan_model import peak_flops
-from trainers.models.weights import layout_names, shapes
-from trainers.on_flax.layers import (
+from textmill.schemas.errors import UsageError
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.flags.framework_flags import FlaxComputeFlags
+from textmill.trainers.models.families import Weights
+from textmill.trainers.models.plan_model import peak_flops
+from textmill.trainers.models.weights import layout_names, shapes
+from textmill.trainers.on_flax.layers import (
     FLAX,
     ROWS,
     Params,
     name_leaves,
     to_params,
 )
-from trainers.on_flax.optimizers import learning_rate, optimizer_for
-from trainers.run.program import (
+from textmill.trainers.on_flax.optimizers import learning_rate, optimizer_for
+from textmill.trainers.run.program import (
     STOP,
     TOKENS,
     Arrays,
@@ -43,8 +43,8 @@ from trainers.run.program import (
     Tensor,
     check_state,
 )
-from trainers.run.run_directory import PROFILE
-from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
+from textmill.trainers.run.run_directory import PROFILE
+from textmill.trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 DeviceBatch: TypeAlias = dict[str, jax.Array]  # a batch of the reader on the devices
 Rows: TypeAlias = Any  # inputs and labels of a model: a pytree of arrays whose first axis is B

@@ -21,12 +21,12 @@ import jax
 from jax._src.clusters import ClusterEnv
 from jax._src.distributed import global_state
 
-from schemas.commands.terminal import say
-from schemas.errors import DataError, TextmillError, UsageError
-from trainers.flags.command_line import command
-from trainers.flags.framework_flags import FlaxRunFlags
-from trainers.on_flax.roll_call import call_roll
-from trainers.run.program import Processes, end_at_once
+from textmill.schemas.commands.terminal import say
+from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.trainers.flags.command_line import command
+from textmill.trainers.flags.framework_flags import FlaxRunFlags
+from textmill.trainers.on_flax.roll_call import call_roll
+from textmill.trainers.run.program import Processes, end_at_once
 
 START_SECONDS = 50  # for all processes to meet
 SILENT_SECONDS = 30  # without a beat or an answer: the process has ended

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.nnx.nn.dtypes import promote_dtype
 
-from trainers.models.families import ACTIVATIONS, Module, Weights
-from trainers.models.model_config import ModelConfig
-from trainers.models.rope import Rope
-from trainers.models.weights import Layout, to_layout
-from trainers.on_flax.flax_attention import Context, attend, drop_out
+from textmill.trainers.models.families import ACTIVATIONS, Module, Weights
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.rope import Rope
+from textmill.trainers.models.weights import Layout, to_layout
+from textmill.trainers.on_flax.flax_attention import Context, attend, drop_out
 
 Params: TypeAlias = Any  # nested dicts of f32 arrays, lists as dicts by index
 Model = TypeVar("Model", bound=nnx.Module)

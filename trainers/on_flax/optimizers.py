@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from trainers.flags.run_flags import OptimizationFlags
-from trainers.models.families import LEAVES, NORMAL, Module
-from trainers.on_flax.layers import modules_of_leaves, name_leaves
-from trainers.run.program import Schedule
+from textmill.trainers.flags.run_flags import OptimizationFlags
+from textmill.trainers.models.families import LEAVES, NORMAL, Module
+from textmill.trainers.on_flax.layers import modules_of_leaves, name_leaves
+from textmill.trainers.run.program import Schedule
 
 Rate = Callable[[Any], Any]  # steps done -> learning rate
 MUON_MOMENTUM = 0.95  # this and the coefficients: Jordan et al.

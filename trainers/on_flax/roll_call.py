@@ -12,7 +12,7 @@ import socket
 import time
 from contextlib import ExitStack, suppress
 
-from schemas.errors import DataError
+from textmill.schemas.errors import DataError
 
 _CALL = re.compile(rb"textmill (\d{1,9}) of (\d{1,9})")
 _GO, _END = b"go", b"end "

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.data.batches import Batch
-from trainers.models.families import ACTIVATIONS
-from trainers.models.model_config import ModelConfig
-from trainers.run.program import Arrays
-from trainers.tasks.classification import LABEL
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.models.families import ACTIVATIONS
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.run.program import Arrays
+from textmill.trainers.tasks.classification import LABEL
 
 # Added to the scores of padding. float16 can hold -10,000, exp() of it is 0 in every precision, and
 # a row of padding only gives a mean instead of NaN.

@@ -22,20 +22,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from schemas.errors import UsageError
-from trainers.data.batches import Batch
-from trainers.flags.framework_flags import IpuComputeFlags
-from trainers.flags.run_flags import OptimizationFlags, RunFlags
-from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
-from trainers.on_poptorch.module_program import (
+from textmill.schemas.errors import UsageError
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.flags.framework_flags import IpuComputeFlags
+from textmill.trainers.flags.run_flags import OptimizationFlags, RunFlags
+from textmill.trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
+from textmill.trainers.on_poptorch.module_program import (
     RANDOM,
     ModuleProgram,
     check_device,
     copy_to_host,
     parameter_groups,
 )
-from trainers.on_poptorch.ranks import Ranks
-from trainers.run.program import (
+from textmill.trainers.on_poptorch.ranks import Ranks
+from textmill.trainers.run.program import (
     Arrays,
     Plan,
     Program,
@@ -44,7 +44,7 @@ from trainers.run.program import (
     check_state,
     to_tensors,
 )
-from trainers.tasks.classification import LOGITS, ClassificationTask
+from textmill.trainers.tasks.classification import LOGITS, ClassificationTask
 
 Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32
 

@@ -12,19 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from schemas.errors import DataError, UsageError, one_line
-from trainers.data.batches import Batch
-from trainers.flags.framework_flags import IpuComputeFlags
-from trainers.flags.run_flags import OptimizationFlags
-from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
-from trainers.on_poptorch.ranks import (
+from textmill.schemas.errors import DataError, UsageError, one_line
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.flags.framework_flags import IpuComputeFlags
+from textmill.trainers.flags.run_flags import OptimizationFlags
+from textmill.trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
+from textmill.trainers.on_poptorch.ranks import (
     Ranks,
     choose_gpu,
     hint_at_gpus,
     keep_gradients,
     report_lost_ranks,
 )
-from trainers.run.program import (
+from textmill.trainers.run.program import (
     STOP,
     TOKENS,
     Arrays,
@@ -36,7 +36,7 @@ from trainers.run.program import (
     check_state,
     to_tensors,
 )
-from trainers.tasks.classification import LABEL, LOGITS, ROW_WEIGHTS
+from textmill.trainers.tasks.classification import LABEL, LOGITS, ROW_WEIGHTS
 
 Inputs = Mapping[str, Tensor]
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from schemas.errors import DataError, UsageError
-from trainers.run.program import Processes, end_at_once
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.run.program import Processes, end_at_once
 
 _LOST = re.compile("gloo|nccl|connection (closed|reset)|heartbeat", re.IGNORECASE)
 

@@ -10,11 +10,11 @@ Legend: B rows, L tokens a row, H hidden, V vocabulary.
 
 from typing import Any
 
-from schemas.errors import UsageError
-from schemas.metadata import Schema
-from trainers.models.model_config import ModelConfig
-from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.tf_layers import (
+from textmill.schemas.errors import UsageError
+from textmill.schemas.metadata import Schema
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.on_tf.backend import keras, tf
+from textmill.trainers.on_tf.tf_layers import (
     Attended,
     Block,
     Seed,
@@ -26,10 +26,10 @@ from trainers.on_tf.tf_layers import (
     table,
     through_blocks,
 )
-from trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
-from trainers.run.program import Plan
-from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
-from trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS, QaTask
+from textmill.trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
+from textmill.trainers.run.program import Plan
+from textmill.trainers.tasks.language_models import CORRECT, COUNTED, LOSS
+from textmill.trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS, QaTask
 
 PIECES = 16  # of a row, in few of which tokens count
 

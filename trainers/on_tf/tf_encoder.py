@@ -9,10 +9,10 @@ Legend: B rows, L tokens a row, E embedding, H hidden, C classes.
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.metadata import Schema
-from trainers.models.model_config import ModelConfig
-from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.tf_layers import (
+from textmill.schemas.metadata import Schema
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.on_tf.backend import keras, tf
+from textmill.trainers.on_tf.tf_layers import (
     Block,
     Seed,
     Tensors,
@@ -22,9 +22,9 @@ from trainers.on_tf.tf_layers import (
     table,
     through_blocks,
 )
-from trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
-from trainers.run.program import Plan
-from trainers.tasks.classification import LABEL, LOGITS, ClassificationTask
+from textmill.trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
+from textmill.trainers.run.program import Plan
+from textmill.trainers.tasks.classification import LABEL, LOGITS, ClassificationTask
 
 
 class Encoder(keras.Model):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from trainers.models.families import ACTIVATIONS, Weights
-from trainers.models.model_config import ModelConfig
-from trainers.models.weights import Layout, from_layout, to_layout
-from trainers.on_tf.backend import keras, tf
+from textmill.trainers.models.families import ACTIVATIONS, Weights
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.weights import Layout, from_layout, to_layout
+from textmill.trainers.on_tf.backend import keras, tf
 
 Tensors: TypeAlias = dict[str, tf.Tensor]
 Seed: TypeAlias = Any  # int32 [2], or None for no dropout

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schemas.errors import DataError, UsageError
-from schemas.metadata import Schema
-from schemas.typed_json import to_json
-from trainers.data.batches import Batch
-from trainers.flags.framework_flags import TfComputeFlags
-from trainers.flags.run_flags import OptimizationFlags, refuse_existing
-from trainers.models.set_tokenizer import SCHEMA, TOKENIZER
-from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
-from trainers.run.program import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import Schema
+from textmill.schemas.typed_json import to_json
+from textmill.trainers.data.batches import Batch
+from textmill.trainers.flags.framework_flags import TfComputeFlags
+from textmill.trainers.flags.run_flags import OptimizationFlags, refuse_existing
+from textmill.trainers.models.set_tokenizer import SCHEMA, TOKENIZER
+from textmill.trainers.on_tf.backend import keras, tf
+from textmill.trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
+from textmill.trainers.run.program import (
     Arrays,
     Plan,
     Program,

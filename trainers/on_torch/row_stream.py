@@ -22,8 +22,8 @@ import torch
 import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
-from schemas.errors import UsageError
-from trainers.data.batches import Batch, BatchReader
+from textmill.schemas.errors import UsageError
+from textmill.trainers.data.batches import Batch, BatchReader
 
 _MOST_WORKERS = 1024
 

@@ -12,12 +12,12 @@ from typing import Any, DefaultDict, Dict, List, Mapping, Sequence
 
 import numpy as np
 
-from schemas.errors import DataError
-from schemas.version import VERSION
-from trainers.data.batches import BatchReader
-from trainers.flags.command_line import flag_values
-from trainers.models.set_tokenizer import TOKENIZER, set_file
-from trainers.run.program import Arrays, Plan, Processes
+from textmill.schemas.errors import DataError
+from textmill.schemas.version import VERSION
+from textmill.trainers.data.batches import BatchReader
+from textmill.trainers.flags.command_line import flag_values
+from textmill.trainers.models.set_tokenizer import TOKENIZER, set_file
+from textmill.trainers.run.program import Arrays, Plan, Processes
 
 # Flags that may differ. The content of paths is compared: fingerprint, tokenizer, first weights.
 LOCAL = (

@@ -39,12 +39,12 @@ from typing import (
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from schemas.errors import DataError, UsageError
-from schemas.manifest import file_sha256
-from schemas.typed_json import parse_json, read_bounded
-from trainers.models.model_config import ModelConfig
-from trainers.models.weights import shapes
-from trainers.run.program import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.manifest import file_sha256
+from textmill.schemas.typed_json import parse_json, read_bounded
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.weights import shapes
+from textmill.trainers.run.program import (
     ALONE,
     Arrays,
     Processes,
@@ -53,7 +53,7 @@ from trainers.run.program import (
     Tensors,
     first_difference,
 )
-from trainers.run.run_directory import CHECKPOINTS
+from textmill.trainers.run.run_directory import CHECKPOINTS
 
 
 @dataclass

@@ -27,9 +27,9 @@ from typing import (
     Tuple,
 )
 
-from schemas.commands.terminal import say, visible
-from schemas.errors import UsageError
-from trainers.flags.run_flags import parse_log_to
+from textmill.schemas.commands.terminal import say, visible
+from textmill.schemas.errors import UsageError
+from textmill.trainers.flags.run_flags import parse_log_to
 
 METRICS = "metrics.jsonl"
 PRINT_SECONDS = 0.2  # between updates of a line on a terminal

@@ -15,16 +15,16 @@ from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, O
 
 import numpy as np
 
-from schemas.errors import DataError
-from trainers.data.batches import Batch, BatchReader, read_ahead
-from trainers.flags.command_line import command, flag_values
-from trainers.flags.run_flags import DataFlags
-from trainers.models.families import Weights
-from trainers.models.plan_model import training_flops
-from trainers.models.weights import shapes
-from trainers.run.agreement import check_agreement, digest_of
-from trainers.run.checkpoints import Checkpoints, Progress, Writer
-from trainers.run.journal import (
+from textmill.schemas.errors import DataError
+from textmill.trainers.data.batches import Batch, BatchReader, read_ahead
+from textmill.trainers.flags.command_line import command, flag_values
+from textmill.trainers.flags.run_flags import DataFlags
+from textmill.trainers.models.families import Weights
+from textmill.trainers.models.plan_model import training_flops
+from textmill.trainers.models.weights import shapes
+from textmill.trainers.run.agreement import check_agreement, digest_of
+from textmill.trainers.run.checkpoints import Checkpoints, Progress, Writer
+from textmill.trainers.run.journal import (
     METRICS,
     MetricsFile,
     ProgressLine,
@@ -34,7 +34,7 @@ from trainers.run.journal import (
     each_metrics,
     open_sinks,
 )
-from trainers.run.program import (
+from textmill.trainers.run.program import (
     ALONE,
     STOP,
     TOKENS,

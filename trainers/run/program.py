@@ -29,13 +29,13 @@ from typing import (
 
 import numpy as np
 
-from schemas.commands.entry import import_later, want_addresses
-from schemas.errors import DataError, UsageError
-from schemas.metadata import Schema
-from trainers.data.batches import Batch, BatchReader
-from trainers.flags.framework_flags import FlaxRunFlags
-from trainers.flags.run_flags import OptimizationFlags, RunFlags
-from trainers.models.model_config import ModelConfig
+from textmill.schemas.commands.entry import import_later, want_addresses
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import Schema
+from textmill.trainers.data.batches import Batch, BatchReader
+from textmill.trainers.flags.framework_flags import FlaxRunFlags
+from textmill.trainers.flags.run_flags import OptimizationFlags, RunFlags
+from textmill.trainers.models.model_config import ModelConfig
 
 Arrays = Dict[str, np.ndarray]
 # Among the results of steps and evaluations: the number of a signal, and tokens without padding.
@@ -298,7 +298,7 @@ def join_processes(flags: RunFlags) -> Processes:
     if flags.processes.num_processes is None:
         return Processes()
     # JAX: seconds that a run of one process pays later, after its checks.
-    return import_later("trainers.on_flax.jax_processes:join")(flags)
+    return import_later("textmill.trainers.on_flax.jax_processes:join")(flags)
 
 
 class Trainer(NamedTuple):

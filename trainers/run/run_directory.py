@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
-from schemas.errors import DataError, UsageError
-from schemas.typed_json import from_json, load_json
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.typed_json import from_json, load_json
 
 SETTINGS = "config.json"
 CHECKPOINTS = "checkpoints"

@@ -10,22 +10,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from schemas.commands.entry import want_addresses
-from schemas.commands.flag_file import CONFIG, config_bytes
-from schemas.commands.terminal import say
-from schemas.errors import DataError, UsageError
-from schemas.hub import find_on_hub
-from schemas.tokenizer_json import read_tokenizer_json, token_ids, tokenizer_settings
-from schemas.typed_json import to_json
-from trainers.data.batches import BatchReader
-from trainers.data.mixture import absolute_shards
-from trainers.flags.command_line import command, flag_values, parse_flags
-from trainers.flags.framework_flags import FlaxRunFlags, ProcessFlags
-from trainers.flags.run_flags import RunFlags, refuse_existing
-from trainers.metrics.plots import draw_curve
-from trainers.models.chat_format import exported_template
-from trainers.models.families import Weights
-from trainers.models.generation_files import (
+from textmill.schemas.commands.entry import want_addresses
+from textmill.schemas.commands.flag_file import CONFIG, config_bytes
+from textmill.schemas.commands.terminal import say
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.hub import find_on_hub
+from textmill.schemas.tokenizer_json import read_tokenizer_json, token_ids, tokenizer_settings
+from textmill.schemas.typed_json import to_json
+from textmill.trainers.data.batches import BatchReader
+from textmill.trainers.data.mixture import absolute_shards
+from textmill.trainers.flags.command_line import command, flag_values, parse_flags
+from textmill.trainers.flags.framework_flags import FlaxRunFlags, ProcessFlags
+from textmill.trainers.flags.run_flags import RunFlags, refuse_existing
+from textmill.trainers.metrics.plots import draw_curve
+from textmill.trainers.models.chat_format import exported_template
+from textmill.trainers.models.families import Weights
+from textmill.trainers.models.generation_files import (
     GENERATION,
     INPUTS,
     for_prompts,
@@ -35,21 +35,21 @@ from trainers.models.generation_files import (
     text_start,
     tokenizer_notes,
 )
-from trainers.models.hf_files import write_directory
-from trainers.models.plan_model import plan_model
-from trainers.models.set_tokenizer import (
+from textmill.trainers.models.hf_files import write_directory
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.models.set_tokenizer import (
     TOKENIZER,
     check_same_tokens,
     keep_set_files,
     read_tokenizer,
     set_file,
 )
-from trainers.models.weights import to_published
-from trainers.run.agreement import check_agreement, identity
-from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.journal import METRICS, ProgressLine, cut_metrics, duration, each_metrics
-from trainers.run.loop import Loop
-from trainers.run.program import (
+from textmill.trainers.models.weights import to_published
+from textmill.trainers.run.agreement import check_agreement, identity
+from textmill.trainers.run.checkpoints import Checkpoints, read_weights
+from textmill.trainers.run.journal import METRICS, ProgressLine, cut_metrics, duration, each_metrics
+from textmill.trainers.run.loop import Loop
+from textmill.trainers.run.program import (
     Interruption,
     Metrics,
     Plan,
@@ -59,7 +59,7 @@ from trainers.run.program import (
     Task,
     Trainer,
 )
-from trainers.run.run_directory import PROFILE, claim, start_or_resume
+from textmill.trainers.run.run_directory import PROFILE, claim, start_or_resume
 
 _NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|OOM when", re.IGNORECASE)
 

@@ -6,18 +6,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Tuple
 
-from schemas.commands.flag_file import CONFIG
-from schemas.errors import UsageError
-from schemas.metadata import Schema
-from trainers.models.chat_format import ChatFormat, format_of_directory, format_of_schema
-from trainers.models.families import Weights
-from trainers.models.generation_files import published_ids, run_ends, text_start
-from trainers.models.hf_files import read_directory
-from trainers.models.model_config import ModelConfig, published_classes
-from trainers.models.set_tokenizer import published_tokenizer, read_schema, read_tokenizer
-from trainers.models.weights import from_published, keep_own_layer
-from trainers.run.checkpoints import BEST, Checkpoints, read_weights
-from trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
+from textmill.schemas.commands.flag_file import CONFIG
+from textmill.schemas.errors import UsageError
+from textmill.schemas.metadata import Schema
+from textmill.trainers.models.chat_format import ChatFormat, format_of_directory, format_of_schema
+from textmill.trainers.models.families import Weights
+from textmill.trainers.models.generation_files import published_ids, run_ends, text_start
+from textmill.trainers.models.hf_files import read_directory
+from textmill.trainers.models.model_config import ModelConfig, published_classes
+from textmill.trainers.models.set_tokenizer import published_tokenizer, read_schema, read_tokenizer
+from textmill.trainers.models.weights import from_published, keep_own_layer
+from textmill.trainers.run.checkpoints import BEST, Checkpoints, read_weights
+from textmill.trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
 
 
 @dataclass(frozen=True)

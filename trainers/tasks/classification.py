@@ -24,16 +24,16 @@ from typing import (
 
 import numpy as np
 
-from schemas.commands.terminal import say, visible
-from schemas.errors import DataError, UsageError
-from schemas.metadata import Schema
-from trainers.data.batches import Batch, BatchReader
-from trainers.data.mixture import Mixture
-from trainers.flags.run_flags import RunFlags, TaskFlags
-from trainers.metrics import class_scores
-from trainers.metrics.class_scores import probabilities
-from trainers.models.set_tokenizer import open_tokenizer, sets_of
-from trainers.run.program import Arrays, Metrics, Program, Task
+from textmill.schemas.commands.terminal import say, visible
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import Schema
+from textmill.trainers.data.batches import Batch, BatchReader
+from textmill.trainers.data.mixture import Mixture
+from textmill.trainers.flags.run_flags import RunFlags, TaskFlags
+from textmill.trainers.metrics import class_scores
+from textmill.trainers.metrics.class_scores import probabilities
+from textmill.trainers.models.set_tokenizer import open_tokenizer, sets_of
+from textmill.trainers.run.program import Arrays, Metrics, Program, Task
 
 LABEL, LOGITS, ROW_WEIGHTS = "label", "logits", "row_weights"
 _ROWS_A_READ = 65_536  # to count labels

@@ -20,14 +20,14 @@ from typing import (
 
 import numpy as np
 
-from schemas.errors import UsageError
-from schemas.features import max_masked_slots
-from schemas.metadata import Schema
-from schemas.statistics import ShardStatistics
-from trainers.data.batches import Batch, BatchReader
-from trainers.flags.run_flags import RunFlags, TaskFlags, at_least
-from trainers.models.set_tokenizer import sets_of
-from trainers.run.program import TOKENS, Arrays, Metrics, Task
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import max_masked_slots
+from textmill.schemas.metadata import Schema
+from textmill.schemas.statistics import ShardStatistics
+from textmill.trainers.data.batches import Batch, BatchReader
+from textmill.trainers.flags.run_flags import RunFlags, TaskFlags, at_least
+from textmill.trainers.models.set_tokenizer import sets_of
+from textmill.trainers.run.program import TOKENS, Arrays, Metrics, Task
 
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 

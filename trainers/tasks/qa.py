@@ -25,18 +25,18 @@ from typing import ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, S
 
 import numpy as np
 
-from schemas.errors import DataError, UsageError
-from schemas.features import is_training
-from schemas.manifest import EVALUATION
-from schemas.metadata import Schema
-from schemas.typed_json import parse_json
-from trainers.data.batches import Batch, BatchReader
-from trainers.data.shard_set import ShardSet
-from trainers.flags.run_flags import RunFlags, TaskFlags
-from trainers.metrics.plots import draw_scores, score_table
-from trainers.models.set_tokenizer import TOKENIZER, open_tokenizer, set_file, sets_of
-from trainers.run.program import Arrays, Metrics, Task
-from trainers.tasks.language_models import CORRECT, COUNTED, LOSS
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import is_training
+from textmill.schemas.manifest import EVALUATION
+from textmill.schemas.metadata import Schema
+from textmill.schemas.typed_json import parse_json
+from textmill.trainers.data.batches import Batch, BatchReader
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.run_flags import RunFlags, TaskFlags
+from textmill.trainers.metrics.plots import draw_scores, score_table
+from textmill.trainers.models.set_tokenizer import TOKENIZER, open_tokenizer, set_file, sets_of
+from textmill.trainers.run.program import Arrays, Metrics, Task
+from textmill.trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 ANSWER_IDS, ANSWER_LENGTHS = "answer_ids", "answer_lengths"
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

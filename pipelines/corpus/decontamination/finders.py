@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines import store
-from pipelines.corpus.decontamination.gram_index import GramIndex, pack_index, unpack_index
-from pipelines.corpus.decontamination.matches import Finder
-from pipelines.corpus.filters import Filters
-from pipelines.corpus.rules.rule import Judged
-from pipelines.host.imports import pc
-from pipelines.readers.documents import BOUNDARIES
-from pipelines.rows.routing import content_digests
-from pipelines.runners.block_run import BlockJob
-from schemas.errors import DataError
+from textmill.pipelines import store
+from textmill.pipelines.corpus.decontamination.gram_index import GramIndex, pack_index, unpack_index
+from textmill.pipelines.corpus.decontamination.matches import Finder
+from textmill.pipelines.corpus.filters import Filters
+from textmill.pipelines.corpus.rules.rule import Judged
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import BOUNDARIES
+from textmill.pipelines.rows.routing import content_digests
+from textmill.pipelines.runners.block_run import BlockJob
+from textmill.schemas.errors import DataError
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 # uint64 [n, 2], ascending: an n-gram, and the hash of a document that contains it.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.near_duplicates.rows import differs
-from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.rows.word_hashes import WORD, Words, hash_words, weigh_words
-from schemas.typed_json import parse_json, to_json
+from textmill.pipelines.corpus.near_duplicates.rows import differs
+from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.pipelines.rows.word_hashes import WORD, Words, hash_words, weigh_words
+from textmill.schemas.typed_json import parse_json, to_json
 
 BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that every word of a run counts modulo 2**64
 SPREAD = np.uint64(0xD6E8FEB86659FD93)

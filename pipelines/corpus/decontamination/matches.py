@@ -15,10 +15,15 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pipelines.corpus.decontamination.gram_index import BASE, SPREAD, GramIndex
-from pipelines.host.compiled import entry, inner
-from pipelines.rows.text_bytes import slices, utf8_bytes
-from pipelines.rows.word_hashes import Words, are_same_words, character_table, hash_some_words
+from textmill.pipelines.corpus.decontamination.gram_index import BASE, SPREAD, GramIndex
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
+from textmill.pipelines.rows.word_hashes import (
+    Words,
+    are_same_words,
+    character_table,
+    hash_some_words,
+)
 
 MOST_LISTED = 10  # target texts listed for one document
 _LISTED = "rejects/contamination.jsonl"

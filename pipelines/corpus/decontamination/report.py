@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.decontamination.gram_index import GramIndex
-from schemas.commands.terminal import number_of
-from schemas.drops import Observed, shorten, total_counts
-from schemas.manifest import DECONTAMINATION
-from schemas.typed_json import parse_json, to_json
+from textmill.pipelines.corpus.decontamination.gram_index import GramIndex
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.drops import Observed, shorten, total_counts
+from textmill.schemas.manifest import DECONTAMINATION
+from textmill.schemas.typed_json import parse_json, to_json
 
 _SHOWN = 100  # examples of a kind in decontamination.json
 _FEW = 3  # examples in a warning

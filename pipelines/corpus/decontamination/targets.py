@@ -13,33 +13,37 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines import store
-from pipelines.corpus.decontamination.finders import COMMON, GramJob, put_index
-from pipelines.corpus.decontamination.gram_index import (
+from textmill.pipelines import store
+from textmill.pipelines.corpus.decontamination.finders import COMMON, GramJob, put_index
+from textmill.pipelines.corpus.decontamination.gram_index import (
     GramIndex,
     Targets,
     find_phrases,
     index_targets,
 )
-from pipelines.corpus.decontamination.report import describe_targets
-from pipelines.corpus.filters import Filters
-from pipelines.corpus.rules.decontamination import Decontamination, TargetFile, target_files
-from pipelines.encoding.normal_text import apply_form
-from pipelines.inspection.read_rows import read_rows, segment_texts, sequences
-from pipelines.readers.documents import Role
-from pipelines.readers.sources import Block, Source, plan_blocks, read_block
-from pipelines.runners.block_run import BlockRun
-from pipelines.runners.launch import with_beam
-from pipelines.writers.staging import Staging
-from schemas.commands.entry import import_later
-from schemas.commands.terminal import number_of
-from schemas.errors import DataError, UsageError
-from schemas.features import is_training
-from schemas.manifest import DECONTAMINATION, EVALUATION, ManifestFile
-from schemas.metadata import SetInfo, read_set
+from textmill.pipelines.corpus.decontamination.report import describe_targets
+from textmill.pipelines.corpus.filters import Filters
+from textmill.pipelines.corpus.rules.decontamination import (
+    Decontamination,
+    TargetFile,
+    target_files,
+)
+from textmill.pipelines.encoding.normal_text import apply_form
+from textmill.pipelines.inspection.read_rows import read_rows, segment_texts, sequences
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.sources import Block, Source, plan_blocks, read_block
+from textmill.pipelines.runners.block_run import BlockRun
+from textmill.pipelines.runners.launch import with_beam
+from textmill.pipelines.writers.staging import Staging
+from textmill.schemas.commands.entry import import_later
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import is_training
+from textmill.schemas.manifest import DECONTAMINATION, EVALUATION, ManifestFile
+from textmill.schemas.metadata import SetInfo, read_set
 
 # Imports Beam, which takes a second.
-_count_grams = import_later("pipelines.corpus.decontamination.transforms:CountGrams")
+_count_grams = import_later("textmill.pipelines.corpus.decontamination.transforms:CountGrams")
 Texts = Iterator[tuple[str, int, str]]  # field, number of the record, text
 _ROWS = 1024  # rows decoded at a time
 _TEXT, _QUESTION = ("text",), ("question",)

@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipelines.corpus.decontamination.finders import (
+from textmill.pipelines.corpus.decontamination.finders import (
     COMMON,
     NO_HOLDERS,
     GramJob,
@@ -22,18 +22,18 @@ from pipelines.corpus.decontamination.finders import (
     find_holders,
     load_finder,
 )
-from pipelines.corpus.filter_documents import filter_documents, load_filters
-from pipelines.readers.sources import Block, read_blocks
-from pipelines.runners.block_run import ALL
-from pipelines.runners.shuffle import (
+from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
+from textmill.pipelines.readers.sources import Block, read_blocks
+from textmill.pipelines.runners.block_run import ALL
+from textmill.pipelines.runners.shuffle import (
     NO_VALUES,
     Deliveries,
     add_tallies,
     check_deliveries,
     tally,
 )
-from pipelines.runners.steps import BlockStep, spread_blocks
-from pipelines.store import write_file
+from textmill.pipelines.runners.steps import BlockStep, spread_blocks
+from textmill.pipelines.store import write_file
 
 _BUCKETS = 64
 _DELIVERED = _BUCKETS  # the key of deliveries

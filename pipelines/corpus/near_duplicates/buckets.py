@@ -28,11 +28,11 @@ import pyarrow as pa
 import xxhash
 from numba import types
 
-from pipelines.corpus.near_duplicates.flags import Bands, Shingle
-from pipelines.corpus.near_duplicates.rows import PAIR, differs
-from pipelines.corpus.near_duplicates.shingles import AT_ONCE, shingle_hashes
-from pipelines.host.compiled import entry, inner
-from pipelines.rows.text_bytes import slices, utf8_bytes
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, Shingle
+from textmill.pipelines.corpus.near_duplicates.rows import PAIR, differs
+from textmill.pipelines.corpus.near_duplicates.shingles import AT_ONCE, shingle_hashes
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 
 ROOM = 64
 NEAREST = 8

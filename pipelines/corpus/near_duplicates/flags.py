@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import tyro
 
-from schemas.errors import UsageError
+from textmill.schemas.errors import UsageError
 
 _MOST_HASHES = 1024
 _MOST_BANDS = 256  # the key of a bucket has one byte for the number of its band

@@ -14,7 +14,7 @@ with the same result.
 import numpy as np
 from numba import types
 
-from pipelines.host.compiled import entry
+from textmill.pipelines.host.compiled import entry
 
 DOWN, UP, KEPT = range(3)  # states of an edge; KEPT is an UP whose higher document is kept
 

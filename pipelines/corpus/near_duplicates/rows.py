@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines.rows.example_batch import from_stream
-from pipelines.rows.ragged import Ragged
+from textmill.pipelines.rows.example_batch import from_stream
+from textmill.pipelines.rows.ragged import Ragged
 
 MEMBER = np.dtype(  # a document in one bucket; `length` is bytes of text
     [("key", "<u8"), ("place", "<i8"), ("length", "<u4"), ("sketch", "<u8", (4,))]

@@ -12,15 +12,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.near_duplicates.buckets import (
+from textmill.pipelines.corpus.near_duplicates.buckets import (
     band_keys,
     find_pairs,
     has_shingles,
     signatures,
     sketches,
 )
-from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.rows import (
+from textmill.pipelines.corpus.near_duplicates.flags import Rule
+from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
     EDGE,
     MEMBER,
@@ -32,10 +32,10 @@ from pipelines.corpus.near_duplicates.rows import (
     rows_of,
     to_batch,
 )
-from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
-from pipelines.rows.ragged import Ragged, ranges
-from pipelines.rows.text_bytes import utf8_bytes
-from schemas.drops import Observed, shorten
+from textmill.pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
+from textmill.pipelines.rows.ragged import Ragged, ranges
+from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.schemas.drops import Observed, shorten
 
 Batches = Iterable[tuple[int, pa.RecordBatch]]
 _CLUSTERS = 10  # clusters reported

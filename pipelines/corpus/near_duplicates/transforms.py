@@ -19,10 +19,10 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
-from pipelines.corpus.job import CorpusJob, CorpusReport
-from pipelines.corpus.near_duplicates.flags import Rule
-from pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
-from pipelines.corpus.near_duplicates.rows import (
+from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
+from textmill.pipelines.corpus.near_duplicates.flags import Rule
+from textmill.pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
+from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
     EDGE,
     MEMBER,
@@ -33,7 +33,7 @@ from pipelines.corpus.near_duplicates.rows import (
     sets_of,
     take_rows,
 )
-from pipelines.corpus.near_duplicates.steps import (
+from textmill.pipelines.corpus.near_duplicates.steps import (
     ASKS,
     MEMBERS,
     NAMES,
@@ -48,15 +48,15 @@ from pipelines.corpus.near_duplicates.steps import (
     propose_pairs,
     verify_pairs,
 )
-from pipelines.corpus.partition import digests_of, read_partition
-from pipelines.readers.corpus_metadata import CorpusStatistics
-from pipelines.rows.example_batch import from_stream
-from pipelines.rows.ragged import Ragged
-from pipelines.runners.shuffle import Deliveries, receive
-from pipelines.runners.steps import KeyedStep, SendingStep, Wiring, tag_of
-from pipelines.store import load
-from pipelines.writers.staging import check_turn
-from schemas.drops import Observed
+from textmill.pipelines.corpus.partition import digests_of, read_partition
+from textmill.pipelines.readers.corpus_metadata import CorpusStatistics
+from textmill.pipelines.rows.example_batch import from_stream
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.runners.shuffle import Deliveries, receive
+from textmill.pipelines.runners.steps import KeyedStep, SendingStep, Wiring, tag_of
+from textmill.pipelines.store import load
+from textmill.pipelines.writers.staging import check_turn
+from textmill.schemas.drops import Observed
 
 _EDGE_BYTES = 4 << 20  # bytes of edges sent together
 

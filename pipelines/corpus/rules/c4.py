@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import tyro
 
-from pipelines.corpus.english_cutting import cut
-from pipelines.corpus.english_tables import BREAK, MARK, SPACE, TERMINAL, character_table
-from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
-from pipelines.host.compiled import entry, inner
-from pipelines.readers.documents import take_slices
-from pipelines.rows.text_bytes import code_point, slices, utf8_bytes
+from textmill.pipelines.corpus.english_cutting import cut
+from textmill.pipelines.corpus.english_tables import BREAK, MARK, SPACE, TERMINAL, character_table
+from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
+from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.readers.documents import take_slices
+from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
 
 _PHRASES_FLAG = tyro.conf.arg(metavar="PHRASE,...")
 YesNo = Literal["yes", "no"]

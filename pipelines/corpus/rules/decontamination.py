@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from pipelines import store
-from pipelines.corpus.rules.rule import Family, Rule, check_numbers
-from pipelines.readers.corpus_files import find_corpus
-from pipelines.readers.files import HUGGING_FACE, FileFinder, expand_lists
-from pipelines.readers.formats import huggingface
-from schemas.errors import DataError, UsageError
-from schemas.manifest import MANIFEST
+from textmill.pipelines import store
+from textmill.pipelines.corpus.rules.rule import Family, Rule, check_numbers
+from textmill.pipelines.readers.corpus_files import find_corpus
+from textmill.pipelines.readers.files import HUGGING_FACE, FileFinder, expand_lists
+from textmill.pipelines.readers.formats import huggingface
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.manifest import MANIFEST
 
 Unit = Literal["document", "paragraph", "line"]
 _LONGEST = 64  # words of an n-gram
@@ -101,7 +101,7 @@ class Decontamination(Family):
         """
         if self.decontaminate:
             # Imports Arrow's compute functions, which --help does not need.
-            from pipelines.corpus.decontamination.finders import judge_texts, load_finder
+            from textmill.pipelines.corpus.decontamination.finders import judge_texts, load_finder
 
             finder, unit = load_finder(self.index), self.decontaminate_unit
             edits = "" if unit == "document" else "contaminated"

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from pipelines.corpus.rules.rule import Family, Judged, Rule
-from schemas.errors import UsageError
+from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule
+from textmill.schemas.errors import UsageError
 
 _REASONS = ("language:other", "language:unsure")
 _OTHER_NAMES = {"nb": "no", "nob": "no", "nno": "nn"}  # for identifiers without the first

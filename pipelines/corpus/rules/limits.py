@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.english_cutting import Words, english_words
-from pipelines.corpus.english_measures import (
+from textmill.pipelines.corpus.english_cutting import Words, english_words
+from textmill.pipelines.corpus.english_measures import (
     find_runs,
     measure_lines,
     measure_ngrams,
@@ -21,9 +21,9 @@ from pipelines.corpus.english_measures import (
     measure_words,
     repeated_spans,
 )
-from pipelines.corpus.english_tables import character_table, hash_spelling
-from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
-from schemas.errors import UsageError
+from textmill.pipelines.corpus.english_tables import character_table, hash_spelling
+from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
+from textmill.schemas.errors import UsageError
 
 _Limits = dict[str, float]
 _Measure = Callable[[Words, _Limits], Mapping[str, np.ndarray]]

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.rules.rule import Family, Judged, Rule
-from pipelines.host.imports import pc
-from schemas.errors import UsageError
+from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule
+from textmill.pipelines.host.imports import pc
+from textmill.schemas.errors import UsageError
 
 # RFC 5322's atoms with dots, without / = ? & of URLs.
 _LOCAL = r"[\w.!#$%'*+^`{|}~-]"

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.decontamination.matches import Hit
-from schemas.drops import Observed
-from schemas.errors import UsageError
+from textmill.pipelines.corpus.decontamination.matches import Hit
+from textmill.schemas.drops import Observed
+from textmill.schemas.errors import UsageError
 
 MOST = 1 << 63  # compiled loops take int64, and readers of schema.json reject larger numbers
 

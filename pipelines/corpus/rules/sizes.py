@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
-from pipelines.host.imports import pc
-from pipelines.readers.documents import take_slices
-from pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
-from schemas.errors import UsageError
+from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import take_slices
+from textmill.pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
+from textmill.schemas.errors import UsageError
 
 _SLICE_BYTES = 2 << 20  # bytes of text judged together: the tables take many times as much
 _NEWLINE = 10

@@ -18,10 +18,10 @@ import pyarrow as pa
 import tyro
 import xxhash
 
-from pipelines import store
-from pipelines.corpus.rules.rule import Family, Judged, Rule
-from pipelines.readers.files import expand_lists
-from schemas.errors import UsageError
+from textmill.pipelines import store
+from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule
+from textmill.pipelines.readers.files import expand_lists
+from textmill.schemas.errors import UsageError
 
 _KINDS = ("domain", "address", "word")
 _ADDRESS = re.compile(

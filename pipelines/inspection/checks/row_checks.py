@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipelines.tasks.task import MOST_PROBLEMS, RowProblem, problems_where, task_class
-from schemas.features import is_training, positions_from_segments, unmask
-from schemas.metadata import Schema
+from textmill.pipelines.tasks.task import MOST_PROBLEMS, RowProblem, problems_where, task_class
+from textmill.schemas.features import is_training, positions_from_segments, unmask
+from textmill.schemas.metadata import Schema
 
 Columns = dict[str, np.ndarray]
 # Names as in schemas.statistics.ShardStatistics.

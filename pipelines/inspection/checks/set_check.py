@@ -16,22 +16,22 @@ from itertools import zip_longest
 import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
-from pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
-from pipelines.runners.console import Console
-from pipelines.tasks.task import task_class
-from pipelines.writers.tfds_info import tfds_files
-from pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
-from schemas.agreement import disagreements
-from schemas.commands.terminal import number_of
-from schemas.errors import DataError
-from schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
-from schemas.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
-from schemas.object_store import is_url
-from schemas.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
-from schemas.tokenizer_json import TOKENIZER_CONFIG, odd_settings
-from schemas.typed_json import load_json, quote, read_bounded
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
+from textmill.pipelines.rows.evaluation import EVALUATION, evaluation_names, example_name
+from textmill.pipelines.runners.console import Console
+from textmill.pipelines.tasks.task import task_class
+from textmill.pipelines.writers.tfds_info import tfds_files
+from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
+from textmill.schemas.agreement import disagreements
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
+from textmill.schemas.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
+from textmill.schemas.object_store import is_url
+from textmill.schemas.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
+from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG, odd_settings
+from textmill.schemas.typed_json import load_json, quote, read_bounded
 
 SHOWN = 20  # problems of a dataset that are printed
 

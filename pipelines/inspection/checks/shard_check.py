@@ -8,25 +8,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.inspection.checks.row_checks import (
+from textmill.pipelines.inspection.checks.row_checks import (
     COUNTED,
     Columns,
     count,
     example_names,
     row_problems,
 )
-from pipelines.rows.ragged import Ragged
-from pipelines.tasks.task import task_class
-from pipelines.writers.array_record_file import highway_hash
-from pipelines.writers.document_formats import document_format, open_documents
-from schemas.codec import RowCodec
-from schemas.commands.terminal import number_of
-from schemas.errors import DataError
-from schemas.features import unmask
-from schemas.manifest import ManifestFile
-from schemas.metadata import Schema
-from schemas.records import RowReader, open_rows
-from schemas.statistics import ShardStatistics, split_of
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.tasks.task import task_class
+from textmill.pipelines.writers.array_record_file import highway_hash
+from textmill.pipelines.writers.document_formats import document_format, open_documents
+from textmill.schemas.codec import RowCodec
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import DataError
+from textmill.schemas.features import unmask
+from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.metadata import Schema
+from textmill.schemas.records import RowReader, open_rows
+from textmill.schemas.statistics import ShardStatistics, split_of
 
 _BATCH_ROWS = 2048  # some hundred kB per column, which fit the CPU cache
 _BATCH_TOKENS = 1 << 20  # of tokenized documents

@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 from rich.filesize import decimal
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.row_text import TokenTexts
-from pipelines.writers.rejects import Rejects
-from schemas.manifest import ManifestFile
-from schemas.metadata import InputFile, Inputs, Schema
-from schemas.statistics import ShardStatistics, Statistics
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.row_text import TokenTexts
+from textmill.pipelines.writers.rejects import Rejects
+from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.metadata import InputFile, Inputs, Schema
+from textmill.schemas.statistics import ShardStatistics, Statistics
 
 _LISTED = 20  # input files; the rest is one line
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import jinja2
 
-from pipelines.inspection.report import content as set_content
-from pipelines.inspection.report import sections
-from pipelines.inspection.report.content import SetContent, compact
-from schemas.commands.terminal import visible
+from textmill.pipelines.inspection.report import content as set_content
+from textmill.pipelines.inspection.report import sections
+from textmill.pipelines.inspection.report.content import SetContent, compact
+from textmill.schemas.commands.terminal import visible
 
 REPORT = "report.html"
 
@@ -82,7 +82,7 @@ def report_file(make: Callable[[], bytes]) -> dict[str, bytes]:
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pipelines.inspection.report", ""),
+        loader=jinja2.PackageLoader("textmill.pipelines.inspection.report", ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         bytecode_cache=_bytecode_cache(),

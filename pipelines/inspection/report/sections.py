@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
-from pipelines.inspection.read_rows import sequences
-from pipelines.inspection.report.content import (
+from textmill.pipelines.inspection.read_rows import sequences
+from textmill.pipelines.inspection.report.content import (
     Bar,
     SetContent,
     compact,
@@ -25,8 +25,8 @@ from pipelines.inspection.report.content import (
     percent,
     tile,
 )
-from pipelines.inspection.report.flow_and_zipf import flow, zipf
-from pipelines.inspection.row_text import (
+from textmill.pipelines.inspection.report.flow_and_zipf import flow, zipf
+from textmill.pipelines.inspection.row_text import (
     KEPT,
     LOSS,
     PREFIX,
@@ -36,13 +36,13 @@ from pipelines.inspection.row_text import (
     row_facts,
     row_pieces,
 )
-from pipelines.inspection.set_tables import length_bins
-from pipelines.readers.documents import Reject
-from pipelines.tasks.task import task_class
-from pipelines.writers.rejects import Rejects
-from schemas.commands.terminal import number_of
-from schemas.drops import BY_SHARD, drop_of, spaced
-from schemas.metadata import Schema
+from textmill.pipelines.inspection.set_tables import length_bins
+from textmill.pipelines.readers.documents import Reject
+from textmill.pipelines.tasks.task import task_class
+from textmill.pipelines.writers.rejects import Rejects
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.drops import BY_SHARD, drop_of, spaced
+from textmill.schemas.metadata import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters; the rest is one line
 _TOKENS = 24  # most and least frequent ones that are listed

@@ -13,12 +13,12 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from pipelines.readers.documents import Documents, no_documents
-from pipelines.readers.formats.huggingface import class_names
-from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Part, read_once
-from schemas.errors import DataError, one_line
+from textmill.pipelines.readers.documents import Documents, no_documents
+from textmill.pipelines.readers.formats.huggingface import class_names
+from textmill.pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Part, read_once
+from textmill.schemas.errors import DataError, one_line
 
 _FILE_MARK, _END_MARK = b"ARROW1\0\0", b"ARROW1"
 _DICTIONARY, _BATCH = "dictionary", "record batch"

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
-from pipelines.readers.documents import BOM, Documents, Reject, is_utf8, too_long
-from pipelines.readers.formats.role_columns import Classes, check_names, take_roles
-from pipelines.readers.formats.text import Boundary, Ends, read_runs
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Chunks, Part, is_compressed, refuse_foreign
-from pipelines.store import is_url
-from schemas.commands.terminal import number_of
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.readers.documents import BOM, Documents, Reject, is_utf8, too_long
+from textmill.pipelines.readers.formats.role_columns import Classes, check_names, take_roles
+from textmill.pipelines.readers.formats.text import Boundary, Ends, read_runs
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Chunks, Part, is_compressed, refuse_foreign
+from textmill.pipelines.store import is_url
+from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import DataError, UsageError
 
 _HEADER_BYTES = 1 << 20
 _SHOWN = 80  # characters shown of a rejected record

@@ -5,14 +5,14 @@ from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
-from pipelines.readers.documents import Documents, no_documents, too_long
-from pipelines.readers.formats.role_columns import check_names
-from pipelines.readers.formats.role_values import record_documents
-from pipelines.readers.html_text import UnusablePageError, has_xml_declaration
-from pipelines.readers.page_hosts import count_pages
-from pipelines.readers.pages import convert_pages
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Chunks, Part, inner_extension
+from textmill.pipelines.readers.documents import Documents, no_documents, too_long
+from textmill.pipelines.readers.formats.role_columns import check_names
+from textmill.pipelines.readers.formats.role_values import record_documents
+from textmill.pipelines.readers.html_text import UnusablePageError, has_xml_declaration
+from textmill.pipelines.readers.page_hosts import count_pages
+from textmill.pipelines.readers.pages import convert_pages
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Chunks, Part, inner_extension
 
 _XML = (".xhtml", ".xht")
 check_roles = partial(check_names, names=("text", "title", "url"))
@@ -41,14 +41,14 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         data = b"".join(pieces)
         is_xml = inner_extension(part.path) in _XML or has_xml_declaration(data)
         content_type = "application/xhtml+xml" if is_xml else "text/html"
-        [page] = convert_pages([(data, content_type)], source.extraction)
+        [page] = convert_pages([(data, content_type)], source.html)
         if isinstance(page, UnusablePageError):
             documents = replace(documents, unusable={page.reason: 1})
         else:
             fields = {"text": page.text, "title": page.title, "url": page.url}
             records = [(0, fields, None)]
             documents = record_documents(records, source.roles, part.path, source_bytes=size)
-            if source.extraction.html != "all":
+            if source.html != "all":
                 observed, hosts = count_pages([(page.url, page)])
                 documents = replace(documents, observed=observed, hosts=hosts)
     counts = {"source_bytes": size, "stored_bytes": chunks.new_bytes()}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from schemas.errors import DataError, TextmillError, UsageError
+from textmill.schemas.errors import DataError, TextmillError, UsageError
 
 if TYPE_CHECKING:
     from datasets import Dataset

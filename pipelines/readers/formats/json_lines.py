@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from pipelines.readers.documents import (
+from textmill.pipelines.readers.documents import (
     ANSWERS,
     BOM,
     MAX_DOCUMENT_BYTES,
@@ -23,11 +23,11 @@ from pipelines.readers.documents import (
     is_utf8,
     too_long,
 )
-from pipelines.readers.formats.role_columns import column_of, take_roles
-from pipelines.readers.formats.role_values import Refusal, look_up, record_documents
-from pipelines.readers.formats.text import LineEnds, read_runs
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Part
+from textmill.pipelines.readers.formats.role_columns import column_of, take_roles
+from textmill.pipelines.readers.formats.role_values import Refusal, look_up, record_documents
+from textmill.pipelines.readers.formats.text import LineEnds, read_runs
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Part
 
 _SQUAD_ANSWERS = pa.list_(pa.struct([("text", pa.large_string()), ("answer_start", pa.int64())]))
 _PEEKED = 50  # lines from which the types of fields are inferred

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from pipelines.host.imports import pc
-from pipelines.readers.documents import Documents, Role, no_documents
-from pipelines.readers.formats.huggingface import class_names
-from pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Part, read_once
-from schemas.errors import DataError, one_line
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Documents, Role, no_documents
+from textmill.pipelines.readers.formats.huggingface import class_names
+from textmill.pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Part, read_once
+from textmill.schemas.errors import DataError, one_line
 
 _BUFFER_BYTES = 1 << 20  # bytes of a column read at once: row groups may be larger than memory
 _MOST_ROWS = 1 << 14  # rows decoded at once

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from pipelines.host.imports import pc
-from pipelines.readers.documents import (
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import (
     ANSWERS,
     MAX_DOCUMENT_BYTES,
     Documents,
@@ -23,8 +23,8 @@ from pipelines.readers.documents import (
     batch_of,
     too_long,
 )
-from pipelines.readers.formats.role_values import convert_value
-from schemas.errors import UsageError
+from textmill.pipelines.readers.formats.role_values import convert_value
+from textmill.schemas.errors import UsageError
 
 Rejected = dict[int, tuple[str, str]]  # row -> reason, detail
 Classes = Mapping[str, Sequence[str]]  # field -> names of its class numbers

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.readers.documents import ANSWERS, Documents, Reject, Role, batch_of
+from textmill.pipelines.readers.documents import ANSWERS, Documents, Reject, Role, batch_of
 
 Refusal = tuple[str, str]  # reason, detail
 _START = "answer_start"

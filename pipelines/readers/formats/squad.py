@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from pipelines.readers.documents import BOM, Documents, Role
-from pipelines.readers.formats.role_columns import check_names
-from pipelines.readers.formats.role_values import record_documents
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Chunks, Part, refuse_foreign
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.readers.documents import BOM, Documents, Role
+from textmill.pipelines.readers.formats.role_columns import check_names
+from textmill.pipelines.readers.formats.role_values import record_documents
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Chunks, Part, refuse_foreign
+from textmill.schemas.errors import DataError, UsageError
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
 _PEEK_BYTES = 1 << 16

@@ -48,7 +48,7 @@ class Format:
     @property
     def module(self) -> ModuleType:
         """The module with its functions."""
-        return importlib.import_module(f"pipelines.readers.formats.{self.file}")
+        return importlib.import_module(f"textmill.pipelines.readers.formats.{self.file}")
 
     @property
     def place(self) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from pipelines.readers.documents import (
+from textmill.pipelines.readers.documents import (
     BOM,
     BOUNDARIES,
     Documents,
@@ -23,9 +23,9 @@ from pipelines.readers.documents import (
     too_large,
     too_long,
 )
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Chunks, Digest, Part, is_compressed, refuse_foreign
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Chunks, Digest, Part, is_compressed, refuse_foreign
+from textmill.schemas.errors import DataError, UsageError
 
 _BLANK_LINE = re.compile(rb"[ \t\r\v\f]*\n")
 _BLANK_LINES = re.compile(rb"(?:[ \t\r\v\f]*\n)*")

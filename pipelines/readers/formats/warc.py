@@ -13,17 +13,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO
 
-from pipelines.readers.documents import Documents, too_long
-from pipelines.readers.encodings import is_binary
-from pipelines.readers.formats.role_columns import check_names
-from pipelines.readers.formats.role_values import Refusal, record_documents
-from pipelines.readers.html_text import Extraction, Page, UnusablePageError, may_be_page
-from pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
-from pipelines.readers.page_hosts import count_pages
-from pipelines.readers.pages import convert_pages
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
-from schemas.errors import DataError
+from textmill.pipelines.readers.documents import Documents, too_long
+from textmill.pipelines.readers.encodings import is_binary
+from textmill.pipelines.readers.formats.role_columns import check_names
+from textmill.pipelines.readers.formats.role_values import Refusal, record_documents
+from textmill.pipelines.readers.html_text import Page, UnusablePageError, may_be_page
+from textmill.pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
+from textmill.pipelines.readers.page_hosts import count_pages
+from textmill.pipelines.readers.pages import convert_pages
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import PEEKED, Chunks, Part, refuse_foreign
+from textmill.schemas.errors import DataError
 
 FIELDS = ("content_type", "date", "id", "text", "title", "url")
 check_roles = partial(check_names, names=FIELDS)
@@ -59,9 +59,9 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     judged: list[tuple[str, Page]] = []  # pages of which the main text was taken, by their URL
 
     def convert() -> None:
-        pages, reasons = _convert(batch, source.extraction)
+        pages, reasons = _convert(batch, source.html)
         records.extend(record for record in batch if "page" not in record[1])
-        judged.extend(pages if source.extraction.html != "all" else ())
+        judged.extend(pages if source.html != "all" else ())
         unusable.update(reasons)
         batch.clear()
 
@@ -94,16 +94,14 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     yield replace(documents(), digests=chunks.digests())
 
 
-def _convert(
-    batch: list[Record], extraction: Extraction
-) -> tuple[list[tuple[str, Page]], list[str]]:
+def _convert(batch: list[Record], html: str) -> tuple[list[tuple[str, Page]], list[str]]:
     """Replaces pages in records by their texts.
 
     Returns the URLs and pages, and the reasons of those without text, which stay as they are.
     """
     pages = [fields for _, fields, _ in batch if "page" in fields]
     found, reasons = [], []
-    converted = convert_pages([(page["page"], page["content_type"]) for page in pages], extraction)
+    converted = convert_pages([(page["page"], page["content_type"]) for page in pages], html)
     for fields, page in zip(pages, converted, strict=True):
         if isinstance(page, UnusablePageError):
             reasons.append(page.reason)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.json as pj
 
-from pipelines.corpus.near_duplicates.buckets import signatures
-from pipelines.corpus.near_duplicates.flags import Bands, Shingle
 from tests.tools.near_duplicates import find_near
+from textmill.pipelines.corpus.near_duplicates.buckets import signatures
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, Shingle
 
 
 def main(source: str, result: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.clock import Seconds
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 
 BATCH = 256
 WORKERS = 2

@@ -15,12 +15,12 @@ from typing import Any
 
 import xxhash
 
-from pipelines import build_shards, store
-from pipelines.readers import stored
-from pipelines.runners import shuffle
-from pipelines.writers import shard_files
-from schemas.commands.entry import run_entry
 from tests.benchmarks.clock import Seconds, timed
+from textmill.pipelines import build_shards, store
+from textmill.pipelines.readers import stored
+from textmill.pipelines.runners import shuffle
+from textmill.pipelines.writers import shard_files
+from textmill.schemas.commands.entry import run_entry
 
 _spent: dict[str, list[Seconds]] = {}
 

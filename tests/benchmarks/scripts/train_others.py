@@ -22,8 +22,8 @@ from tokenizers import (  # noqa: E402
     trainers,
 )
 
-from pipelines.encoding.patterns import GPT2, pattern_of  # noqa: E402
 from tests.benchmarks.clock import Seconds  # noqa: E402
+from textmill.pipelines.encoding.patterns import GPT2, pattern_of  # noqa: E402
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 

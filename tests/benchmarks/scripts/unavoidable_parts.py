@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.encoding.backends import FastBackend, ReferenceBackend
 from tests.benchmarks.clock import timed
+from textmill.pipelines.encoding.backends import FastBackend, ReferenceBackend
 
 
 def main(text: str, tokenizer_path: str, size: str, output: str) -> None:

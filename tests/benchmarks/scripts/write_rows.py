@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 
 
 def main(kind: str, directory: str) -> None:

@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines import build_shards
-from schemas.metadata import read_set
 from tests.pipelines.build.test_bad_commands import CASES as COMMANDS
 from tests.tools.command_cases import GOOD, Case, Content, check, documents_of, json_lines, lines
 from tests.tools.places import ROOT
+from textmill.pipelines import build_shards
+from textmill.schemas.metadata import read_set
 
 ONE, *REST = GOOD
 A, B, C = ({"text": text} for text in GOOD)

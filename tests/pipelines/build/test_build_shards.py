@@ -14,17 +14,17 @@ import psutil
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.build_shards import main
-from pipelines.inspection.checks.set_check import verify_set
-from pipelines.verify import main as verify
-from pipelines.writers import staging
-from schemas.errors import DataError, UsageError
-from schemas.metadata import read_set
 from tests.golden.outputs import HERE, KEPT
 from tests.tools.places import CHAT_TEMPLATE
 from tests.tools.python_process import run_python
 from tests.tools.segments import segments_of
 from tests.tools.shard_factory import replace_file
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.verify import main as verify
+from textmill.pipelines.writers import staging
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import read_set
 
 
 def arguments(corpus, tokenizer_path, output, *more):

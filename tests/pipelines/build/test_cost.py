@@ -16,16 +16,23 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import execution
 
-from pipelines.build.options import parse_options
-from pipelines.build.steps import RowMaker, route_examples
-from pipelines.build_shards import main as build_shards
-from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.readers.sources import BLOCKS, Block, Part, read_block, read_blocks, write_blocks
-from pipelines.rows.example_batch import join, keep
-from pipelines.rows.routing import Routes
-from pipelines.runners.launch import IN_PROCESS
-from pipelines.train_tokenizer import main as train_tokenizer
-from schemas.errors import DataError
+from textmill.pipelines.build.options import parse_options
+from textmill.pipelines.build.steps import RowMaker, route_examples
+from textmill.pipelines.build_shards import main as build_shards
+from textmill.pipelines.encoding.tokenizer import load_tokenizer
+from textmill.pipelines.readers.sources import (
+    BLOCKS,
+    Block,
+    Part,
+    read_block,
+    read_blocks,
+    write_blocks,
+)
+from textmill.pipelines.rows.example_batch import join, keep
+from textmill.pipelines.rows.routing import Routes
+from textmill.pipelines.runners.launch import IN_PROCESS
+from textmill.pipelines.train_tokenizer import main as train_tokenizer
+from textmill.schemas.errors import DataError
 
 SMALL, LARGE = 1000, 4000  # documents
 SHARDS = ["--splits=train:0.9,validation:0.1", "--num_shards=train:2,validation:1"]

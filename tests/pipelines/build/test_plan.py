@@ -18,21 +18,21 @@ import zstandard
 from rich.console import Console
 from rich.filesize import decimal
 
-from pipelines.build.options import parse_options
-from pipelines.build.plan import Estimate, Plan, Run, estimate, plan_facts
-from pipelines.build_shards import main
-from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.input_options import assumed_bytes
-from pipelines.readers.sources import Block, Source, plan_blocks
-from pipelines.readers.stored import Part
-from pipelines.runners import plan as plans
-from pipelines.runners import sample as samples
-from pipelines.runners.block_run import BlockRun
-from pipelines.runners.console import duration, facts_table
-from pipelines.runners.shuffle import count_elements
-from schemas.errors import DataError, UsageError
-from schemas.metadata import read_set
 from tests.tools.shard_factory import mlm_schema
+from textmill.pipelines.build.options import parse_options
+from textmill.pipelines.build.plan import Estimate, Plan, Run, estimate, plan_facts
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.encoding.tokenizer import load_tokenizer
+from textmill.pipelines.input_options import assumed_bytes
+from textmill.pipelines.readers.sources import Block, Source, plan_blocks
+from textmill.pipelines.readers.stored import Part
+from textmill.pipelines.runners import plan as plans
+from textmill.pipelines.runners import sample as samples
+from textmill.pipelines.runners.block_run import BlockRun
+from textmill.pipelines.runners.console import duration, facts_table
+from textmill.pipelines.runners.shuffle import count_elements
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import read_set
 
 PROCESSES = "--direct_running_mode=multi_processing"
 ESTIMATE = Estimate(

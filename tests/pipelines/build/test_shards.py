@@ -7,17 +7,17 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.build.steps import RowMaker
-from pipelines.rows.example_batch import MARK, ExampleBatch, keep
-from pipelines.rows.ragged import Ragged
-from pipelines.runners.shuffle import Outbox
-from pipelines.store import load, write_scratch
-from pipelines.tasks.mlm import Mlm
-from schemas.drops import mark_of
-from schemas.features import unmask
-from schemas.statistics import ShardStatistics, Statistics
 from tests.tools.segments import segments
 from tests.tools.shard_factory import mlm_schema
+from textmill.pipelines.build.steps import RowMaker
+from textmill.pipelines.rows.example_batch import MARK, ExampleBatch, keep
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.runners.shuffle import Outbox
+from textmill.pipelines.store import load, write_scratch
+from textmill.pipelines.tasks.mlm import Mlm
+from textmill.schemas.drops import mark_of
+from textmill.schemas.features import unmask
+from textmill.schemas.statistics import ShardStatistics, Statistics
 
 VOCABULARY = 300
 

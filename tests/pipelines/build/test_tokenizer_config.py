@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.build.run import _tokenizer_config
-from pipelines.build_shards import main as build
-from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.verify import main as verify
-from schemas.errors import DataError
-from schemas.metadata import read_set
-from schemas.tokenizer_json import odd_settings
 from tests.stress.fuzz_encoding import small_tokenizer
 from tests.tools.shard_factory import replace_file
 from tests.tools.tokenizer_families import FAMILIES
+from textmill.pipelines.build.run import _tokenizer_config
+from textmill.pipelines.build_shards import main as build
+from textmill.pipelines.encoding.tokenizer import load_tokenizer
+from textmill.pipelines.verify import main as verify
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import read_set
+from textmill.schemas.tokenizer_json import odd_settings
 
 
 def opened(directory) -> Any:

@@ -7,11 +7,11 @@ import re
 import pytest
 from rich.filesize import decimal
 
-from pipelines import build_corpus
-from pipelines.build_shards import main
-from pipelines.rows.routing import Routes, content_digests
-from schemas.metadata import read_set
 from tests.tools.filter_factory import column
+from textmill.pipelines import build_corpus
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.rows.routing import Routes, content_digests
+from textmill.schemas.metadata import read_set
 
 WORDS = "one two three four five six seven eight nine ten"
 

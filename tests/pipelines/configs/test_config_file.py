@@ -7,18 +7,18 @@ import pytest
 import tyro
 import yaml
 
-from pipelines.build.options import BuildOptions, parse_options
-from pipelines.corpus.filters import Filters, papers
-from pipelines.corpus.options import CorpusOptions
-from pipelines.corpus.rules.rule import papers_numbers
-from pipelines.runners.launch import check_arguments
-from pipelines.tasks.task import task_class
-from pipelines.train.options import TextFlags, TokenizerOptions
-from schemas.commands.flag_file import CONFIGS, config_bytes, with_config
-from schemas.errors import UsageError
-from schemas.features import TASKS
-from trainers.flags.command_line import flag_values, parse_flags
-from trainers.flax_mlm import FlaxMlmFlags
+from textmill.pipelines.build.options import BuildOptions, parse_options
+from textmill.pipelines.corpus.filters import Filters, papers
+from textmill.pipelines.corpus.options import CorpusOptions
+from textmill.pipelines.corpus.rules.rule import papers_numbers
+from textmill.pipelines.runners.launch import check_arguments
+from textmill.pipelines.tasks.task import task_class
+from textmill.pipelines.train.options import TextFlags, TokenizerOptions
+from textmill.schemas.commands.flag_file import CONFIGS, config_bytes, with_config
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import TASKS
+from textmill.trainers.flags.command_line import flag_values, parse_flags
+from textmill.trainers.flax_mlm import FlaxMlmFlags
 
 OPTIONS = TokenizerOptions(
     vocab_size=300,

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.corpus.corpus_check import read_rows
-from pipelines.readers.corpus_metadata import CorpusSchema
-from pipelines.readers.documents import MAX_DOCUMENT_BYTES
-from pipelines.verify import main as verify
-from schemas.errors import DataError
-from schemas.manifest import Manifest, ManifestFile
-from schemas.metadata import read_set
-from schemas.typed_json import to_json
 from tests.tools.corpus_factory import build, rows_of, write_lines
+from textmill.pipelines.corpus.corpus_check import read_rows
+from textmill.pipelines.readers.corpus_metadata import CorpusSchema
+from textmill.pipelines.readers.documents import MAX_DOCUMENT_BYTES
+from textmill.pipelines.verify import main as verify
+from textmill.schemas.errors import DataError
+from textmill.schemas.manifest import Manifest, ManifestFile
+from textmill.schemas.metadata import read_set
+from textmill.schemas.typed_json import to_json
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def seal(corpus, **rows):
 
 def test_a_whole_corpus_of_many_pieces_is_ok_and_is_no_dataset(corpus, monkeypatch, capsys):
     """Above 1 MiB of text, a file is read in several pieces, of which the last is empty."""
-    monkeypatch.setattr("pipelines.readers.sources._WORTH_A_PIECE", 1)
+    monkeypatch.setattr("textmill.pipelines.readers.sources._WORTH_A_PIECE", 1)
     path = next(corpus.glob("documents-00000*"))
     pieces = [len(piece.columns) for piece in read_rows(str(path), 1, ("id", "text"))]
     assert pieces[-1] == 0 and len(pieces) > 1

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from schemas.drops import shorten
-from schemas.errors import DataError, UsageError
 from tests.benchmarks.scripts.quality_verdicts import WORDS
 from tests.tools.corpus_factory import build, sums_of, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of
+from textmill.schemas.drops import shorten
+from textmill.schemas.errors import DataError, UsageError
 
 SPAM = 'spam,\n"\0!'
 PAGE = "The old harbour has a long wall, and boats lie behind it in the winter. "

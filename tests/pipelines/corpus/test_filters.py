@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.corpus.filter_documents import apply_rules, filter_documents
-from pipelines.corpus.filters import Filters, in_order, warn_of
-from pipelines.corpus.rules.rule import Judged, Rule
-from pipelines.readers.documents import Role
-from schemas.drops import Funnel, Removed
-from schemas.errors import DataError, UsageError
 from tests.tools.filter_factory import TEXT, column, documents_of, filters_of
+from textmill.pipelines.corpus.filter_documents import apply_rules, filter_documents
+from textmill.pipelines.corpus.filters import Filters, in_order, warn_of
+from textmill.pipelines.corpus.rules.rule import Judged, Rule
+from textmill.pipelines.readers.documents import Role
+from textmill.schemas.drops import Funnel, Removed
+from textmill.schemas.errors import DataError, UsageError
 
 FIELDS = (TEXT, Role("label", "label", "label"), Role("id", "id", "id"))
 BLANK = {"empty": 3}  # dropped before any filter

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.corpus.options import ParagraphRule
-from pipelines.corpus.paragraphs import (
+from textmill.pipelines.corpus.options import ParagraphRule
+from textmill.pipelines.corpus.paragraphs import (
     find_repeated,
     list_paragraphs,
     paragraph_spans,
     remove_paragraphs,
     send_paragraphs,
 )
-from pipelines.corpus.partition import cut_batch, join_equal, make_batch
-from pipelines.readers.documents import text_documents
-from pipelines.rows.example_batch import to_stream
-from pipelines.rows.routing import content_digests
-from schemas.errors import UsageError
+from textmill.pipelines.corpus.partition import cut_batch, join_equal, make_batch
+from textmill.pipelines.readers.documents import text_documents
+from textmill.pipelines.rows.example_batch import to_stream
+from textmill.pipelines.rows.routing import content_digests
+from textmill.schemas.errors import UsageError
 
 
 def batch_of(texts):

@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from pipelines.build_corpus import main
-from pipelines.corpus.options import HELP, CorpusOptions
-from pipelines.corpus.plan import plan_corpus
-from pipelines.corpus.run import run_of
-from pipelines.host.flags import parse_flags
-from pipelines.readers.sources import plan_blocks
-from pipelines.runners.sample import count_text_bytes
 from tests.tools.corpus_factory import build, write_lines
+from textmill.pipelines.build_corpus import main
+from textmill.pipelines.corpus.options import HELP, CorpusOptions
+from textmill.pipelines.corpus.plan import plan_corpus
+from textmill.pipelines.corpus.run import run_of
+from textmill.pipelines.host.flags import parse_flags
+from textmill.pipelines.readers.sources import plan_blocks
+from textmill.pipelines.runners.sample import count_text_bytes
 
 CLUSTER = ["--runner=FlinkRunner"]
 

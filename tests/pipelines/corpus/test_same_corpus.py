@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.runners.launch import find_program
-from schemas.errors import UsageError
 from tests.tools.corpus_factory import PHRASE, QUESTIONS, build, hits_of, sums_of, write_lines
 from tests.tools.near_duplicates import near_documents
+from textmill.pipelines.runners.launch import find_program
+from textmill.schemas.errors import UsageError
 
 SEARCH = ["--num_files=3", "--decontaminate_fields=question", "--decontaminate_max_documents=5"]
 RULES = {

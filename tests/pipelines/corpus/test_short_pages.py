@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from pipelines.corpus.short_pages import show_hosts, warn_of_hosts
-from pipelines.readers.corpus_metadata import read_hosts
-from pipelines.readers.html_text import Extraction, Page, read_page
-from pipelines.readers.page_hosts import Host, PageHosts, count_pages
-from pipelines.verify import main as verify
-from schemas.errors import DataError
 from tests.pipelines.corpus.test_corpus_check import seal
 from tests.tools.corpus_factory import build
+from textmill.pipelines.corpus.short_pages import show_hosts, warn_of_hosts
+from textmill.pipelines.readers.corpus_metadata import read_hosts
+from textmill.pipelines.readers.html_text import Page, read_page
+from textmill.pipelines.readers.page_hosts import Host, PageHosts, count_pages
+from textmill.pipelines.verify import main as verify
+from textmill.schemas.errors import DataError
 
 MENU = "".join(f"<li><a href=/{n}>Archive of the year {1700 + n}</a></li>" for n in range(299))
 TEXT = "<p>The miller of page {0} grinds slowly, and the wheel turns through the whole night.</p>"
@@ -130,7 +130,7 @@ def test_html_files_count_by_their_canonical_link(tmp_path):
     ],
 )
 def test_a_main_text_is_short_beside_much_visible_text(page, html, is_short):
-    assert read_page(page.encode(), "text/html", Extraction(html)).is_short is is_short
+    assert read_page(page.encode(), "text/html", html).is_short is is_short
 
 
 def hosts_of(**counts):

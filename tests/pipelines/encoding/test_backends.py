@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from pipelines.encoding import backends
-from pipelines.encoding.backends import (
+from tests.stress.fuzz_encoding import different, draw_texts
+from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
+from textmill.pipelines.encoding import backends
+from textmill.pipelines.encoding.backends import (
     FastBackend,
     ReferenceBackend,
     disputed_characters,
     encode_each,
     why_not_gigatoken,
 )
-from pipelines.encoding.character_sets import property_set
-from pipelines.encoding.patterns import byte_characters
-from schemas.errors import DataError
-from tests.stress.fuzz_encoding import different, draw_texts
-from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
+from textmill.pipelines.encoding.character_sets import property_set
+from textmill.pipelines.encoding.patterns import byte_characters
+from textmill.schemas.errors import DataError
 
 
 def _disputed() -> list[int]:

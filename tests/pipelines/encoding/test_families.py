@@ -15,13 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipelines.encoding import word_table
-from pipelines.encoding.backends import FastBackend, ReferenceBackend, encode_each
-from pipelines.encoding.families import make_backend
-from pipelines.encoding.tokenizer import load_tokenizer
-from pipelines.encoding.tokenizer_files import canonical_config
-from pipelines.encoding.word_table import WordTableBackend
-from schemas.errors import DataError
 from tests.benchmarks.corpora import unpacked
 from tests.benchmarks.measure import CannotRun
 from tests.stress.fuzz_encoding import (
@@ -35,6 +28,13 @@ from tests.tools.places import DATA, ROOT
 from tests.tools.published_tokenizers import PUBLISHED, write_published
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from tests.tools.tokenizer_families import FAMILIES
+from textmill.pipelines.encoding import word_table
+from textmill.pipelines.encoding.backends import FastBackend, ReferenceBackend, encode_each
+from textmill.pipelines.encoding.families import make_backend
+from textmill.pipelines.encoding.tokenizer import load_tokenizer
+from textmill.pipelines.encoding.tokenizer_files import canonical_config
+from textmill.pipelines.encoding.word_table import WordTableBackend
+from textmill.schemas.errors import DataError
 
 _MERGES = config_of(small_tokenizer("Llama 2"))["model"]["merges"]
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.encoding import normal_text
-from pipelines.encoding.normal_text import (
+from tests.tools.filter_factory import column
+from textmill.pipelines.encoding import normal_text
+from textmill.pipelines.encoding.normal_text import (
     NORMALIZERS,
     apply_normalizers,
     normalize,
@@ -17,8 +18,7 @@ from pipelines.encoding.normal_text import (
     normalize_text,
     normalizer_of,
 )
-from pipelines.rows.text_bytes import utf8_bytes
-from tests.tools.filter_factory import column
+from textmill.pipelines.rows.text_bytes import utf8_bytes
 
 SEQUENCES = [*((name,) for name in NORMALIZERS), ("NFD", "StripAccents", "Lowercase")]
 CHARACTERS = [*"aeAEoσΣİıſßﬁ①Å각가각ก\u0e33कऩ\u093c\u09bc\u0301\u0327\u0345\u1ab0 \n\0\u200d🙂"]

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from pipelines.encoding.automaton import UnsupportedPattern
-from pipelines.encoding.character_sets import CODE_POINTS, property_set
-from pipelines.encoding.patterns import GPT2, PATTERNS, pattern_of
-from pipelines.encoding.splitter import CHUNK, split_by
 from tests.tools.tokenizer_families import DEEPSEEK, QWEN35
+from textmill.pipelines.encoding.automaton import UnsupportedPattern
+from textmill.pipelines.encoding.character_sets import CODE_POINTS, property_set
+from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, pattern_of
+from textmill.pipelines.encoding.splitter import CHUNK, split_by
 
 TEXTS = int(os.environ.get("SPLITTER_TEXTS", "1500"))
 PUBLISHED = {

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.encoding import tokenizer as tokenizer_module
-from pipelines.encoding.backends import FastBackend
-from pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
-from pipelines.rows.ragged import Ragged
-from schemas.errors import DataError
 from tests.tools.python_process import run_python
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
+from textmill.pipelines.encoding import tokenizer as tokenizer_module
+from textmill.pipelines.encoding.backends import FastBackend
+from textmill.pipelines.encoding.tokenizer import GOLDEN_TEXTS, LoadedTokenizer, load_tokenizer
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.schemas.errors import DataError
 
 _ROLES = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "mask": 4}
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.encoding.backends import failures_as_data_errors
-from pipelines.encoding.tokenizer_files import merged_tokens, read_tokenizer_files
-from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
 from tests.tools.tokenizer_factory import ROBERTA_SPECIALS, config_of, trained_tokenizer
+from textmill.pipelines.encoding.backends import failures_as_data_errors
+from textmill.pipelines.encoding.tokenizer_files import merged_tokens, read_tokenizer_files
+from textmill.schemas.errors import DataError, UsageError
 
 _TRAINED = trained_tokenizer().to_str()
 _PUBLISHED = DATA / "tokenizers"

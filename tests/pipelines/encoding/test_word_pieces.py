@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from pipelines.encoding import word_table
-from pipelines.encoding.families import make_backend
-from pipelines.encoding.word_merges import Merges
-from pipelines.encoding.word_pieces import Pieces
-from schemas.errors import DataError
 from tests.stress.fuzz_encoding import backend_of, different, small_tokenizer
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
+from textmill.pipelines.encoding import word_table
+from textmill.pipelines.encoding.families import make_backend
+from textmill.pipelines.encoding.word_merges import Merges
+from textmill.pipelines.encoding.word_pieces import Pieces
+from textmill.schemas.errors import DataError
 
 _LETTERS = "aabbcABCéÉåİßœДйΣς1½ª"
 _CHARACTERS = [*_LETTERS * 3, *".,-'\"`“”…«°´¨ \u00a0\u0301中<>_", "``", "''", "<unk>", "##a", "@@"]

@@ -5,15 +5,15 @@ import os
 import numpy as np
 import pytest
 
-from pipelines.host import compiled
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
+from textmill.pipelines.host import compiled
 
 FILES = {
     "numbers.py": "import numpy as np\nSTEP = 2\nTABLE = np.array([10, 20])\n",
     "helper.py": """
 from loops import numbers
-from pipelines.host.compiled import inner
+from textmill.pipelines.host.compiled import inner
 
 @inner
 def add(a):
@@ -33,7 +33,7 @@ def double(context, number):
 from loops.doubled import double
 from loops.helper import add
 from loops.numbers import TABLE
-from pipelines.host.compiled import entry
+from textmill.pipelines.host.compiled import entry
 
 @entry("int64(int64)")
 def run(a):

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from pipelines.host.imports import leave_out
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
+from textmill.pipelines.host.imports import leave_out
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_no_process_of_a_run_loads_what_it_does_not_use(workers, tokenizer_path,
     code = """
 import sys
 from looking import look
-from pipelines.build_shards import main
+from textmill.pipelines.build_shards import main
 main(sys.argv[1:])
 look()
 import pyarrow
@@ -40,7 +40,7 @@ assert pyarrow.array(pandas.Series([1.0, None])).null_count == 1
 def test_clients_of_clouds_are_there_for_another_runner():
     code = """
 import sys
-from pipelines.runners.launch import check_arguments
+from textmill.pipelines.runners.launch import check_arguments
 check_arguments(["--runner=DataflowRunner"])
 assert {"boto3", "pymongo", "requests", "google.cloud.storage"} <= set(sys.modules)
 """

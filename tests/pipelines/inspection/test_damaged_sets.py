@@ -11,13 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import export, inspect_shards
-from pipelines.build_shards import main
-from pipelines.inspection.checks.set_check import verify_set
-from pipelines.writers.document_formats import Megatron, Npy
-from schemas.errors import DataError
-from schemas.metadata import read_set
-from schemas.records import DOCUMENT_FORMATS, frame
 from tests.tools.set_damage import BYTES, DOCUMENTS, FILES, ROWS, Damage, damage, documents_of
 from tests.tools.shard_factory import (
     mlm_schema,
@@ -26,7 +19,14 @@ from tests.tools.shard_factory import (
     write_mlm_set,
     write_set,
 )
-from trainers.reader import ShardSet
+from textmill.pipelines import export, inspect_shards
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.writers.document_formats import Megatron, Npy
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import read_set
+from textmill.schemas.records import DOCUMENT_FORMATS, frame
+from textmill.trainers.reader import ShardSet
 
 SHARD = "train-00000-of-00002"
 TRIES = 9  # some change nothing

@@ -17,15 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pipelines.export import main
-from pipelines.inspection import export_formats, export_set
-from pipelines.inspection.export_formats import index_mds, write_mds
-from pipelines.inspection.options import Format, Layout
-from pipelines.writers.output_directory import EXPORT_RECORD
-from schemas.errors import DataError, UsageError
-from schemas.features import positions_from_segments, unmask
-from schemas.layouts import LAYOUTS
-from schemas.metadata import read_set
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.mds_rows import read_mds
 from tests.tools.places import ROOT
@@ -36,6 +27,15 @@ from tests.tools.shard_factory import (
     packed_rows,
     write_set,
 )
+from textmill.pipelines.export import main
+from textmill.pipelines.inspection import export_formats, export_set
+from textmill.pipelines.inspection.export_formats import index_mds, write_mds
+from textmill.pipelines.inspection.options import Format, Layout
+from textmill.pipelines.writers.output_directory import EXPORT_RECORD
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import positions_from_segments, unmask
+from textmill.schemas.layouts import LAYOUTS
+from textmill.schemas.metadata import read_set
 
 ROWS = {"train": 21, "validation": 1, "test": 0}
 SPLITS = {"train": 0.6, "validation": 0.2, "test": 0.2}
@@ -216,8 +216,8 @@ def test_files_of_others_are_kept(made, tmp_path):
 def test_a_disk_that_refuses(made, tmp_path, to):
     """Files may grow to 512 bytes here: less than the rows take."""
     code = (
-        "import resource, signal\nfrom schemas.commands.entry import run_entry\n"
-        "from pipelines.export import main\n"
+        "import resource, signal\nfrom textmill.schemas.commands.entry import run_entry\n"
+        "from textmill.pipelines.export import main\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\nrun_entry(main)"
     )
@@ -235,9 +235,9 @@ def test_a_disk_that_refuses(made, tmp_path, to):
 def test_interrupted_it_leaves_nothing(made, tmp_path):
     """Ctrl-C while rows are written: 130, and no file that a reader would open."""
     code = (
-        "import time\nfrom pipelines.inspection import export_set\n"
-        "from schemas.commands.entry import run_entry\n"
-        "from pipelines.export import main\n"
+        "import time\nfrom textmill.pipelines.inspection import export_set\n"
+        "from textmill.schemas.commands.entry import run_entry\n"
+        "from textmill.pipelines.export import main\n"
         "export_set.read_rows = lambda *arguments: time.sleep(60)\nrun_entry(main)"
     )
     output = tmp_path / "out"

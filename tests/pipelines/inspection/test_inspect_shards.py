@@ -6,13 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import build_shards
-from pipelines.inspect_shards import main
-from pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
-from schemas.errors import UsageError
-from schemas.features import unmask
-from schemas.metadata import InputFile, Inputs, read_set
-from schemas.typed_json import to_json
 from tests.tools.shard_factory import (
     BOS,
     EOS,
@@ -25,6 +18,13 @@ from tests.tools.shard_factory import (
     write_mlm_set,
     write_set,
 )
+from textmill.pipelines import build_shards
+from textmill.pipelines.inspect_shards import main
+from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import unmask
+from textmill.schemas.metadata import InputFile, Inputs, read_set
+from textmill.schemas.typed_json import to_json
 
 
 @pytest.fixture(scope="module")

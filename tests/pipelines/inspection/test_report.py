@@ -12,28 +12,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.build.options import BuildOptions, parse_options
-from pipelines.build_shards import main
-from pipelines.corpus.report import by_number, funnel_table, observed, removals
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.read_rows import sample_rows
-from pipelines.inspection.report import page as report_page
-from pipelines.inspection.report.content import SetContent, percent
-from pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
-from pipelines.inspection.report.page import load_macros, report_file, report_html
-from pipelines.inspection.report.sections import describe_making
-from pipelines.readers.documents import Reject
-from pipelines.runners import console
-from pipelines.tasks.mlm import Mlm
-from pipelines.writers.rejects import Rejects
-from pipelines.writers.token_counts import read_token_counts
-from schemas.commands.flag_file import with_config
-from schemas.drops import SIZES, Funnel, Removed, Sample
-from schemas.manifest import ManifestFile
-from schemas.metadata import InputFile, Inputs, read_set
-from schemas.statistics import ShardStatistics, Statistics, by_length
 from tests.tools.shard_factory import mlm_schema, tokenizer_json, write_mlm_set
 from tests.tools.tokenizer_factory import trained_tokenizer
+from textmill.pipelines.build.options import BuildOptions, parse_options
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.corpus.report import by_number, funnel_table, observed, removals
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.read_rows import sample_rows
+from textmill.pipelines.inspection.report import page as report_page
+from textmill.pipelines.inspection.report.content import SetContent, percent
+from textmill.pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
+from textmill.pipelines.inspection.report.page import load_macros, report_file, report_html
+from textmill.pipelines.inspection.report.sections import describe_making
+from textmill.pipelines.readers.documents import Reject
+from textmill.pipelines.runners import console
+from textmill.pipelines.tasks.mlm import Mlm
+from textmill.pipelines.writers.rejects import Rejects
+from textmill.pipelines.writers.token_counts import read_token_counts
+from textmill.schemas.commands.flag_file import with_config
+from textmill.schemas.drops import SIZES, Funnel, Removed, Sample
+from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.metadata import InputFile, Inputs, read_set
+from textmill.schemas.statistics import ShardStatistics, Statistics, by_length
 
 HOSTILE = [
     "<script>document.title = 'broken'</script> & <img src=x onerror=alert(1)>",

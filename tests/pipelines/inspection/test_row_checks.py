@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.inspection.checks.row_checks import (
+from tests.tools.shard_factory import BOS, EOS, MASK, PAD, UNK, mlm_schema, packed_rows
+from textmill.pipelines.inspection.checks.row_checks import (
     count,
     example_names,
     example_problems,
     row_problems,
 )
-from pipelines.tasks.clm import Clm
-from pipelines.tasks.qa import Qa
-from pipelines.tasks.task import MOST_PROBLEMS
-from schemas.features import positions_from_segments
-from tests.tools.shard_factory import BOS, EOS, MASK, PAD, UNK, mlm_schema, packed_rows
+from textmill.pipelines.tasks.clm import Clm
+from textmill.pipelines.tasks.qa import Qa
+from textmill.pipelines.tasks.task import MOST_PROBLEMS
+from textmill.schemas.features import positions_from_segments
 
 WRAP: dict[str, Any] = {"prefix": (BOS,), "suffix": (EOS,)}
 

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.row_text import (
+from tests.tools.shard_factory import tokenizer_json
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.row_text import (
     Piece,
     TokenTexts,
     row_facts,
     row_pieces,
     sequences,
 )
-from schemas.features import Feature
-from schemas.metadata import Schema
-from tests.tools.shard_factory import tokenizer_json
+from textmill.schemas.features import Feature
+from textmill.schemas.metadata import Schema
 
 
 def _schema(*features: Feature, **parameters) -> Schema:

@@ -7,12 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.checks.set_check import verify_set
-from pipelines.verify import main
-from schemas.errors import DataError
-from schemas.metadata import read_set
-from schemas.typed_json import to_json
 from tests.tools.shard_factory import (
     mlm_schema,
     packed_rows,
@@ -21,6 +15,12 @@ from tests.tools.shard_factory import (
     write_mlm_set,
     write_set,
 )
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.verify import main
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import read_set
+from textmill.schemas.typed_json import to_json
 
 BOTH = ("array_record", "tfrecord")
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.readers.block_features import (
+from textmill.pipelines.readers.block_features import (
     BLOCK_FEATURES,
     FEATURES,
     PAGE_FEATURES,
@@ -13,8 +13,8 @@ from pipelines.readers.block_features import (
     expand,
     measure_blocks,
 )
-from pipelines.readers.main_text import parse_html
-from pipelines.readers.page_scan import scan
+from textmill.pipelines.readers.main_text import parse_html
+from textmill.pipelines.readers.page_scan import scan
 
 
 def measure(page):

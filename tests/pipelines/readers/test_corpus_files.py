@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from pipelines import build_corpus, build_shards, train_tokenizer, verify
-from pipelines.readers.corpus_files import find_corpus
-from pipelines.readers.corpus_metadata import read_corpus
-from schemas.errors import DataError, UsageError
-from schemas.metadata import read_set
 from tests.tools.corpus_damage import correct_sums
+from textmill.pipelines import build_corpus, build_shards, train_tokenizer, verify
+from textmill.pipelines.readers.corpus_files import find_corpus
+from textmill.pipelines.readers.corpus_metadata import read_corpus
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import read_set
 
 TEXTS = [
     f"Document {n} says {'this and ' * (n % 7)}that, in so many words {n * n}." for n in range(90)

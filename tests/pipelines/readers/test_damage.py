@@ -19,10 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.readers.html_text import Extraction
-from pipelines.readers.stored import _zstd_window
-from schemas.errors import DataError, UsageError
 from tests.tools.read_sources import read_all, rejects_of, texts_of
+from textmill.pipelines.readers.stored import _zstd_window
+from textmill.schemas.errors import DataError, UsageError
 
 TEXTS = [f"document {n}: {'blåbær ' * n}" for n in range(6)]
 PACK = {
@@ -93,7 +92,7 @@ def members(form, pack):
 def read(path):
     """The documents and the number of those that were rejected, or the error's kind."""
     try:
-        pieces = read_all(path, document="line", extraction=Extraction("all"))
+        pieces = read_all(path, document="line", html="all")
     except (DataError, UsageError) as error:
         assert "\n" not in str(error) and path.name in str(error)
         return None

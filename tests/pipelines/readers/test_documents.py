@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.readers.documents import TEXT_ROLES, Role, text_documents
-from pipelines.readers.formats.json_lines import json_documents
 from tests.tools.read_sources import rows_of
+from textmill.pipelines.readers.documents import TEXT_ROLES, Role, text_documents
+from textmill.pipelines.readers.formats.json_lines import json_documents
 
 
 def test_lines_roles_and_marks_of_a_text_file():

@@ -14,10 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.readers.documents import Role
-from pipelines.readers.sources import Source, file_digests, hash_inputs, plan_blocks, read_block
-from schemas.errors import DataError, UsageError
 from tests.tools.read_sources import read_all, rejects_of, rows_of, texts_of
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.sources import (
+    Source,
+    file_digests,
+    hash_inputs,
+    plan_blocks,
+    read_block,
+)
+from textmill.schemas.errors import DataError, UsageError
 
 ROLES = (
     Role("text", "string", "text"),

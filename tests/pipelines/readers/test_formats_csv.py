@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.readers.documents import Role
-from pipelines.readers.formats.delimited import DIALECTS, RecordEnds
-from pipelines.readers.sources import Source, plan_blocks
-from schemas.errors import DataError, UsageError
 from tests.tools.read_sources import read_all, rejects_of, rows_of
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.formats.delimited import DIALECTS, RecordEnds
+from textmill.pipelines.readers.sources import Source, plan_blocks
+from textmill.schemas.errors import DataError, UsageError
 
 ROLES = (Role("text", "string", "a"), Role("text_pair", "string", "b"))
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.readers.documents import Role
-from pipelines.readers.formats import squad
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Part
-from schemas.errors import DataError, UsageError
 from tests.pipelines.readers.test_documents import QUESTION_ROLES
 from tests.tools.read_sources import read_all, rejects_of, texts_of
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.formats import squad
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Part
+from textmill.schemas.errors import DataError, UsageError
 
 ROLES = QUESTION_ROLES[:4]
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.readers.documents import TEXT_ROLES, Role
-from pipelines.readers.formats import arrow_ipc, parquet
-from pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
-from pipelines.readers.stored import Part
-from schemas.errors import DataError, UsageError
 from tests.tools.python_process import run_python
 from tests.tools.read_sources import LABELED, read_all, rejects_of, rows_of, texts_of
+from textmill.pipelines.readers.documents import TEXT_ROLES, Role
+from textmill.pipelines.readers.formats import arrow_ipc, parquet
+from textmill.pipelines.readers.sources import Source, hash_inputs, plan_blocks, read_block
+from textmill.pipelines.readers.stored import Part
+from textmill.schemas.errors import DataError, UsageError
 
 
 def write_table(path, table, rows_of_a_batch=None):
@@ -438,10 +438,10 @@ def test_a_null_among_answers_is_no_answer(tmp_path):
 FLIPS = """
 import io, sys
 import pyarrow as pa, pyarrow.parquet as pq
-from pipelines.readers.formats import parquet
-from pipelines.readers.sources import Source
-from pipelines.readers.stored import Part
-from schemas.errors import TextmillError
+from textmill.pipelines.readers.formats import parquet
+from textmill.pipelines.readers.sources import Source
+from textmill.pipelines.readers.stored import Part
+from textmill.schemas.errors import TextmillError
 sink = io.BytesIO()
 pq.write_table(pa.table({"text": ["a", "bcd"] * 9}), sink, row_group_size=9, store_schema=False)
 content = sink.getvalue()

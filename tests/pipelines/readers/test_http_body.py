@@ -12,8 +12,8 @@ import pytest
 import zstandard
 from warcio.archiveiterator import ArchiveIterator
 
-from pipelines.readers.formats.warc import _parse_headers
-from pipelines.readers.http_body import decode_body, find_head_end
+from textmill.pipelines.readers.formats.warc import _parse_headers
+from textmill.pipelines.readers.http_body import decode_body, find_head_end
 
 LONGEST = 1 << 20
 BODY = b"First line.\r\n\r\nThird line.\n\nFifth line.\r\n \r\nSeventh."

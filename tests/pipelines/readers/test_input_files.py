@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.readers.documents import TEXT_ROLES, Role
-from pipelines.readers.files import FileFinder
-from pipelines.readers.sources import Source, hash_inputs, plan_blocks
-from schemas.errors import DataError, UsageError
 from tests.tools.read_sources import LABELED, read_all, rows_of, sizes_of, texts_of
+from textmill.pipelines.readers.documents import TEXT_ROLES, Role
+from textmill.pipelines.readers.files import FileFinder
+from textmill.pipelines.readers.sources import Source, hash_inputs, plan_blocks
+from textmill.schemas.errors import DataError, UsageError
 
 
 @pytest.fixture

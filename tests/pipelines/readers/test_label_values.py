@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.readers.documents import Role
-from pipelines.readers.label_values import MOST, find_labels, in_order
-from pipelines.readers.sources import Source, plan_blocks
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.label_values import MOST, find_labels, in_order
+from textmill.pipelines.readers.sources import Source, plan_blocks
+from textmill.schemas.errors import DataError, UsageError
 
 LABEL = Role("label", "label", "label")
 ROLES = (Role("text", "string", "text"), LABEL)

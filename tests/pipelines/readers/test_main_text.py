@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipelines.readers.main_text import complete, main_text, parse_html, series_of
-from pipelines.readers.page_scan import scan
+from textmill.pipelines.readers.main_text import complete, main_text, parse_html, series_of
+from textmill.pipelines.readers.page_scan import scan
 
 SENTENCES = [
     "The library on the corner opens at nine, and children come here after school to read.",

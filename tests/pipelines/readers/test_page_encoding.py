@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipelines.readers.page_encoding import charset_of, codec_of, decode_page
+from textmill.pipelines.readers.page_encoding import charset_of, codec_of, decode_page
 
 TEXTS = {
     "russian": (

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.readers.block_features import (
+from textmill.pipelines.readers.block_features import (
     BLOCK_FEATURES,
     FEATURES,
     PAGE_FEATURES,
     Blocks,
     expand,
 )
-from pipelines.readers.page_model import (
+from textmill.pipelines.readers.page_model import (
     MOST_LEAVES,
     TABLE,
     choose_blocks,
@@ -28,7 +28,7 @@ from pipelines.readers.page_model import (
 SIZE = FEATURES.index(("size", 0))
 NEXT = FEATURES.index(("size", 1))
 TOTAL = FEATURES.index(("page size", 0))
-TABLE_TEXT = resources.files("pipelines.readers").joinpath(TABLE).read_text("utf-8")
+TABLE_TEXT = resources.files("textmill.pipelines.readers").joinpath(TABLE).read_text("utf-8")
 
 
 def blocks_of(sizes, **columns):

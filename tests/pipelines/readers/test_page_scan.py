@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from resiliparse.parse.html import HTMLTree
 
-from pipelines.readers.page_scan import (
+from textmill.pipelines.readers.page_scan import (
     ARIA_HIDDEN,
     ARTICLE_BODY,
     BREAK,

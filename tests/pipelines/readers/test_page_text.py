@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resiliparse.parse.html import HTMLTree
 
-from pipelines.readers.page_scan import scan
-from pipelines.readers.page_text import page_text
+from textmill.pipelines.readers.page_scan import scan
+from textmill.pipelines.readers.page_text import page_text
 
 N = 10_000
 

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.readers.documents import TEXT_ROLES, Role
-from pipelines.readers.formats import text as text_files
-from pipelines.readers.sources import (
+from tests.pipelines.readers.test_damage import PACK
+from tests.tools.read_sources import LABELED, read_all, rejects_of, texts_of
+from textmill.pipelines.readers.documents import TEXT_ROLES, Role
+from textmill.pipelines.readers.formats import text as text_files
+from textmill.pipelines.readers.sources import (
     Block,
     Part,
     Source,
@@ -22,9 +24,7 @@ from pipelines.readers.sources import (
     read_block,
     uneven,
 )
-from schemas.errors import DataError
-from tests.pipelines.readers.test_damage import PACK
-from tests.tools.read_sources import LABELED, read_all, rejects_of, texts_of
+from textmill.schemas.errors import DataError
 
 
 def read_lines(path, **settings):

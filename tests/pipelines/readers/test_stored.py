@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.readers import stored
-from pipelines.readers.formats.table import FORMATS
-from pipelines.readers.sources import Source, plan_blocks
-from pipelines.readers.stored import Part, part_digest, read_once
-from schemas.errors import DataError
+from textmill.pipelines.readers import stored
+from textmill.pipelines.readers.formats.table import FORMATS
+from textmill.pipelines.readers.sources import Source, plan_blocks
+from textmill.pipelines.readers.stored import Part, part_digest, read_once
+from textmill.schemas.errors import DataError
 
 TEXTS = [f"document {number}" for number in range(40)]
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipelines.readers.xhtml import to_html
+from textmill.pipelines.readers.xhtml import to_html
 
 CASES = {
     "<title/>": "<title></title>",

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.example_batch import (
+from textmill.pipelines.rows.example_batch import (
     COPIES,
     MARK,
     ExampleBatch,
@@ -16,8 +16,8 @@ from pipelines.rows.example_batch import (
     sort_examples,
     without_repeats,
 )
-from pipelines.rows.ragged import Ragged
-from schemas.drops import DROPS
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.schemas.drops import DROPS
 
 
 def example_batch(numbers, parts=None, lines=None):

@@ -5,8 +5,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.rows.masking import NEVER, SPAN_SHARES, Masking, _bound_of, _first_ones, _up_to, mix
-from schemas.features import unmask
+from textmill.pipelines.rows.masking import (
+    NEVER,
+    SPAN_SHARES,
+    Masking,
+    _bound_of,
+    _first_ones,
+    _up_to,
+    mix,
+)
+from textmill.schemas.features import unmask
 
 VOCABULARY = 1000
 SPECIAL = np.zeros(VOCABULARY, bool)

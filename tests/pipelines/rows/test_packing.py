@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.packing import RowLayout, best_fit, fill, pack, try_ways
+from textmill.pipelines.rows.packing import RowLayout, best_fit, fill, pack, try_ways
 
 
 def packed(lengths, max_length, method="best_fit"):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows import ragged as module
-from pipelines.rows.ragged import Ragged, cut, grow, join_slices, wrap
+from textmill.pipelines.rows import ragged as module
+from textmill.pipelines.rows.ragged import Ragged, cut, grow, join_slices, wrap
 
 
 def ragged(documents):

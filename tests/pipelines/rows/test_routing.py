@@ -9,8 +9,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.readers.documents import ANSWERS
-from pipelines.rows.routing import Routes, content_digests, joint_digests, json_of
+from textmill.pipelines.readers.documents import ANSWERS
+from textmill.pipelines.rows.routing import Routes, content_digests, joint_digests, json_of
 
 ROUTES = Routes(
     {"test": 0.1, "train": 0.8, "validation": 0.1}, {"test": 1, "train": 4, "validation": 2}

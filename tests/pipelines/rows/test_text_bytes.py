@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.text_bytes import count_words, utf8_bytes, word_spans
 from tests.tools.filter_factory import column
+from textmill.pipelines.rows.text_bytes import count_words, utf8_bytes, word_spans
 
 # Every kind of white space, what shares its first bytes, and ordinary characters.
 CHARACTERS = st.sampled_from(

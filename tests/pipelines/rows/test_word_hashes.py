@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows import word_hashes
-from pipelines.rows.text_bytes import utf8_bytes
-from pipelines.rows.word_hashes import (
+from tests.tools.filter_factory import column
+from tests.tools.places import DATA
+from textmill.pipelines.rows import word_hashes
+from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.pipelines.rows.word_hashes import (
     are_same_words,
     character_table,
     hash_some_characters,
     hash_words,
     weigh_words,
 )
-from tests.tools.filter_factory import column
-from tests.tools.places import DATA
 
 # Letters whose other case has more characters or bytes, marks, digits of several kinds, astral
 # letters, what stands between words, and an unassigned code point.

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.readers import sources
-from pipelines.runners.launch import find_program
-from schemas.errors import UsageError
+from textmill.pipelines.readers import sources
+from textmill.pipelines.runners.launch import find_program
+from textmill.schemas.errors import UsageError
 
 
 @pytest.fixture(scope="session")

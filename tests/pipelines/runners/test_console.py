@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from rich.filesize import decimal
 
-from pipelines.runners import console
-from pipelines.runners.console import Console, Display, Journal
-from schemas.errors import DataError
 from tests.tools.places import ROOT
+from textmill.pipelines.runners import console
+from textmill.pipelines.runners.console import Console, Display, Journal
+from textmill.schemas.errors import DataError
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_run_goes_on_where_nobody_reads_its_output_or_its_messages(lost, kept)
     read, write = os.pipe()
     os.close(read)
     code = (
-        "import sys\nfrom pipelines.runners.console import Console\n"
+        "import sys\nfrom textmill.pipelines.runners.console import Console\n"
         f"for line in 'one', 'more': Console(stderr={lost == 'stderr'}).print(line)\n"
         f"print('done', file=sys.{kept})"
     )

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pipelines.runners.shuffle import count_elements
 from tests.benchmarks.simulate_scale import (
     DOCUMENT_BYTES,
     Corpus,
@@ -12,6 +11,7 @@ from tests.benchmarks.simulate_scale import (
     largest_shard,
     routes_of,
 )
+from textmill.pipelines.runners.shuffle import count_elements
 
 # 10 TB of reviews: 1,465 bytes and 388 tokens a document, as docs/performance.md has it.
 REVIEWS = Corpus(

@@ -15,11 +15,11 @@ import apache_beam as beam
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
-from pipelines import build_shards, train_tokenizer
-from pipelines.runners.preflight_job import load_job
-from schemas.errors import DataError
-from schemas.version import VERSION
 from tests.tools.python_process import run_python
+from textmill.pipelines import build_shards, train_tokenizer
+from textmill.pipelines.runners.preflight_job import load_job
+from textmill.schemas.errors import DataError
+from textmill.schemas.version import VERSION
 
 FLAGS = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4", "--no_auth"]
 PARDO, RESHUFFLE = "beam:transform:pardo:v1", "beam:transform:reshuffle:v1"

@@ -12,11 +12,11 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
-from pipelines.build.options import BuildOptions
-from pipelines.runners import beam_run
-from pipelines.runners.beam_run import explain_failure, refuse_bad_runner
-from pipelines.runners.job_servers import LostWorker
-from pipelines.runners.launch import (
+from textmill.pipelines.build.options import BuildOptions
+from textmill.pipelines.runners import beam_run
+from textmill.pipelines.runners.beam_run import explain_failure, refuse_bad_runner
+from textmill.pipelines.runners.job_servers import LostWorker
+from textmill.pipelines.runners.launch import (
     IN_PROCESS,
     PROCESSES_PAY_BYTES,
     RUNNERS,
@@ -25,8 +25,8 @@ from pipelines.runners.launch import (
     choose_runner,
     runner_flags,
 )
-from pipelines.tasks.mlm import Mlm
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.tasks.mlm import Mlm
+from textmill.schemas.errors import DataError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_runners_are_known_by_all_names_that_beam_accepts(arguments, name, is_lo
 def test_a_workers_error_is_its_own_paragraph():
     wrapped = RuntimeError(
         "Traceback (most recent call last):\n  File ...\n"
-        "schemas.errors.DataError: a.gz is cut: get it again [while running 'Route']\nmore"
+        "textmill.schemas.errors.DataError: a.gz is cut: get it again [while running 'Route']\nmore"
     )
     assert str(explain_failure(wrapped)) == "a.gz is cut: get it again"
     same_process = DataError("a.gz is cut [while running 'Route-ptransform-1']")

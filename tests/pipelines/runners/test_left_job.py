@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from pipelines import store
-from pipelines.build_shards import main as build_shards
-from pipelines.train_tokenizer import main as train_tokenizer
-from pipelines.writers.staging import LOCK, check_turn, publish_files, stage
-from schemas.errors import DataError
 from tests.tools.python_process import run_python
+from textmill.pipelines import store
+from textmill.pipelines.build_shards import main as build_shards
+from textmill.pipelines.train_tokenizer import main as train_tokenizer
+from textmill.pipelines.writers.staging import LOCK, check_turn, publish_files, stage
+from textmill.schemas.errors import DataError
 
 # As another run of the same --output would: it takes the lock's file, between two documents.
 TAKEOVER = """
@@ -26,7 +26,7 @@ def test_a_turn_ends_with_its_run_or_if_it_was_killed_with_the_next(tmp_path):
     with pytest.raises(DataError, match="this job published nothing"):
         check_turn(first.folder, first.run)
     code = (
-        "import os, signal; from pipelines.writers.staging import stage\n"
+        "import os, signal; from textmill.pipelines.writers.staging import stage\n"
         f"with stage({output!r}) as found: print(found.run, flush=True); os.kill(os.getpid(), 9)"
     )
     killed = run_python("-c", code).stdout.strip()

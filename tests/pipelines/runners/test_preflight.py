@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from pipelines.build_corpus import main as build_corpus
-from pipelines.build_shards import main as build_shards
-from pipelines.runners import job_servers, preflight, preflight_job, worker_package
-from pipelines.runners.preflight_job import Check, check_flags, install
-from pipelines.runners.worker_package import write_package
-from pipelines.train_tokenizer import main as train_tokenizer
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.build_corpus import main as build_corpus
+from textmill.pipelines.build_shards import main as build_shards
+from textmill.pipelines.runners import job_servers, preflight, preflight_job, worker_package
+from textmill.pipelines.runners.preflight_job import Check, check_flags, install
+from textmill.pipelines.runners.worker_package import write_package
+from textmill.pipelines.train_tokenizer import main as train_tokenizer
+from textmill.schemas.errors import DataError, UsageError
 
 DATAFLOW = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4"]
 

@@ -10,13 +10,13 @@ import threading
 import psutil
 import pytest
 
-from pipelines import build_shards
-from pipelines.runners import job_servers
-from pipelines.runners.launch import IN_PROCESS, find_program
-from schemas.errors import DataError, UsageError
-from schemas.metadata import read_set
 from tests.tools.places import ROOT
 from tests.tools.run_processes import free_port
+from textmill.pipelines import build_shards
+from textmill.pipelines.runners import job_servers
+from textmill.pipelines.runners.launch import IN_PROCESS, find_program
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import read_set
 
 PRISM = "--runner=PrismRunner"
 pytestmark = pytest.mark.usefixtures("prism")

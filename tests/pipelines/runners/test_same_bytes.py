@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import build_shards, train_tokenizer
-from pipelines.inspection.checks.set_check import verify_set
-from pipelines.runners import shuffle
-from pipelines.runners.launch import IN_PROCESS
-from schemas.metadata import read_set
-from schemas.records import DOCUMENT_FORMATS
 from tests.tools.file_sums import file_sums
 from tests.tools.places import CHAT_TEMPLATE
+from textmill.pipelines import build_shards, train_tokenizer
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.runners import shuffle
+from textmill.pipelines.runners.launch import IN_PROCESS
+from textmill.schemas.metadata import read_set
+from textmill.schemas.records import DOCUMENT_FORMATS
 
 LOCAL, PRISM = f"--runner={IN_PROCESS}", "--runner=PrismRunner"
 THREADS = f"{LOCAL} --direct_running_mode=multi_threading"

@@ -15,12 +15,14 @@ from apache_beam.runners.worker import data_plane, sdk_worker_main
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import build_shards, train_tokenizer
-from pipelines.readers.sources import Block
-from pipelines.readers.stored import Part
-from pipelines.runners.beam_run import run_pipeline
-from pipelines.runners.launch import IN_PROCESS
-from pipelines.runners.shuffle import (
+from tests.tools.places import ROOT
+from tests.tools.python_process import run_python
+from textmill.pipelines import build_shards, train_tokenizer
+from textmill.pipelines.readers.sources import Block
+from textmill.pipelines.readers.stored import Part
+from textmill.pipelines.runners.beam_run import run_pipeline
+from textmill.pipelines.runners.launch import IN_PROCESS
+from textmill.pipelines.runners.shuffle import (
     Deliveries,
     Outbox,
     add_tallies,
@@ -29,10 +31,8 @@ from pipelines.runners.shuffle import (
     receive,
     tally,
 )
-from pipelines.train.word_counter import BUCKETS
-from schemas.errors import DataError
-from tests.tools.places import ROOT
-from tests.tools.python_process import run_python
+from textmill.pipelines.train.word_counter import BUCKETS
+from textmill.schemas.errors import DataError
 
 PLAN = [Block(n, (Part("a.txt", 90, 30 * n, 30 * n + 30),)) for n in range(3)]
 

@@ -5,9 +5,9 @@ import json
 import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 
-from pipelines.build_shards import main
-from pipelines.runners.steps import NAMESPACE
-from schemas.metadata import read_set
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.runners.steps import NAMESPACE
+from textmill.schemas.metadata import read_set
 
 
 def test_metrics_are_what_the_metadata_says(corpus, tokenizer_path, tmp_path, monkeypatch):

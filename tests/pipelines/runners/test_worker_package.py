@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.runners.launch import runner_flags
-from pipelines.runners.worker_package import package_code, requirements, write_package
-from schemas.errors import UsageError
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
+from textmill.pipelines.runners.launch import runner_flags
+from textmill.pipelines.runners.worker_package import package_code, requirements, write_package
+from textmill.schemas.errors import UsageError
 
 DATAFLOW = ["--runner=DataflowRunner"]
 # The extra [pipelines] of setup.py, what all of Textmill needs, and what reads stores.
@@ -74,13 +74,14 @@ def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
     with zipfile.ZipFile(write_package(str(tmp_path))) as wheel:
         held = {name: wheel.read(name) for name in wheel.namelist()}
     info = "textmill-0.1.0.dist-info"
-    assert {name.split("/")[0] for name in held} == {"pipelines", "schemas", info}
+    assert {name.split("/")[0] for name in held} == {"textmill", info}
     for name in (
         "pipelines/build/transforms.py",
         "pipelines/inspection/report/page.html.jinja",
         "schemas/codec.py",
     ):
-        assert held[name] == (ROOT / name).read_bytes()
+        assert held[f"textmill/{name}"] == (ROOT / name).read_bytes()
+    assert not [name for name in held if name.startswith("textmill/trainers")]
     assert not [name for name in held if "__pycache__" in name or name.endswith(".pyc")]
     head = message_from_bytes(held[f"{info}/METADATA"])
     assert head["Requires-Python"] == f"=={sys.version_info[0]}.{sys.version_info[1]}.*"
@@ -149,7 +150,7 @@ def test_an_installed_textmill_gives_the_same_package_as_a_checkout(tmp_path):
     (tmp_path / "out").mkdir()
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pipelines.runners import worker_package\n"
+        "from textmill.pipelines.runners import worker_package\n"
         "assert worker_package.__file__.startswith(sys.argv[1])\n"
         "print(worker_package.write_package(sys.argv[2]))"
     )

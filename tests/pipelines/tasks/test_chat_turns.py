@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipelines.tasks.chat_turns import BadConversation, Conversation, find_turn_ends
-from schemas.chat_template import ChatTemplate, TemplateFailed
-from schemas.errors import DataError, UsageError
+from textmill.pipelines.tasks.chat_turns import BadConversation, Conversation, find_turn_ends
+from textmill.schemas.chat_template import ChatTemplate, TemplateFailed
+from textmill.schemas.errors import DataError, UsageError
 
 TOKENS = ("<e>", "<e>x", "</s>")
 

@@ -9,20 +9,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
 
-from pipelines.build.steps import evaluation_of
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.checks.row_checks import row_problems
-from pipelines.rows.evaluation import evaluation_file
-from pipelines.tasks.classification import (
+from tests.tools.task_rows import make_rows
+from tests.tools.tokenizer_factory import strings, trained_tokenizer
+from textmill.pipelines.build.steps import evaluation_of
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.checks.row_checks import row_problems
+from textmill.pipelines.rows.evaluation import evaluation_file
+from textmill.pipelines.tasks.classification import (
     Classification,
     fill_form,
     ids_between,
     longest_first,
     pair_form,
 )
-from schemas.errors import DataError, UsageError
-from tests.tools.task_rows import make_rows
-from tests.tools.tokenizer_factory import strings, trained_tokenizer
+from textmill.schemas.errors import DataError, UsageError
 
 REFERENCE = trained_tokenizer()
 TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())

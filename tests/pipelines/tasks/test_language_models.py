@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from pipelines.build.options import parse_options
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.checks.row_checks import row_problems
-from schemas.errors import UsageError
-from schemas.features import unmask
 from tests.tools.task_rows import make_rows, segments_of
 from tests.tools.tokenizer_factory import TEXT, changed, config_of, data_of, trained_tokenizer
+from textmill.pipelines.build.options import parse_options
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.checks.row_checks import row_problems
+from textmill.schemas.errors import UsageError
+from textmill.schemas.features import unmask
 
 REFERENCE = trained_tokenizer()
 TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.tasks.span_corruption import Noise
 from tests.tools.task_rows import restored
+from textmill.pipelines.tasks.span_corruption import Noise
 
 T5 = Noise(0.15, 3.0)
 SENTINELS = np.arange(900, 990, dtype=np.uint16)

@@ -46,7 +46,7 @@ def checkout(tmp_path_factory):
     function, row = code.pop(FEATURES).split("_TASKS = {..., ")
     row = row.strip().removesuffix("}")
     class_import, rule_row = code.pop(RULES).split("\n\n")
-    first_import = "from pipelines.corpus.rules.sizes import Sizes\n"
+    first_import = "from textmill.pipelines.corpus.rules.sizes import Sizes\n"
     first_row = "    sizes: Row[Sizes]"
     assert (ROOT / RULES).read_text().count(first_import) == 1
     table = {

@@ -11,13 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipelines.build.steps import evaluation_of
-from pipelines.build_shards import main
-from pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
-from pipelines.inspection.checks.row_checks import row_problems
-from pipelines.inspection.checks.set_check import verify_set
-from pipelines.tasks.qa import Qa
-from schemas.errors import DataError, UsageError
 from tests.tools.corpus_factory import write_lines
 from tests.tools.places import DATA
 from tests.tools.question_factory import documents_of, said, schema_of, shard_of, write_qa_set
@@ -25,6 +18,13 @@ from tests.tools.read_sources import read_all
 from tests.tools.shard_factory import replace_file, tokenizer_json
 from tests.tools.task_rows import rows_of
 from tests.tools.tokenizer_factory import trained_tokenizer
+from textmill.pipelines.build.steps import evaluation_of
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
+from textmill.pipelines.inspection.checks.row_checks import row_problems
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.tasks.qa import Qa
+from textmill.schemas.errors import DataError, UsageError
 
 WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...
 BPE = LoadedTokenizer(trained_tokenizer().to_str().encode())

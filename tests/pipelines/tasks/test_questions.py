@@ -7,20 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.readers.documents import ANSWERS
-from pipelines.tasks.questions import (
-    EVERY,
-    FIRST,
-    HOLDING,
-    NONE,
-    Slot,
-    choose_windows,
-    find_answers,
-    parse_template,
-)
-from pipelines.tasks.token_spans import token_ends, token_span
-from schemas.errors import UsageError
 from tests.tools.tokenizer_factory import (
     TEXT,
     changed,
@@ -30,6 +16,20 @@ from tests.tools.tokenizer_factory import (
     trained_tokenizer,
 )
 from tests.tools.tokenizer_families import train_family
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.readers.documents import ANSWERS
+from textmill.pipelines.tasks.questions import (
+    EVERY,
+    FIRST,
+    HOLDING,
+    NONE,
+    Slot,
+    choose_windows,
+    find_answers,
+    parse_template,
+)
+from textmill.pipelines.tasks.token_spans import token_ends, token_span
+from textmill.schemas.errors import UsageError
 
 
 def test_templates_have_words_white_space_and_fields():

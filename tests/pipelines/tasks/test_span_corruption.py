@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.inspection.checks.row_checks import count, row_problems
-from pipelines.tasks.span_corruption import Noise
-from schemas.errors import UsageError
 from tests.tools.task_rows import make_rows, restored
 from tests.tools.tokenizer_factory import TEXT, trained_tokenizer
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.inspection.checks.row_checks import count, row_problems
+from textmill.pipelines.tasks.span_corruption import Noise
+from textmill.schemas.errors import UsageError
 
 REFERENCE = trained_tokenizer()
 REFERENCE.add_special_tokens([f"<extra_id_{n}>" for n in range(40)])

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.build_shards import main
-from pipelines.export import main as export
-from pipelines.inspect_shards import main as inspect
-from pipelines.inspection.checks.set_check import verify_set
-from pipelines.writers.document_formats import open_documents
-from schemas.errors import UsageError
-from schemas.metadata import read_set
-from schemas.records import DOCUMENT_FORMATS
 from tests.tools.shard_factory import replace_file
-from trainers.reader import ShardSet
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.export import main as export
+from textmill.pipelines.inspect_shards import main as inspect
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.writers.document_formats import open_documents
+from textmill.schemas.errors import UsageError
+from textmill.schemas.metadata import read_set
+from textmill.schemas.records import DOCUMENT_FORMATS
+from textmill.trainers.reader import ShardSet
 
 ALL = ",".join(DOCUMENT_FORMATS)
 BOS, EOS = 0, 2

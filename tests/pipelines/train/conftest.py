@@ -6,8 +6,8 @@ import sys
 import pytest
 import zstandard
 
-from pipelines import train_tokenizer
 from tests.tools.places import DATA
+from textmill.pipelines import train_tokenizer
 
 TEXT = (
     "low lower lowest\nnew newer newest, it's wide wider widest\n\n"

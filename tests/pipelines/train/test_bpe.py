@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.encoding.patterns import byte_characters
-from pipelines.host import compiled
-from pipelines.train import merge_loop
-from pipelines.train.byte_level_bpe import train_bpe
-from pipelines.train.merge_loop import Trained
+from textmill.pipelines.encoding.patterns import byte_characters
+from textmill.pipelines.host import compiled
+from textmill.pipelines.train import merge_loop
+from textmill.pipelines.train.byte_level_bpe import train_bpe
+from textmill.pipelines.train.merge_loop import Trained
 
 
 def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> Trained:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers
 
-from pipelines.readers.sources import Block, Source, plan_blocks
-from pipelines.readers.stored import Part
-from pipelines.train import fertility
-from pipelines.train.fertility import (
+from tests.tools.filter_factory import column
+from textmill.pipelines.readers.sources import Block, Source, plan_blocks
+from textmill.pipelines.readers.stored import Part
+from textmill.pipelines.train import fertility
+from textmill.pipelines.train.fertility import (
     Fertility,
     FileGroups,
     GroupSample,
@@ -24,8 +25,7 @@ from pipelines.train.fertility import (
     file_groups,
     measure_fertility,
 )
-from schemas.errors import UsageError
-from tests.tools.filter_factory import column
+from textmill.schemas.errors import UsageError
 
 
 def of_bytes(use_regex: bool = True) -> Tokenizer:

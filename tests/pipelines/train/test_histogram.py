@@ -9,11 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.encoding.patterns import PATTERNS
-from pipelines.train import histogram
-from pipelines.train.histogram import Cutting, Histogram, Origin, read_histogram, to_parquet
-from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
+from textmill.pipelines.encoding.patterns import PATTERNS
+from textmill.pipelines.train import histogram
+from textmill.pipelines.train.histogram import (
+    Cutting,
+    Histogram,
+    Origin,
+    read_histogram,
+    to_parquet,
+)
+from textmill.schemas.errors import DataError, UsageError
 
 
 def histogram_bytes(counts: dict[bytes, int], metadata: dict | None = None, **origin) -> bytes:
@@ -104,7 +110,7 @@ def test_training_pulls_in_no_beam_from_a_histogram(tmp_path):
     """Beam takes a second or more to import."""
     (tmp_path / "h").write_bytes(histogram_bytes({b"abc": 1}))
     code = (
-        "import sys; from pipelines import train_tokenizer\n"
+        "import sys; from textmill.pipelines import train_tokenizer\n"
         f"train_tokenizer.main(['--from_histogram={tmp_path}/h',"
         f"'--vocab_size=280', '--output={tmp_path}/out'])\n"
         "assert not {'apache_beam', 'jax', 'torch', 'tensorflow'} & set(sys.modules)\n"

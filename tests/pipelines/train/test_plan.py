@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from pipelines.host.flags import parse_flags
-from pipelines.readers.sources import plan_blocks
-from pipelines.runners import sample as samples
-from pipelines.train.options import HELP, TokenizerOptions
-from pipelines.train.plan import plan_tokenizer
-from pipelines.train.run import run_of
-from pipelines.train_tokenizer import main
-from schemas.errors import UsageError
+from textmill.pipelines.host.flags import parse_flags
+from textmill.pipelines.readers.sources import plan_blocks
+from textmill.pipelines.runners import sample as samples
+from textmill.pipelines.train.options import HELP, TokenizerOptions
+from textmill.pipelines.train.plan import plan_tokenizer
+from textmill.pipelines.train.run import run_of
+from textmill.pipelines.train_tokenizer import main
+from textmill.schemas.errors import UsageError
 
 
 def planned(path, *flags, beam=(), times=1.0):

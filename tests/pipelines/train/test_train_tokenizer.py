@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines import train_tokenizer
-from pipelines.readers.sources import Source, plan_blocks
-from pipelines.runners.block_run import BlockRun
-from pipelines.train import byte_level_bpe, histogram
-from pipelines.train.fertility import GROUP_BYTES
-from pipelines.train.histogram import Cutting, read_histogram
-from pipelines.train.output import CountJob
-from pipelines.train.transforms import CountBlocks
-from pipelines.train.word_counter import BUCKETS
-from pipelines.writers import staging
-from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
+from textmill.pipelines import train_tokenizer
+from textmill.pipelines.readers.sources import Source, plan_blocks
+from textmill.pipelines.runners.block_run import BlockRun
+from textmill.pipelines.train import byte_level_bpe, histogram
+from textmill.pipelines.train.fertility import GROUP_BYTES
+from textmill.pipelines.train.histogram import Cutting, read_histogram
+from textmill.pipelines.train.output import CountJob
+from textmill.pipelines.train.transforms import CountBlocks
+from textmill.pipelines.train.word_counter import BUCKETS
+from textmill.pipelines.writers import staging
+from textmill.schemas.errors import DataError, UsageError
 
 WORDPIECE = "--model=wordpiece"
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, pre_tokenizers
 
-from schemas.errors import DataError, UsageError
 from tests.tools.places import DATA
+from textmill.schemas.errors import DataError, UsageError
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDPIECE = ("--model=wordpiece", "--vocab_size=110")

@@ -8,12 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, pattern_of
-from pipelines.encoding.splitter import CHUNK
-from pipelines.train import histogram, word_counter
-from pipelines.train.histogram import Cutting, from_bytes, to_bytes
-from pipelines.train.word_counter import WordCounter, add_counts
-from schemas.errors import DataError
+from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, pattern_of
+from textmill.pipelines.encoding.splitter import CHUNK
+from textmill.pipelines.train import histogram, word_counter
+from textmill.pipelines.train.histogram import Cutting, from_bytes, to_bytes
+from textmill.pipelines.train.word_counter import WordCounter, add_counts
+from textmill.schemas.errors import DataError
 
 
 def as_dict(table: pa.Table) -> dict[bytes, int]:

@@ -16,11 +16,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.encoding.patterns import bert_words
-from pipelines.train.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
-from pipelines.train.histogram import Cutting
-from pipelines.train.merge_loop import Trained
-from pipelines.train.word_counter import WordCounter
+from textmill.pipelines.encoding.patterns import bert_words
+from textmill.pipelines.train.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
+from textmill.pipelines.train.histogram import Cutting
+from textmill.pipelines.train.merge_loop import Trained
+from textmill.pipelines.train.word_counter import WordCounter
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rows.ragged import Ragged
-from pipelines.writers import shard_files
-from pipelines.writers.document_formats import (
+from tests.tools.shard_factory import mlm_schema
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.writers import shard_files
+from textmill.pipelines.writers.document_formats import (
     document_format,
     document_rows,
 )
-from schemas.errors import DataError, UsageError
-from schemas.features import task_features
-from schemas.records import DOCUMENT_FORMATS
-from tests.tools.shard_factory import mlm_schema
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import task_features
+from textmill.schemas.records import DOCUMENT_FORMATS
 
 END = 2
 NAME = "train-00000-of-00001"

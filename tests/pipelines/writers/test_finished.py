@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.build import transforms
-from pipelines.build_shards import main
-from pipelines.rows.example_batch import COPIES, ExampleBatch
-from pipelines.rows.ragged import Ragged
-from pipelines.writers import shard_files
-from pipelines.writers.shard_files import examples_hash
-from pipelines.writers.staging import STAGING
-from schemas.errors import DataError
-from schemas.metadata import read_set
 from tests.tools.places import ROOT
+from textmill.pipelines.build import transforms
+from textmill.pipelines.build_shards import main
+from textmill.pipelines.rows.example_batch import COPIES, ExampleBatch
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.writers import shard_files
+from textmill.pipelines.writers.shard_files import examples_hash
+from textmill.pipelines.writers.staging import STAGING
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import read_set
 
 
 def arguments(corpus, tokenizer_path, output, *more):
@@ -118,8 +118,8 @@ def test_a_run_that_was_killed(made, corpus, tokenizer_path, tmp_path, written):
 # Writes one shard, and waits before the next for its end.
 ONE_SHARD = """
 import sys, threading
-from pipelines.writers import shard_files
-from pipelines.build_shards import main
+from textmill.pipelines.writers import shard_files
+from textmill.pipelines.build_shards import main
 
 write, turn = shard_files.write_shard, threading.Lock()
 def write_one(*arguments):

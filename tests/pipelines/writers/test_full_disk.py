@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from pipelines.runners.beam_run import _stderr_in
 from tests.tools.places import ROOT
+from textmill.pipelines.runners.beam_run import _stderr_in
 
 MODES = {
     "in this process": ["--direct_running_mode=in_memory"],

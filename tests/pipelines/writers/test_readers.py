@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines import export
-from pipelines.build_shards import main as build_shards
-from pipelines.writers.tfds_info import tfds_files
-from schemas.metadata import read_set
 from tests.tools.reader_tools import TOOLS
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
-from trainers.reader import ShardSet
+from textmill.pipelines import export
+from textmill.pipelines.build_shards import main as build_shards
+from textmill.pipelines.writers.tfds_info import tfds_files
+from textmill.schemas.metadata import read_set
+from textmill.trainers.reader import ShardSet
 
 pytestmark = [
     # TFDS 4.9 asks protobuf for what protobuf 6 deprecates.

@@ -6,13 +6,13 @@ import os
 import numpy as np
 import pytest
 
-from pipelines.store import disk_errors
-from pipelines.writers import shard_files
-from pipelines.writers.output_directory import CORPUS, TOKENIZER_REPORT, refuse_others
-from pipelines.writers.staging import LOCK, STAGING
-from schemas.errors import DataError, UsageError
-from schemas.manifest import MANIFEST, ManifestFile, file_sha256
-from schemas.records import open_rows
+from textmill.pipelines.store import disk_errors
+from textmill.pipelines.writers import shard_files
+from textmill.pipelines.writers.output_directory import CORPUS, TOKENIZER_REPORT, refuse_others
+from textmill.pipelines.writers.staging import LOCK, STAGING
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.manifest import MANIFEST, ManifestFile, file_sha256
+from textmill.schemas.records import open_rows
 
 
 def rows(count, stride=40, seed=0):

@@ -7,17 +7,17 @@ import shutil
 import numpy as np
 import pytest
 
-from pipelines.inspection.checks.set_check import verify_set
-from pipelines.writers.token_counts import (
+from tests.tools.shard_factory import mlm_schema, packed_rows, replace_file, write_set
+from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.writers.token_counts import (
     NO_COUNTS,
     TOKEN_COUNTS,
     add_token_counts,
     count_tokens,
     read_token_counts,
 )
-from schemas.errors import DataError
-from schemas.metadata import read_set
-from tests.tools.shard_factory import mlm_schema, packed_rows, replace_file, write_set
+from textmill.schemas.errors import DataError
+from textmill.schemas.metadata import read_set
 
 
 def test_ids_of_all_streams_are_counted_and_counts_add_up():

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.tasks.mlm import Mlm
-from schemas.commands.entry import shortage_of
-from schemas.errors import DataError, UsageError
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import write_mlm_set
+from textmill.pipelines.tasks.mlm import Mlm
+from textmill.schemas.commands.entry import shortage_of
+from textmill.schemas.errors import DataError, UsageError
 
 _ENTRY = """
 import os, sys
-from schemas.commands.entry import run_entry
-from schemas.errors import DataError, UsageError
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.errors import DataError, UsageError
 
 def main(argv):
     {body}

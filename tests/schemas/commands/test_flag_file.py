@@ -6,8 +6,8 @@ from typing import Annotated, Generic, Literal, TypeVar
 import pytest
 import tyro
 
-from schemas.commands.flag_file import config_bytes, kinds_of, with_config
-from schemas.errors import UsageError
+from textmill.schemas.commands.flag_file import config_bytes, kinds_of, with_config
+from textmill.schemas.errors import UsageError
 
 
 @dataclasses.dataclass(frozen=True)

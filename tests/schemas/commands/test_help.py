@@ -8,23 +8,23 @@ from typing import Literal
 
 import pytest
 
-from pipelines.tasks.task import task_class
-from schemas.commands.flag_file import kinds_of
-from schemas.commands.help import Help, flags_of, help_lines
-from schemas.errors import UsageError
 from tests.tools.help_pages import HELPED, help_of
 from tests.tools.places import ROOT
+from textmill.pipelines.tasks.task import task_class
+from textmill.schemas.commands.flag_file import kinds_of
+from textmill.schemas.commands.help import Help, flags_of, help_lines
+from textmill.schemas.errors import UsageError
 
 MOST_LINES = 60
 KINDS = {
-    "pipelines.build_corpus": "pipelines.corpus.options:CorpusOptions",
-    "pipelines.build_shards": "pipelines.build.options:BuildOptions",
-    "pipelines.train_tokenizer": "pipelines.train.options:TokenizerOptions",
-    "pipelines.verify": "pipelines.inspection.options:VerifyOptions",
-    "pipelines.inspect_shards": "pipelines.inspection.options:InspectOptions",
-    "pipelines.export": "pipelines.inspection.options:ExportOptions",
-    "pipelines.demo": "pipelines.demo:DemoOptions",
-    "trainers.use_model": "trainers.use_model:UseFlags",
+    "pipelines.build_corpus": "textmill.pipelines.corpus.options:CorpusOptions",
+    "pipelines.build_shards": "textmill.pipelines.build.options:BuildOptions",
+    "pipelines.train_tokenizer": "textmill.pipelines.train.options:TokenizerOptions",
+    "pipelines.verify": "textmill.pipelines.inspection.options:VerifyOptions",
+    "pipelines.inspect_shards": "textmill.pipelines.inspection.options:InspectOptions",
+    "pipelines.export": "textmill.pipelines.inspection.options:ExportOptions",
+    "pipelines.demo": "textmill.pipelines.demo:DemoOptions",
+    "trainers.use_model": "textmill.trainers.use_model:UseFlags",
 }
 UNSHOWN = {"directory", "directories", "run", "index"}  # have no dashes, or are set by Textmill
 

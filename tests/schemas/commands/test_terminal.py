@@ -11,15 +11,15 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from pipelines import build_shards, export, inspect_shards, verify
-from pipelines.runners.console import Console
-from schemas.commands.entry import run_entry
-from schemas.commands.terminal import say, visible
-from schemas.metadata import read_set
-from schemas.typed_json import to_json
 from tests.tools.shard_factory import mlm_schema, replace_file, tokenizer_json, write_mlm_set
-from trainers import flax_mlm
-from trainers.run.journal import ProgressLine
+from textmill.pipelines import build_shards, export, inspect_shards, verify
+from textmill.pipelines.runners.console import Console
+from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.commands.terminal import say, visible
+from textmill.schemas.metadata import read_set
+from textmill.schemas.typed_json import to_json
+from textmill.trainers import flax_mlm
+from textmill.trainers.run.journal import ProgressLine
 
 # Names the window, rings, turns red by one byte, and turns the writing direction.
 EVIL = "\x1b]0;owned\x07\x9b31m\u202e[bold]"
@@ -149,7 +149,9 @@ def test_a_run_prints_its_places_harmlessly(tmp_path, tokenizer_path, monkeypatc
 def run(main, argv, monkeypatch, capfd) -> str:
     """The output of a command, as from a shell."""
     monkeypatch.setattr(sys, "argv", ["command", *argv])
-    monkeypatch.setattr("schemas.commands.entry._prepare_end", lambda: None)  # this process goes on
+    monkeypatch.setattr(
+        "textmill.schemas.commands.entry._prepare_end", lambda: None
+    )  # this process goes on
     try:
         run_entry(main)
     except SystemExit:

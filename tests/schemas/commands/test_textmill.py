@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from schemas.commands.textmill import COMMANDS
-from schemas.version import VERSION
 from tests.tools.help_pages import ENTRIES
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
+from textmill.schemas.commands.textmill import COMMANDS
+from textmill.schemas.version import VERSION
 
-SCRIPT = "import sys\nfrom schemas.commands.textmill import main\nsys.exit(main())\n"
-ENTRY_POINT = 'entry_points={"console_scripts": ["textmill = schemas.commands.textmill:main"]}'
+SCRIPT = "import sys\nfrom textmill.schemas.commands.textmill import main\nsys.exit(main())\n"
+ENTRY_POINT = '"console_scripts": ["textmill = textmill.schemas.commands.textmill:main"]'
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.data.adapters import attention_mask, one_segment_a_row, segments_of, variable_length
+from textmill.trainers.data.adapters import (
+    attention_mask,
+    one_segment_a_row,
+    segments_of,
+    variable_length,
+)
 
 
 @st.composite

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import DataError, UsageError
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
-from trainers.data.mixture import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.data.mixture import (
     FINEST,
     Mixture,
     _shares,
@@ -21,7 +21,7 @@ from trainers.data.mixture import (
     shards_name,
     take_turns,
 )
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 
 ROWS = {"a": 40, "b": 7, "c": 13}
 MANY = 8000  # rows of a stream to check

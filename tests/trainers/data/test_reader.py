@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.errors import DataError, UsageError
-from schemas.metadata import read_set
-from schemas.typed_json import to_json
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import replace_file, write_manifest, write_mlm_set
-from trainers.data.batches import read_ahead
-from trainers.reader import ShardSet
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import read_set
+from textmill.schemas.typed_json import to_json
+from textmill.trainers.data.batches import read_ahead
+from textmill.trainers.reader import ShardSet
 
 TRAIN = 40
 
@@ -33,7 +33,7 @@ def small_set(request, tmp_path_factory):
 @pytest.fixture(params=["dataset", "mixture"])
 def reader(request, small_set, tmp_path, monkeypatch):
     """The set of 40 rows, or a mixture of it and 7 of another encoding; few batches a read."""
-    monkeypatch.setattr("trainers.data.batches._BYTES_A_READ", 2000)
+    monkeypatch.setattr("textmill.trainers.data.batches._BYTES_A_READ", 2000)
     if request.param == "dataset":
         return ShardSet(small_set[0])
     write_mlm_set(tmp_path / "other", train=7, seed=3, encoding="int64_list")
@@ -271,7 +271,7 @@ def test_read_ahead_ends_its_thread():
 
 def test_a_process_may_end_in_the_middle():
     code = (
-        "import itertools; from trainers.data.batches import read_ahead\n"
+        "import itertools; from textmill.trainers.data.batches import read_ahead\n"
         "seen = read_ahead(itertools.count(), 2); print(next(seen))"
     )
     found = run_python("-c", code)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.data.row_order import epoch_and_row, permute
+from textmill.trainers.data.row_order import epoch_and_row, permute
 
 
 @given(rows=st.integers(1, 3000), seed=st.integers(-(2**40), 2**40), epoch=st.integers(0, 10**9))

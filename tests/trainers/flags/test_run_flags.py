@@ -13,15 +13,15 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from schemas.commands.flag_file import config_bytes
-from schemas.errors import TextmillError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import write_mlm_set
-from trainers.flags.command_line import command, flag_values, make_flags, parse_flags
-from trainers.flags.run_flags import RunFlags
-from trainers.models.families import FAMILIES
-from trainers.models.plan_model import SIZES
+from textmill.schemas.commands.flag_file import config_bytes
+from textmill.schemas.errors import TextmillError, UsageError
+from textmill.trainers.flags.command_line import command, flag_values, make_flags, parse_flags
+from textmill.trainers.flags.run_flags import RunFlags
+from textmill.trainers.models.families import FAMILIES
+from textmill.trainers.models.plan_model import SIZES
 
 TRAINERS = {
     "flax_mlm": "FlaxMlmFlags",

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from schemas.errors import DataError, UsageError
-from schemas.features import positions_from_segments
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set
-from trainers.data.adapters import attention_mask
-from trainers.metrics.attention import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.features import positions_from_segments
+from textmill.trainers.data.adapters import attention_mask
+from textmill.trainers.metrics.attention import (
     AHEAD,
     ALONE,
     EARLIER,
@@ -18,7 +18,7 @@ from trainers.metrics.attention import (
     pick_rows,
     verify_attention,
 )
-from trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet
 
 VOCAB, WIDTH, LENGTH = 50, 16, 16
 RANDOM = np.random.default_rng(0)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.layouts import huggingface
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.places import ROOT
-from trainers.data.adapters import attention_mask, variable_length
-from trainers.metrics.attention import ALONE, EARLIER, LATER, PADDING, verify_attention
+from textmill.schemas.layouts import huggingface
+from textmill.trainers.data.adapters import attention_mask, variable_length
+from textmill.trainers.metrics.attention import ALONE, EARLIER, LATER, PADDING, verify_attention
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

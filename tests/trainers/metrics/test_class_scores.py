@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.metrics import class_scores
-from trainers.metrics.class_scores import (
+from textmill.trainers.metrics import class_scores
+from textmill.trainers.metrics.class_scores import (
     area_under_curve,
     calibration,
     class_metrics,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.metrics.plots import draw_curve, new_figure, save_figure
+from textmill.trainers.metrics.plots import draw_curve, new_figure, save_figure
 
 
 @pytest.mark.parametrize("kinds", [[], ["train"], ["train", "evaluation"]])

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.chat_template import ChatTemplate
-from schemas.errors import UsageError
 from tests.tools.clm_factory import chat_schema
 from tests.tools.shard_factory import tokenizer_json
-from trainers.models.chat_format import (
+from textmill.schemas.chat_template import ChatTemplate
+from textmill.schemas.errors import UsageError
+from textmill.trainers.models.chat_format import (
     ChatFormat,
     exported_template,
     format_of_directory,

@@ -13,12 +13,12 @@ from transformers import (
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import clm_schema
 from tests.tools.shard_factory import mlm_schema
-from trainers.flags.command_line import make_flags
-from trainers.flax_clm import FlaxClmFlags
-from trainers.flax_mlm import FlaxMlmFlags
-from trainers.models.plan_model import peak_flops, plan_model, training_flops
-from trainers.tasks.classification import ClassificationTask
-from trainers.tf_classifier import TfClassifierFlags
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.flax_mlm import FlaxMlmFlags
+from textmill.trainers.models.plan_model import peak_flops, plan_model, training_flops
+from textmill.trainers.tasks.classification import ClassificationTask
+from textmill.trainers.tf_classifier import TfClassifierFlags
 
 SIZES = {"layers": 3, "hidden_size": 24, "heads": 4, "intermediate_size": 40}
 LENGTH, ROWS = 32, 2

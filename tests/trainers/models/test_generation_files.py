@@ -7,13 +7,13 @@ from functools import cache
 import pytest
 from tokenizers import Tokenizer, processors
 
-from schemas.errors import DataError
 from tests.tools.chat_styles import STYLES, styled_tokenizer
 from tests.tools.clm_factory import chat_schema, clm_schema
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.tokenizer_families import FAMILIES, train_family
 from tests.tools.torch_models import transformers
-from trainers.models.generation_files import (
+from textmill.schemas.errors import DataError
+from textmill.trainers.models.generation_files import (
     GENERATION,
     INPUTS,
     for_prompts,

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from schemas.errors import DataError, UsageError
-from schemas.tokenizer_json import token_ids, tokenizer_settings
 from tests.tools.shard_factory import SPECIAL_IDS, tokenizer_json
-from trainers.models.hf_files import read_directory, refuse_existing, write_directory
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.tokenizer_json import token_ids, tokenizer_settings
+from textmill.trainers.models.hf_files import read_directory, refuse_existing, write_directory
 
 CONFIG = {"model_type": "roberta", "architectures": ["RobertaModel"], "hidden_size": 2}
 TENSORS = {

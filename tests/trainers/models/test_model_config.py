@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig
 
-from schemas.errors import DataError, TextmillError, UsageError
 from tests.tools.model_cases import (
     BERT,
     CLASSES,
@@ -28,10 +27,11 @@ from tests.tools.model_cases import (
     write_config,
 )
 from tests.tools.torch_models import save_model
-from trainers.models.families import FAMILIES
-from trainers.models.generation_files import published_ids
-from trainers.models.hf_files import read_directory
-from trainers.models.model_config import ModelConfig, published_classes
+from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.trainers.models.families import FAMILIES
+from textmill.trainers.models.generation_files import published_ids
+from textmill.trainers.models.hf_files import read_directory
+from textmill.trainers.models.model_config import ModelConfig, published_classes
 
 
 @pytest.mark.parametrize("name", MODELS)

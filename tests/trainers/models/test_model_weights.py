@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from schemas.errors import DataError
 from tests.tools.model_cases import (
     BERT,
     ELECTRA,
@@ -24,10 +23,11 @@ from tests.tools.model_cases import (
     write_config,
 )
 from tests.tools.torch_models import arrays_of, as_ours, make_model, save_model, torch, transformers
-from trainers.models.families import LEAVES
-from trainers.models.hf_files import read_directory, write_directory
-from trainers.models.model_config import ModelConfig
-from trainers.models.weights import (
+from textmill.schemas.errors import DataError
+from textmill.trainers.models.families import LEAVES
+from textmill.trainers.models.hf_files import read_directory, write_directory
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.weights import (
     Layout,
     fresh,
     from_layout,

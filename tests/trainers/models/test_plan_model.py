@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import clm_schema
 from tests.tools.hub_cache import cached
@@ -17,12 +16,13 @@ from tests.tools.model_cases import BERT, OPT, ROBERTA
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema
 from tests.tools.torch_models import save_model
-from trainers.flags.command_line import make_flags
-from trainers.flags.run_flags import DecoderFlags, EncoderFlags, RunFlags
-from trainers.models.model_config import ModelConfig, with_dropout
-from trainers.models.plan_model import SIZES, plan_model
-from trainers.models.rope import Rope
-from trainers.models.weights import fresh, shapes
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flags.run_flags import DecoderFlags, EncoderFlags, RunFlags
+from textmill.trainers.models.model_config import ModelConfig, with_dropout
+from textmill.trainers.models.plan_model import SIZES, plan_model
+from textmill.trainers.models.rope import Rope
+from textmill.trainers.models.weights import fresh, shapes
 
 
 @dataclass(frozen=True)

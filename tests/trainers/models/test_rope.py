@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import DataError, TextmillError, UsageError
-from trainers.models.rope import Rope, RopeKey
+from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.trainers.models.rope import Rope, RopeKey
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

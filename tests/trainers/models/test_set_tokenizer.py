@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from schemas.errors import DataError, UsageError
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.tokenizer_factory import changed, config_of, data_of, trained_tokenizer
-from trainers.models.set_tokenizer import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.models.set_tokenizer import (
     check_same_tokens,
     leading_ids,
     open_tokenizer,

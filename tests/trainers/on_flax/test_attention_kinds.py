@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from schemas.errors import UsageError
 from tests.tools.python_process import run_python
 from tests.tools.torch_models import torch
-from trainers.on_flax import flax_attention
-from trainers.on_flax.flax_attention import (
+from textmill.schemas.errors import UsageError
+from textmill.trainers.on_flax import flax_attention
+from textmill.trainers.on_flax.flax_attention import (
     Machine,
     Rule,
     attend,
@@ -24,8 +24,8 @@ from trainers.on_flax.flax_attention import (
     key_blocks,
     packed_context,
 )
-from trainers.on_flax.flax_program import sums_in_chunks
-from trainers.on_flax.layers import Table, head_logits
+from textmill.trainers.on_flax.flax_program import sums_in_chunks
+from textmill.trainers.on_flax.layers import Table, head_logits
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -308,7 +308,7 @@ def test_chunks_in_which_no_token_counts_are_not_computed():
 
 
 def test_chunks_are_as_few_as_memory_allows(monkeypatch):
-    monkeypatch.setattr("trainers.on_flax.flax_program.LOGITS", 100)
+    monkeypatch.setattr("textmill.trainers.on_flax.flax_program.LOGITS", 100)
     shapes = []
 
     def logits_of(x):
@@ -363,7 +363,7 @@ TWO_DEVICES = """
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from trainers.on_flax import flax_attention as a
+from textmill.trainers.on_flax import flax_attention as a
 a.KINDS = {**a.KINDS, "splash": partial(a.by_splash, interpret=True)}
 mesh = Mesh(np.array(jax.devices()), ("rows",))
 assert mesh.size == 2

@@ -10,13 +10,13 @@ from tests.tools.clm_factory import chat_schema
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.small_decoders import CONFIGS, large_weights
 from tests.tools.torch_models import transformers
-from trainers import use_model
-from trainers.flags.command_line import make_flags
-from trainers.flax_clm import FlaxClmFlags
-from trainers.run.journal import ProgressLine
-from trainers.run.program import Plan
-from trainers.run.start import export_weights
-from trainers.tasks.language_models import ClmTask
+from textmill.trainers import use_model
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.run.journal import ProgressLine
+from textmill.trainers.run.program import Plan
+from textmill.trainers.run.start import export_weights
+from textmill.trainers.tasks.language_models import ClmTask
 
 pytestmark = pytest.mark.usefixtures("cache")
 TEXT, PROMPT, NEW = "w20 w31 w7", [20, 31, 7], 20

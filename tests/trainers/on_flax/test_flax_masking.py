@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from schemas.features import max_masked_slots, unmask
 from tests.tools.shard_factory import mlm_schema, packed_rows
-from trainers.on_flax.flax_encoder import draw_masks, read_masks, undo_masks
+from textmill.schemas.features import max_masked_slots, unmask
+from textmill.trainers.on_flax.flax_encoder import draw_masks, read_masks, undo_masks
 
 SCHEMA = mlm_schema(max_length=64, vocab_size=60, all_special_ids=(0, 1, 2, 3, 4, 30, 59))
 MASK, SLOTS = SCHEMA.special_ids["mask"], max_masked_slots(64, 0.15)

@@ -25,19 +25,19 @@ from tests.tools.model_cases import (
 )
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from tests.tools.torch_models import as_ours, compute, make_model, save_model, torch, transformers
-from trainers.data.adapters import one_segment_a_row
-from trainers.flags.command_line import make_flags
-from trainers.flax_clm import FlaxClmFlags
-from trainers.flax_mlm import FlaxMlmFlags
-from trainers.metrics.attention import EARLIER, verify_attention
-from trainers.models.families import ACTIVATIONS, FAMILIES
-from trainers.models.hf_files import read_directory
-from trainers.models.weights import from_published, keep_own_layer, to_published
-from trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
-from trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
-from trainers.on_flax.layers import FORMULAS, graph_of, to_params
-from trainers.on_flax.optimizers import optimizer_for
-from trainers.run.program import Plan
+from textmill.trainers.data.adapters import one_segment_a_row
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.flax_mlm import FlaxMlmFlags
+from textmill.trainers.metrics.attention import EARLIER, verify_attention
+from textmill.trainers.models.families import ACTIVATIONS, FAMILIES
+from textmill.trainers.models.hf_files import read_directory
+from textmill.trainers.models.weights import from_published, keep_own_layer, to_published
+from textmill.trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausalLM
+from textmill.trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
+from textmill.trainers.on_flax.layers import FORMULAS, graph_of, to_params
+from textmill.trainers.on_flax.optimizers import optimizer_for
+from textmill.trainers.run.program import Plan
 
 torch.set_num_threads(1)  # on a busy machine, several threads take longer
 ROWS, LENGTH = 8, 15

@@ -13,21 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import chat_schema, write_clm_set
 from tests.tools.run_reading import untimed_lines
 from tests.tools.shard_factory import replace_tokenizer, tokenizer_json, write_mlm_set
 from tests.tools.torch_models import greedy, nats_of, open_model, torch, transformers
-from trainers import flax_mlm, use_model
-from trainers.data.shard_set import ShardSet
-from trainers.flax_clm import FlaxClmFlags, main
-from trainers.models.chat_format import format_of_schema
-from trainers.models.generation_files import text_ends
-from trainers.on_flax import flax_decoder
-from trainers.on_flax.flax_decoder import ClmObjective, Generated
-from trainers.run.journal import MetricsFile
-from trainers.run.trained import find_trained
-from trainers.tasks.language_models import LOSS, GenerationFlags
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers import flax_mlm, use_model
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flax_clm import FlaxClmFlags, main
+from textmill.trainers.models.chat_format import format_of_schema
+from textmill.trainers.models.generation_files import text_ends
+from textmill.trainers.on_flax import flax_decoder
+from textmill.trainers.on_flax.flax_decoder import ClmObjective, Generated
+from textmill.trainers.run.journal import MetricsFile
+from textmill.trainers.run.trained import find_trained
+from textmill.trainers.tasks.language_models import LOSS, GenerationFlags
 
 pytestmark = pytest.mark.usefixtures("cache")
 # One configuration for most runs: equal programs are compiled once. An epoch has 10 steps.

@@ -11,25 +11,25 @@ import optax
 import pytest
 from flax import nnx
 
-from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema
 from tests.tools.python_process import run_python
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from tests.tools.snapshots import state_in, weights_in
 from tests.tools.torch_models import PlainLoop, open_model
-from trainers.flags.command_line import make_flags
-from trainers.flax_clm import FlaxClmFlags
-from trainers.flax_mlm import FlaxMlmFlags
-from trainers.models.families import Module
-from trainers.models.hf_files import write_directory
-from trainers.models.plan_model import plan_model
-from trainers.models.weights import fresh, to_published
-from trainers.on_flax.flax_decoder import ClmObjective
-from trainers.on_flax.flax_encoder import MlmObjective
-from trainers.on_flax.flax_program import FlaxProgram, dropout_key
-from trainers.on_flax.optimizers import learning_rate, optimizer_for
-from trainers.run.program import Plan
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.flax_mlm import FlaxMlmFlags
+from textmill.trainers.models.families import Module
+from textmill.trainers.models.hf_files import write_directory
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.models.weights import fresh, to_published
+from textmill.trainers.on_flax.flax_decoder import ClmObjective
+from textmill.trainers.on_flax.flax_encoder import MlmObjective
+from textmill.trainers.on_flax.flax_program import FlaxProgram, dropout_key
+from textmill.trainers.on_flax.optimizers import learning_rate, optimizer_for
+from textmill.trainers.run.program import Plan
 
 pytestmark = pytest.mark.usefixtures("cache")
 SCHEMA = mlm_schema(max_length=32)

@@ -11,8 +11,8 @@ import pytest
 
 from tests.tools.flax_weights import to_weights
 from tests.tools.small_decoders import CONFIGS, large_weights
-from trainers.models.weights import to_published
-from trainers.on_flax.flax_decoder import (
+from textmill.trainers.models.weights import to_published
+from textmill.trainers.on_flax.flax_decoder import (
     DecoderForCausalLM,
     Sampling,
     allowed_logits,
@@ -20,7 +20,7 @@ from trainers.on_flax.flax_decoder import (
     generator,
     row_keys,
 )
-from trainers.on_flax.layers import graph_of, to_params
+from textmill.trainers.on_flax.layers import graph_of, to_params
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

@@ -11,15 +11,15 @@ import pytest
 from tests.tools.clm_factory import clm_schema
 from tests.tools.flax_weights import to_weights
 from tests.tools.shard_factory import mlm_schema
-from trainers.flags.command_line import make_flags
-from trainers.flags.run_flags import PretrainingFlags
-from trainers.flax_clm import FlaxClmFlags
-from trainers.flax_mlm import FlaxMlmFlags
-from trainers.models.families import FAMILIES, Module
-from trainers.models.plan_model import plan_model
-from trainers.models.weights import fresh, shapes
-from trainers.on_flax.layers import name_leaves, to_params
-from trainers.on_flax.optimizers import optimizer_for
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flags.run_flags import PretrainingFlags
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.flax_mlm import FlaxMlmFlags
+from textmill.trainers.models.families import FAMILIES, Module
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.models.weights import fresh, shapes
+from textmill.trainers.on_flax.layers import name_leaves, to_params
+from textmill.trainers.on_flax.optimizers import optimizer_for
 
 RATE, DECAY = 0.02, 0.1
 SIZES = {"hidden_size": 16, "heads": 2, "intermediate_size": 24}

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.errors import UsageError
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.run_processes import TINY, Group
 from tests.tools.run_reading import read_metrics
-from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import make_flags
-from trainers.flags.framework_flags import ProcessFlags
-from trainers.flax_clm import FlaxClmFlags
-from trainers.models.hf_files import write_directory
-from trainers.models.plan_model import plan_model
-from trainers.models.weights import fresh, to_published
-from trainers.run.checkpoints import damage_of, read_checkpoint
+from textmill.schemas.errors import UsageError
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flags.framework_flags import ProcessFlags
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.models.hf_files import write_directory
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.models.weights import fresh, to_published
+from textmill.trainers.run.checkpoints import damage_of, read_checkpoint
 
 pytestmark = pytest.mark.usefixtures("cache")
 

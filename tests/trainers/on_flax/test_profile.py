@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from schemas.errors import UsageError
 from tests.tools.clm_factory import write_clm_set
-from trainers import use_model
-from trainers.flags.command_line import make_flags, parse_flags
-from trainers.flax_clm import FlaxClmFlags, main
-from trainers.poptorch_classifier import PoptorchClassifierFlags
-from trainers.tf_classifier import TfClassifierFlags
+from textmill.schemas.errors import UsageError
+from textmill.trainers import use_model
+from textmill.trainers.flags.command_line import make_flags, parse_flags
+from textmill.trainers.flax_clm import FlaxClmFlags, main
+from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags
+from textmill.trainers.tf_classifier import TfClassifierFlags
 
 TINY = "--layers=1 --hidden_size=8 --heads=1 --intermediate_size=8 --batch_size=4".split()
 

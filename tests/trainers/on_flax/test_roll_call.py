@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from schemas.errors import DataError
 from tests.tools.run_processes import free_port
-from trainers.on_flax.roll_call import call_roll
+from textmill.schemas.errors import DataError
+from textmill.trainers.on_flax.roll_call import call_roll
 
 
 def call(*callers, port=None, seconds=10.0, before=lambda port: None):

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch.nn import functional
 
-from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.poptorch_programs import make_program
 from tests.tools.python_process import run_python
 from tests.tools.snapshots import state_in, weights_in
-from trainers import use_model
-from trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
-from trainers.on_poptorch.module_program import choose_device, dropout_seed
-from trainers.poptorch_classifier import main
-from trainers.reader import ShardSet
-from trainers.run.checkpoints import Checkpoints
-from trainers.run.trained import find_trained
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers import use_model
+from textmill.trainers.on_poptorch.classifier import TEXT_INPUTS, Classifier, classifier_arrays
+from textmill.trainers.on_poptorch.module_program import choose_device, dropout_seed
+from textmill.trainers.poptorch_classifier import main
+from textmill.trainers.reader import ShardSet
+from textmill.trainers.run.checkpoints import Checkpoints
+from textmill.trainers.run.trained import find_trained
 
 DIMENSIONS = {
     "layers": 1,
@@ -228,7 +228,7 @@ def test_a_process_with_pytorch_ends_without_a_word():
     """nanobind would print thirty lines of objects of triton that were not collected."""
     code = """
 import torch
-from schemas.commands.entry import run_entry
+from textmill.schemas.commands.entry import run_entry
 
 def main(argv):
     weight = torch.nn.Parameter(torch.zeros(2))

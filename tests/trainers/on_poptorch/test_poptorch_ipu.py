@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import DataError, UsageError
 from tests.tools.poptorch_programs import make_program
 from tests.tools.poptorch_stub import installed
 from tests.tools.run_reading import read_metrics
 from tests.tools.snapshots import weights_in
-from trainers import use_model
-from trainers.flags.command_line import make_flags
-from trainers.on_poptorch.ipu_program import parse_blocks, place_on_ipus
-from trainers.poptorch_classifier import PoptorchClassifierFlags, main
-from trainers.run.checkpoints import Checkpoints, read_weights
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers import use_model
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.on_poptorch.ipu_program import parse_blocks, place_on_ipus
+from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags, main
+from textmill.trainers.run.checkpoints import Checkpoints, read_weights
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 SMALL = {

@@ -6,17 +6,17 @@ import pytest
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.model_cases import CLASSES, DECAY, EPSILON, MODELS, RATE, differences, named
 from tests.tools.torch_models import arrays_of, as_ours, compute, make_model, torch
-from trainers.flags.command_line import make_flags
-from trainers.metrics.attention import PADDING, verify_attention
-from trainers.models.weights import to_published
-from trainers.on_poptorch.classifier import (
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.metrics.attention import PADDING, verify_attention
+from textmill.trainers.models.weights import to_published
+from textmill.trainers.on_poptorch.classifier import (
     TEXT_INPUTS,
     Classifier,
     EncoderLayer,
     classifier_arrays,
 )
-from trainers.on_poptorch.module_program import torch_optimizer
-from trainers.poptorch_classifier import PoptorchClassifierFlags
+from textmill.trainers.on_poptorch.module_program import torch_optimizer
+from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags
 
 NAMES = [name for name, (_, head) in MODELS.items() if head == "SequenceClassification"]
 

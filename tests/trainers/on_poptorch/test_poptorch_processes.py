@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.run_processes import Group
 from tests.tools.run_reading import read_metrics
-from trainers.on_poptorch.ranks import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.on_poptorch.ranks import (
     Ranks,
     choose_gpu,
     hint_at_gpus,
     join_ranks,
     report_lost_ranks,
 )
-from trainers.poptorch_classifier import main
-from trainers.run.checkpoints import Checkpoints
+from textmill.trainers.poptorch_classifier import main
+from textmill.trainers.run.checkpoints import Checkpoints
 
 MODEL = ("--layers=1", "--hidden_size=16", "--heads=2", "--intermediate_size=24", "--dropout=0")
 FLAGS = (*MODEL, "--batch_size=8", "--accumulation=2", "--class_weights=1,2.5", "--device=cpu")

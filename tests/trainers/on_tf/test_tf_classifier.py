@@ -12,29 +12,29 @@ import numpy as np
 import pytest
 import torch
 
-from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import write_class_set
 from tests.tools.python_process import run_python
 from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import replace_file
 from tests.tools.snapshots import state_in, weights_in
-from trainers import use_model
-from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import make_flags
-from trainers.flags.framework_flags import TfComputeFlags
-from trainers.metrics.class_scores import class_metrics, probabilities
-from trainers.models.hf_files import read_directory
-from trainers.models.plan_model import plan_model
-from trainers.models.weights import fresh
-from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.tf_encoder import ClassificationObjective, Encoder
-from trainers.on_tf.tf_layers import fill
-from trainers.on_tf.tf_program import TfProgram, choose_strategy, make_optimizer
-from trainers.run.checkpoints import Checkpoints, read_weights
-from trainers.run.program import Plan
-from trainers.run.trained import find_trained
-from trainers.tasks.classification import count_labels
-from trainers.tf_classifier import TfClassifierFlags, main
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers import use_model
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flags.framework_flags import TfComputeFlags
+from textmill.trainers.metrics.class_scores import class_metrics, probabilities
+from textmill.trainers.models.hf_files import read_directory
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.models.weights import fresh
+from textmill.trainers.on_tf.backend import keras, tf
+from textmill.trainers.on_tf.tf_encoder import ClassificationObjective, Encoder
+from textmill.trainers.on_tf.tf_layers import fill
+from textmill.trainers.on_tf.tf_program import TfProgram, choose_strategy, make_optimizer
+from textmill.trainers.run.checkpoints import Checkpoints, read_weights
+from textmill.trainers.run.program import Plan
+from textmill.trainers.run.trained import find_trained
+from textmill.trainers.tasks.classification import count_labels
+from textmill.trainers.tf_classifier import TfClassifierFlags, main
 
 DIMENSIONS = {
     "layers": 1,

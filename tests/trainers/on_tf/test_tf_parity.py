@@ -6,7 +6,6 @@
 import numpy as np
 import pytest
 
-from schemas.features import positions_from_segments
 from tests.tools.class_factory import class_rows, class_schema
 from tests.tools.clm_factory import clm_schema
 from tests.tools.model_cases import (
@@ -20,14 +19,15 @@ from tests.tools.model_cases import (
     named,
     read_config,
 )
-from trainers.flags.command_line import make_flags
-from trainers.metrics.attention import AHEAD, PADDING, verify_attention
-from trainers.models.hf_files import read_directory
-from trainers.models.weights import from_layout, from_published, to_published
-from trainers.on_tf.backend import keras, tf
-from trainers.on_tf.tf_decoder import QaObjective, answer_prompts
-from trainers.on_tf.tf_encoder import INPUTS, ClassificationObjective
-from trainers.on_tf.tf_layers import (
+from textmill.schemas.features import positions_from_segments
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.metrics.attention import AHEAD, PADDING, verify_attention
+from textmill.trainers.models.hf_files import read_directory
+from textmill.trainers.models.weights import from_layout, from_published, to_published
+from textmill.trainers.on_tf.backend import keras, tf
+from textmill.trainers.on_tf.tf_decoder import QaObjective, answer_prompts
+from textmill.trainers.on_tf.tf_encoder import INPUTS, ClassificationObjective
+from textmill.trainers.on_tf.tf_layers import (
     KERAS,
     Attended,
     attend,
@@ -36,8 +36,8 @@ from trainers.on_tf.tf_layers import (
     name_variables,
     read,
 )
-from trainers.on_tf.tf_program import make_optimizer
-from trainers.tf_classifier import TfClassifierFlags
+from textmill.trainers.on_tf.tf_program import make_optimizer
+from textmill.trainers.tf_classifier import TfClassifierFlags
 
 CLASSIFIERS = [name for name in MODELS if name.endswith(", classes")]
 DECODERS = [name for name in MODELS if name.startswith("gpt2")]

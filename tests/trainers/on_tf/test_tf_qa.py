@@ -8,22 +8,22 @@ import json
 import numpy as np
 import pytest
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.tasks.qa import Qa
-from schemas.errors import UsageError
 from tests.tools.model_cases import compute_apart
 from tests.tools.question_factory import schema_of, write_qa_set
 from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import tokenizer_json
-from trainers import use_model
-from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import make_flags
-from trainers.models.model_config import ModelConfig
-from trainers.models.plan_model import plan_model
-from trainers.on_tf.backend import tf
-from trainers.on_tf.tf_decoder import Decoder, QaObjective, logits_by, sums_where_counted
-from trainers.tasks.qa import QaTask
-from trainers.tf_qa import TfQaFlags, main
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.tasks.qa import Qa
+from textmill.schemas.errors import UsageError
+from textmill.trainers import use_model
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.on_tf.backend import tf
+from textmill.trainers.on_tf.tf_decoder import Decoder, QaObjective, logits_by, sums_where_counted
+from textmill.trainers.tasks.qa import QaTask
+from textmill.trainers.tf_qa import TfQaFlags, main
 
 WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...
 EOS, LENGTH, NEW = 2, 24, 4

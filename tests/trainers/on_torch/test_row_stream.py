@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from schemas.errors import UsageError
-from schemas.layouts import huggingface
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import write_mlm_set
-from trainers.on_torch.row_stream import RowStream
-from trainers.reader import ShardSet
+from textmill.schemas.errors import UsageError
+from textmill.schemas.layouts import huggingface
+from textmill.trainers.on_torch.row_stream import RowStream
+from textmill.trainers.reader import ShardSet
 
 pytestmark = [
     # torchdata 0.11 asks PyTorch for what 2.15 deprecates.

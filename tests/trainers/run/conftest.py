@@ -7,7 +7,7 @@ import pytest
 
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.numpy_program import numpy_flags, numpy_trainer, remains_of
-from trainers.run.start import train
+from textmill.trainers.run.start import train
 
 
 @pytest.fixture(scope="session")

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.errors import DataError
-from schemas.version import VERSION
 from tests.tools.clm_factory import write_clm_set
-from trainers.data.shard_set import ShardSet
-from trainers.flags.command_line import flag_values, make_flags
-from trainers.flax_clm import TRAINER, FlaxClmFlags
-from trainers.flax_mlm import FlaxMlmFlags
-from trainers.models.plan_model import plan_model
-from trainers.poptorch_classifier import PoptorchClassifierFlags
-from trainers.run.agreement import LOCAL, check_agreement, differences, digest_of, identity
-from trainers.run.program import ALONE, Plan, Processes
+from textmill.schemas.errors import DataError
+from textmill.schemas.version import VERSION
+from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.command_line import flag_values, make_flags
+from textmill.trainers.flax_clm import TRAINER, FlaxClmFlags
+from textmill.trainers.flax_mlm import FlaxMlmFlags
+from textmill.trainers.models.plan_model import plan_model
+from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags
+from textmill.trainers.run.agreement import LOCAL, check_agreement, differences, digest_of, identity
+from textmill.trainers.run.program import ALONE, Plan, Processes
 
 KINDS = (FlaxClmFlags, FlaxMlmFlags, PoptorchClassifierFlags)
 FLAGS = [(kind, name) for kind in KINDS for name in flag_values(make_flags(kind))]

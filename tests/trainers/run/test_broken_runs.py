@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.errors import DataError
 from tests.tools.compile_cache import compiled_once
 from tests.tools.run_reading import untimed_lines
 from tests.tools.trainer_list import TRAINERS
-from trainers import use_model
-from trainers.flags.run_flags import OptimizationFlags
-from trainers.run.checkpoints import numbered, read_weights
-from trainers.run.program import Schedule, Trainer
+from textmill.schemas.errors import DataError
+from textmill.trainers import use_model
+from textmill.trainers.flags.run_flags import OptimizationFlags
+from textmill.trainers.run.checkpoints import numbered, read_weights
+from textmill.trainers.run.program import Schedule, Trainer
 
 # PyTorch finds no GPU in a process that TensorFlow came to first, and warns.
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from schemas.errors import DataError, UsageError
-from trainers.run.checkpoints import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.run.checkpoints import (
     Checkpoints,
     Progress,
     newest_whole,
@@ -26,7 +26,7 @@ from trainers.run.checkpoints import (
     read_checkpoint,
     read_weights,
 )
-from trainers.run.program import Processes, Tensor, to_tensors
+from textmill.trainers.run.program import Processes, Tensor, to_tensors
 
 FILES = ["SHA256SUMS", "progress.json", "state.safetensors"]
 

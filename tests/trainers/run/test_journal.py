@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.run_reading import read_metrics
-from trainers.run import journal
-from trainers.run.journal import (
+from textmill.trainers.run import journal
+from textmill.trainers.run.journal import (
     MetricsFile,
     ProgressLine,
     Rates,

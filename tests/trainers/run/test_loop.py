@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.numpy_program import (
     TABLE,
@@ -23,18 +22,19 @@ from tests.tools.numpy_program import (
 )
 from tests.tools.run_reading import change_flags, read_metrics, untimed_lines
 from tests.tools.shard_factory import write_set
-from trainers.flags.command_line import command
-from trainers.flags.run_flags import OptimizationFlags
-from trainers.metrics import plots
-from trainers.models.plan_model import training_flops
-from trainers.models.weights import fresh
-from trainers.reader import ShardSet
-from trainers.run import journal, loop, start
-from trainers.run.checkpoints import Checkpoints
-from trainers.run.loop import check_finite
-from trainers.run.program import Schedule, check_state
-from trainers.run.start import train
-from trainers.run.trained import find_trained
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.flags.command_line import command
+from textmill.trainers.flags.run_flags import OptimizationFlags
+from textmill.trainers.metrics import plots
+from textmill.trainers.models.plan_model import training_flops
+from textmill.trainers.models.weights import fresh
+from textmill.trainers.reader import ShardSet
+from textmill.trainers.run import journal, loop, start
+from textmill.trainers.run.checkpoints import Checkpoints
+from textmill.trainers.run.loop import check_finite
+from textmill.trainers.run.program import Schedule, check_state
+from textmill.trainers.run.start import train
+from textmill.trainers.run.trained import find_trained
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 FILES = {

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.errors import DataError, UsageError
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.numpy_program import (
     Diary,
@@ -23,13 +22,14 @@ from tests.tools.numpy_program import (
 )
 from tests.tools.python_process import run_python
 from tests.tools.run_reading import change_flags, untimed_lines
-from trainers.flags.command_line import command
-from trainers.flags.run_flags import OptimizationFlags
-from trainers.reader import ShardSet
-from trainers.run.checkpoints import Checkpoints
-from trainers.run.program import Schedule
-from trainers.run.start import train
-from trainers.tasks.language_models import ClmTask
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.flags.command_line import command
+from textmill.trainers.flags.run_flags import OptimizationFlags
+from textmill.trainers.reader import ShardSet
+from textmill.trainers.run.checkpoints import Checkpoints
+from textmill.trainers.run.program import Schedule
+from textmill.trainers.run.start import train
+from textmill.trainers.tasks.language_models import ClmTask
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -327,7 +327,7 @@ def test_a_set_that_is_lost_on_the_way_is_named(shards, whole, tmp_path):
 
 FULL = """
 import resource, sys
-from schemas.errors import DataError
+from textmill.schemas.errors import DataError
 from tests.tools.numpy_program import Diary, run_numpy
 def fill(name, count):
     if (name, count) == (sys.argv[3], int(sys.argv[4])):

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from schemas.errors import DataError, UsageError
-from trainers.run.run_directory import (
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.run.run_directory import (
     SETTINGS,
     claim,
     read_settings,

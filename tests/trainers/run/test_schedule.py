@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from schemas.errors import UsageError
-from trainers.flags.run_flags import OptimizationFlags
-from trainers.on_flax.optimizers import learning_rate
-from trainers.run.program import Schedule
+from textmill.schemas.errors import UsageError
+from textmill.trainers.flags.run_flags import OptimizationFlags
+from textmill.trainers.on_flax.optimizers import learning_rate
+from textmill.trainers.run.program import Schedule
 
 SCHEDULES = ("linear", "cosine", "wsd")
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from schemas.errors import DataError, UsageError
 from tests.tools.class_factory import class_schema
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import trained_tokenizer
-from trainers.tasks.classification import TextRows, read_texts
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.schemas.errors import DataError, UsageError
+from textmill.trainers.tasks.classification import TextRows, read_texts
 
 LONG = "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds."
 TEXTS = [

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.tasks.qa import Qa
-from schemas.errors import DataError
 from tests.tools.question_factory import write_qa_set
 from tests.tools.tokenizer_factory import trained_tokenizer
-from trainers.reader import ShardSet
-from trainers.tasks.qa import (
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.tasks.qa import Qa
+from textmill.schemas.errors import DataError
+from textmill.trainers.reader import ShardSet
+from textmill.trainers.tasks.qa import (
     Question,
     best_scores,
     example_numbers,

@@ -8,21 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.encoding.tokenizer import LoadedTokenizer
-from pipelines.tasks.qa import Qa
-from schemas.errors import DataError, UsageError
-from schemas.statistics import ShardStatistics
 from tests.tools.class_factory import class_schema, write_class_set
 from tests.tools.clm_factory import chat_schema, clm_schema, write_clm_set
 from tests.tools.question_factory import schema_of, write_qa_set
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema, tokenizer_json
-from trainers.flags.command_line import make_flags
-from trainers.flax_clm import FlaxClmFlags
-from trainers.flax_mlm import FlaxMlmFlags
-from trainers.reader import ShardSet
-from trainers.tasks.classification import ClassificationTask, count_labels, write_predictions
-from trainers.tasks.language_models import (
+from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
+from textmill.pipelines.tasks.qa import Qa
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.statistics import ShardStatistics
+from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.flax_mlm import FlaxMlmFlags
+from textmill.trainers.reader import ShardSet
+from textmill.trainers.tasks.classification import (
+    ClassificationTask,
+    count_labels,
+    write_predictions,
+)
+from textmill.trainers.tasks.language_models import (
     ClmTask,
     GenerationFlags,
     MaskRates,
@@ -34,9 +38,9 @@ from trainers.tasks.language_models import (
     token_metrics,
     total,
 )
-from trainers.tasks.qa import QaTask
-from trainers.tf_classifier import TfClassifierFlags
-from trainers.tf_qa import TfQaFlags
+from textmill.trainers.tasks.qa import QaTask
+from textmill.trainers.tf_classifier import TfClassifierFlags
+from textmill.trainers.tf_qa import TfQaFlags
 
 SUMS = {"loss": 6.0, "correct": 2.0, "counted": 4.0}
 BATCH = {"segment_ids": np.array([[1, 1, 1, 0], [1, 2, 2, 2]])}

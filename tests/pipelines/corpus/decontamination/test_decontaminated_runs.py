@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import build_shards
-from pipelines.build_corpus import main
-from pipelines.inspection.read_rows import read_rows
-from schemas.errors import DataError, UsageError
-from schemas.metadata import read_set
-from schemas.records import DOCUMENT_FORMATS
 from tests.tools.corpus_factory import PHRASE, QUESTIONS, build, hits_of, texts_of, write_lines
+from textmill.pipelines import build_shards
+from textmill.pipelines.build_corpus import main
+from textmill.pipelines.inspection.read_rows import read_rows
+from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.metadata import read_set
+from textmill.schemas.records import DOCUMENT_FORMATS
 
 PLAIN = "nothing to be found in here but {} and words"
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.corpus.decontamination.finders import Finder, load_finder, put_index
-from pipelines.corpus.decontamination.gram_index import (
+from tests.tools.filter_factory import column
+from textmill.pipelines.corpus.decontamination.finders import Finder, load_finder, put_index
+from textmill.pipelines.corpus.decontamination.gram_index import (
     GramIndex,
     Targets,
     index_targets,
     pack_index,
     unpack_index,
 )
-from schemas.errors import DataError
-from tests.tools.filter_factory import column
+from textmill.schemas.errors import DataError
 
 TEXTS = ["one two three four", "zwei drei vier fünf sechs", "你好 世界", "short", ""]
 TARGETS = Targets(

@@ -9,10 +9,20 @@ import xxhash
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.corpus.decontamination import matches
-from pipelines.corpus.decontamination.finders import add_holders, cut_out, find_common, find_holders
-from pipelines.corpus.decontamination.gram_index import Targets, find_phrases, index_targets
-from pipelines.corpus.decontamination.matches import (
+from tests.tools.filter_factory import column
+from textmill.pipelines.corpus.decontamination import matches
+from textmill.pipelines.corpus.decontamination.finders import (
+    add_holders,
+    cut_out,
+    find_common,
+    find_holders,
+)
+from textmill.pipelines.corpus.decontamination.gram_index import (
+    Targets,
+    find_phrases,
+    index_targets,
+)
+from textmill.pipelines.corpus.decontamination.matches import (
     MOST_LISTED,
     Finder,
     Hit,
@@ -20,7 +30,6 @@ from pipelines.corpus.decontamination.matches import (
     hits_file,
     judge_hits,
 )
-from tests.tools.filter_factory import column
 
 # Few words, so that n-grams repeat, overlap and share their beginnings.
 WORDS = st.sampled_from(

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from pipelines.corpus.decontamination.gram_index import index_targets
-from pipelines.corpus.decontamination.matches import Finder
-from pipelines.corpus.rules.decontamination import Decontamination
 from tests.pipelines.corpus.decontamination.test_matches import targets_of
+from textmill.pipelines.corpus.decontamination.gram_index import index_targets
+from textmill.pipelines.corpus.decontamination.matches import Finder
+from textmill.pipelines.corpus.rules.decontamination import Decontamination
 
 QUESTIONS = yaml.safe_load(Path(__file__).with_name("questions.yaml").read_text(encoding="utf-8"))
 UNSPACED = ("ja", "th", "zh")

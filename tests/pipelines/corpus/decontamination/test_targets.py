@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.feather import write_feather
 
-from pipelines.corpus.decontamination.targets import read_targets
-from pipelines.corpus.rules.decontamination import Decontamination
 from tests.tools.corpus_factory import write_lines
+from textmill.pipelines.corpus.decontamination.targets import read_targets
+from textmill.pipelines.corpus.rules.decontamination import Decontamination
 
 RECORDS = [
     {"question": "Who is it?", "answers": {"text": ["Ann", "Bob of B"], "answer_start": [1, 2]}},

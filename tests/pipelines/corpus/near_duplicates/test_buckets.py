@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.near_duplicates import buckets
-from pipelines.corpus.near_duplicates.buckets import (
+from tests.tools.filter_factory import column
+from textmill.pipelines.corpus.near_duplicates import buckets
+from textmill.pipelines.corpus.near_duplicates.buckets import (
     ROOM,
     band_keys,
     find_pairs,
@@ -16,12 +17,11 @@ from pipelines.corpus.near_duplicates.buckets import (
     signatures,
     sketches,
 )
-from pipelines.corpus.near_duplicates.flags import Bands, NearFlags, Rule, Shingle
-from pipelines.corpus.near_duplicates.rows import MEMBER
-from pipelines.corpus.near_duplicates.shingles import shingle_hashes
-from pipelines.rows.text_bytes import utf8_bytes
-from schemas.errors import UsageError
-from tests.tools.filter_factory import column
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, NearFlags, Rule, Shingle
+from textmill.pipelines.corpus.near_duplicates.rows import MEMBER
+from textmill.pipelines.corpus.near_duplicates.shingles import shingle_hashes
+from textmill.pipelines.rows.text_bytes import utf8_bytes
+from textmill.schemas.errors import UsageError
 
 BANDS = Bands(14, 8)
 THRESHOLD = Fraction(4, 5)

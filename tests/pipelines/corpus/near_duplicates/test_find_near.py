@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.corpus import publish
-from pipelines.corpus.near_duplicates import steps
-from pipelines.runners import shuffle
-from pipelines.runners.shuffle import check_deliveries
-from schemas.errors import DataError
 from tests.tools.corpus_factory import build, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of, find_near, near_documents, removals
+from textmill.pipelines.corpus import publish
+from textmill.pipelines.corpus.near_duplicates import steps
+from textmill.pipelines.runners import shuffle
+from textmill.pipelines.runners.shuffle import check_deliveries
+from textmill.schemas.errors import DataError
 
 
 def corpus(seed):
@@ -118,9 +118,9 @@ def test_rounds_decide_the_same_and_batches_may_be_sent_at_any_time(
 ):
     monkeypatch.setattr(steps, "_PARTITIONS_OF_ONE_PLACE", 4)  # of more, some decide in rounds
     monkeypatch.setattr(shuffle, "BUFFER_BYTES", 20_000)
-    monkeypatch.setattr("pipelines.corpus.near_duplicates.steps._DOCUMENTS_AT_ONCE", 10)
-    monkeypatch.setattr("pipelines.corpus.near_duplicates.steps._BYTES_AT_ONCE", 1000)
-    monkeypatch.setattr("pipelines.corpus.near_duplicates.buckets._PAIRS_AT_ONCE", 100)
+    monkeypatch.setattr("textmill.pipelines.corpus.near_duplicates.steps._DOCUMENTS_AT_ONCE", 10)
+    monkeypatch.setattr("textmill.pipelines.corpus.near_duplicates.steps._BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr("textmill.pipelines.corpus.near_duplicates.buckets._PAIRS_AT_ONCE", 100)
     find(DOCUMENTS, tmp_path, "--num_files=8", f"--shuffle_by={shuffle_by}")
 
 

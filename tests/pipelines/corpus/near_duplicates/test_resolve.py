@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
-from pipelines.corpus.near_duplicates.rows import EDGE, batches_by_key, take_rows
-from pipelines.runners import shuffle
+from textmill.pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
+from textmill.pipelines.corpus.near_duplicates.rows import EDGE, batches_by_key, take_rows
+from textmill.pipelines.runners import shuffle
 
 # (rank of the higher, rank of the lower, similarity): ranks are numbers, the smaller the higher.
 EDGES = st.lists(

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.near_duplicates import shingles
-from pipelines.corpus.near_duplicates.flags import Bands, Shingle, parse_threshold
-from pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
-from pipelines.rows.ragged import Ragged
-from schemas.errors import UsageError
 from tests.tools.filter_factory import column
 from tests.tools.near_duplicates import plain_set, plain_similarity
+from textmill.pipelines.corpus.near_duplicates import shingles
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, Shingle, parse_threshold
+from textmill.pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
+from textmill.pipelines.rows.ragged import Ragged
+from textmill.schemas.errors import UsageError
 
 # Few words, so that shingles repeat within a document and between two.
 WORDS = st.sampled_from(["a", "B", "é", "𐐀", "c.", "--", "\u0301", "你好"])

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.corpus.filter_documents import filter_documents
-from pipelines.corpus.filters import Filters
-from pipelines.corpus.rules import language
-from schemas.errors import UsageError
 from tests.tools.filter_factory import documents_of, filters_of
+from textmill.pipelines.corpus.filter_documents import filter_documents
+from textmill.pipelines.corpus.filters import Filters
+from textmill.pipelines.corpus.rules import language
+from textmill.schemas.errors import UsageError
 
 TEXTS = {
     "no": "Statsministeren sa at regjeringa ikke har noen planer om\nå øke skattene neste år, "

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.corpus.rules.pii import Pii, judge
-from schemas.errors import UsageError
 from tests.tools.filter_factory import column
+from textmill.pipelines.corpus.rules.pii import Pii, judge
+from textmill.schemas.errors import UsageError
 
 FORMS = {
     "write to bob.smith+lists@mail.example.co.uk.": "write to <email>.",

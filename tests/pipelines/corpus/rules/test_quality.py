@@ -16,15 +16,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.corpus.english_cutting import cut, english_words
-from pipelines.corpus.filters import Filters, papers, rules_of
-from pipelines.corpus.rules import c4, sizes
-from pipelines.corpus.rules.c4 import C4
-from pipelines.corpus.rules.limits import FineWeb, Gopher, measure_fineweb, measure_gopher
-from pipelines.corpus.rules.sizes import Sizes, repetition
-from schemas.errors import UsageError
 from tests.benchmarks.scripts.quality_verdicts import PLACE
 from tests.tools.filter_factory import column, english_words_of, filters_of
+from textmill.pipelines.corpus.english_cutting import cut, english_words
+from textmill.pipelines.corpus.filters import Filters, papers, rules_of
+from textmill.pipelines.corpus.rules import c4, sizes
+from textmill.pipelines.corpus.rules.c4 import C4
+from textmill.pipelines.corpus.rules.limits import FineWeb, Gopher, measure_fineweb, measure_gopher
+from textmill.pipelines.corpus.rules.sizes import Sizes, repetition
+from textmill.schemas.errors import UsageError
 
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
 

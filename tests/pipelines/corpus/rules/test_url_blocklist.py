@@ -3,16 +3,16 @@
 import idna
 import pytest
 
-from pipelines.corpus.filters import Filters, rules_of
-from pipelines.corpus.rules.url_blocklist import (
+from tests.tools.filter_factory import column
+from textmill.pipelines.corpus.filters import Filters, rules_of
+from textmill.pipelines.corpus.rules.url_blocklist import (
     Blocklist,
     UrlBlocklist,
     judge,
     parse_line,
     plain_host,
 )
-from schemas.errors import UsageError
-from tests.tools.filter_factory import column
+from textmill.schemas.errors import UsageError
 
 ENTRIES = ["bad.com", "blog.example.org", "good.net/forum/", "http://www.Shop.de/a?b=1", "casino"]
 ENTRIES += ["bücher.example", "10.0.0.1", "2001:db8::1", "казино"]
