@@ -13,7 +13,7 @@ from textmill.pipelines.corpus.near_duplicates.flags import NearArguments, NearF
 from textmill.pipelines.input_options import InputFlags, Reading, assumed_bytes
 from textmill.pipelines.readers.corpus_metadata import CorpusSchema
 from textmill.pipelines.readers.documents import Role
-from textmill.pipelines.readers.html_text import HTML_VERSION
+from textmill.pipelines.readers.html_text import HTML_VERSION, Extraction
 from textmill.pipelines.readers.sources import Source
 from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
@@ -37,7 +37,7 @@ HELP = Help(
     common="document text_field keep_fields normalize quality language min_words filter pii "
     "near_duplicates decontaminate overwrite dry_run",
     groups={
-        "Input: documents and their fields": "reading text_field keep_fields html",
+        "Input: documents and their fields": "reading text_field keep_fields html html_comments",
         "Output: the corpus": "output file_format num_files keep_source",
         "Filters: which documents stay": "normalize quality language sizes url_blocklist filter "
         "keep_rejects",
@@ -104,6 +104,9 @@ class CorpusOptions:
             "extra, [web] or [trafilatura]."
         ),
     ] = "main"
+    html_comments: Literal["drop", "keep"] = "drop"
+    """Drop or keep readers' comments below the main text of a web page. Posts of a forum are main
+    text with either value; --html=all takes all text."""
     filters: Annotated[Filters, tyro.conf.arg(name="", help="Which documents are kept.")] = Filters(
         normalize="nfc"
     )
@@ -180,7 +183,11 @@ class CorpusOptions:
 
     def source(self) -> Source:
         """The inputs, and how to read them."""
-        return replace(self.reading.source(self.roles()), html=self.html)
+        return replace(self.reading.source(self.roles()), extraction=self.extraction())
+
+    def extraction(self) -> Extraction:
+        """The text that is taken from web pages."""
+        return Extraction(self.html, self.html_comments)
 
     def files(self, total_bytes: int) -> int:
         """Number of files of the corpus, for inputs with this many bytes of text."""
@@ -200,6 +207,7 @@ class CorpusOptions:
             "text_field": self.text_field,
             "keep_fields": self.keep_fields,
             "html": self.html,
+            "html_comments": "keep" if self.extraction().keeps_comments else "drop",
             "html_version": HTML_VERSION,
             **self.filters.parameters(),
             **self.near.parameters(),

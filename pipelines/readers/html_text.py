@@ -16,6 +16,7 @@ from textmill.schemas.errors import UsageError
 _extract_by_trafilatura = import_later("trafilatura:extract")
 
 HTML = ("main", "markdown", "all", "trafilatura")
+COMMENTS = ("drop", "keep")
 HTML_VERSION = 2  # of the extraction: another one makes other texts of the same pages
 _PACKAGES = {**dict.fromkeys(HTML, "resiliparse"), "trafilatura": "trafilatura"}
 _EXTRAS = {"resiliparse": "web", "trafilatura": "trafilatura"}
@@ -60,6 +61,28 @@ _LONG_TAG = re.compile(
 REASONS = ("not_html", "html_too_large", "html_too_deep", "html_broken", "page_too_costly")
 
 
+@dataclass(frozen=True)
+class Extraction:
+    """A choice of the text that is taken from pages.
+
+    Attributes:
+      html: one of HTML; "" where pages are rejected.
+      comments: one of COMMENTS, what happens to readers' comments beside a main text; "all" takes
+        them with either value.
+    """
+
+    html: str = "main"
+    comments: str = "drop"
+
+    @property
+    def keeps_comments(self) -> bool:
+        """Whether readers' comments are part of the text."""
+        return self.html == "all" or self.comments == "keep"
+
+
+NO_PAGES = Extraction("")
+
+
 class UnusablePageError(Exception):
     """A page without text; pages are counted by `reason`."""
 
@@ -102,13 +125,13 @@ def check_packages(html: str) -> None:
             )
 
 
-def read_page(data: bytes, content_type: str, html: str) -> Page:
+def read_page(data: bytes, content_type: str, extraction: Extraction) -> Page:
     """Extracts the text, title and URL of a page.
 
     Args:
       data: bytes of the page, or of anything else.
       content_type: content type in the HTTP header, `text/html; charset=koi8-r`; "" without one.
-      html: one of HTML.
+      extraction: what text is taken.
 
     Raises:
       UnusablePageError: it is no page, or cannot be parsed in bounded time.
@@ -123,7 +146,7 @@ def read_page(data: bytes, content_type: str, html: str) -> Page:
         markup = to_html(markup)
     if kind == "text":
         return Page(markup.replace("\0", ""))
-    return _convert(markup, html)
+    return _convert(markup, extraction)
 
 
 def may_be_page(content_type: str) -> bool:
@@ -183,7 +206,7 @@ def _skip_prolog(data: bytes) -> tuple[bytes, int, bool]:
     return data, at, has_declaration
 
 
-def _convert(markup: str, html: str) -> Page:
+def _convert(markup: str, extraction: Extraction) -> Page:
     """Extracts the text; raises UnusablePageError if that could take more than bounded time."""
     tags = markup.count("<")
     if tags > _MOST_TAGS:
@@ -197,13 +220,14 @@ def _convert(markup: str, html: str) -> Page:
             return Page("")
         if tags > _DEEPEST and body.query_selector(_TOO_DEEP) is not None:
             raise UnusablePageError("html_too_deep")
+        html, comments = extraction.html, extraction.keeps_comments
         if html == "trafilatura":
-            text = _extract_by_trafilatura(markup, fast=True, include_comments=False) or ""
+            text = _extract_by_trafilatura(markup, fast=True, include_comments=comments) or ""
             share = _main_share(text, markup, tree)
         elif html == "all":
             text, share = extract_plain_text(tree, alt_texts=False), 1.0
         else:
-            text, share = main_text(str(tree), markdown=html == "markdown")
+            text, share = main_text(str(tree), markdown=html == "markdown", comments=comments)
         link = tree.head.query_selector("link[rel=canonical]") if tree.head else None
         url = link.get_attribute("href", "") if link else ""
         title = " ".join((tree.title or "").split())

@@ -1,14 +1,15 @@
 """Extracts the main text of a web page, without menus, footers, dialogs and teasers. Pure.
 
 `page_scan` cuts a parser's tree, written as HTML, into blocks; `block_features` measures them;
-`page_model` chooses those of the main content by a table of decision trees; and `page_text` writes
-these as text or Markdown.
+`page_model` chooses those of the main content by a table of decision trees; `page_comments` finds
+readers' comments; and `page_text` writes the blocks as text or Markdown.
 """
 
 import numpy as np
 
 from textmill.pipelines.host.compiled import entry
 from textmill.pipelines.readers.block_features import measure_blocks
+from textmill.pipelines.readers.page_comments import find_comments, texts_of
 from textmill.pipelines.readers.page_model import choose_blocks
 from textmill.pipelines.readers.page_scan import BLOCK, KINDS, TAGS, Elements, scan
 from textmill.pipelines.readers.page_text import page_text
@@ -24,12 +25,15 @@ parse_html = import_later("resiliparse.parse.html:HTMLTree.parse")
 extract_plain_text = import_later("resiliparse.extract.html2text:extract_plain_text")
 
 
-def main_text(markup: str, *, markdown: bool = False) -> tuple[str, float]:
+def main_text(markup: str, *, markdown: bool = False, comments: bool = False) -> tuple[str, float]:
     """The main text of a page, and its share of the visible text; "" if it has none.
+
+    If comments are dropped, they do not count as visible text.
 
     Args:
       markup: the page as a parser's tree writes it.
       markdown: whether to write headings, lists, code and tables as Markdown.
+      comments: whether to take readers' comments.
     """
     data = markup.encode("utf-8", "replace")
     elements, runs, count = scan(np.frombuffer(data, np.uint8))
@@ -37,9 +41,12 @@ def main_text(markup: str, *, markdown: bool = False) -> tuple[str, float]:
         return "", 1.0
     blocks = measure_blocks(data, elements, runs, count)
     chosen = complete(choose_blocks(blocks), series_of(elements, blocks.elements), blocks.sizes)
+    is_comment = find_comments(elements, blocks, chosen)
+    chosen = chosen | texts_of(blocks, is_comment) if comments else chosen & ~is_comment
     text = page_text(data, elements, runs, chosen, markdown=markdown)
-    share = float(blocks.sizes[chosen].sum() / max(blocks.sizes.sum(), 1))
-    return text, share if blocks.sizes.sum() >= LITTLE else 1.0
+    visible = blocks.sizes.sum() if comments else blocks.sizes[~is_comment].sum()
+    share = float(blocks.sizes[chosen].sum() / max(visible, 1))
+    return text, share if visible >= LITTLE else 1.0
 
 
 def series_of(elements: Elements, firsts: np.ndarray) -> np.ndarray:

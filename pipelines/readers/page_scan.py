@@ -51,7 +51,8 @@ class Elements(NamedTuple):
       depths: int16 [E].
       flags: int32 [E], HIDDEN and others.
       paths: uint64 [E]; equal for elements with equal names and first classes up to the root.
-      groups: int32 [E], bits of the groups of WORDS with a word in class, id or role.
+      groups: int32 [E], bits of the groups of WORDS with a word in class, id or role; and NAMED if
+        these, itemprop or itemtype have a word of comments.
       begins: int32 [E], first byte of the start tag.
     """
 
@@ -103,11 +104,18 @@ WORDS = {
     "header": "header masthead",
     "dialog": "cookie consent popup modal newsletter subscribe signup login",
 }
+# Words for readers' comments, in languages of many sites; no measure of a block.
+_COMMENTS = (
+    "comment comments commenter commenting commentlist commentbody commenttext commentform disqus "
+    "discussion respond replies kommentar kommentare commentaire commentaires comentario "
+    "comentarios commenti commento"
+)
+NAMED = 1 << len(WORDS)
 
 
 def _group_bits() -> dict[str, int]:
     bits: dict[str, int] = {}
-    for group, words in enumerate(WORDS.values()):
+    for group, words in enumerate((*WORDS.values(), _COMMENTS)):
         for word in words.split():
             bits[word] = bits.get(word, 0) | 1 << group
     return bits
@@ -192,7 +200,8 @@ def _bytes(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), np.uint8)
 
 
-_CLASS, _ID, _ROLE, _STYLE, _ITEMPROP = map(_bytes, ("class", "id", "role", "style", "itemprop"))
+_CLASS, _ID, _ROLE, _STYLE = map(_bytes, ("class", "id", "role", "style"))
+_ITEMPROP, _ITEMTYPE = map(_bytes, ("itemprop", "itemtype"))
 _HIDDEN, _ARIA_HIDDEN, _TRUE, _NONE = map(_bytes, ("hidden", "aria-hidden", "true", "none"))
 _DISPLAY, _TEX_TYPE = map(_bytes, ("display:", 'type="math/tex'))
 _ARTICLE_BODY, _TEXT_WORD, _DESCRIPTION = map(_bytes, ("articleBody", "text", "description"))
@@ -427,7 +436,10 @@ def _read_attributes(
             flags[element] |= HIDDEN
         elif _is(data, start, stop, _ARIA_HIDDEN) and _is(data, begin, end, _TRUE):
             flags[element] |= ARIA_HIDDEN
+        elif _is(data, start, stop, _ITEMTYPE):
+            groups[element] |= _word_groups(data, begin, end) & NAMED
         elif _is(data, start, stop, _ITEMPROP):
+            groups[element] |= _word_groups(data, begin, end) & NAMED
             if _is(data, begin, end, _ARTICLE_BODY):
                 flags[element] |= ARTICLE_BODY
             elif _is(data, begin, end, _TEXT_WORD):

@@ -9,7 +9,13 @@ import json
 import marshal
 from collections.abc import Sequence
 
-from textmill.pipelines.readers.html_text import REASONS, Page, UnusablePageError, read_page
+from textmill.pipelines.readers.html_text import (
+    REASONS,
+    Extraction,
+    Page,
+    UnusablePageError,
+    read_page,
+)
 from textmill.schemas.errors import DataError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 from textmill.schemas.typed_json import parse_json
@@ -31,18 +37,20 @@ def _child(html: str) -> LimitedProcess:
 
 def prepare(html: str) -> None:
     """Loads what `answer` needs, before its time and memory are limited."""
-    read_page(SAMPLE, "text/html", html)
+    read_page(SAMPLE, "text/html", Extraction(html))
 
 
-def convert_pages(pages: Sequence[tuple[bytes, str]], html: str) -> list[Page | UnusablePageError]:
+def convert_pages(
+    pages: Sequence[tuple[bytes, str]], extraction: Extraction
+) -> list[Page | UnusablePageError]:
     """The pages that `read_page` makes of bytes and content types, or the reason for having none.
 
     Args:
       pages: (bytes, content type); all are sent to the child process at once.
-      html: one of `html_text.HTML`.
+      extraction: what text is taken.
     """
-    requests = [marshal.dumps((*page, html)) for page in pages]
-    return list(map(_parse, _child(html).ask_all(requests)))
+    requests = [marshal.dumps((*page, *vars(extraction).values())) for page in pages]
+    return list(map(_parse, _child(extraction.html).ask_all(requests)))
 
 
 def _parse(answer: bytes | LimitExceeded) -> Page | UnusablePageError:
@@ -65,13 +73,14 @@ def answer(request: bytes) -> bytes:
     """Converts a page; runs in the child process.
 
     Args:
-      request: marshal of the arguments of `read_page`.
+      request: marshal of bytes, content type and the values of an Extraction.
 
     Returns:
       JSON: [text, title, URL, share], or the reason for having none.
     """
     try:
-        page = read_page(*marshal.loads(request))
+        data, content_type, *values = marshal.loads(request)
+        page = read_page(data, content_type, Extraction(*values))
         value = (page.text, page.title, page.url, page.share)
     except UnusablePageError as error:
         value = error.reason

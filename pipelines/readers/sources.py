@@ -34,7 +34,7 @@ from textmill.pipelines.readers.files import (
 )
 from textmill.pipelines.readers.formats import huggingface
 from textmill.pipelines.readers.formats.table import FORMATS, OTHER, formats_of
-from textmill.pipelines.readers.html_text import check_packages
+from textmill.pipelines.readers.html_text import NO_PAGES, Extraction, check_packages
 from textmill.pipelines.readers.stored import (
     Digest,
     Part,
@@ -83,8 +83,7 @@ class Source:
       quoting: whether quotes enclose fields of CSV and TSV files: none, double, or auto, which is
         double in CSV and none in TSV.
       follow_links: whether to follow links out of directories.
-      html: text of web pages: main (main content), all (without scripts and styles) or trafilatura;
-        "" to reject WARC and HTML files.
+      extraction: what text is taken from web pages; NO_PAGES to reject WARC and HTML files.
     """
 
     patterns: tuple[str, ...]
@@ -95,7 +94,7 @@ class Source:
     block_bytes: int = BLOCK_BYTES
     quoting: str = AUTO
     follow_links: bool = False
-    html: str = ""
+    extraction: Extraction = NO_PAGES
 
     def __post_init__(self) -> None:
         """Rejects impossible values."""
@@ -186,7 +185,7 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
     again = ""
     finder = FileFinder(
         label_folders=source.has_labels,
-        web_pages=bool(source.html),
+        web_pages=source.extraction != NO_PAGES,
         any_name=source.input_format != AUTO,
         follow_links=source.follow_links,
     )
@@ -229,14 +228,14 @@ def _parts(source: Source) -> list[Part]:
         whole, split = file
         part = replace(whole, format="arrow" if split else _format_of(whole, source))
         row = FORMATS[part.format]
-        if row.is_web and not source.html:
+        if row.is_web and source.extraction == NO_PAGES:
             raise UsageError(
                 f"{part.path} holds web pages ({row.name}); extract their text with "
                 f"{command_name('pipelines.build_corpus')} --input=PAGES --output=CORPUS, and give "
                 "--input=CORPUS here"
             )
         if row.is_web:
-            check_packages(source.html)
+            check_packages(source.extraction.html)
         if row.labels == "folder" and source.has_labels:
             part = replace(part, also_hashed=row.module.folder_label(part.path))
         if not row.packs and is_compressed(part.path):

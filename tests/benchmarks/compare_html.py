@@ -29,7 +29,7 @@ from pathlib import Path
 import tyro
 
 from tests.benchmarks.clock import timed
-from textmill.pipelines.readers.html_text import HTML, UnusablePageError, read_page
+from textmill.pipelines.readers.html_text import HTML, Extraction, UnusablePageError, read_page
 from textmill.pipelines.readers.page_encoding import decode_page
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import UsageError
@@ -82,6 +82,7 @@ def extractors() -> Iterator[tuple[str, str, Extract]]:
     """Name, package and function of each that can run."""
     for html in HTML:
         yield f"--html={html}", "textmill", lambda page, html=html: _ours(page, html)
+    yield "--html_comments=keep", "textmill", lambda page: _ours(page, "main", "keep")
     for name, package, module, make in (
         ("trafilatura", "trafilatura", "trafilatura", _trafilatura),
         ("trafilatura, fast", "trafilatura", "trafilatura", lambda: _trafilatura(fast=True)),
@@ -112,9 +113,9 @@ def _forgiving(extract: Extract) -> Extract:
     return call
 
 
-def _ours(page: bytes, html: str) -> str:
+def _ours(page: bytes, html: str, comments: str = "drop") -> str:
     try:
-        return read_page(page, "text/html", html).text
+        return read_page(page, "text/html", Extraction(html, comments)).text
     except UnusablePageError:
         return ""
 

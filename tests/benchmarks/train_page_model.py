@@ -33,9 +33,10 @@ from tests.benchmarks.compare_html import load_articles, load_sentences
 from textmill.pipelines.readers import page_model
 from textmill.pipelines.readers.block_features import Blocks, expand, measure_blocks
 from textmill.pipelines.readers.main_text import parse_html
+from textmill.pipelines.readers.page_comments import find_comments
 from textmill.pipelines.readers.page_encoding import decode_page
 from textmill.pipelines.readers.page_model import Trees, choose_blocks, parse_trees
-from textmill.pipelines.readers.page_scan import BREAK, Runs, scan
+from textmill.pipelines.readers.page_scan import BREAK, Elements, Runs, scan
 
 _WORD = re.compile(r"\w+")
 _WORDS = 4  # of a sequence
@@ -67,6 +68,7 @@ class JudgedPage:
       kind: kind of page, or name of the benchmark.
       domain: the registered domain, about.
       words: words of the text; None where only sentences are known.
+      elements: elements.
       blocks: measures.
       block_words: words of each block.
       labels: float32 [B], share of a block that is text; NaN if unknown.
@@ -75,6 +77,7 @@ class JudgedPage:
     kind: str
     domain: str
     words: list[str] | None
+    elements: Elements | None
     blocks: Blocks | None
     block_words: list[list[str]]
     labels: np.ndarray
@@ -105,7 +108,7 @@ def read_pages(options: Training) -> Iterator[JudgedPage]:
 
 def judge_by_text(page: bytes, kind: str, url: str, text: str) -> JudgedPage:
     """A page whose whole text is known."""
-    blocks, words = _read(page)
+    elements, blocks, words = _read(page)
     due = _words(text)
     grams = [
         {tuple(due[at : at + n]) for at in range(len(due) - n + 1)} for n in range(1, 1 + _WORDS)
@@ -117,12 +120,12 @@ def judge_by_text(page: bytes, kind: str, url: str, text: str) -> JudgedPage:
                 tuple(own[at : at + size]) in grams[size - 1] for at in range(len(own) - size + 1)
             ]
             labels[block] = np.mean(found)
-    return JudgedPage(kind, _domain(url), due, blocks, words, labels)
+    return JudgedPage(kind, _domain(url), due, elements, blocks, words, labels)
 
 
 def judge_by_sentences(page: bytes, url: str, inside: list[str], outside: list[str]) -> JudgedPage:
     """A page of which some sentences are known."""
-    blocks, words = _read(page)
+    elements, blocks, words = _read(page)
     joined = [f" {' '.join(own)} " for own in words]
     labels = np.full(len(words), np.nan, np.float32)
     for label, sentences in ((0, outside), (1, inside)):
@@ -130,15 +133,16 @@ def judge_by_sentences(page: bytes, url: str, inside: list[str], outside: list[s
             for block, text in enumerate(joined):
                 if f" {sentence} " in text:
                     labels[block] = label
-    return JudgedPage("sentences", _domain(url), None, blocks, words, labels)
+    return JudgedPage("sentences", _domain(url), None, elements, blocks, words, labels)
 
 
-def _read(page: bytes) -> tuple[Blocks | None, list[list[str]]]:
+def _read(page: bytes) -> tuple[Elements | None, Blocks | None, list[list[str]]]:
     markup = str(parse_html(decode_page(page))).encode("utf-8", "replace")
     elements, runs, count = scan(np.frombuffer(markup, np.uint8))
     if not count:
-        return None, []
-    return measure_blocks(markup, elements, runs, count), block_words(markup, runs, count)
+        return None, None, []
+    blocks = measure_blocks(markup, elements, runs, count)
+    return elements, blocks, block_words(markup, runs, count)
 
 
 def block_words(markup: bytes, runs: Runs, count: int) -> list[list[str]]:
@@ -217,10 +221,12 @@ def write_table(model: dict[str, Any]) -> str:
 
 
 def score(page: JudgedPage, trees: Trees) -> float:
-    """WCXB's F1 of words of a page whose text is known."""
+    """WCXB's F1 of words of a page whose text is known, without readers' comments."""
     chosen: Counter[str] = Counter()
-    if page.blocks is not None:
-        for block in np.flatnonzero(choose_blocks(page.blocks, trees)):
+    if page.blocks is not None and page.elements is not None:
+        is_chosen = choose_blocks(page.blocks, trees)
+        is_comment = find_comments(page.elements, page.blocks, is_chosen)
+        for block in np.flatnonzero(is_chosen & ~is_comment):
             chosen.update(page.block_words[block])
     due = Counter(page.words)
     if not due or not chosen:

@@ -41,14 +41,14 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
         data = b"".join(pieces)
         is_xml = inner_extension(part.path) in _XML or has_xml_declaration(data)
         content_type = "application/xhtml+xml" if is_xml else "text/html"
-        [page] = convert_pages([(data, content_type)], source.html)
+        [page] = convert_pages([(data, content_type)], source.extraction)
         if isinstance(page, UnusablePageError):
             documents = replace(documents, unusable={page.reason: 1})
         else:
             fields = {"text": page.text, "title": page.title, "url": page.url}
             records = [(0, fields, None)]
             documents = record_documents(records, source.roles, part.path, source_bytes=size)
-            if source.html != "all":
+            if source.extraction.html != "all":
                 observed, hosts = count_pages([(page.url, page)])
                 documents = replace(documents, observed=observed, hosts=hosts)
     counts = {"source_bytes": size, "stored_bytes": chunks.new_bytes()}

@@ -17,7 +17,7 @@ from textmill.pipelines.readers.documents import Documents, too_long
 from textmill.pipelines.readers.encodings import is_binary
 from textmill.pipelines.readers.formats.role_columns import check_names
 from textmill.pipelines.readers.formats.role_values import Refusal, record_documents
-from textmill.pipelines.readers.html_text import Page, UnusablePageError, may_be_page
+from textmill.pipelines.readers.html_text import Extraction, Page, UnusablePageError, may_be_page
 from textmill.pipelines.readers.http_body import BODY_CUT, RESPONSES, decode_body, find_head_end
 from textmill.pipelines.readers.page_hosts import count_pages
 from textmill.pipelines.readers.pages import convert_pages
@@ -59,9 +59,9 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     judged: list[tuple[str, Page]] = []  # pages of which the main text was taken, by their URL
 
     def convert() -> None:
-        pages, reasons = _convert(batch, source.html)
+        pages, reasons = _convert(batch, source.extraction)
         records.extend(record for record in batch if "page" not in record[1])
-        judged.extend(pages if source.html != "all" else ())
+        judged.extend(pages if source.extraction.html != "all" else ())
         unusable.update(reasons)
         batch.clear()
 
@@ -94,14 +94,16 @@ def read(raw: BinaryIO, part: Part, source: Source) -> Iterator[Documents]:
     yield replace(documents(), digests=chunks.digests())
 
 
-def _convert(batch: list[Record], html: str) -> tuple[list[tuple[str, Page]], list[str]]:
+def _convert(
+    batch: list[Record], extraction: Extraction
+) -> tuple[list[tuple[str, Page]], list[str]]:
     """Replaces pages in records by their texts.
 
     Returns the URLs and pages, and the reasons of those without text, which stay as they are.
     """
     pages = [fields for _, fields, _ in batch if "page" in fields]
     found, reasons = [], []
-    converted = convert_pages([(page["page"], page["content_type"]) for page in pages], html)
+    converted = convert_pages([(page["page"], page["content_type"]) for page in pages], extraction)
     for fields, page in zip(pages, converted, strict=True):
         if isinstance(page, UnusablePageError):
             reasons.append(page.reason)

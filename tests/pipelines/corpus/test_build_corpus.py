@@ -12,6 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.pipelines.readers.test_page_comments import (
+    ARTICLE,
+    BODY,
+    COMMENTS,
+    found,
+    site,
+    wordpress,
+)
 from tests.tools.corpus_factory import build, rows_of, write_lines
 from tests.tools.near_duplicates import digest_of, near_documents
 from textmill.pipelines.build_corpus import main
@@ -113,6 +121,25 @@ def test_cut_web_pages_are_counted_and_packed_ones_rejected(tmp_path, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "cut pages │ 1, whose stored bodies are cut or damaged and end early" in out
     assert verify([f"{tmp_path}/corpus"]) is None
+
+
+def test_comments_of_readers_are_dropped_or_kept_by_a_flag(tmp_path, capsys):
+    (tmp_path / "a.html").write_text(site(BODY + wordpress(COMMENTS)))
+    for way in ("main", "markdown"):
+        texts = []
+        for comments in ("drop", "keep"):
+            flags = (f"--html={way}", f"--html_comments={comments}")
+            corpus = build(tmp_path / "a.html", tmp_path / way / comments, *flags)
+            [row] = rows_of(corpus)
+            texts.append(found(ARTICLE + COMMENTS, row["text"]))
+        assert texts == [ARTICLE, ARTICLE + COMMENTS]
+    build(tmp_path / "a.html", tmp_path / "main/drop")  # the defaults
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(UsageError, match='html_comments: stored "keep", requested "drop"'):
+        build(tmp_path / "a.html", tmp_path / "main/keep")
+    build(tmp_path / "a.html", tmp_path / "all", "--html=all")
+    build(tmp_path / "a.html", tmp_path / "all", "--html=all", "--html_comments=keep")
+    assert "nothing to do" in capsys.readouterr().out
 
 
 def test_a_second_run_finds_it_and_another_is_refused(tmp_path, source, capsys):

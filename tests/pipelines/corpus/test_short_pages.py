@@ -8,7 +8,7 @@ from tests.pipelines.corpus.test_corpus_check import seal
 from tests.tools.corpus_factory import build
 from textmill.pipelines.corpus.short_pages import show_hosts, warn_of_hosts
 from textmill.pipelines.readers.corpus_metadata import read_hosts
-from textmill.pipelines.readers.html_text import Page, read_page
+from textmill.pipelines.readers.html_text import Extraction, Page, read_page
 from textmill.pipelines.readers.page_hosts import Host, PageHosts, count_pages
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
@@ -130,7 +130,7 @@ def test_html_files_count_by_their_canonical_link(tmp_path):
     ],
 )
 def test_a_main_text_is_short_beside_much_visible_text(page, html, is_short):
-    assert read_page(page.encode(), "text/html", html).is_short is is_short
+    assert read_page(page.encode(), "text/html", Extraction(html)).is_short is is_short
 
 
 def hosts_of(**counts):

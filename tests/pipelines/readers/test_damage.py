@@ -20,6 +20,7 @@ import pytest
 import zstandard
 
 from tests.tools.read_sources import read_all, rejects_of, texts_of
+from textmill.pipelines.readers.html_text import Extraction
 from textmill.pipelines.readers.stored import _zstd_window
 from textmill.schemas.errors import DataError, UsageError
 
@@ -92,7 +93,7 @@ def members(form, pack):
 def read(path):
     """The documents and the number of those that were rejected, or the error's kind."""
     try:
-        pieces = read_all(path, document="line", html="all")
+        pieces = read_all(path, document="line", extraction=Extraction("all"))
     except (DataError, UsageError) as error:
         assert "\n" not in str(error) and path.name in str(error)
         return None

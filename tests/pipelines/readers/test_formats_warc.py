@@ -10,6 +10,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from tests.tools.read_sources import read_all, rejects_of, rows_of, texts_of
 from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.html_text import NO_PAGES, Extraction
 from textmill.pipelines.readers.sources import Source, hash_inputs, plan_blocks
 from textmill.schemas.errors import DataError, UsageError
 
@@ -24,7 +25,7 @@ HTML = ("Content-Type", "text/html; charset=utf-8")
 
 
 def read_warc(path, **settings):
-    return read_all(path, **{"roles": ROLES, "html": "all", **settings})
+    return read_all(path, **{"roles": ROLES, "extraction": Extraction("all"), **settings})
 
 
 def texts(path, **settings):
@@ -118,7 +119,7 @@ def test_every_ending_and_any_blocks_give_the_same_documents(tmp_path, end):
     path.write_bytes(pack.get(end.rpartition(".")[2], bytes)(plain))
     for size in (1, 7, 100, 1 << 20):
         assert texts(path, block_bytes=size) == ["text 1", "text 2"]
-        source = Source((str(path),), roles=ROLES, html="all", block_bytes=size)
+        source = Source((str(path),), roles=ROLES, extraction=Extraction("all"), block_bytes=size)
         digests = [d for docs in read_warc(path, block_bytes=size) for d in docs.digests]
         [file] = hash_inputs(plan_blocks(source)).files
         assert len(digests) == 1 and digests[0][:2] == (file.path, file.bytes)
@@ -130,9 +131,9 @@ def test_a_folder_is_searched_for_pages_where_they_are_meant(tmp_path):
     (tmp_path / "z.txt").write_text("plain")
     text = (ROLES[0],)
     assert texts(tmp_path, roles=text) == ["Page 1 says blåbær.", "Page 2 says blåbær.", "plain"]
-    assert texts(tmp_path, roles=text, html="") == ["plain"]
+    assert texts(tmp_path, roles=text, extraction=NO_PAGES) == ["plain"]
     with pytest.raises(UsageError, match=r"x\.warc\.gz holds web pages .*build_corpus"):
-        read_warc(tmp_path / "x.warc.gz", html="")
+        read_warc(tmp_path / "x.warc.gz", extraction=NO_PAGES)
     with pytest.raises(UsageError, match="'body'.*content_type, date, id, text, title, url"):
         read_warc(tmp_path / "x.warc.gz", roles=(Role("text", "string", "body"),))
 

@@ -7,6 +7,8 @@ import pytest
 from tests.tools.read_sources import read_all
 from textmill.pipelines.readers.html_text import (
     HTML,
+    NO_PAGES,
+    Extraction,
     UnusablePageError,
     check_packages,
     page_kind,
@@ -68,7 +70,7 @@ def test_text_title_and_url_of_a_page():
         b"<style>p {color: red}</style></head><body><script>var x = '<p>no</p>'</script>"
         b"<h1>Head</h1><p>One&nbsp;two &#55296; \0 three<br>four</p><!-- no --></body></html>"
     )
-    found = read_page(data, "text/html", "all")
+    found = read_page(data, "text/html", Extraction("all"))
     assert (found.title, found.url) == ("A title & more", "https://a/b")
     assert "Head" in found.text and "four" in found.text
     assert not any(word in found.text for word in ("color", "var x", "no", "\0"))
@@ -83,7 +85,7 @@ def test_every_way_gives_the_main_text(html):
         for n in range(6)
     )
     data = f"<body><nav><a href=/>Home</a></nav><article><h1>A library</h1>{words}</article>"
-    found = read_page(data.encode(), "text/html", html).text
+    found = read_page(data.encode(), "text/html", Extraction(html)).text
     assert all(f"Paragraph {n} tells" in found for n in range(6))
     assert ("Home" in found) == (html == "all")
 
@@ -116,7 +118,7 @@ HARD = {
 def test_a_hard_page_neither_hangs_nor_ends_the_process(name, html):
     began = time.process_time()
     try:
-        read_page(b"<html><body>" + HARD[name].encode() + b" words", "text/html", html)
+        read_page(b"<html><body>" + HARD[name].encode() + b" words", "text/html", Extraction(html))
     except UnusablePageError as error:
         assert error.reason in ("html_too_deep", "html_too_large", "html_broken", "not_html")
     assert time.process_time() - began < 20  # not minutes
@@ -137,7 +139,7 @@ def test_a_file_is_a_page(tmp_path):
     (tmp_path / "g.html").write_bytes(b"%PDF-1.7")
     (tmp_path / "e.html").write_text("<p>" + "long " * 1000)
     (tmp_path / "f.html").write_text("<p></p>")
-    [docs] = read_all(tmp_path, html="all", max_document_bytes=1000)
+    [docs] = read_all(tmp_path, extraction=Extraction("all"), max_document_bytes=1000)
     assert docs.text.to_pylist() == ["page a.html", "page b.htm", "page c.xhtml", "page d.xht"]
     assert docs.unusable == {"not_html": 1}
     assert [(reject.reason, reject.path) for reject in docs.rejects] == [
@@ -145,4 +147,4 @@ def test_a_file_is_a_page(tmp_path):
     ]
     assert (docs.empty, docs.read, len(docs.digests)) == (1, 7, 7)
     with pytest.raises(UsageError, match=r"a\.html holds web pages .*build_corpus"):
-        read_all(tmp_path / "a.html", html="")
+        read_all(tmp_path / "a.html", extraction=NO_PAGES)

@@ -16,6 +16,7 @@ import zstandard
 
 from tests.tools.read_sources import read_all
 from textmill.pipelines.readers.documents import Role
+from textmill.pipelines.readers.html_text import Extraction
 
 ROLES = (Role("text", "string", "text"), Role("title", "id", "title", optional=True))
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -33,7 +34,7 @@ def record(response, end=b"\r\n", version=b"WARC/1.0", more=b""):
 def found(path, content):
     """The text of the only document, or the reason for which there is none."""
     path.write_bytes(content)
-    pieces = read_all(path, roles=ROLES, html="all")
+    pieces = read_all(path, roles=ROLES, extraction=Extraction("all"))
     texts = [text for piece in pieces for text in piece.text.to_pylist()]
     reasons = [reason for piece in pieces for reason in piece.dropped]
     [result] = texts or reasons
@@ -296,6 +297,6 @@ def test_cut_and_truncated_pages_are_counted(tmp_path):
     records = [record(response) for response in responses]
     records.append(record(coded(b"gzip", packed), more=b"WARC-Truncated: length"))
     path.write_bytes(b"".join(records))
-    [docs] = read_all(path, roles=ROLES, html="all")
+    [docs] = read_all(path, roles=ROLES, extraction=Extraction("all"))
     assert (len(docs.text), docs.observed) == (4, {"responses": {"body_cut": 3}})
     assert len(docs.text[2].as_py()) < len(docs.text[1].as_py()) < len(docs.text[0].as_py())

@@ -12,7 +12,13 @@ import pytest
 
 from tests.tools.corpus_factory import build, texts_of
 from textmill.pipelines.readers import pages
-from textmill.pipelines.readers.html_text import HTML, Page, UnusablePageError, read_page
+from textmill.pipelines.readers.html_text import (
+    HTML,
+    Extraction,
+    Page,
+    UnusablePageError,
+    read_page,
+)
 from textmill.pipelines.readers.pages import convert_pages
 from textmill.schemas.limited_process import LimitedProcess
 
@@ -104,7 +110,7 @@ def test_pages_around_costly_ones_are_kept(tmp_path, strict):
 
 @pytest.mark.parametrize("html", ["main", "markdown"])  # which have compiled loops
 def test_the_first_page_needs_all_that_others_need(html):
-    page = pages.read_page(pages.SAMPLE, "text/html", html)
+    page = pages.read_page(pages.SAMPLE, "text/html", Extraction(html))
     assert page.text == pages.SAMPLE.removeprefix(b"<p>").decode()
 
 
@@ -113,7 +119,7 @@ def test_every_way_of_conversion_is_bounded(html, strict):
     line = "<p>On day {0} the miller grinds slowly, and the wheel turns all night long.</p>"
     text = "".join(map(line.format, range(9)))
     page, deep = (text.encode(), "text/html"), (b"<a><div>" * 200_000, "text/html")
-    found = convert_pages([page, deep, page, (b"%PDF-", "text/html"), page], html)
+    found = convert_pages([page, deep, page, (b"%PDF-", "text/html"), page], Extraction(html))
     assert [str(found[1]), str(found[3])] == ["page_too_costly", "not_html"]
     assert isinstance(found[0], Page)
     assert found[0] == found[2] == found[4]
@@ -143,8 +149,8 @@ def test_an_answer_of_a_broken_child_is_no_page(answer):
 def test_an_answer_holds_the_whole_page():
     markup = "<html><head><title>T</title></head><body><p>a\tb &amp; c\u2028\x1f \U0001f600</p>" * 9
     data, kind = markup.encode(), "text/html"
-    [found] = convert_pages([(data, kind)], "all")
-    assert found == read_page(data, kind, "all")
+    [found] = convert_pages([(data, kind)], Extraction("all"))
+    assert found == read_page(data, kind, Extraction("all"))
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
