@@ -22,6 +22,7 @@ TESTS = [
     "encoding/test_word_pieces.py",
     "readers/test_block_features.py",
     "readers/test_main_text.py",
+    "readers/test_page_comments.py",
     "readers/test_page_model.py",
     "readers/test_page_scan.py",
     "readers/test_page_text.py",
