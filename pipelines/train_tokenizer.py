@@ -4,12 +4,12 @@ from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.runners.launch import check_arguments, with_beam
 from textmill.pipelines.store import take_s3_flags
-from textmill.pipelines.train.options import HELP, TokenizerOptions
+from textmill.pipelines.tokenizer.options import HELP, TokenizerOptions
 from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
 from textmill.schemas.commands.flag_file import with_config
 
 # Slow imports, which --help does not need.
-train_or_find = import_later("textmill.pipelines.train.run:train_or_find")
+train_or_find = import_later("textmill.pipelines.tokenizer.run:train_or_find")
 preflight_tokenizer = import_later("textmill.pipelines.runners.preflight:preflight_tokenizer")
 refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
 

@@ -33,9 +33,9 @@ from textmill.pipelines.runners.launch import RunnerFlags, runner_flags
 from textmill.pipelines.runners.plan import WORKER_BYTES, RunPlan
 from textmill.pipelines.runners.preflight_job import Check, check_flags, check_job
 from textmill.pipelines.runners.sample import count_text_bytes
-from textmill.pipelines.train.options import TokenizerOptions
-from textmill.pipelines.train.plan import plan_tokenizer
-from textmill.pipelines.train.run import refuse_unusable, run_of, wire_counting
+from textmill.pipelines.tokenizer.options import TokenizerOptions
+from textmill.pipelines.tokenizer.plan import plan_tokenizer
+from textmill.pipelines.tokenizer.run import refuse_unusable, run_of, wire_counting
 from textmill.pipelines.user_filter import load_filter
 from textmill.pipelines.writers.staging import STAGING, Staging
 from textmill.schemas.commands.terminal import in_time, number_of

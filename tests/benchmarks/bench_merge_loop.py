@@ -33,8 +33,8 @@ from tests.benchmarks.measure import (
     versions,
 )
 from textmill.pipelines.encoding.patterns import byte_characters, first_tokens
-from textmill.pipelines.train.byte_level_bpe import train_bpe
-from textmill.pipelines.train.histogram import read_histogram
+from textmill.pipelines.tokenizer.byte_level_bpe import train_bpe
+from textmill.pipelines.tokenizer.histogram import read_histogram
 
 Pair = tuple[int, int]
 

@@ -76,7 +76,7 @@ TARGETS = {
     "row_order": Target("trainers/data/row_order.py", ("test_row_order",), "orders"),
     "chat_turns": Target("pipelines/tasks/chat_turns.py", ("test_chat_turns",)),
     "merge_loop": Target(
-        "pipelines/train/merge_loop.py",
+        "pipelines/tokenizer/merge_loop.py",
         (f"test_bpe::{_GROWS}", "test_bpe", f"test_wordpiece::{_MERGES}"),
     ),
     "resolve": Target(f"{_NEAR}/resolve.py", ("test_resolve",)),

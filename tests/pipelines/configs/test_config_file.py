@@ -13,7 +13,7 @@ from textmill.pipelines.corpus.options import CorpusOptions
 from textmill.pipelines.corpus.rules.rule import papers_numbers
 from textmill.pipelines.runners.launch import check_arguments
 from textmill.pipelines.tasks.task import task_class
-from textmill.pipelines.train.options import TextFlags, TokenizerOptions
+from textmill.pipelines.tokenizer.options import TextFlags, TokenizerOptions
 from textmill.schemas.commands.flag_file import CONFIGS, config_bytes, with_config
 from textmill.schemas.errors import UsageError
 from textmill.schemas.features import TASKS

@@ -30,8 +30,8 @@ TESTS = [
     "tasks/test_noise_spans.py",
     "rows/test_packing.py",
     "rows/test_word_hashes.py",
-    "train/test_bpe.py",
-    "train/test_word_counts.py",
+    "tokenizer/test_bpe.py",
+    "tokenizer/test_word_counts.py",
     "writers/test_shard_files.py",
 ]
 # Without what Python does at its end, where a process that has run test_families.py crashes in a

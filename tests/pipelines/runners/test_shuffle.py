@@ -31,7 +31,7 @@ from textmill.pipelines.runners.shuffle import (
     receive,
     tally,
 )
-from textmill.pipelines.train.word_counter import BUCKETS
+from textmill.pipelines.tokenizer.word_counter import BUCKETS
 from textmill.schemas.errors import DataError
 
 PLAN = [Block(n, (Part("a.txt", 90, 30 * n, 30 * n + 30),)) for n in range(3)]

@@ -19,7 +19,7 @@ MOST_LINES = 60
 KINDS = {
     "pipelines.build_corpus": "textmill.pipelines.corpus.options:CorpusOptions",
     "pipelines.build_shards": "textmill.pipelines.build.options:BuildOptions",
-    "pipelines.train_tokenizer": "textmill.pipelines.train.options:TokenizerOptions",
+    "pipelines.train_tokenizer": "textmill.pipelines.tokenizer.options:TokenizerOptions",
     "pipelines.verify": "textmill.pipelines.inspection.options:VerifyOptions",
     "pipelines.inspect_shards": "textmill.pipelines.inspection.options:InspectOptions",
     "pipelines.export": "textmill.pipelines.inspection.options:ExportOptions",

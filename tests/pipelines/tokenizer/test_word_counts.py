@@ -10,9 +10,9 @@ from tokenizers import Regex, pre_tokenizers
 
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, pattern_of
 from textmill.pipelines.encoding.splitter import CHUNK
-from textmill.pipelines.train import histogram, word_counter
-from textmill.pipelines.train.histogram import Cutting, from_bytes, to_bytes
-from textmill.pipelines.train.word_counter import WordCounter, add_counts
+from textmill.pipelines.tokenizer import histogram, word_counter
+from textmill.pipelines.tokenizer.histogram import Cutting, from_bytes, to_bytes
+from textmill.pipelines.tokenizer.word_counter import WordCounter, add_counts
 from textmill.schemas.errors import DataError
 
 

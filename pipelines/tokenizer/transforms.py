@@ -22,9 +22,9 @@ from textmill.pipelines.runners.console import Journal
 from textmill.pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
 from textmill.pipelines.runners.steps import BlockStep, spread_blocks
 from textmill.pipelines.store import write_file
-from textmill.pipelines.train import histogram
-from textmill.pipelines.train.fertility import GroupSample, add_samples
-from textmill.pipelines.train.output import (
+from textmill.pipelines.tokenizer import histogram
+from textmill.pipelines.tokenizer.fertility import GroupSample, add_samples
+from textmill.pipelines.tokenizer.output import (
     HISTOGRAM,
     READ,
     SAMPLE,
@@ -33,7 +33,7 @@ from textmill.pipelines.train.output import (
     check_read,
     text_of,
 )
-from textmill.pipelines.train.word_counter import BUCKETS, WordCounter, add_counts
+from textmill.pipelines.tokenizer.word_counter import BUCKETS, WordCounter, add_counts
 from textmill.pipelines.user_filter import choose_documents
 from textmill.pipelines.writers.rejects import rejects_file
 from textmill.pipelines.writers.staging import check_turn

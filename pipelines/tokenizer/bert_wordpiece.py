@@ -29,11 +29,11 @@ import pyarrow.compute as pc
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from textmill.pipelines.rows.text_bytes import utf8_bytes
-from textmill.pipelines.train.histogram import SCHEMA, Histogram
-from textmill.pipelines.train.merge_loop import Trained, merge_words
-from textmill.pipelines.train.options import TokenizerOptions
-from textmill.pipelines.train.output import add_special_tokens
-from textmill.pipelines.train.word_counter import add_counts
+from textmill.pipelines.tokenizer.histogram import SCHEMA, Histogram
+from textmill.pipelines.tokenizer.merge_loop import Trained, merge_words
+from textmill.pipelines.tokenizer.options import TokenizerOptions
+from textmill.pipelines.tokenizer.output import add_special_tokens
+from textmill.pipelines.tokenizer.word_counter import add_counts
 from textmill.schemas.errors import DataError, UsageError
 
 PREFIX = "##"

@@ -42,7 +42,7 @@ from textmill.pipelines.encoding.word_slots import (
 from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.ragged import grow
 from textmill.pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
-from textmill.pipelines.train.histogram import SCHEMA, Cutting, array_bytes
+from textmill.pipelines.tokenizer.histogram import SCHEMA, Cutting, array_bytes
 from textmill.schemas.errors import DataError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 from textmill.schemas.tokenizer_json import LONGEST_TEXT, failure_of_patterns, may_backtrack

@@ -14,8 +14,8 @@ from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers
 from tests.tools.filter_factory import column
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks
 from textmill.pipelines.readers.stored import Part
-from textmill.pipelines.train import fertility
-from textmill.pipelines.train.fertility import (
+from textmill.pipelines.tokenizer import fertility
+from textmill.pipelines.tokenizer.fertility import (
     Fertility,
     FileGroups,
     GroupSample,

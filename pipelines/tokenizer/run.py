@@ -28,17 +28,17 @@ from textmill.pipelines.runners.launch import choose_runner
 from textmill.pipelines.store import write_file
 from textmill.pipelines.tasks.chat_template import read_chat_template
 from textmill.pipelines.tasks.chat_turns import find_turn_ends
-from textmill.pipelines.train.fertility import (
+from textmill.pipelines.tokenizer.fertility import (
     Fertility,
     GroupSample,
     fertility_table,
     file_groups,
     measure_fertility,
 )
-from textmill.pipelines.train.histogram import Histogram, read_histogram
-from textmill.pipelines.train.merge_loop import Trained
-from textmill.pipelines.train.options import BPE, TokenizerOptions, load_model
-from textmill.pipelines.train.output import (
+from textmill.pipelines.tokenizer.histogram import Histogram, read_histogram
+from textmill.pipelines.tokenizer.merge_loop import Trained
+from textmill.pipelines.tokenizer.options import BPE, TokenizerOptions, load_model
+from textmill.pipelines.tokenizer.output import (
     HISTOGRAM,
     READ,
     REPORT,
@@ -53,8 +53,8 @@ from textmill.pipelines.train.output import (
     publish,
     report_of,
 )
-from textmill.pipelines.train.plan import plan_tokenizer
-from textmill.pipelines.train.word_counter import fault_of
+from textmill.pipelines.tokenizer.plan import plan_tokenizer
+from textmill.pipelines.tokenizer.word_counter import fault_of
 from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.chat_template import ChatTemplate
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 # Importing Beam takes a second; training from a histogram does not need it.
-_count_words = import_later("textmill.pipelines.train.transforms:CountWords")
+_count_words = import_later("textmill.pipelines.tokenizer.transforms:CountWords")
 _console = Console()
 _print = partial(_console.print, soft_wrap=True)  # paths stay on one line, to be copied
 _LINE_SECONDS = 5.0  # between lines of progress without a terminal

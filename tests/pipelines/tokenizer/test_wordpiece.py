@@ -17,10 +17,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from textmill.pipelines.encoding.patterns import bert_words
-from textmill.pipelines.train.bert_wordpiece import first_tokens, normalized_words, train_wordpiece
-from textmill.pipelines.train.histogram import Cutting
-from textmill.pipelines.train.merge_loop import Trained
-from textmill.pipelines.train.word_counter import WordCounter
+from textmill.pipelines.tokenizer.bert_wordpiece import (
+    first_tokens,
+    normalized_words,
+    train_wordpiece,
+)
+from textmill.pipelines.tokenizer.histogram import Cutting
+from textmill.pipelines.tokenizer.merge_loop import Trained
+from textmill.pipelines.tokenizer.word_counter import WordCounter
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -5,10 +5,10 @@ import json
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from tests.pipelines.train.test_word_counts import cut_by_tokenizers, spaced
+from tests.pipelines.tokenizer.test_word_counts import cut_by_tokenizers, spaced
 from tests.tools.places import DATA, ROOT
 from textmill.pipelines.encoding.patterns import GPT2, NAMES, PATTERNS, pattern_of
-from textmill.pipelines.train.histogram import read_histogram
+from textmill.pipelines.tokenizer.histogram import read_histogram
 
 SPECIALS = "<s>,<pad>,</s>,<unk>,<mask>"
 LOOKS_BACK = r"(?<=\d)\D|\p{L}+|\d+|."  # is not compiled here

@@ -12,10 +12,10 @@ from tokenizers import AddedToken, Tokenizer
 from textmill.pipelines import store
 from textmill.pipelines.readers.sources import file_digests
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
-from textmill.pipelines.train.fertility import Fertility, FileGroups
-from textmill.pipelines.train.histogram import Cutting, Histogram
-from textmill.pipelines.train.merge_loop import Trained
-from textmill.pipelines.train.options import TokenizerOptions
+from textmill.pipelines.tokenizer.fertility import Fertility, FileGroups
+from textmill.pipelines.tokenizer.histogram import Cutting, Histogram
+from textmill.pipelines.tokenizer.merge_loop import Trained
+from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.writers.output_directory import (
     TOKENIZER_FILES,
     TOKENIZER_REPORT,

@@ -25,7 +25,7 @@ from textmill.pipelines.readers.corpus_files import corpus_parameters
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.files import expand_lists
 from textmill.pipelines.readers.sources import Source
-from textmill.pipelines.train.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
+from textmill.pipelines.tokenizer.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
 from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from textmill.schemas.errors import UsageError

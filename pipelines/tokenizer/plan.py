@@ -10,9 +10,9 @@ from textmill.pipelines.readers.sources import BLOCK_BYTES, describe_documents
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
 from textmill.pipelines.runners.sample import Sample, take_sample
-from textmill.pipelines.train import histogram
-from textmill.pipelines.train.options import TokenizerOptions, load_model
-from textmill.pipelines.train.word_counter import BUCKETS, WordCounter
+from textmill.pipelines.tokenizer import histogram
+from textmill.pipelines.tokenizer.options import TokenizerOptions, load_model
+from textmill.pipelines.tokenizer.word_counter import BUCKETS, WordCounter
 from textmill.pipelines.user_filter import choose_documents
 
 _TIMES_BLOCK = 3  # measured: a worker's memory for a block, in multiples of its text

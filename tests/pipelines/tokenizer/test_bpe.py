@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from textmill.pipelines.encoding.patterns import byte_characters
 from textmill.pipelines.host import compiled
-from textmill.pipelines.train import merge_loop
-from textmill.pipelines.train.byte_level_bpe import train_bpe
-from textmill.pipelines.train.merge_loop import Trained
+from textmill.pipelines.tokenizer import merge_loop
+from textmill.pipelines.tokenizer.byte_level_bpe import train_bpe
+from textmill.pipelines.tokenizer.merge_loop import Trained
 
 
 def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> Trained:

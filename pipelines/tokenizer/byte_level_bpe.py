@@ -10,10 +10,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from textmill.pipelines.encoding.normal_text import normalizer_of
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, first_tokens
 from textmill.pipelines.rows.text_bytes import utf8_bytes
-from textmill.pipelines.train.histogram import Cutting, Histogram
-from textmill.pipelines.train.merge_loop import Trained, merge_words
-from textmill.pipelines.train.options import TokenizerOptions
-from textmill.pipelines.train.output import add_special_tokens
+from textmill.pipelines.tokenizer.histogram import Cutting, Histogram
+from textmill.pipelines.tokenizer.merge_loop import Trained, merge_words
+from textmill.pipelines.tokenizer.options import TokenizerOptions
+from textmill.pipelines.tokenizer.output import add_special_tokens
 
 ROLES = {  # transformers' names for the special tokens of RoBERTa
     "bos_token": "<s>",

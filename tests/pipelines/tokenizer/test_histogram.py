@@ -11,8 +11,8 @@ import pytest
 
 from tests.tools.places import ROOT
 from textmill.pipelines.encoding.patterns import PATTERNS
-from textmill.pipelines.train import histogram
-from textmill.pipelines.train.histogram import (
+from textmill.pipelines.tokenizer import histogram
+from textmill.pipelines.tokenizer.histogram import (
     Cutting,
     Histogram,
     Origin,

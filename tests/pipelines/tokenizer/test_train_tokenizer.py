@@ -15,12 +15,12 @@ from tests.tools.places import ROOT
 from textmill.pipelines import train_tokenizer
 from textmill.pipelines.readers.sources import Source, plan_blocks
 from textmill.pipelines.runners.block_run import BlockRun
-from textmill.pipelines.train import byte_level_bpe, histogram
-from textmill.pipelines.train.fertility import GROUP_BYTES
-from textmill.pipelines.train.histogram import Cutting, read_histogram
-from textmill.pipelines.train.output import CountJob
-from textmill.pipelines.train.transforms import CountBlocks
-from textmill.pipelines.train.word_counter import BUCKETS
+from textmill.pipelines.tokenizer import byte_level_bpe, histogram
+from textmill.pipelines.tokenizer.fertility import GROUP_BYTES
+from textmill.pipelines.tokenizer.histogram import Cutting, read_histogram
+from textmill.pipelines.tokenizer.output import CountJob
+from textmill.pipelines.tokenizer.transforms import CountBlocks
+from textmill.pipelines.tokenizer.word_counter import BUCKETS
 from textmill.pipelines.writers import staging
 from textmill.schemas.errors import DataError, UsageError
 

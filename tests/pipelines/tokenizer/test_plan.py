@@ -7,9 +7,9 @@ import pytest
 from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.readers.sources import plan_blocks
 from textmill.pipelines.runners import sample as samples
-from textmill.pipelines.train.options import HELP, TokenizerOptions
-from textmill.pipelines.train.plan import plan_tokenizer
-from textmill.pipelines.train.run import run_of
+from textmill.pipelines.tokenizer.options import HELP, TokenizerOptions
+from textmill.pipelines.tokenizer.plan import plan_tokenizer
+from textmill.pipelines.tokenizer.run import run_of
 from textmill.pipelines.train_tokenizer import main
 from textmill.schemas.errors import UsageError
 
