@@ -22,6 +22,8 @@ _CONTROL = 5  # weight of a control character beside U+FFFD
 
 def find_utf_16(data: bytes) -> str:
     """The byte order of UTF-16 without a mark, by the positions of NULs; "" if it is not UTF-16."""
+    if b"\0" not in data:
+        return ""
     least = max(_NUL_SHARE * (len(data) // 2), _FEW_NULS)
     even, odd = data[::2].count(0), data[1::2].count(0)
     if odd > least and not even:
@@ -29,11 +31,21 @@ def find_utf_16(data: bytes) -> str:
     return "UTF-16BE" if even > least and not odd else ""
 
 
-def is_binary(text: str) -> bool:
+def count_replaced(text: str) -> int:
+    """The number of U+FFFD in a text."""
+    # Most texts have none, which takes a fifth of the time to find out.
+    return text.count("\ufffd") if "\ufffd" in text else 0
+
+
+def is_binary(text: str, utf_8: bytes | None = None) -> bool:
     """Whether characters are decoded binary data: more than 2 % control characters, 10 % U+FFFD.
 
     Random bytes have 10 % control characters in any encoding, pickled words 5 %.
+
+    Args:
+      text: characters.
+      utf_8: the same in UTF-8, if it is known.
     """
-    data = text.rstrip("\0").encode()
+    data = (text.encode() if utf_8 is None else utf_8).rstrip(b"\0")
     controls = len(data) - len(data.translate(None, _CONTROLS))
-    return _CONTROL * controls + text.count("\ufffd") > max(_MOST_BAD * len(text), _FEW_BAD)
+    return _CONTROL * controls + count_replaced(text) > max(_MOST_BAD * len(text), _FEW_BAD)

@@ -8,6 +8,7 @@ from typing import Any
 from textmill.pipelines.readers.encodings import find_utf_16, is_binary
 from textmill.pipelines.readers.main_text import LITTLE, extract_plain_text, main_text, parse_html
 from textmill.pipelines.readers.page_encoding import MARKS, charset_of, decode_page
+from textmill.pipelines.readers.page_guard import count_tags
 from textmill.pipelines.readers.xhtml import to_html
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import UsageError
@@ -41,21 +42,6 @@ SHORT = 0.1  # a main text with a smaller share of the visible text is short
 _DEEPEST = 512  # nested elements; extracting main content takes quadratic time in them
 _TOO_DEEP = "*" + " > *" * _DEEPEST
 _MOST_TAGS = 500_000  # tags of a page; the parser takes half a kilobyte for each and its text
-# Matches a page up to a tag with a thousand attributes; parsing takes quadratic time in them. It
-# passes over whole tags, comments and scripts: a search at each "<" would take quadratic time.
-_TAG_END = (
-    r"""(?:[^>\s/=]*+(?:[\s/]++|=\s*+(?:"[^"]*+"?+|'[^']*+'?+|[^\s>"'][^\s>]*+)?+[\s/]*+)){0,999}+"""
-    r"""[^>\s/=]*+(?:>|\Z)"""
-)
-_LONG_TAG = re.compile(
-    rf"""[^<]*+(?:(?:
-    <[sS](?:[cC][rR][iI][pP][tT]|[tT][yY][lL][eE])(?=[\s/>]){_TAG_END}[^<]*+(?:<(?!/[sS])[^<]*+)*+
-    | </?[a-zA-Z][^>\s/=]*+(?:[ ][a-z-]++="[^"]*+"){{0,9}}+(?:>|{_TAG_END})  # most tags end here
-    | <!--[^-]*+(?:-(?!->)[^-]*+)*+
-    | <(?!/?[a-zA-Z])
-    )[^<]*+)*+</?[a-zA-Z]""",
-    re.VERBOSE,
-)
 
 
 REASONS = ("not_html", "html_too_large", "html_too_deep", "html_broken", "page_too_costly")
@@ -140,13 +126,20 @@ def read_page(data: bytes, content_type: str, extraction: Extraction) -> Page:
     if not kind:
         raise UnusablePageError("not_html")
     markup = decode_page(data, charset_of(content_type))
-    if is_binary(markup):
+    utf_8 = markup.encode()
+    if is_binary(markup, utf_8):
         raise UnusablePageError("not_html")
-    if kind == "xhtml":
-        markup = to_html(markup)
     if kind == "text":
         return Page(markup.replace("\0", ""))
-    return _convert(markup, extraction)
+    if kind == "xhtml":
+        markup = to_html(markup)
+        utf_8 = markup.encode("utf-8", "replace")
+    tags, has_long_tag = count_tags(utf_8)
+    if tags > _MOST_TAGS:
+        raise UnusablePageError("html_too_large")
+    if has_long_tag:
+        raise UnusablePageError("html_broken")
+    return _convert(markup, extraction, may_be_deep=tags > _DEEPEST)
 
 
 def may_be_page(content_type: str) -> bool:
@@ -206,19 +199,14 @@ def _skip_prolog(data: bytes) -> tuple[bytes, int, bool]:
     return data, at, has_declaration
 
 
-def _convert(markup: str, extraction: Extraction) -> Page:
+def _convert(markup: str, extraction: Extraction, *, may_be_deep: bool) -> Page:
     """Extracts the text; raises UnusablePageError if that could take more than bounded time."""
-    tags = markup.count("<")
-    if tags > _MOST_TAGS:
-        raise UnusablePageError("html_too_large")
-    if _LONG_TAG.match(markup):
-        raise UnusablePageError("html_broken")
     try:
         tree = parse_html(markup)
         body = tree.body
         if body is None:
             return Page("")
-        if tags > _DEEPEST and body.query_selector(_TOO_DEEP) is not None:
+        if may_be_deep and body.query_selector(_TOO_DEEP) is not None:
             raise UnusablePageError("html_too_deep")
         html, comments = extraction.html, extraction.keeps_comments
         if html == "trafilatura":

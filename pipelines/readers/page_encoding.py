@@ -9,7 +9,7 @@ import codecs
 import re
 from collections.abc import Iterator
 
-from textmill.pipelines.readers.encodings import ENCODED, find_utf_16
+from textmill.pipelines.readers.encodings import ENCODED, count_replaced, find_utf_16
 from textmill.schemas.commands.entry import import_later
 
 # An optional package; this file is imported with the table of formats.
@@ -84,7 +84,7 @@ def decode_page(data: bytes, declared: str = "") -> str:
     if not data.isascii():
         text = data.decode(errors="replace")
         beyond = len(data) - len(text)  # at least half of the bytes beyond ASCII, if it is UTF-8
-        if _MOST_BAD * text.count("\ufffd") <= beyond and (beyond >= _FEW_BYTES or not names):
+        if _MOST_BAD * count_replaced(text) <= beyond and (beyond >= _FEW_BYTES or not names):
             return text
     return data.decode(_find_codec(data, names), "replace")
 

@@ -184,11 +184,11 @@ def matches(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool:
 
 @inner
 def _contains(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool:
-    return _find_text(data, start, stop, text) < stop
+    return find_text(data, start, stop, text) < stop
 
 
 @inner
-def _find_text(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> int:
+def find_text(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> int:
     """The first place of `text` in bytes `start` to `stop`; `stop` if there is none."""
     for at in range(start, stop - len(text) + 1):
         if data[at] == text[0] and matches(data, at, stop, text):
@@ -261,7 +261,7 @@ def _scan(
         following = data[at + 1] if at + 1 < len(data) else _GT
         if following == ord("!") or following == ord("?"):
             if matches(data, at, len(data), _COMMENT):
-                at = _find_text(data, at + len(_COMMENT), len(data), _COMMENT_END) + len(
+                at = find_text(data, at + len(_COMMENT), len(data), _COMMENT_END) + len(
                     _COMMENT_END
                 )
             else:
@@ -288,12 +288,12 @@ def _scan(
             if tag == _MATH:
                 # Both are found once, even if formulas are nested.
                 if math_end < after:
-                    math_end = _find_text(data, after, len(data), _MATH_END)
+                    math_end = find_text(data, after, len(data), _MATH_END)
                 if annotation < after:
-                    annotation = _find_text(data, after, len(data), _TEX_ENCODING)
+                    annotation = find_text(data, after, len(data), _TEX_ENCODING)
                 start, stop = _find_tex(data, name_stop, after, annotation, math_end)
             else:
-                start, stop = after, _find_text(data, after, len(data), _SCRIPT_END)
+                start, stop = after, find_text(data, after, len(data), _SCRIPT_END)
             if stop > start:
                 if skipping < 0 or flags[skipping] & HIDDEN:  # a formula is often shown as an image
                     last_block += is_new
@@ -464,8 +464,8 @@ def _find_tex(
     """
     if annotation < end:
         start = _skip_tag(data, annotation)
-        return start, _find_text(data, start, end, _ANNOTATION_END)
-    start = _find_text(data, name_stop, after, _ALT_TEXT) + len(_ALT_TEXT)
+        return start, find_text(data, start, end, _ANNOTATION_END)
+    start = find_text(data, name_stop, after, _ALT_TEXT) + len(_ALT_TEXT)
     stop = start
     while stop < after and data[stop] != _QUOTE:
         stop += 1
@@ -479,7 +479,7 @@ def _is(data: np.ndarray, start: int, stop: int, text: np.ndarray) -> bool:
 
 @inner
 def _is_display_none(data: np.ndarray, start: int, stop: int) -> bool:
-    at = _find_text(data, start, stop, _DISPLAY) + len(_DISPLAY)
+    at = find_text(data, start, stop, _DISPLAY) + len(_DISPLAY)
     while at < stop and data[at] == _SPACE:
         at += 1
     return matches(data, at, stop, _NONE)

@@ -23,6 +23,7 @@ TESTS = [
     "readers/test_block_features.py",
     "readers/test_main_text.py",
     "readers/test_page_comments.py",
+    "readers/test_page_guard.py",
     "readers/test_page_model.py",
     "readers/test_page_scan.py",
     "readers/test_page_text.py",

@@ -1,6 +1,7 @@
 """The table of trees by hand, and the choice of blocks."""
 
 import itertools
+from collections.abc import Iterator
 from importlib import resources
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_code_beside_the_text_is_kept(kinds, chosen, kept):
     assert "".join("01"[int(block)] for block in found) == kept
 
 
-def table_of(text):
+def table_of(text: str) -> Iterator[tuple[list[tuple[int, np.float32, int, int]], list[int]]]:
     """Each tree's splits (feature, threshold, left, right) and leaves."""
     for line in text.splitlines()[1:]:
         tests, values = line.split(";")
@@ -127,7 +128,7 @@ def test_the_table_is_whole():
         assert sorted(-1 - child for child in children if child < 0) == [*range(len(leaves))]
         assert len(splits) + 1 == len(leaves) <= MOST_LEAVES
         assert all(feature < len(FEATURES) for feature, *_ in splits)
-        assert np.isfinite([threshold for _, threshold, *_ in splits]).all()
+        assert np.isfinite([split[1] for split in splits]).all()
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
@@ -137,7 +138,9 @@ def test_logits_are_the_sums_of_the_leaves_that_a_walk_finds(count):
     # Features at and around thresholds, so that each way is taken.
     thresholds = np.array([split[1] for splits, _ in trees for split in splits])
     shape = (count, len(BLOCK_FEATURES))
-    features = random.choice(thresholds, shape) * random.choice(np.float32([0, 1, 1.01]), shape)
+    features = random.choice(thresholds, shape) * random.choice(
+        np.array([0, 1, 1.01], np.float32), shape
+    )
     page = random.choice(thresholds, len(PAGE_FEATURES))
     blocks = Blocks(np.zeros(count, np.int32), features[:, 0], features, page)
     due = np.zeros(count, np.int64)
