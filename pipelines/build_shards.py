@@ -1,8 +1,8 @@
 """Text -> a dataset of tokenized, packed rows: `python -m pipelines.build_shards --help`."""
 
-from textmill.pipelines.build.options import BuildOptions, parse_options
 from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.runners.launch import check_arguments, with_beam
+from textmill.pipelines.shards.options import BuildOptions, parse_options
 from textmill.pipelines.store import take_s3_flags
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
@@ -10,7 +10,7 @@ from textmill.schemas.commands.flag_file import with_config
 from textmill.schemas.features import TASKS
 
 # Slow imports, which --help does not need.
-build_or_find = import_later("textmill.pipelines.build.run:build_or_find")
+build_or_find = import_later("textmill.pipelines.shards.run:build_or_find")
 preflight_shards = import_later("textmill.pipelines.runners.preflight:preflight_shards")
 refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
 

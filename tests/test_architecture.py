@@ -37,13 +37,13 @@ FLOORS = [
     {"inspection"},
     {"inspection/checks", "inspection/report"},
     {"corpus"},
-    {"build", "tokenizer"},
+    {"shards", "tokenizer"},
     {"runners/preflight"},
 ]
 # Of the files beside the rooms, those that are no entry.
 LOOSE = {"input_options", "store", "user_filter"}
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
-WIRING = {"build/run", "build/transforms", "runners", "tokenizer/run", "tokenizer/transforms"}
+WIRING = {"shards/run", "shards/transforms", "runners", "tokenizer/run", "tokenizer/transforms"}
 WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms"}
 WIRING |= {"corpus/decontamination/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.

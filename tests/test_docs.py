@@ -231,8 +231,8 @@ def numbers() -> dict[str, str]:
     """The number that the code determines, by the key of `<!-- checked: KEY -->` on a page."""
     from tests.benchmarks.run_all import SUITE  # each of these imports a package of its own
     from tests.benchmarks.simulate_scale import Rates, costs
-    from tests.pipelines.build import test_bad_commands, test_bad_input
     from tests.pipelines.runners.test_costs import REVIEWS
+    from tests.pipelines.shards import test_bad_commands, test_bad_input
 
     scale = costs(REVIEWS, Rates())
     least, beyond = re.findall(r"3\.(\d+)", setup_keyword("python_requires"))

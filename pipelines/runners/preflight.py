@@ -14,9 +14,6 @@ from typing import Any, TypeVar
 from rich.filesize import decimal
 
 from textmill.pipelines import store
-from textmill.pipelines.build.options import BuildOptions
-from textmill.pipelines.build.plan import Run, estimate
-from textmill.pipelines.build.run import complete, wire
 from textmill.pipelines.corpus import run as corpus_run
 from textmill.pipelines.corpus.decontamination.targets import find_targets
 from textmill.pipelines.corpus.filter_documents import load_filters
@@ -33,6 +30,9 @@ from textmill.pipelines.runners.launch import RunnerFlags, runner_flags
 from textmill.pipelines.runners.plan import WORKER_BYTES, RunPlan
 from textmill.pipelines.runners.preflight_job import Check, check_flags, check_job
 from textmill.pipelines.runners.sample import count_text_bytes
+from textmill.pipelines.shards.options import BuildOptions
+from textmill.pipelines.shards.plan import Run, estimate
+from textmill.pipelines.shards.run import complete, wire
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.plan import plan_tokenizer
 from textmill.pipelines.tokenizer.run import refuse_unusable, run_of, wire_counting

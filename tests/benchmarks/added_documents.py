@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.corpora import reviews
-from textmill.pipelines.build.options import BuildOptions, SplitFlags
-from textmill.pipelines.build.steps import RowMaker, route_examples
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.input_options import InputFlags
 from textmill.pipelines.readers.sources import plan_blocks, read_block
 from textmill.pipelines.rows.example_batch import join, keep, to_stream
 from textmill.pipelines.runners.shuffle import Outbox
+from textmill.pipelines.shards.options import BuildOptions, SplitFlags
+from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.tasks.mlm import Mlm
 
 

@@ -17,7 +17,6 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from textmill.pipelines.build.options import SplitFlags
 from textmill.pipelines.corpus.near_duplicates.rows import ASK, EDGE, MEMBER, PAIR, PLACE
 from textmill.pipelines.corpus.near_duplicates.steps import ROUNDS_BEFORE
 from textmill.pipelines.corpus.options import CorpusOptions
@@ -29,6 +28,7 @@ from textmill.pipelines.runners.shuffle import (
     ELEMENT_SECONDS,
     routes_of,
 )
+from textmill.pipelines.shards.options import SplitFlags
 
 _DRAWN = 40
 DOCUMENT_BYTES = 28  # of a document in the shuffle beside its tokens: hash, length, copies

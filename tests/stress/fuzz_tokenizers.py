@@ -97,8 +97,8 @@ def _import_all() -> None:
     import awkward  # noqa: F401
     import gigatoken  # noqa: F401
 
-    import textmill.pipelines.build.transforms  # noqa: F401
     import textmill.pipelines.build_shards  # noqa: F401
+    import textmill.pipelines.shards.transforms  # noqa: F401
     import textmill.pipelines.verify  # noqa: F401
     import textmill.trainers.models.set_tokenizer  # noqa: F401
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from tests.tools.shard_factory import replace_file, write_set
 from tests.tools.task_rows import make_shards, rows_of, segments_of
-from textmill.pipelines.build.options import BuildOptions, SplitFlags
-from textmill.pipelines.build.steps import Shard, evaluation_of
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.readers.documents import Documents, Reject, batch_of
 from textmill.pipelines.rows.evaluation import evaluation_file
+from textmill.pipelines.shards.options import BuildOptions, SplitFlags
+from textmill.pipelines.shards.steps import Shard, evaluation_of
 from textmill.pipelines.tasks.qa import Qa
 from textmill.schemas.metadata import Schema
 

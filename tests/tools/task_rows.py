@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.build.options import parse_options
-from textmill.pipelines.build.steps import RoutedExamples, RowMaker, Shard, route_examples
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.readers.documents import Documents, batch_of
 from textmill.pipelines.rows.example_batch import ExampleBatch, keep
 from textmill.pipelines.rows.routing import Routes
+from textmill.pipelines.shards.options import parse_options
+from textmill.pipelines.shards.steps import RoutedExamples, RowMaker, Shard, route_examples
 from textmill.pipelines.tasks.task import Task
 from textmill.schemas.metadata import Schema
 

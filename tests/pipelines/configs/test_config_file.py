@@ -7,11 +7,11 @@ import pytest
 import tyro
 import yaml
 
-from textmill.pipelines.build.options import BuildOptions, parse_options
 from textmill.pipelines.corpus.filters import Filters, papers
 from textmill.pipelines.corpus.options import CorpusOptions
 from textmill.pipelines.corpus.rules.rule import papers_numbers
 from textmill.pipelines.runners.launch import check_arguments
+from textmill.pipelines.shards.options import BuildOptions, parse_options
 from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.tokenizer.options import TextFlags, TokenizerOptions
 from textmill.schemas.commands.flag_file import CONFIGS, config_bytes, with_config

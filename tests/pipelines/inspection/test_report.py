@@ -14,7 +14,6 @@ import pytest
 
 from tests.tools.shard_factory import mlm_schema, tokenizer_json, write_mlm_set
 from tests.tools.tokenizer_factory import trained_tokenizer
-from textmill.pipelines.build.options import BuildOptions, parse_options
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.corpus.report import by_number, funnel_table, observed, removals
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
@@ -26,6 +25,7 @@ from textmill.pipelines.inspection.report.page import load_macros, report_file, 
 from textmill.pipelines.inspection.report.sections import describe_making
 from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.runners import console
+from textmill.pipelines.shards.options import BuildOptions, parse_options
 from textmill.pipelines.tasks.mlm import Mlm
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.pipelines.writers.token_counts import read_token_counts

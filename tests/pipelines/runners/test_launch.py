@@ -12,7 +12,6 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
-from textmill.pipelines.build.options import BuildOptions
 from textmill.pipelines.runners import beam_run
 from textmill.pipelines.runners.beam_run import explain_failure, refuse_bad_runner
 from textmill.pipelines.runners.job_servers import LostWorker
@@ -25,6 +24,7 @@ from textmill.pipelines.runners.launch import (
     choose_runner,
     runner_flags,
 )
+from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.tasks.mlm import Mlm
 from textmill.schemas.errors import DataError, UsageError
 

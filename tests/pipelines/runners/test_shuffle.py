@@ -127,17 +127,17 @@ THE_END = r"before its last step \(a Dataflow template runs no job\): nothing wa
     ("step", "is_lost", "words"),
     [
         (
-            "build.transforms.RouteBlock.finish_bundle",
+            "shards.transforms.RouteBlock.finish_bundle",
             lambda e: e.tag == "reports",
             r"its workers' report on block 0 \(.*jsonl, bytes 0 to [\d,]+\): not",
         ),
         (
-            "build.transforms.RouteBlock.process",
+            "shards.transforms.RouteBlock.process",
             lambda e: e.value[0] == 1,
             "parts of the shard train-00001-of-00003: 0 of 1 parts arrived; nothing",
         ),
         (
-            "build.transforms.WriteShard.process",
+            "shards.transforms.WriteShard.process",
             lambda e: "train-00001-of-00003" in e[1].statistics.shards,
             "lost (parts of|its workers' report on) the shard train-00001-of-00003",
         ),
@@ -159,7 +159,7 @@ def test_an_older_set_is_not_taken_for_a_run_that_lost_its_end(
 ):
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"]
     build_shards.main(flags)
-    lose(monkeypatch, "build.transforms._publish", lambda step: lambda *_: None)
+    lose(monkeypatch, "shards.transforms._publish", lambda step: lambda *_: None)
     with pytest.raises(DataError, match=THE_END):
         build_shards.main([*flags, "--overwrite"])
 

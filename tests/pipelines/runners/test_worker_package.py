@@ -76,7 +76,7 @@ def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
     info = "textmill-0.1.0.dist-info"
     assert {name.split("/")[0] for name in held} == {"textmill", info}
     for name in (
-        "pipelines/build/transforms.py",
+        "pipelines/shards/transforms.py",
         "pipelines/inspection/report/page.html.jinja",
         "schemas/codec.py",
     ):

@@ -17,13 +17,13 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from tests.tools.chat_styles import STYLES, oracle, styled_tokenizer
 from tests.tools.corpus_factory import write_lines
 from tests.tools.task_rows import make_rows, segments_of
-from textmill.pipelines.build.options import BuildOptions
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from textmill.pipelines.input_options import InputFlags
 from textmill.pipelines.inspection.checks.row_checks import row_problems
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.readers.documents import Documents, batch_of
+from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.tasks.chat import Chat
 from textmill.schemas.chat_template import ChatTemplate
 from textmill.schemas.errors import DataError, UsageError

@@ -11,10 +11,10 @@ from tokenizers import processors
 
 from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import strings, trained_tokenizer
-from textmill.pipelines.build.steps import evaluation_of
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.row_checks import row_problems
 from textmill.pipelines.rows.evaluation import evaluation_file
+from textmill.pipelines.shards.steps import evaluation_of
 from textmill.pipelines.tasks.classification import (
     Classification,
     fill_form,

@@ -5,9 +5,9 @@ import pytest
 
 from tests.tools.task_rows import make_rows, segments_of
 from tests.tools.tokenizer_factory import TEXT, changed, config_of, data_of, trained_tokenizer
-from textmill.pipelines.build.options import parse_options
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.row_checks import row_problems
+from textmill.pipelines.shards.options import parse_options
 from textmill.schemas.errors import UsageError
 from textmill.schemas.features import unmask
 

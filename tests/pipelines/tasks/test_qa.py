@@ -18,11 +18,11 @@ from tests.tools.read_sources import read_all
 from tests.tools.shard_factory import replace_file, tokenizer_json
 from tests.tools.task_rows import rows_of
 from tests.tools.tokenizer_factory import trained_tokenizer
-from textmill.pipelines.build.steps import evaluation_of
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from textmill.pipelines.inspection.checks.row_checks import row_problems
 from textmill.pipelines.inspection.checks.set_check import verify_set
+from textmill.pipelines.shards.steps import evaluation_of
 from textmill.pipelines.tasks.qa import Qa
 from textmill.schemas.errors import DataError, UsageError
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.tools.places import ROOT
-from textmill.pipelines.build import transforms
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.rows.example_batch import COPIES, ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.shards import transforms
 from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.shard_files import examples_hash
 from textmill.pipelines.writers.staging import STAGING

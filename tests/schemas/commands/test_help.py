@@ -18,7 +18,7 @@ from textmill.schemas.errors import UsageError
 MOST_LINES = 60
 KINDS = {
     "pipelines.build_corpus": "textmill.pipelines.corpus.options:CorpusOptions",
-    "pipelines.build_shards": "textmill.pipelines.build.options:BuildOptions",
+    "pipelines.build_shards": "textmill.pipelines.shards.options:BuildOptions",
     "pipelines.train_tokenizer": "textmill.pipelines.tokenizer.options:TokenizerOptions",
     "pipelines.verify": "textmill.pipelines.inspection.options:VerifyOptions",
     "pipelines.inspect_shards": "textmill.pipelines.inspection.options:InspectOptions",

@@ -19,8 +19,6 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from tests.tools.shard_factory import mlm_schema
-from textmill.pipelines.build.options import parse_options
-from textmill.pipelines.build.plan import Estimate, Plan, Run, estimate, plan_facts
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.input_options import assumed_bytes
@@ -31,6 +29,8 @@ from textmill.pipelines.runners import sample as samples
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.console import duration, facts_table
 from textmill.pipelines.runners.shuffle import count_elements
+from textmill.pipelines.shards.options import parse_options
+from textmill.pipelines.shards.plan import Estimate, Plan, Run, estimate, plan_facts
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.metadata import read_set
 

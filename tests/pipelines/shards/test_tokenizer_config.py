@@ -12,9 +12,9 @@ from tokenizers import Tokenizer
 from tests.stress.fuzz_encoding import small_tokenizer
 from tests.tools.shard_factory import replace_file
 from tests.tools.tokenizer_families import FAMILIES
-from textmill.pipelines.build.run import _tokenizer_config
 from textmill.pipelines.build_shards import main as build
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
+from textmill.pipelines.shards.run import _tokenizer_config
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
 from textmill.schemas.metadata import read_set

@@ -15,8 +15,6 @@ from typing import Any
 from rich.filesize import decimal
 
 from textmill.pipelines import store
-from textmill.pipelines.build.options import BuildOptions
-from textmill.pipelines.build.steps import RowMaker, route_examples, stage_shard
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.readers.documents import Documents, join_documents
 from textmill.pipelines.readers.sources import (
@@ -30,6 +28,8 @@ from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
 from textmill.pipelines.runners.sample import take_sample
 from textmill.pipelines.runners.shuffle import count_elements
+from textmill.pipelines.shards.options import BuildOptions
+from textmill.pipelines.shards.steps import RowMaker, route_examples, stage_shard
 from textmill.pipelines.user_filter import choose_documents
 from textmill.pipelines.writers.output_directory import other_sizes, set_of
 from textmill.schemas.drops import Drop, describe_dropped, total_counts
@@ -47,7 +47,7 @@ _TIMES_BLOCK, _TIMES_SHARD = 6, 3
 class Run:
     """The settings and inputs of a run, before the pipeline starts."""
 
-    options: BuildOptions  # complete, see `pipelines.build.run.complete`
+    options: BuildOptions  # complete, see `pipelines.shards.run.complete`
     schema: Schema
     tokenizer: LoadedTokenizer
     on: BlockRun  # the inputs and the runner

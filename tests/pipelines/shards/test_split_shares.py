@@ -4,7 +4,7 @@ from math import comb
 
 import pytest
 
-from textmill.pipelines.build.split_shares import find_far_shares
+from textmill.pipelines.shards.split_shares import find_far_shares
 
 USUAL = {"train": 0.98, "validation": 0.02}
 

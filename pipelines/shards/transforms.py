@@ -12,8 +12,6 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
-from textmill.pipelines.build.job import Job, SetReport, publish_set
-from textmill.pipelines.build.steps import RowMaker, evaluation_of, route_examples, stage_shard
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.rows.example_batch import Kept, join, keep
 from textmill.pipelines.runners.block_run import ALL
@@ -28,6 +26,8 @@ from textmill.pipelines.runners.steps import (
     count_shard,
     spread_blocks,
 )
+from textmill.pipelines.shards.job import Job, SetReport, publish_set
+from textmill.pipelines.shards.steps import RowMaker, evaluation_of, route_examples, stage_shard
 from textmill.pipelines.store import Pointer
 from textmill.pipelines.user_filter import choose_documents
 from textmill.pipelines.writers.shard_files import examples_hash, find_finished, note_finished

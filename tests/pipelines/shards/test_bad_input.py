@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from tests.pipelines.build.test_bad_commands import CASES as COMMANDS
+from tests.pipelines.shards.test_bad_commands import CASES as COMMANDS
 from tests.tools.command_cases import GOOD, Case, Content, check, documents_of, json_lines, lines
 from tests.tools.places import ROOT
 from textmill.pipelines import build_shards

@@ -163,7 +163,7 @@ def few_words(document):
 
 def test_a_filter_that_drops_much(capsys, tokenizer_path, tmp_path):
     text = "".join("short\n" if n % 2 else f"{WORDS} {n}\n" for n in range(100))
-    name = "--filter=tests.pipelines.build.test_warnings:few_words"
+    name = "--filter=tests.pipelines.shards.test_warnings:few_words"
     [warning] = warnings_of(capsys, tokenizer_path, tmp_path, text, name)
     assert warning.startswith("--filter drops 50% of all documents as filter:few words: check what")
     assert json.loads((tmp_path / "set" / "stats.json").read_text())["documents_rejected"] == {

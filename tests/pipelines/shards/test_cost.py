@@ -16,8 +16,6 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import execution
 
-from textmill.pipelines.build.options import parse_options
-from textmill.pipelines.build.steps import RowMaker, route_examples
 from textmill.pipelines.build_shards import main as build_shards
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.readers.sources import (
@@ -31,6 +29,8 @@ from textmill.pipelines.readers.sources import (
 from textmill.pipelines.rows.example_batch import join, keep
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.launch import IN_PROCESS
+from textmill.pipelines.shards.options import parse_options
+from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.train_tokenizer import main as train_tokenizer
 from textmill.schemas.errors import DataError
 

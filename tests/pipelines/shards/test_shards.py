@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.tools.segments import segments
 from tests.tools.shard_factory import mlm_schema
-from textmill.pipelines.build.steps import RowMaker
 from textmill.pipelines.rows.example_batch import MARK, ExampleBatch, keep
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.runners.shuffle import Outbox
+from textmill.pipelines.shards.steps import RowMaker
 from textmill.pipelines.store import load, write_scratch
 from textmill.pipelines.tasks.mlm import Mlm
 from textmill.schemas.drops import mark_of

@@ -15,10 +15,6 @@ import numpy as np
 from rich.filesize import decimal
 
 from textmill.pipelines import store
-from textmill.pipelines.build.job import Job, share_tokenizer
-from textmill.pipelines.build.options import BuildOptions
-from textmill.pipelines.build.plan import Plan, Run, estimate, plan_facts
-from textmill.pipelines.build.split_shares import find_far_shares
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from textmill.pipelines.encoding.tokenizer_files import DEFAULT
 from textmill.pipelines.input_options import assumed_bytes
@@ -27,6 +23,10 @@ from textmill.pipelines.readers.label_values import find_labels
 from textmill.pipelines.readers.sources import Block, describe_documents, has_blocks
 from textmill.pipelines.runners.console import Console, facts_table
 from textmill.pipelines.runners.launch import choose_runner
+from textmill.pipelines.shards.job import Job, share_tokenizer
+from textmill.pipelines.shards.options import BuildOptions
+from textmill.pipelines.shards.plan import Plan, Run, estimate, plan_facts
+from textmill.pipelines.shards.split_shares import find_far_shares
 from textmill.pipelines.store import is_url, write_file
 from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.writers.output_directory import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 # Imports Beam, which takes a second.
-_build_shards = import_later("textmill.pipelines.build.transforms:BuildShards")
+_build_shards = import_later("textmill.pipelines.shards.transforms:BuildShards")
 _console = Console(soft_wrap=True)
 _RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of tokens or documents that warn
 _MUCH_TEXT = 1_000_000  # bytes; with less, most of the time goes into starting
