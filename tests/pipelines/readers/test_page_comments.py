@@ -181,6 +181,31 @@ def test_comments_of_a_page_whose_wrappers_have_such_names():
     assert found(ARTICLE + COMMENTS, text_of(page, "keep")) == ARTICLE + COMMENTS
 
 
+def test_a_wrapper_of_article_and_more_comments_is_no_section():
+    lead = f"<h1>Two libraries</h1><p>{COMMENTS[0]}</p>"
+    page = site(f"{lead}<div class='comments-open'>{BODY}{wordpress(LONG)}</div>")
+    assert found(ARTICLE + LONG, text_of(page, "drop")) == ARTICLE
+
+
+def test_the_second_half_of_an_article_beside_a_form_is_no_section():
+    half = f"{paragraphs(LONG)}{FORM}<div class='comments'>No comments yet.</div>"
+    page = site(f"<div>{paragraphs(ARTICLE)}</div><div class='comments-open'>{half}</div>")
+    assert found(ARTICLE + LONG, text_of(page, "drop")) == ARTICLE + LONG
+
+
+def test_replies_without_a_wrapper_to_a_short_question_are_a_thread():
+    replies = "".join(
+        f"<section id='comment-{n}' class='c{n}'><div class='comment-head'>user{n}</div>"
+        f"<div class='comment-body'><p>{text}</p></div></section>"
+        for n, text in enumerate(LONG)
+    )
+    page = site(
+        f"<div class='question'><h1>Two libraries</h1>{paragraphs(ARTICLE[:2])}</div>{replies}"
+    )
+    assert text_of(page, "keep") == text_of(page, "drop")
+    assert found(LONG, text_of(page, "drop"))
+
+
 def test_comments_that_are_left_out_make_no_main_text_short():
     page = site(f"<article>{paragraphs(ARTICLE)}</article>{wordpress(LONG)}").encode()
     shares = [
