@@ -23,6 +23,31 @@ class UsageError(TextmillError):
     exit_code = 2
 
 
+class FieldError(UsageError, ValueError):
+    """A field of a command's options cannot have this value.
+
+    A ValueError, so that tyro adds the name of the field where the value alone is parsed.
+
+    Attributes:
+      field: name of the field; "" for a value that no field holds yet.
+      value: the value, whose `str` is its text on the command line.
+      reason: the cause, or what to give.
+    """
+
+    def __init__(self, field: str, value: object, reason: str):
+        super().__init__(field, value, reason)
+        self.field, self.value, self.reason = field, value, reason
+
+    def __str__(self) -> str:
+        """The message of a command: --field=value: reason."""
+        return f"--{self.in_python()}" if self.field else self.in_python()
+
+    def in_python(self) -> str:
+        """The message for a caller of Python: field=value: reason."""
+        field = f"{self.field}=" if self.field else ""
+        return f"{field}{self.value}: {self.reason}"
+
+
 _ACCESS = "ask its owner for permission (chmod -R a+rX), or run as its owner"
 # Errors of the system that a user can correct.
 REMEDIES = {

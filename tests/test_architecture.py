@@ -151,7 +151,12 @@ def _forbidden(path: Path) -> set[str]:
     packages, part = _packages(path), path.relative_to(ROOT).parts[0]
     if part == "schemas":
         due = {*sys.stdlib_module_names, "schemas", "textmill", "numpy"}
-        more = {"flag_file": {"yaml"}, "hub": {"huggingface_hub"}, "chat_rendering": {"jinja2"}}
+        more = {
+            "flag_file": {"yaml"},
+            "values": {"tyro"},
+            "hub": {"huggingface_hub"},
+            "chat_rendering": {"jinja2"},
+        }
         due |= more.get(path.stem, set())
         return packages - due - (STORE_PACKAGES if path.stem in READS_STORES else set())
     if part == "pipelines":

@@ -15,6 +15,7 @@ import reprlib
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
+from textmill.schemas.commands.values import join_list, rule_of, text_of
 from textmill.schemas.errors import UsageError, one_line
 
 FLAG, CONFIG = "--config", "config.yaml"
@@ -58,7 +59,7 @@ def with_config(
     files, rest = _split(argv)
     known = kinds_of(*options()) if files or twice else {}
     for name in twice:
-        if known.get(name) == "names":  # the first of two would be lost silently
+        if known.get(name) in ("names", "quoted"):  # the first of two would be lost silently
             raise UsageError(
                 f"--{name} is given {typed.count(name)} times: separate the values by commas "
                 f"in one (--{name}=A,B)"
@@ -90,18 +91,20 @@ def kinds_of(*options: type) -> Dict[str, str]:
     """The flags of dataclasses, nested ones too, to their kinds.
 
     bool, list (repeatable), names (one value, whose parts commas separate: its metavar ends with
-    ",...") or value.
+    ",..."), quoted (names that may be in double quotes) or value.
     """
     kinds: Dict[str, str] = {}
     for field in (field for cls in options for field in dataclasses.fields(cls)):
         kind = getattr(field.type, "__origin__", field.type)  # of Annotated[kind, ...]
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        has_rule = rule_of(field.type) is not None
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and not has_rule:
             kinds.update(kinds_of(kind))
         elif not isinstance(kind, TypeVar):  # that stands for a dataclass given beside
             hints = getattr(field.type, "__metadata__", ())
             has_parts = any((getattr(h, "metavar", None) or "").endswith(",...") for h in hints)
-            is_list = "tuple[" in str(field.type).lower()
-            one = "bool" if kind in (bool, "bool") else "names" if has_parts else "value"
+            names = "quoted" if has_rule else "names"
+            is_list = "tuple[" in str(field.type).lower() and not has_rule
+            one = "bool" if kind in (bool, "bool") else names if has_parts else "value"
             kinds[field.name] = "list" if is_list else one
     return kinds
 
@@ -127,7 +130,7 @@ def _flags(options: Any) -> "Iterator[Tuple[str, Any]]":
     A value that a user types as a word (None, True or False) is a string.
     """
     for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
+        value = text_of(field.type, getattr(options, field.name))
         if dataclasses.is_dataclass(value):
             yield from _flags(value)
         elif is_word(field, value):
@@ -292,6 +295,8 @@ def _arguments(values: Mapping[str, Any], known: Mapping[str, str], path: str) -
                 f"{path}: {name} is {reprlib.repr(value)}, and ~ is not expanded: write the home "
                 f"directory as {os.path.expanduser('~')}"
             )
+        if kind == "quoted" and isinstance(value, list):
+            texts = [join_list(texts)]
         if kind != "list" and len(texts) > 1 and any("," in text for text in texts):
             raise UsageError(
                 f"{path}: {name} is {reprlib.repr(value)}, but commas separate its values: write "

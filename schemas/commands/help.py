@@ -21,7 +21,8 @@ import textwrap
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, TypeVar
 
 from textmill.schemas.commands.terminal import command_name, say
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.values import rule_of, text_of
+from textmill.schemas.errors import FieldError, UsageError
 
 _COLUMN = 24  # where texts begin
 _WIDTHS = 80, 100  # of a screen, at least and at most
@@ -130,6 +131,11 @@ def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
         choices.
     """
     kind, remedy = type(event).__name__, f"{event.prog} --help shows the flags"
+    cause = getattr(sys.exc_info()[1], "__context__", None)  # of a value that refuses its text
+    if isinstance(cause, FieldError):
+        name = event.argument.display_name() if event.argument else ""
+        name = name.lstrip("-").rpartition(".")[2]
+        raise FieldError(cause.field or name, cause.value, cause.reason) from cause
     typed = {f"--{flag.name}": flag.typed for flag in flags}
     if kind == "MissingArgs":
         missing: List[str] = [context.arg.display_name() for context in event.missing_arguments]
@@ -238,7 +244,8 @@ def _walk(
         if "Suppress" in map(str, hints):
             continue
         default, here = getattr(values, field.name, dataclasses.MISSING), (*path, field.name)
-        if dataclasses.is_dataclass(type_):
+        default = text_of(field.type, default)
+        if dataclasses.is_dataclass(type_) and rule_of(field.type) is None:
             inner = type_ if default is dataclasses.MISSING else default
             name = field.name.replace("_", " ").capitalize()
             title = f"{name}: {(type_.__doc__ or '').splitlines()[0].rstrip('.')}"

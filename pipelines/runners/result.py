@@ -1,0 +1,23 @@
+"""What a builder gives back, whether it found or made it."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Generic[T]):
+    """A finished corpus, dataset or tokenizer.
+
+    Attributes:
+      thing: what the output directory holds.
+      seconds: that the run took; None if the output was there already.
+      documents: what a document of the inputs was, for the summary.
+      warnings: what a user should check, a line each.
+    """
+
+    thing: T
+    seconds: float | None
+    documents: str
+    warnings: tuple[str, ...]
