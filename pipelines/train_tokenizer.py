@@ -9,7 +9,11 @@ from textmill.schemas.commands.entry import import_later, run_entry, want_addres
 from textmill.schemas.commands.flag_file import with_config
 
 # Slow imports, which --help does not need.
-train_or_find = import_later("textmill.pipelines.tokenizer.run:train_or_find")
+plan = import_later("textmill.pipelines.tokenizer.run:plan")
+run = import_later("textmill.pipelines.tokenizer.run:run")
+make_console = import_later("textmill.pipelines.runners.console:Console")
+print_plan = import_later("textmill.pipelines.tokenizer.summary:print_plan")
+print_result = import_later("textmill.pipelines.tokenizer.summary:print_result")
 preflight_tokenizer = import_later("textmill.pipelines.runners.preflight:preflight_tokenizer")
 refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
 
@@ -27,8 +31,12 @@ def main(argv: list[str]) -> None:
     if options.preflight:
         with_beam()
         preflight_tokenizer(options, beam_arguments)
+        return
+    say = make_console(soft_wrap=True).print
+    if options.dry_run:
+        print_plan(plan(options, beam_arguments), say)
     else:
-        train_or_find(options, beam_arguments)
+        print_result(options, run(options, beam_arguments, say=say), say)
 
 
 def _refuse_unknown(arguments: list[str], *, runner: bool = False) -> None:

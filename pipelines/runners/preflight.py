@@ -33,9 +33,10 @@ from textmill.pipelines.runners.sample import count_text_bytes
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.plan import Run, estimate
 from textmill.pipelines.shards.run import complete, wire
+from textmill.pipelines.tokenizer.check import refuse_unusable
+from textmill.pipelines.tokenizer.counting import run_of, wire_counting
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.plan import plan_tokenizer
-from textmill.pipelines.tokenizer.run import refuse_unusable, run_of, wire_counting
 from textmill.pipelines.user_filter import load_filter
 from textmill.pipelines.writers.staging import STAGING, Staging
 from textmill.schemas.commands.terminal import in_time, number_of

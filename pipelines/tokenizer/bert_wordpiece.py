@@ -32,7 +32,7 @@ from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.tokenizer.histogram import SCHEMA, Histogram
 from textmill.pipelines.tokenizer.merge_loop import Trained, merge_words
 from textmill.pipelines.tokenizer.options import TokenizerOptions
-from textmill.pipelines.tokenizer.output import add_special_tokens
+from textmill.pipelines.tokenizer.special_roles import add_special_tokens
 from textmill.pipelines.tokenizer.word_counter import add_counts
 from textmill.schemas.errors import DataError, UsageError
 

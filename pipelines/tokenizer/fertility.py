@@ -16,7 +16,6 @@ from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
-from rich.table import Table
 from tokenizers import Tokenizer
 
 from textmill.pipelines.encoding.backends import failures_as_data_errors
@@ -33,7 +32,6 @@ ALL_BYTES = 1 << 25  # of all samples; more than 64 groups get smaller samples
 LONGEST_BYTES = 1 << 16  # the most bytes of a document that are sampled
 _LONGEST_NAME = 100
 _AT_ONCE = 1 << 20  # bytes of text; Encodings with offsets take about a hundred times as many
-_LISTED = 20
 
 
 # ---- groups of files ----
@@ -249,6 +247,13 @@ class Fertility:
     words_of_over_3_tokens: float
 
 
+def measure_groups(sample: bytes, tokenizer_json: bytes) -> tuple[Fertility, ...]:
+    """Measures a tokenizer on the sample of each group, see `GroupSample.to_bytes`."""
+    groups = GroupSample()
+    groups.merge(sample)
+    return measure_fertility(groups, Tokenizer.from_buffer(tokenizer_json))
+
+
 def measure_fertility(sample: GroupSample, tokenizer: Tokenizer) -> tuple[Fertility, ...]:
     """Measures each group's sample; groups are sorted by their bytes, largest first."""
     by_size = sorted(sample.groups.items(), key=lambda item: (-item[1].text_bytes, item[0]))
@@ -300,30 +305,3 @@ def count_tokens(text: pa.LargeStringArray, tokenizer: Tokenizer) -> tuple[int, 
     word = np.searchsorted(word_stops, starts, side="right")
     word = word[np.append(word_starts, len(data))[word] < stops]
     return len(starts), np.bincount(word, minlength=len(word_starts))
-
-
-def fertility_table(groups: tuple[Fertility, ...]) -> Table:
-    """The metrics of the largest groups as a table; report.json has all groups."""
-    table = Table(caption="measured on a sample of each group", caption_justify="left")
-    table.add_column("group", overflow="fold")
-    for head in (
-        "share of\nthe text",
-        "tokens\nper word",
-        "bytes\nper token",
-        "characters\nper token",
-        "words of over\n3 tokens",
-    ):
-        table.add_column(head, justify="right")
-    total = sum(group.bytes for group in groups)
-    for group in groups[:_LISTED]:
-        table.add_row(
-            group.group or "(none)",
-            f"{group.bytes / max(total, 1):.1%}",
-            f"{group.tokens_per_word:.2f}",
-            f"{group.bytes_per_token:.2f}",
-            f"{group.characters_per_token:.2f}",
-            f"{group.words_of_over_3_tokens:.1%}",
-        )
-    if len(groups) > _LISTED:
-        table.add_row(f"and {len(groups) - _LISTED:,} more", *[""] * 5)
-    return table

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from textmill.pipelines import store
 from textmill.pipelines.encoding.patterns import (
     GPT2,
     NAMES,
@@ -300,13 +301,15 @@ class TokenizerOptions:
         return self.reading.source(roles)
 
     def parameters(self) -> dict[str, Any]:
-        """The flags that decide the tokenizer, for report.json."""
+        """The flags that decide the tokenizer, for report.json; a chat template as its sha256."""
+        template = self.chat_template
         return {
             **{name: getattr(self, name) for name in _OF_WORDS},
             **vars(self.bpe),
             **vars(self.wordpiece),
             "special_tokens": list(self.specials()),
             **(self.reading.parameters() if self.from_histogram is None else {}),
+            **({"chat_template": store.sha256(template)} if template else {}),
         }
 
 

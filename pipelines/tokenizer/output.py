@@ -3,11 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-
-from tokenizers import AddedToken, Tokenizer
 
 from textmill.pipelines import store
 from textmill.pipelines.readers.sources import file_digests
@@ -15,7 +13,6 @@ from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.tokenizer.fertility import Fertility, FileGroups
 from textmill.pipelines.tokenizer.histogram import Cutting, Histogram
 from textmill.pipelines.tokenizer.merge_loop import Trained
-from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.writers.output_directory import (
     TOKENIZER_FILES,
     TOKENIZER_REPORT,
@@ -24,7 +21,7 @@ from textmill.pipelines.writers.output_directory import (
 from textmill.pipelines.writers.staging import STAGING, publish_files
 from textmill.schemas.errors import DataError
 from textmill.schemas.metadata import Inputs
-from textmill.schemas.typed_json import from_json, parse_json
+from textmill.schemas.typed_json import from_json, parse_json, to_json
 from textmill.schemas.version import VERSION
 
 TOKENIZER, HISTOGRAM, REPORT = "tokenizer.json", "histogram.parquet", TOKENIZER_REPORT
@@ -124,6 +121,24 @@ class Report:
     fertility: tuple[Fertility, ...] = ()
 
 
+@dataclass(frozen=True)
+class FinishedTokenizer:
+    """A tokenizer in its directory.
+
+    Attributes:
+      directory: with tokenizer.json, histogram.parquet and report.json.
+      facts: the content of report.json.
+    """
+
+    directory: str
+    facts: Report
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The content of report.json as plain values."""
+        return json.loads(to_json(self.facts))
+
+
 def check_read(read: Read, max_rejects: int) -> None:
     """Requires that documents are left, and that not too many were rejected.
 
@@ -191,35 +206,10 @@ def report_of(
     )
 
 
-# ---- the files for Hugging Face ----
-
-
-def add_special_tokens(
-    tokenizer: Tokenizer, options: TokenizerOptions, takes_space: str = ""
-) -> None:
-    """Makes tokens of the vocabulary special; `takes_space` includes the space before it."""
-    tokenizer.add_special_tokens(
-        [
-            AddedToken(token, lstrip=token == takes_space, normalized=False, special=True)
-            for token in options.specials()
-        ]
-    )
-
-
-def config_json(settings: Mapping[str, Any]) -> bytes:
-    """tokenizer_config.json, with which `AutoTokenizer` knows the roles of special tokens."""
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        **settings,
-    }
-    return (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()
-
-
 # ---- the directory ----
 
 
-def finished_tokenizer(
+def find_tokenizer(
     output: str, parameters: dict[str, Any], digest: Callable[[], str]
 ) -> Report | None:
     """The report of the tokenizer in `output`, if it has the same parameters and inputs.

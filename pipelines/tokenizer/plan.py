@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from rich.filesize import decimal
 
-from textmill.pipelines.readers.sources import BLOCK_BYTES, describe_documents
+from textmill.pipelines.readers.sources import BLOCK_BYTES
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
 from textmill.pipelines.runners.sample import Sample, take_sample
@@ -26,6 +25,7 @@ class TokenizerPlan:
     """A run of train_tokenizer and its estimate.
 
     Attributes:
+      options: the options of the run.
       plan: disk, memory, time and shuffles.
       documents: number that is read.
       dropped: number by reason.
@@ -33,28 +33,11 @@ class TokenizerPlan:
       distinct: number of distinct words.
     """
 
+    options: TokenizerOptions
     plan: RunPlan
     documents: float
     words: float
     distinct: float
-
-    def facts(self, options: TokenizerOptions) -> dict[str, str]:
-        """The lines of the plan, by their titles."""
-        needs, on = self.plan.needs, self.plan.on
-        about = "" if needs.whole else "about "
-
-        def number(count: float) -> str:
-            return f"{about}{round(count) if needs.whole else int(float(f'{count:.3g}')):,}"
-
-        unit = describe_documents(on.blocks, on.source)
-        return {
-            "inputs": self.plan.inputs(),
-            "text": f"{about}{decimal(int(needs.text_bytes))}",
-            "documents": "; ".join(filter(None, (number(self.documents), unit))),
-            "words": f"{number(self.words)}, {number(self.distinct)} distinct",
-            "vocabulary": f"{options.vocab_size:,} tokens ({options.model})",
-            **self.plan.facts(),
-        }
 
 
 def plan_tokenizer(options: TokenizerOptions, run: BlockRun, times: float) -> TokenizerPlan:
@@ -97,6 +80,7 @@ def plan_tokenizer(options: TokenizerOptions, run: BlockRun, times: float) -> To
         keys=BUCKETS,
     )
     return TokenizerPlan(
+        options,
         RunPlan(run, options.output, "tokenizer and histogram", needs, times),
         sum(piece.read for piece in sample.pieces) * scale,
         sum(table["count"].to_pylist()) * scale,

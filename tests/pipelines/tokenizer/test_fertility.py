@@ -21,10 +21,10 @@ from textmill.pipelines.tokenizer.fertility import (
     GroupSample,
     add_samples,
     count_tokens,
-    fertility_table,
     file_groups,
     measure_fertility,
 )
+from textmill.pipelines.tokenizer.summary import fertility_table
 from textmill.schemas.errors import UsageError
 
 

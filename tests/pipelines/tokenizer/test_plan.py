@@ -7,9 +7,10 @@ import pytest
 from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.readers.sources import plan_blocks
 from textmill.pipelines.runners import sample as samples
+from textmill.pipelines.tokenizer.counting import run_of
 from textmill.pipelines.tokenizer.options import HELP, TokenizerOptions
 from textmill.pipelines.tokenizer.plan import plan_tokenizer
-from textmill.pipelines.tokenizer.run import run_of
+from textmill.pipelines.tokenizer.summary import plan_facts
 from textmill.pipelines.train_tokenizer import main
 from textmill.schemas.errors import UsageError
 
@@ -18,16 +19,16 @@ def planned(path, *flags, beam=(), times=1.0):
     argv = [f"--input={path}", "--vocab_size=400", "--output=/no/such/place", *flags]
     options = parse_flags(argv, HELP, TokenizerOptions)
     run = run_of(options, plan_blocks(options.source()), [*beam])
-    return plan_tokenizer(options, run, times), options
+    return plan_tokenizer(options, run, times)
 
 
 def test_what_is_read_whole_is_exact(train, text):
-    plan, options = planned(text, "--document=line")
+    plan = planned(text, "--document=line")
     report = train("tokenizer", "--vocab_size=400")
     assert plan.plan.needs.whole
     assert (plan.words, plan.distinct) == (report["words"], report["distinct_words"])
     assert plan.documents == report["text"]["documents"]
-    facts = plan.facts(options)
+    facts = plan_facts(plan)
     assert facts["shuffles"].startswith("2, about ")
     for title in ("disk", "memory", "time"):
         assert title in facts
@@ -41,18 +42,18 @@ def test_a_sample_is_right_within_some_per_cent(corpus, monkeypatch, tmp_path):
     path = tmp_path / "text.jsonl"
     texts = [json.dumps({"text": json.loads(line)["text"]}) for line in lines]
     path.write_text("\n".join(texts) + "\n")
-    exact, _ = planned(path)
+    exact = planned(path)
     monkeypatch.setattr(samples, "_WHOLE_BYTES", 1000)
     monkeypatch.setattr(samples, "_PLACE_BYTES", 16 << 10)
-    sampled, _ = planned(path)
+    sampled = planned(path)
     assert exact.plan.needs.whole and not sampled.plan.needs.whole
     assert sampled.words == pytest.approx(exact.words, rel=0.15)
     assert sampled.documents == pytest.approx(exact.documents, rel=0.15)
 
 
 def test_a_plan_for_a_cluster_has_nothing_of_this_machine(text):
-    plan, options = planned(text, "--document=line", beam=["--runner=FlinkRunner"], times=1e9)
-    facts = plan.facts(options)
+    plan = planned(text, "--document=line", beam=["--runner=FlinkRunner"], times=1e9)
+    facts = plan_facts(plan)
     assert facts.keys().isdisjoint({"memory", "time"}) and "free" not in str(facts)
     assert " CPU hours: " in facts["on a cluster"]
 

@@ -1,0 +1,86 @@
+"""What train_tokenizer refuses before it reads text, and what it warns of."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from textmill.pipelines.encoding.automaton import UnsupportedPattern, compile_pattern
+from textmill.pipelines.encoding.patterns import name_of
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.tasks.chat_template import read_chat_template
+from textmill.pipelines.tasks.chat_turns import find_turn_ends
+from textmill.pipelines.tokenizer.histogram import Histogram
+from textmill.pipelines.tokenizer.options import TokenizerOptions
+from textmill.pipelines.tokenizer.word_counter import fault_of
+from textmill.schemas.chat_template import ChatTemplate
+from textmill.schemas.errors import UsageError
+
+_MANY_RETURNS = 0.005  # share of all words
+
+
+def refuse_unusable(options: TokenizerOptions) -> None:
+    """Checks the splitting pattern and the chat template.
+
+    Raises:
+      UsageError: one of them cannot be used.
+    """
+    refuse_pattern(options.cutting().pattern, "--pattern")
+    if options.chat_template:
+        read_chat_template(options.chat_template)
+
+
+def refuse_pattern(pattern: str, place: str) -> None:
+    """Raises UsageError for an expression that cannot cut text; `place` is where it was given."""
+    if name_of(pattern) == pattern and (fault := fault_of(pattern)):
+        raise UsageError(f"{place} {pattern!r}: {fault}")
+
+
+def notes_on_pattern(pattern: str) -> Iterator[str]:
+    """A note if only `tokenizers` can split by this expression."""
+    try:
+        if name_of(pattern) == pattern:
+            compile_pattern(pattern)
+    except UnsupportedPattern as error:
+        yield (
+            f"note: Textmill does not compile this --pattern ({error}), so `tokenizers` splits the "
+            "words, more slowly"
+        )
+
+
+def warn_of_returns(histogram: Histogram) -> Iterator[str]:
+    """A warning if Windows line ends become a part of the vocabulary."""
+    counts = histogram.counts["count"].to_numpy()
+    holds = pc.match_substring(histogram.counts["word"], "\r")
+    share = counts[holds.to_numpy()].sum() / max(counts.sum(), 1)
+    if share > _MANY_RETURNS:
+        yield (
+            f"{share:.1%} of all words contain a carriage return, from Windows line ends: "
+            "remove them (sed -i 's/\\r$//' FILE) and train again"
+        )
+
+
+def warn_of_endless_turns(settings: Mapping[str, Any], specials: Sequence[str]) -> Iterator[str]:
+    """A warning if build_shards --task=chat would reject the chat template with these tokens.
+
+    Args:
+      settings: of tokenizer_config.json: roles of tokens, and perhaps `chat_template`.
+      specials: the special tokens.
+    """
+    if "chat_template" not in settings:
+        return
+    roles = {name: token for name, token in settings.items() if name.endswith("_token")}
+    try:
+        find_turn_ends(ChatTemplate(settings["chat_template"], "the template", roles), specials, "")
+    except UsageError as error:
+        yield (
+            f"build_shards --task=chat would reject this tokenizer: {error}; or add the end of "
+            "turn to --special_tokens"
+        )
+
+
+def warn_of_small_vocabulary(options: TokenizerOptions, vocab_size: int) -> Iterator[str]:
+    """A warning if the text has no pairs for all tokens that were requested."""
+    if vocab_size < options.vocab_size:
+        yield (
+            f"{vocab_size:,} tokens instead of {options.vocab_size:,}: no other pair "
+            f"of tokens occurs {max(1, options.min_frequency)} times"
+        )

@@ -1,0 +1,44 @@
+"""Merges words to a vocabulary, with a progress display."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import numpy as np
+from rich.progress import MofNCompleteColumn, Progress
+
+from textmill.pipelines.runners.console import Console
+from textmill.pipelines.tokenizer.histogram import Histogram
+from textmill.pipelines.tokenizer.merge_loop import Trained
+from textmill.pipelines.tokenizer.options import TokenizerOptions, load_model
+
+_LINE_SECONDS = 5.0  # between lines of progress without a terminal
+
+
+def merge(options: TokenizerOptions, words: Histogram) -> Trained:
+    """Trains in a thread, to show progress on standard error and to respond to Ctrl-C."""
+    progress = np.zeros(2, np.int64)
+    console = Console(stderr=True)
+    with (
+        Progress(
+            *Progress.get_default_columns(),
+            MofNCompleteColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        ) as bar,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        task = bar.add_task("tokens", total=options.vocab_size)
+        training = pool.submit(load_model(options.model).train, words, options, progress)
+        try:
+            told = time.monotonic()
+            while not wait([training], timeout=0.1).done:
+                bar.update(task, completed=int(progress[0]))
+                if not console.is_terminal and time.monotonic() - told >= _LINE_SECONDS:
+                    told = time.monotonic()
+                    line = f"merging: {progress[0]:,} of {options.vocab_size:,} tokens"
+                    console.print(line, soft_wrap=True)
+        except KeyboardInterrupt:
+            progress[1] = 1  # stops the loop
+            raise
+        return training.result()
