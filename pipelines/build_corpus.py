@@ -8,7 +8,12 @@ from textmill.pipelines.store import take_s3_flags
 from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
 from textmill.schemas.commands.flag_file import with_config
 
-build_or_find = import_later("textmill.pipelines.corpus.run:build_or_find")
+# Slow imports, which --help does not need.
+run = import_later("textmill.pipelines.corpus.run:run")
+plan = import_later("textmill.pipelines.corpus.run:plan")
+print_plan = import_later("textmill.pipelines.corpus.summary:print_plan")
+print_result = import_later("textmill.pipelines.corpus.summary:print_result")
+console = import_later("textmill.pipelines.runners.console:Console")
 preflight_corpus = import_later("textmill.pipelines.runners.preflight:preflight_corpus")
 
 
@@ -28,8 +33,12 @@ def main(argv: list[str]) -> None:
     if options.preflight:
         with_beam()
         preflight_corpus(options, beam_arguments)
+        return
+    say = console(soft_wrap=True).print
+    if options.dry_run:
+        print_plan(plan(options, beam_arguments), say)
     else:
-        build_or_find(options, beam_arguments)
+        print_result(run(options, beam_arguments, say=say), say)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from rich.filesize import decimal
 
 from textmill.pipelines.corpus.decontamination.finders import find_holders, load_finder, put_index
 from textmill.pipelines.corpus.decontamination.targets import find_targets
@@ -36,21 +35,19 @@ from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.corpus_metadata import CorpusSchema
 from textmill.pipelines.readers.documents import Documents, no_documents
-from textmill.pipelines.readers.sources import BLOCK_BYTES, describe_documents
+from textmill.pipelines.readers.sources import BLOCK_BYTES
 from textmill.pipelines.rows.example_batch import to_stream
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
 from textmill.pipelines.runners.sample import Sample, take_sample
 from textmill.pipelines.runners.shuffle import VALUE_BYTES, count_elements
-from textmill.pipelines.writers.output_directory import is_corpus
-from textmill.schemas.drops import Drop, describe_dropped, drop_of, total_counts
+from textmill.schemas.drops import total_counts
 
 # Measured: a worker's memory for a block and for a partition, in multiples of its bytes of text;
 # more to find near-duplicates and repeated lines.
 _TIMES_BLOCK, _TIMES_PARTITION, _TIMES_NEAR, _TIMES_PARAGRAPHS = 6, 4, 4, 22
 _NEAR_STEPS = 6  # of near-duplicates besides rounds: shuffles to compare, decide and list
 _PARAGRAPH_STEPS = 3
-_GREEDY = 0.5  # share of documents above which the plan warns of a rule
 
 
 @dataclass
@@ -78,6 +75,7 @@ class CorpusPlan:
       kept: number that is written.
       kept_bytes: of their text.
       schema: of the corpus.
+      near: the rule of near-duplicates; None if they are kept.
     """
 
     plan: RunPlan
@@ -86,53 +84,7 @@ class CorpusPlan:
     kept: float
     kept_bytes: float
     schema: CorpusSchema
-
-    def facts(self, options: CorpusOptions) -> dict[str, str]:
-        """The lines of the plan, by their titles."""
-        needs, on, rule = self.plan.needs, self.plan.on, options.near.rule()
-        about = "" if needs.whole else "about "
-        given = sum(self.dropped.values()) + self.kept
-        share = self.kept_bytes / max(needs.text_bytes, 1)
-
-        def number(count: float) -> str:
-            return f"{round(count) if needs.whole else int(float(f'{count:.3g}')):,}"
-
-        def write(drop: Drop, count: float) -> str:
-            # A sample has few of the duplicates.
-            least = about and drop.name in ("duplicates", "near_duplicates")
-            return ("at least " if least else about) + number(count)
-
-        unit = describe_documents(on.blocks, on.source)
-        kept = (
-            f"{about}{number(self.kept)} of {about}{number(given)}, {share:.0%} of the bytes read"
-        )
-        return {
-            "inputs": self.plan.inputs(),
-            "text": f"{about}{decimal(int(needs.text_bytes))}",
-            "documents": "; ".join(filter(None, (about + number(self.documents), unit))),
-            **describe_dropped(self.dropped, ("duplicates",), write),
-            "kept": f"{kept}: {about}{decimal(int(self.kept_bytes))}",
-            **(rule.facts() if rule else {}),
-            "files": f"{self.schema.files:,} ({self.schema.file_format}), of "
-            f"{about}{decimal(int(self.kept_bytes / self.schema.files))} of text each",
-            **self.plan.facts(),
-            "columns": ", ".join(self.schema.columns),
-            "fingerprint": self.schema.fingerprint,
-            "output holds": "a corpus: the run checks whether it is this one"
-            if is_corpus(options.output)
-            else "no corpus: the run builds it",
-        }
-
-    def warnings(self) -> list[str]:
-        """Reasons for which the run may fail, be slow or keep little, a line each."""
-        lines = list(self.plan.warnings())
-        for reason, count in sorted(self.dropped.items(), key=lambda item: -item[1]):
-            if count > _GREEDY * self.documents and drop_of(reason).title != "duplicates":
-                lines.append(
-                    f"{reason} drops {count / self.documents:.0%} of the documents of the sample: "
-                    "check this rule, or the field that holds the text (--text_field)"
-                )
-        return lines
+    near: Rule | None
 
 
 def plan_corpus(
@@ -179,6 +131,7 @@ def plan_corpus(
         found.kept * scale,
         kept_bytes,
         schema,
+        options.near.rule(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Renders report.html and the dataset card of a corpus, and the table of removed documents.
+"""Renders report.html and the dataset card of a corpus.
 
 The page depends on the content of the corpus only. It shows the documents and counts the hosts of
 the rows with the smallest ids, which are a random sample.
@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
 from textmill.pipelines.corpus.filters import in_order
 from textmill.pipelines.corpus.near_duplicates.steps import Cluster
@@ -38,9 +36,8 @@ from textmill.pipelines.readers.corpus_metadata import (
     CorpusStatistics,
 )
 from textmill.pipelines.readers.page_hosts import PageHosts, host_of
-from textmill.pipelines.runners.console import columns_table
 from textmill.pipelines.writers.rejects import Rejects
-from textmill.schemas.commands.terminal import number_of, visible
+from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
 from textmill.schemas.manifest import ManifestFile
 from textmill.schemas.metadata import Inputs
@@ -194,21 +191,6 @@ def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     matches = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
     starts = {name: float(match[0]) for name, match in matches.items() if match}
     return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(matches.values()) else []
-
-
-def funnel_table(funnel: Funnel) -> Table:
-    """The table of removed documents, by reason, with the share of all text that was read."""
-    own = columns_table("reason", "documents", "bytes", "words", "of all text", justify="right")
-    for reason in in_order(funnel.removed):
-        counts = sizes(funnel.removed[reason])
-        share = counts["text_bytes"] / max(funnel.text_bytes, 1)
-        own.add_row(
-            Text(visible(spaced(reason))), *(f"{n:,}" for n in counts.values()), f"{share:.2%}"
-        )
-    if funnel.edited_bytes:
-        share = funnel.edited_bytes / max(funnel.text_bytes, 1)
-        own.add_row("edits", "", f"{funnel.edited_bytes:,}", "", f"{share:.2%}")
-    return own
 
 
 def _figures(content: CorpusContent) -> list[dict[str, Any]]:

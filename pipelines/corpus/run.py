@@ -1,12 +1,9 @@
 """Runs build_corpus from parsed options: finds the finished corpus, or builds it."""
 
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from rich.filesize import decimal
 
 from textmill.pipelines.corpus.decontamination.report import warn_of_targets
 from textmill.pipelines.corpus.decontamination.targets import prepare_filters
@@ -14,8 +11,7 @@ from textmill.pipelines.corpus.filters import warn_of
 from textmill.pipelines.corpus.job import CorpusJob
 from textmill.pipelines.corpus.options import CorpusOptions
 from textmill.pipelines.corpus.partition import SOURCE
-from textmill.pipelines.corpus.plan import plan_corpus
-from textmill.pipelines.corpus.report import funnel_table
+from textmill.pipelines.corpus.plan import CorpusPlan, plan_corpus
 from textmill.pipelines.corpus.short_pages import warn_of_hosts
 from textmill.pipelines.input_options import assumed_bytes
 from textmill.pipelines.readers.corpus_metadata import (
@@ -26,8 +22,6 @@ from textmill.pipelines.readers.corpus_metadata import (
     read_file,
     read_hosts,
 )
-from textmill.pipelines.readers.http_body import BODY_CUT, RESPONSES
-from textmill.pipelines.readers.page_hosts import PAGES, SHORT_PAGES, WEB_PAGES
 from textmill.pipelines.readers.sources import (
     Block,
     describe_documents,
@@ -35,8 +29,8 @@ from textmill.pipelines.readers.sources import (
     plan_blocks,
 )
 from textmill.pipelines.runners.block_run import BlockRun
-from textmill.pipelines.runners.console import Console, facts_table
 from textmill.pipelines.runners.launch import choose_runner
+from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.runners.sample import count_text_bytes
 from textmill.pipelines.writers.output_directory import (
     CORPUS,
@@ -49,8 +43,6 @@ from textmill.pipelines.writers.output_directory import (
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.flag_file import config_bytes
-from textmill.schemas.commands.terminal import command_name, number_of
-from textmill.schemas.drops import REJECTED, describe_dropped
 from textmill.schemas.manifest import DECONTAMINATION
 
 if TYPE_CHECKING:
@@ -58,51 +50,59 @@ if TYPE_CHECKING:
 
 # Imports Beam, which takes a second.
 _build_corpus = import_later("textmill.pipelines.corpus.transforms:BuildCorpus")
-_console = Console(soft_wrap=True)
 
 
-def build_or_find(options: CorpusOptions, beam_arguments: list[str]) -> None:
-    """Builds the corpus unless it is finished already; with --dry_run only prints the plan.
+def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Result[Corpus]:
+    """Builds the corpus unless it is finished already.
+
+    Args:
+      options: of the command.
+      beam_arguments: flags of Beam.
+      say: prints a line of progress.
 
     Raises:
       UsageError: the flags do not fit the inputs or the output directory.
       DataError: the inputs are damaged or empty.
     """
     began = time.monotonic()
+    schema, on, _ = _prepare(options, beam_arguments)
+    found = find_or_make(
+        options.output,
+        lambda: _find_finished(options, schema, on.blocks),
+        lambda staging: _build(options, schema, on, staging, say),
+    )
+    corpus = found or read_corpus(options.output)
+    return Result(
+        thing=corpus,
+        seconds=None if found else time.monotonic() - began,
+        documents=describe_documents(on.blocks, on.source),
+        warnings=tuple(_warnings(corpus)),
+    )
+
+
+def plan(options: CorpusOptions, beam_arguments: list[str]) -> CorpusPlan:
+    """Estimates what `run` would need; raises as it does, and writes nothing."""
+    return plan_corpus(options, *_prepare(options, beam_arguments))
+
+
+def _prepare(
+    options: CorpusOptions, beam_arguments: list[str]
+) -> tuple[CorpusSchema, BlockRun, float]:
+    """The schema, the run, and how much larger than the inputs --assume_bytes is."""
     refuse_others(options.output, CORPUS)
-    blocks = plan_blocks(options.source())
+    source = options.source()
+    blocks = plan_blocks(source)
     if options.keep_source:  # names of files are content
         blocks = [
             replace(block, parts=tuple(replace(p, also_hashed=p.path) for p in block.parts))
             for block in blocks
         ]
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
-    documents = describe_documents(blocks, options.source())
     total = sum(block.bytes for block in blocks)
     assumed = assumed_bytes(options.assume_bytes, dry_run=options.dry_run) or total
-    text = int(count_text_bytes(options.source(), blocks) * (assumed / total))
-    schema = options.schema(text)
+    text = int(count_text_bytes(source, blocks) * (assumed / total))
     beam_arguments, how = choose_runner(beam_arguments, assumed)
-    run = run_of(options, blocks, beam_arguments, how)
-    if options.dry_run:
-        plan = plan_corpus(options, schema, run, assumed / total)
-        _console.print(facts_table(plan.facts(options), title="plan (nothing was written)"))
-        for warning in plan.warnings():
-            _console.print(f"warning: {warning}", style="yellow")
-        return
-    finished = find_or_make(
-        options.output,
-        lambda: _find_finished(options, schema, blocks),
-        lambda staging: _build(options, schema, run, staging),
-    )
-    if finished is not None:
-        _console.print(
-            f"{options.output} already holds this corpus (fingerprint "
-            f"{schema.fingerprint[:12]}): nothing to do"
-        )
-        _print_summary(finished, documents)
-    else:
-        _print_summary(read_corpus(options.output), documents, seconds=time.monotonic() - began)
+    return options.schema(text), run_of(options, blocks, beam_arguments, how), assumed / total
 
 
 def run_of(
@@ -133,25 +133,27 @@ def _find_finished(
     return corpus
 
 
-def _build(options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging: Staging) -> None:
+def _build(
+    options: CorpusOptions, schema: CorpusSchema, on: BlockRun, staging: Staging, say: Say
+) -> None:
     """Runs the pipeline, whose last step publishes the corpus."""
-    _console.print(f"{run.facts}; shuffle by {run.shuffle_by}")
-    run.prepare(staging, _console.print)
-    filters = prepare_filters(options.filters, run, staging, _console.print)
-    run.execute(
-        wire(replace(options, filters=filters), schema, run, staging),
+    say(f"{on.facts}; shuffle by {on.shuffle_by}")
+    on.prepare(staging, say)
+    filters = prepare_filters(options.filters, on, staging, say)
+    on.execute(
+        wire(replace(options, filters=filters), schema, on, staging),
         staging,
         is_done=lambda: not has_blocks(staging.folder),  # publishing removes the folder
     )
 
 
 def wire(
-    options: CorpusOptions, schema: CorpusSchema, run: BlockRun, staging: Staging
+    options: CorpusOptions, schema: CorpusSchema, on: BlockRun, staging: Staging
 ) -> "Callable[[beam.Pipeline], None]":
     """Returns the function that adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:
-        job = run.job(
+        job = on.job(
             CorpusJob,
             staging,
             filters=options.filters,
@@ -166,41 +168,6 @@ def wire(
         _ = pipeline | _build_corpus(job)
 
     return build
-
-
-def _print_summary(corpus: Corpus, documents: str, *, seconds: float | None = None) -> None:
-    """Prints warnings, the counts of a corpus, what a document was, and the next commands."""
-    stats, total = corpus.stats, corpus.stats.total()
-    size = sum(file.bytes for file in corpus.documents)
-    # Filtered and deduplicated documents are in the table below.
-    bad = {n: count for n, count in stats.dropped.items() if n not in stats.funnel.removed}
-    counts = f"{stats.documents_read:,} read, {total.documents:,} kept"
-    facts = {
-        "documents": "; ".join(filter(None, (counts, documents))),
-        **describe_dropped(bad, (REJECTED,)),
-        "text": f"{decimal(total.text_bytes)}, {total.words:,} words",
-        "size": f"{decimal(size)} in {number_of(len(corpus.documents), 'file')} of documents",
-    }
-    if cut := stats.observed.get(RESPONSES, {}).get(BODY_CUT):
-        facts["cut pages"] = f"{cut:,}, whose stored bodies are cut or damaged and end early"
-    web = stats.observed.get(WEB_PAGES, {})
-    if short := web.get(SHORT_PAGES):
-        facts["short main texts"] = (
-            f"{short:,} of {number_of(web[PAGES], 'web page')}, below a tenth of the visible text"
-        )
-    if seconds is not None:
-        facts["time"] = f"{seconds:.1f} s"
-    for warning in _warnings(corpus):
-        _console.print(f"warning: {warning}", style="yellow")
-    directory = shlex.quote(corpus.directory)
-    _console.print(facts_table(facts | {"corpus": corpus.directory}))
-    if stats.funnel.removed:
-        _console.print("", funnel_table(stats.funnel), "")
-    _console.print(
-        f"train a tokenizer: {command_name('pipelines.train_tokenizer')} --input={directory} ..."
-    )
-    build_shards = command_name("pipelines.build_shards")
-    _console.print(f"make shards: {build_shards} --input={directory} ...")
 
 
 def _warnings(corpus: Corpus) -> list[str]:

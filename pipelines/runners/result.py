@@ -1,9 +1,12 @@
 """What a builder gives back, whether it found or made it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+# Prints what it is given, as `print` does: lines of progress, tables of rich.
+Say = Callable[..., None]
 
 
 @dataclass(frozen=True, kw_only=True)

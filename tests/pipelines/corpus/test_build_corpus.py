@@ -23,6 +23,10 @@ from tests.pipelines.readers.test_page_comments import (
 from tests.tools.corpus_factory import build, rows_of, write_lines
 from tests.tools.near_duplicates import digest_of, near_documents
 from textmill.pipelines.build_corpus import main
+from textmill.pipelines.corpus.options import CorpusOptions
+from textmill.pipelines.corpus.run import plan, run
+from textmill.pipelines.input_options import InputFlags
+from textmill.pipelines.readers.corpus_metadata import read_corpus
 from textmill.pipelines.train_tokenizer import main as train
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import UsageError
@@ -159,6 +163,17 @@ def test_a_second_run_finds_it_and_another_is_refused(tmp_path, source, capsys):
     build(renamed, tmp_path / "corpus", "--keep_source", "--overwrite")
     with pytest.raises(UsageError, match="splits or names"):
         build(renamed.rename(source), tmp_path / "corpus", "--keep_source")
+
+
+def test_a_run_from_python_returns_what_it_makes_or_finds(tmp_path, source, capsys):
+    output = str(tmp_path / "corpus")
+    options, lines = CorpusOptions(output, InputFlags((str(source),), "line")), []
+    expected = plan(options, [])
+    made, found = (run(options, [], say=lines.append) for _ in range(2))
+    assert made.thing == found.thing == read_corpus(output)
+    assert made.seconds is not None and found.seconds is None and found.warnings == ()
+    assert (expected.kept, expected.schema) == (2, made.thing.schema)
+    assert len(lines) == 1 and "shuffle by files" in lines[0] and capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from textmill.pipelines.build_corpus import main
 from textmill.pipelines.corpus.options import HELP, CorpusOptions
 from textmill.pipelines.corpus.plan import plan_corpus
 from textmill.pipelines.corpus.run import run_of
+from textmill.pipelines.corpus.summary import plan_facts
 from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.readers.sources import plan_blocks
 from textmill.pipelines.runners.sample import count_text_bytes
@@ -108,7 +109,7 @@ def test_the_work_of_every_step_is_measured(source, tmp_path):
         *("repeated paragraphs", "writing"),
     }
     assert plan.plan.needs.shuffles == 1 + 6 + 3 + 1  # documents, pairs, paragraphs, n-grams
-    facts = plan.facts(options)
+    facts = plan_facts(plan)
     for title in ("disk", "memory", "time", "work", "shuffles", "files", "near-duplicates"):
         assert title in facts
     assert "near-duplicates " in facts["work"] and "decontamination " in facts["work"]
@@ -117,7 +118,7 @@ def test_the_work_of_every_step_is_measured(source, tmp_path):
 def test_a_plan_for_a_cluster(source):
     flags = ["--near_duplicates=jaccard:0.8"]
     plan, options = planned(source, *flags, beam=CLUSTER, times=1e6)
-    facts = plan.facts(options)
+    facts = plan_facts(plan)
     assert facts.keys().isdisjoint({"memory", "time"})
     measured = r" CPU hours: .* workers of one core, .*; measured on this machine \("
     assert re.search(measured, facts["on a cluster"])
