@@ -170,7 +170,7 @@ def _check_corpus(options: CorpusOptions, beam_arguments: list[str]) -> Iterator
 
 def _check_tokenizer(options: TokenizerOptions, beam_arguments: list[str]) -> Iterator[Check]:
     name, output = options.reading.filter, options.output
-    plan = functools.partial(plan_blocks, options.source())
+    plan = functools.partial(plan_blocks, options.source)
     command = Command(beam_arguments, options.reading.input, output, name, plan)
     has_runner, blocks = yield from _check_places(command)
     run = run_of(options, blocks or [], beam_arguments)

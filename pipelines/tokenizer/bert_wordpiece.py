@@ -207,7 +207,7 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
     first = first_tokens(
         words.words,
         counts,
-        special_tokens=options.specials(),
+        special_tokens=options.specials,
         limit_alphabet=options.wordpiece.limit_alphabet,
         initial_alphabet=options.wordpiece.initial_alphabet,
     )
@@ -229,7 +229,7 @@ def tokenizer_of(trained: Trained, _: Histogram, options: TokenizerOptions) -> T
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
     add_special_tokens(tokenizer, options)
-    if {"[CLS]", "[SEP]"} <= {*options.specials()}:
+    if {"[CLS]", "[SEP]"} <= {*options.specials}:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]",
             pair="[CLS] $A [SEP] $B:1 [SEP]:1",

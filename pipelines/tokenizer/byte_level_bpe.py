@@ -84,7 +84,7 @@ def tokenizer_of(trained: Trained, words: Histogram, options: TokenizerOptions) 
     tokenizer.pre_tokenizer = _pre_tokenizer(cutting)
     tokenizer.decoder = decoders.ByteLevel()
     add_special_tokens(tokenizer, options, takes_space="<mask>")
-    if {"<s>", "</s>"} <= {*options.specials()}:
+    if {"<s>", "</s>"} <= {*options.specials}:
         tokenizer.post_processor = processors.RobertaProcessing(
             ("</s>", vocabulary["</s>"]),
             ("<s>", vocabulary["<s>"]),

@@ -12,7 +12,7 @@ from textmill.pipelines.tokenizer.histogram import Histogram
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.word_counter import fault_of
 from textmill.schemas.chat_template import ChatTemplate
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import FieldError, UsageError
 
 _MANY_RETURNS = 0.005  # share of all words
 
@@ -23,15 +23,20 @@ def refuse_unusable(options: TokenizerOptions) -> None:
     Raises:
       UsageError: one of them cannot be used.
     """
-    refuse_pattern(options.cutting().pattern, "--pattern")
+    if fault := _fault_of(options.cutting.pattern):
+        raise FieldError("pattern", options.cutting.pattern, fault)
     if options.chat_template:
         read_chat_template(options.chat_template)
 
 
-def refuse_pattern(pattern: str, place: str) -> None:
-    """Raises UsageError for an expression that cannot cut text; `place` is where it was given."""
-    if name_of(pattern) == pattern and (fault := fault_of(pattern)):
-        raise UsageError(f"{place} {pattern!r}: {fault}")
+def refuse_pattern(pattern: str, path: str) -> None:
+    """Raises UsageError if the expression of a histogram cannot cut text."""
+    if fault := _fault_of(pattern):
+        raise UsageError(f"{path}: its pattern {pattern!r}: {fault}")
+
+
+def _fault_of(pattern: str) -> str | None:
+    return fault_of(pattern) if name_of(pattern) == pattern else None
 
 
 def notes_on_pattern(pattern: str) -> Iterator[str]:

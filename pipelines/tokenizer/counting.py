@@ -33,9 +33,9 @@ def read_words(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
       UsageError: this command would cut the text in another way.
     """
     histogram = read_histogram(path)
-    origin, theirs, ours = histogram.origin, histogram.origin.cutting, options.cutting()
-    refuse_pattern(theirs.pattern, f"{path}: its pattern")
-    for flag in vars(options.bpe):
+    origin, theirs, ours = histogram.origin, histogram.origin.cutting, options.cutting
+    refuse_pattern(theirs.pattern, path)
+    for flag in options.bpe.parameters():
         old, new = (str(getattr(cutting, flag)) for cutting in (theirs, ours))
         follows = options.model == BPE and getattr(options.bpe, flag) is None
         if old != new and not follows:
@@ -69,7 +69,7 @@ def count_words(
     beam_arguments, how = choose_runner(beam_arguments, sum(block.bytes for block in blocks))
     run = run_of(options, blocks, beam_arguments, how)
     say(f"counting words: {run.facts}")
-    for note in notes_on_pattern(options.cutting().pattern):
+    for note in notes_on_pattern(options.cutting.pattern):
         say(note)
     run.prepare(staging, say)
     path = os.path.join(staging.folder, READ)
@@ -83,7 +83,7 @@ def run_of(
     options: TokenizerOptions, blocks: list[Block], beam_arguments: list[str], how: str = ""
 ) -> BlockRun:
     """The run that counts words, with a runner that is already chosen."""
-    source, name = options.source(), options.reading.filter
+    source, name = options.source, options.reading.filter
     return BlockRun("train_tokenizer", source, blocks, beam_arguments, how, filter=name)
 
 
@@ -96,7 +96,7 @@ def wire_counting(
         job = run.job(
             CountJob,
             staging,
-            cutting=options.cutting(),
+            cutting=options.cutting,
             filter=options.reading.filter,
             max_rejects=options.reading.max_rejects,
             groups=file_groups(run.blocks),

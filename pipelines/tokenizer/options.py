@@ -3,9 +3,9 @@
 `MODELS` is the table of tokenizer types (--model).
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any
@@ -19,7 +19,6 @@ from textmill.pipelines.encoding.patterns import (
     PATTERNS,
     bert_words,
     first_tokens,
-    pattern_of,
 )
 from textmill.pipelines.input_options import InputFlags, assumed_bytes
 from textmill.pipelines.readers.corpus_files import corpus_parameters
@@ -27,9 +26,18 @@ from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.files import expand_lists
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.tokenizer.histogram import NO_NORMALIZER, NORMALIZERS, Cutting
+from textmill.pipelines.tokenizer.values import Normalizers, Pattern
 from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.values import (
+    NONE,
+    join_list,
+    spelled,
+    spelled_list,
+    take_values,
+    text_of,
+)
+from textmill.schemas.errors import FieldError, UsageError
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class ModelKind:
       module: its module in this package.
     """
 
-    special_tokens: str
+    special_tokens: tuple[str, ...]
     needed: tuple[str, ...]
     pattern: str
     first_tokens: Callable[[Sequence[str]], list[str]]
@@ -56,7 +64,7 @@ class ModelKind:
 BPE, WORDPIECE = "bpe", "wordpiece"
 MODELS = {
     BPE: ModelKind(
-        special_tokens="<s>,<pad>,</s>,<unk>,<mask>",
+        special_tokens=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
         needed=(),
         pattern=PATTERNS[GPT2],
         first_tokens=first_tokens,
@@ -64,7 +72,7 @@ MODELS = {
         module="byte_level_bpe",
     ),
     WORDPIECE: ModelKind(
-        special_tokens="[PAD],[UNK],[CLS],[SEP],[MASK]",
+        special_tokens=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
         needed=("[UNK]",),
         pattern=bert_words(),
         first_tokens=list,
@@ -87,8 +95,6 @@ def load_model(name: str) -> ModuleType:
 
 
 MAX_VOCABULARY = 1 << 24
-_NAME = re.compile(r"[\w:-]*")  # the name of a pattern, perhaps misspelt
-_NORMALIZERS = (NO_NORMALIZER, *NORMALIZERS)
 _PATTERN_HELP = (
     "How text is cut into words, which no token crosses. Names are those of the models that "
     f"introduced a pattern: {', '.join(NAMES)}. Default: gpt2."
@@ -100,7 +106,8 @@ _NORMALIZER_HELP = (
 )
 _SPECIAL_TOKENS_HELP = (
     "Special tokens, which get the first ids in this order. Default: "
-    f"{MODELS[BPE].special_tokens}; for WordPiece {MODELS[WORDPIECE].special_tokens}."
+    f"{','.join(MODELS[BPE].special_tokens)}; for WordPiece "
+    f"{','.join(MODELS[WORDPIECE].special_tokens)}."
 )
 _OF_WORDS = ("model", "vocab_size", "min_frequency", "max_token_length")
 
@@ -125,17 +132,39 @@ HELP = Help(
 )
 
 
+def _refuse_outside(name: str, value: int | None, lowest: int) -> None:
+    """Raises FieldError for a number that is too small, or that the loop of merges cannot hold."""
+    if value is not None and not lowest <= value < 1 << 63:
+        raise FieldError(name, value, f"at least {lowest} and below 2**63")
+
+
 @dataclass(frozen=True)
 class BpeFlags:
     """The flags of --model=bpe."""
 
-    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help=_PATTERN_HELP)] = None
-    normalizer: Annotated[str | None, tyro.conf.arg(metavar="NAME,...", help=_NORMALIZER_HELP)] = (
-        None
-    )
+    pattern: Annotated[
+        Pattern | None,
+        spelled(Pattern, "NAME|REGEX", none=NONE),
+        tyro.conf.arg(help=_PATTERN_HELP),
+    ] = None
+    normalizer: Annotated[
+        Normalizers | None,
+        spelled(Normalizers, "NAME,...", none=NONE),
+        tyro.conf.arg(help=_NORMALIZER_HELP),
+    ] = None
     add_prefix_space: bool = False
     """Put a space before the first word of a document, so that it gets the tokens that it has
     elsewhere."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        take_values(self)
+
+    def parameters(self) -> dict[str, Any]:
+        """The flags and their texts."""
+        return {
+            field.name: text_of(field.type, getattr(self, field.name)) for field in fields(self)
+        }
 
 
 @dataclass(frozen=True)
@@ -150,6 +179,11 @@ class WordpieceFlags:
     initial_alphabet: Annotated[str, tyro.conf.arg(metavar="CHARACTERS")] = ""
     """Characters that --limit_alphabet always keeps, even if no text has them."""
 
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        take_values(self)
+        _refuse_outside("limit_alphabet", self.limit_alphabet, 1)
+
 
 @dataclass(frozen=True)
 class TextFlags(InputFlags):
@@ -161,6 +195,11 @@ class TextFlags(InputFlags):
     """Field by whose values the report compares fertility (tokens a word), such as the language.
     Default: each --input is a group; of a single --input, each folder with files."""
     filter: FilterFlag = ""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        take_values(self)
+        check_name(self.filter)
 
     def parameters(self) -> dict[str, Any]:
         """The flags that decide which words are counted.
@@ -193,7 +232,9 @@ class TokenizerOptions:
     """Tokens must be shorter than this, in bytes (BPE) or characters (WordPiece). Merges of two
     symbols of the base alphabet are always allowed. Default: no limit."""
     special_tokens: Annotated[
-        str | None, tyro.conf.arg(metavar="TOKEN,...", help=_SPECIAL_TOKENS_HELP)
+        tuple[str, ...] | None,
+        spelled_list(str, "TOKEN,...", none=NONE),
+        tyro.conf.arg(help=_SPECIAL_TOKENS_HELP),
     ] = None
     chat_template: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """File with a chat template (Jinja), which becomes part of tokenizer_config.json. --task=chat
@@ -213,56 +254,52 @@ class TokenizerOptions:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
+        take_values(self)
         assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
         if self.dry_run and self.from_histogram is not None:
             raise UsageError("--dry_run has nothing to plan: --from_histogram reads no text")
         if not self.output:
-            raise UsageError("--output is empty: give the directory of the tokenizer")
+            raise FieldError("output", self.output, "give the directory of the tokenizer")
         if self.model not in MODELS:
-            raise UsageError(f"--model={self.model}: give one of {', '.join(MODELS)}")
+            raise FieldError("model", self.model, f"give one of {', '.join(MODELS)}")
         for model in {*MODELS} - {self.model}:
-            where = f"on --model={self.model}, only on --model={model}"
-            _refuse_given(getattr(self, model), where)
-        specials = self.specials()
-        for token in specials:
-            if not token.strip() or token != token.strip():
-                raise UsageError(
-                    f"--special_tokens={self.special_tokens}: {token!r} is empty or has white "
-                    "space around it; separate tokens by commas alone"
-                )
-            if specials.count(token) > 1:
-                raise UsageError(f"--special_tokens={self.special_tokens}: {token} is given twice")
+            _refuse_given(getattr(self, model), f"with {self.model}, only with {model}")
+        self._check_specials()
         kind = MODELS[self.model]
-        for token in kind.needed:
-            if token not in specials:
-                raise UsageError(
-                    f"--special_tokens={self.special_tokens}: --model={self.model} needs {token}"
-                )
-        least = len(kind.first_tokens(specials))
+        least = len(kind.first_tokens(self.specials))
         if not least <= self.vocab_size <= MAX_VOCABULARY:
-            raise UsageError(
-                f"--vocab_size={self.vocab_size}: at least {least}, because {kind.first_are} "
-                f"come before any merge, and at most {MAX_VOCABULARY}"
+            raise FieldError(
+                "vocab_size",
+                self.vocab_size,
+                f"at least {least}, because {kind.first_are} come before any merge, and at most "
+                f"{MAX_VOCABULARY}",
             )
-        for name, value, lowest in (
-            ("min_frequency", self.min_frequency, 0),
-            ("max_token_length", self.max_token_length, 1),
-            ("limit_alphabet", self.wordpiece.limit_alphabet, 1),
-        ):
-            if value is not None and not lowest <= value < 1 << 63:
-                raise UsageError(f"--{name}={value}: at least {lowest} and below 2**63")
-        self._check_cutting()
-        check_name(self.reading.filter)
+        _refuse_outside("min_frequency", self.min_frequency, 0)
+        _refuse_outside("max_token_length", self.max_token_length, 1)
         if self.from_histogram is None:
-            self.source()
+            _ = self.source
         else:
-            _refuse_given(self.reading, "with --from_histogram, which holds words, not documents")
+            _refuse_given(self.reading, "with a histogram, which holds words, not documents")
 
+    def _check_specials(self) -> None:
+        """Refuses special tokens that are empty, given twice or missing."""
+        given = join_list(self.special_tokens or ())
+        for token in self.specials:
+            if not token.strip() or token != token.strip():
+                reason = f"{token!r} is empty or has white space around it"
+                reason += "; separate tokens by commas alone"
+                raise FieldError("special_tokens", given, reason)
+            if self.specials.count(token) > 1:
+                raise FieldError("special_tokens", given, f"{token} is given twice")
+        for token in MODELS[self.model].needed:
+            if token not in self.specials:
+                raise FieldError("special_tokens", given, f"{self.model} needs {token}")
+
+    @cached_property
     def specials(self) -> tuple[str, ...]:
-        """The tokens of --special_tokens, or the model's own, in their order."""
+        """The special tokens that were given, or the model's own, in their order."""
         given = self.special_tokens
-        tokens = MODELS[self.model].special_tokens if given is None else given
-        return tuple(tokens.split(",")) if tokens else ()
+        return MODELS[self.model].special_tokens if given is None else given
 
     def limits(self) -> dict[str, Any]:
         """The limits of merging: arguments of `merge_words`."""
@@ -270,29 +307,17 @@ class TokenizerOptions:
             "vocab_size": self.vocab_size,
             "min_frequency": self.min_frequency,
             "max_token_length": self.max_token_length,
-            "special_tokens": self.specials(),
+            "special_tokens": self.specials,
         }
 
+    @cached_property
     def cutting(self) -> Cutting:
         """How documents are cut into words, where no histogram decides it."""
         own = self.bpe
-        pattern = pattern_of(own.pattern) if own.pattern else MODELS[self.model].pattern
-        return Cutting(pattern, own.normalizer or NO_NORMALIZER, own.add_prefix_space)
+        pattern = own.pattern.regex if own.pattern else MODELS[self.model].pattern
+        return Cutting(pattern, str(own.normalizer or NO_NORMALIZER), own.add_prefix_space)
 
-    def _check_cutting(self) -> None:
-        """Refuses unknown names of patterns and normalizers, without loading `tokenizers`."""
-        pattern, normalizer = self.bpe.pattern, self.bpe.normalizer
-        if pattern is not None and pattern_of(pattern) == pattern and _NAME.fullmatch(pattern):
-            raise UsageError(
-                f"--pattern={pattern}: no pattern has this name; give one of {', '.join(NAMES)} "
-                "(N is 1 to 9), or a regular expression, which holds more than letters and digits"
-            )
-        for name in normalizer.split(",") if normalizer is not None else ():
-            if name not in NORMALIZERS and normalizer != NO_NORMALIZER:
-                raise UsageError(
-                    f"--normalizer={normalizer}: {name!r} is none of {', '.join(_NORMALIZERS)}"
-                )
-
+    @cached_property
     def source(self) -> Source:
         """The source of the documents."""
         roles = (Role("text", "string", self.reading.text_field),)
@@ -305,16 +330,18 @@ class TokenizerOptions:
         template = self.chat_template
         return {
             **{name: getattr(self, name) for name in _OF_WORDS},
-            **vars(self.bpe),
+            **self.bpe.parameters(),
             **vars(self.wordpiece),
-            "special_tokens": list(self.specials()),
+            "special_tokens": list(self.specials),
             **(self.reading.parameters() if self.from_histogram is None else {}),
             **({"chat_template": store.sha256(template)} if template else {}),
         }
 
 
 def _refuse_given(flags: BpeFlags | WordpieceFlags | TextFlags, where: str) -> None:
-    """Raises UsageError for flags that have no effect, if they are not at their defaults."""
+    """Raises FieldError for flags that have no effect, if they are not at their defaults."""
     for field in fields(flags):
-        if getattr(flags, field.name) != field.default:
-            raise UsageError(f"--{field.name} has no effect {where}: leave it out")
+        value = getattr(flags, field.name)
+        if value != field.default:
+            value = text_of(field.type, value)
+            raise FieldError(field.name, value, f"it has no effect {where}: leave it out")

@@ -92,7 +92,7 @@ def _count(
     options: TokenizerOptions, run: BlockRun, sample: Sample
 ) -> tuple[Clock, float, histogram.Histogram]:
     """Times the count of words, and finds how distinct words grow with text (Heaps' exponent)."""
-    clock, cutting = Clock(), options.cutting()
+    clock, cutting = Clock(), options.cutting
     share = sample.taken / max(sample.text, 1)
     clock.add("reading", sample.cpu_seconds * share, sample.seconds * share)
     texts = [choose_documents(run.filter, piece).documents.text for piece in sample.pieces]

@@ -67,7 +67,7 @@ def run(
     return Result(
         thing=output.FinishedTokenizer(options.output, report),
         seconds=time.monotonic() - began if made else None,
-        documents=describe_documents(blocks, options.source()) if blocks else "",
+        documents=describe_documents(blocks, options.source) if blocks else "",
         warnings=tuple(warnings),
     )
 
@@ -76,7 +76,7 @@ def _plan_inputs(options: TokenizerOptions) -> list[Block]:
     """The blocks of the text; none with --from_histogram."""
     refuse_others(options.output, output.REPORT)
     check.refuse_unusable(options)
-    blocks = [] if options.from_histogram else plan_blocks(options.source())
+    blocks = [] if options.from_histogram else plan_blocks(options.source)
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     return blocks
 
@@ -120,7 +120,7 @@ def _train(
     write(output.TOKENIZER, content)
     settings = tokenizer_settings(options, model)
     write(TOKENIZER_CONFIG, config_json(settings))
-    warnings += check.warn_of_endless_turns(settings, options.specials())
+    warnings += check.warn_of_endless_turns(settings, options.specials)
     report = output.report_of(
         options.parameters(),
         text,

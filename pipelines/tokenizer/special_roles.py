@@ -18,7 +18,7 @@ def add_special_tokens(
     tokenizer.add_special_tokens(
         [
             AddedToken(token, lstrip=token == takes_space, normalized=False, special=True)
-            for token in options.specials()
+            for token in options.specials
         ]
     )
 
@@ -30,7 +30,7 @@ def tokenizer_settings(options: TokenizerOptions, model: ModuleType) -> dict[str
       options: the command's.
       model: of the tokenizer type, see `load_model`.
     """
-    roles = {role: token for role, token in model.ROLES.items() if token in options.specials()}
+    roles = {role: token for role, token in model.ROLES.items() if token in options.specials}
     settings = roles | model.tokenizer_config(options)
     if options.chat_template:
         settings["chat_template"] = read_chat_template(options.chat_template)

@@ -115,7 +115,7 @@ def fertility_table(groups: tuple[Fertility, ...]) -> Table:
 
 def _next_command(options: TokenizerOptions) -> str:
     """The build_shards command of a dataset of the text, or of conversations for a template."""
-    reading, masks = options.reading, {*COMMON_SPECIALS["mask"]} & {*options.specials()}
+    reading, masks = options.reading, {*COMMON_SPECIALS["mask"]} & {*options.specials}
     words = [command_name("pipelines.build_shards")]
     if options.chat_template:
         words += ["--task=chat", "--input=CONVERSATIONS"]

@@ -131,7 +131,8 @@ def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
         choices.
     """
     kind, remedy = type(event).__name__, f"{event.prog} --help shows the flags"
-    cause = getattr(sys.exc_info()[1], "__context__", None)  # of a value that refuses its text
+    error = sys.exc_info()[1]  # of the options, or of tyro after a value refused its text
+    cause = error if isinstance(error, FieldError) else getattr(error, "__context__", None)
     if isinstance(cause, FieldError):
         name = event.argument.display_name() if event.argument else ""
         name = name.lstrip("-").rpartition(".")[2]

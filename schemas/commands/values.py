@@ -56,7 +56,9 @@ def spelled(
     )
 
 
-def spelled_list(kind: type, metavar: str, *, parse: Optional[Callable[[str], Any]] = None) -> Any:
+def spelled_list(
+    kind: type, metavar: str, *, none: str = "", parse: Optional[Callable[[str], Any]] = None
+) -> Any:
     """The rule of a tuple of values, whose texts commas separate; arguments as of `spelled`.
 
     A text that holds a comma is in double quotes: `a,"b, c"`.
@@ -65,13 +67,17 @@ def spelled_list(kind: type, metavar: str, *, parse: Optional[Callable[[str], An
 
     def from_words(words: "list[str]") -> Any:
         [text] = words
+        if none and text == none:
+            return None
         return tuple(_parse(read, part, text) for part in split_list(text))
 
+    def is_one(value: Any) -> bool:
+        if value is None:
+            return bool(none)
+        return isinstance(value, tuple) and all(isinstance(part, kind) for part in value)
+
     return _make_rule(
-        metavar,
-        from_words,
-        lambda value: isinstance(value, tuple) and all(isinstance(part, kind) for part in value),
-        lambda value: join_list(value),
+        metavar, from_words, is_one, lambda value: none if value is None else join_list(value)
     )
 
 

@@ -23,7 +23,7 @@ from textmill.trainers.flax_mlm import FlaxMlmFlags
 OPTIONS = TokenizerOptions(
     vocab_size=300,
     output="where",
-    special_tokens="<s>,no",
+    special_tokens=("<s>", "no"),
     overwrite=True,
     reading=TextFlags(input=("a *.txt", "b: 'c'.jsonl"), text_field="yes", max_rejects=-1),
 )

@@ -202,7 +202,7 @@ def test_without_a_runner_the_job_is_not_checked(corpus, capsys, tmp_path):
 def test_a_histogram_or_a_pattern_that_leaves_nothing_to_check():
     with pytest.raises(UsageError, match="nothing to check"):
         train_tokenizer(["--preflight", "--from_histogram=x", "--output=y", "--vocab_size=400"])
-    with pytest.raises(UsageError, match=r"--pattern '\(': "):
+    with pytest.raises(UsageError, match=r"--pattern=\(: "):
         flags = ["--input=x", "--output=y", "--vocab_size=400", "--pattern=("]
         train_tokenizer(["--preflight", *flags])
 

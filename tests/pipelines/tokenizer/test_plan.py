@@ -18,7 +18,7 @@ from textmill.schemas.errors import UsageError
 def planned(path, *flags, beam=(), times=1.0):
     argv = [f"--input={path}", "--vocab_size=400", "--output=/no/such/place", *flags]
     options = parse_flags(argv, HELP, TokenizerOptions)
-    run = run_of(options, plan_blocks(options.source()), [*beam])
+    run = run_of(options, plan_blocks(options.source), [*beam])
     return plan_tokenizer(options, run, times)
 
 

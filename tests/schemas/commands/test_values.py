@@ -53,6 +53,11 @@ class Options:
     words: Annotated[
         tuple[str, ...], spelled_list(str, "WORD,..."), tyro.conf.arg(help="Words to keep.")
     ] = ("a", "b")
+    others: Annotated[
+        tuple[str, ...] | None,
+        spelled_list(str, "WORD,...", none="None"),
+        tyro.conf.arg(help="Words to drop. Default: those of the kind."),
+    ] = None
     kind: Literal["x", "y"] = "x"
     steps: int | None = None
     verify: bool = True
@@ -60,6 +65,8 @@ class Options:
 
     def __post_init__(self):
         take_values(self)
+        if self.rate > 1:
+            raise FieldError("rate", self.rate, "at most 1")
 
 
 PAGE = Help("pipelines.thing", "Makes things.", "", "", "docs/thing.md")
@@ -82,6 +89,7 @@ WRONG = {
     ("kind", "z"): "choose one of x, y",
     ("steps", "ten"): "not a whole number",
     ("rate", "half"): "not a number",
+    ("rate", 1.5): "at most 1",
     ("words", 'a,"b'): "put a part that holds a comma into double quotes",
 }
 
@@ -108,6 +116,8 @@ def test_values_that_are_given_as_text_lists_and_types(tmp_path):
     assert from_yaml(tmp_path, text) == options
     assert from_yaml(tmp_path, "words: ['y, z']").words == ("y, z",)
     assert parse("--limit=None", "--files=auto", "--words=") == Options(words=())
+    assert parse("--others=").others == () and parse("--others=None").others is None
+    assert Options(others=["a", "b"]).others == ("a", "b")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_field_that_holds_no_text_refuses_other_types():
@@ -127,6 +137,8 @@ def test_config_yaml_and_help_show_texts(tmp_path):
     assert shown["share"] == ("--share=N%", "Share of documents.", "Default: 20%.")
     assert shown["limit"] == ("--limit=N%", "Largest share.")
     assert shown["files"] == ("--files=N", "Number of files.", "Default: auto.")
+    others = ("Words to drop.", "Default: those of the kind.")
+    assert shown["others"] == ("--others=WORD,...", *others)
     assert shown["words"] == ("--words=WORD,...", "Words to keep.", "Default: a,b.")
     kinds = kinds_of(Options)
     assert (kinds["share"], kinds["words"], kinds["files"]) == ("value", "quoted", "value")
