@@ -1,7 +1,8 @@
 """Measures the blocks of a page: what a model of main content judges. Pure.
 
-Sizes are script-neutral: a Chinese, Japanese or Korean character counts as three letters, which is
-about its share of a word; white space counts nothing. No feature knows a language's words.
+Sizes are script-neutral: an ideograph or a syllable of Hangul counts as three letters and a kana as
+two, which is about their share of a word; white space counts nothing. No feature knows a language's
+words.
 
 Legend: N bytes, E elements, R runs of text, B blocks, F features of a block, P features of a page.
 """
@@ -96,12 +97,16 @@ class Blocks(NamedTuple):
     Attributes:
       elements: int32 [B], the innermost element of a block's first text.
       sizes: float32 [B].
+      paths: int32 [B], equal for blocks whose elements have equal paths.
+      texts: int32 [B], equal for blocks of equal text.
       features: float32 [B, F], columns of BLOCK_FEATURES.
       page: float32 [P], PAGE_FEATURES.
     """
 
     elements: np.ndarray
     sizes: np.ndarray
+    paths: np.ndarray
+    texts: np.ndarray
     features: np.ndarray
     page: np.ndarray
 
@@ -119,7 +124,7 @@ def measure_blocks(markup: bytes, elements: Elements, runs: Runs, blocks: int) -
     texts = _group(hashes)
     _fill(own, first_elements, *elements[:6], *paths, *texts, features, page)
     _find_marks(data, page[-len(_MARKS) :])
-    return Blocks(first_elements, own[:, 0], features, page)
+    return Blocks(first_elements, own[:, 0], paths[0], texts[0], features, page)
 
 
 def _group(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,7 +151,7 @@ _SIZE, _LINKED, _SENTENCES, _COMMAS, _DIGITS, _CAPITALS, _END, _BREAKS, _SYMBOLS
 _OWN = 10
 _HAS_END, _HAS_COLON = np.float32(1), np.float32(2)
 _FNV, _PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)
-_WIDE = 3  # size of an ideograph, kana or syllable of Hangul
+_WIDE, _KANA = 3, 2  # sizes of an ideograph or syllable of Hangul, and of a kana
 
 
 _MARK_TEXTS = tuple(np.frombuffer(mark, np.uint8) for marks in _MARKS for mark in marks)
@@ -241,7 +246,10 @@ def _measure_run(
                 own[_END] = _HAS_COLON if sign == ord(":") else 0
         elif sign >= 0xC2:  # the first byte of a character
             is_end, is_comma = _punctuation(sign, second, third)
-            own[_SIZE] += _WIDE if 0xE3 <= sign <= 0xED and not (is_end or is_comma) else 1
+            if sign < 0xE3 or sign > 0xED or is_end or is_comma:
+                own[_SIZE] += 1
+            else:
+                own[_SIZE] += _KANA if sign == 0xE3 and second < 0x84 else _WIDE
             own[_SENTENCES] += is_end
             own[_COMMAS] += is_comma
             if not (sign == 0xE2 and second == 0x80 and (third == 0x99 or third == 0x9D)):

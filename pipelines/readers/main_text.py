@@ -8,9 +8,9 @@ readers' comments; and `page_text` writes the blocks as text or Markdown.
 import numpy as np
 
 from textmill.pipelines.host.compiled import entry
-from textmill.pipelines.readers.block_features import measure_blocks
+from textmill.pipelines.readers.block_features import LONG, Blocks, measure_blocks
 from textmill.pipelines.readers.page_comments import find_comments, texts_of
-from textmill.pipelines.readers.page_model import choose_blocks
+from textmill.pipelines.readers.page_model import Trees, choose_blocks, is_code
 from textmill.pipelines.readers.page_scan import BLOCK, KINDS, TAGS, Elements, scan
 from textmill.pipelines.readers.page_text import page_text
 from textmill.schemas.commands.entry import import_later
@@ -40,13 +40,30 @@ def main_text(markup: str, *, markdown: bool = False, comments: bool = False) ->
     if not count:
         return "", 1.0
     blocks = measure_blocks(data, elements, runs, count)
-    chosen = complete(choose_blocks(blocks), series_of(elements, blocks.elements), blocks.sizes)
-    is_comment = find_comments(elements, blocks, chosen)
-    chosen = chosen | texts_of(blocks, is_comment) if comments else chosen & ~is_comment
+    chosen, is_comment = choose(elements, blocks, comments=comments)
     text = page_text(data, elements, runs, chosen, markdown=markdown)
     visible = blocks.sizes.sum() if comments else blocks.sizes[~is_comment].sum()
     share = float(blocks.sizes[chosen].sum() / max(visible, 1))
     return text, share if visible >= LITTLE else 1.0
+
+
+def choose(
+    elements: Elements, blocks: Blocks, *, comments: bool = False, trees: Trees | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The blocks that make the main text, and those of sections of comments, bool [B].
+
+    Args:
+      elements: elements of the page.
+      blocks: measures of its blocks.
+      comments: whether to take readers' comments.
+      trees: the table; by default the one in the package.
+    """
+    series = series_of(elements, blocks.elements)
+    chosen = complete(choose_blocks(blocks, trees), series, blocks.sizes)
+    is_comment = find_comments(elements, blocks, chosen)
+    chosen = chosen | texts_of(blocks, is_comment) if comments else chosen & ~is_comment
+    is_long = (blocks.sizes >= LONG) & ~is_code(blocks)
+    return drop_repeats(chosen, blocks.texts, is_long), is_comment
 
 
 def series_of(elements: Elements, firsts: np.ndarray) -> np.ndarray:
@@ -75,6 +92,21 @@ def complete(chosen: np.ndarray, series: np.ndarray, sizes: np.ndarray) -> np.nd
     """
     kept = np.bincount(series, sizes * chosen)
     return chosen | (kept >= _MOST * np.bincount(series, sizes))[series]
+
+
+def drop_repeats(chosen: np.ndarray, texts: np.ndarray, is_long: np.ndarray) -> np.ndarray:
+    """Drops long blocks whose text is chosen before: quotes in forums, or copies for small screens.
+
+    Args:
+      chosen: bool [B].
+      texts: int32 [B], equal for blocks of equal text.
+      is_long: bool [B]; short texts, such as headings and cells, may be repeated.
+    """
+    places = np.flatnonzero(chosen & is_long)
+    firsts = places[np.unique(texts[places], return_index=True)[1]]
+    kept = chosen & ~is_long
+    kept[firsts] = True
+    return kept
 
 
 # ---- compiled ----

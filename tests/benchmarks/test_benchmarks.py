@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -31,8 +32,10 @@ from tests.benchmarks.measure import (
     needs,
     run_command,
 )
+from tests.benchmarks.page_scripts import SCRIPTS, write_in, write_text
 from tests.benchmarks.report import margin, markdown, write_report
 from tests.tools.shard_factory import write_mlm_set
+from textmill.pipelines.readers.page_scan import scan
 from textmill.schemas.errors import UsageError
 from textmill.schemas.metadata import read_set
 from textmill.trainers.reader import ShardSet
@@ -242,3 +245,31 @@ def test_only_the_development_part_of_pages_is_read(tmp_path):
     assert load_kinds(tmp_path) == load_kinds(tmp_path / "dev") == found
     with pytest.raises(UsageError, match="it has no folder dev/"):
         load_kinds(tmp_path / "test")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_pages_in_other_scripts_keep_their_blocks(name):
+    script = SCRIPTS[name]
+    page = (
+        b"<html><body><p>The library opens, &amp; closes at 9.</p><p>The <b>door</b> is open.</p>"
+        b"<pre>The library()</pre></body></html>"
+    )
+    elements, runs, count = scan(np.frombuffer(page, np.uint8))
+    written = write_in(page, elements, runs, script)
+    same, other, others = scan(np.frombuffer(written, np.uint8))
+    assert (same.tags.tolist(), others) == (elements.tags.tolist(), count)
+    assert other.blocks.tolist() == runs.blocks.tolist()
+    first, second = (written.split(b"<p>")[n].decode() for n in (1, 2))
+    word = write_text("The", script, {})
+    assert first.startswith(word) and second.startswith(word)
+    assert "&amp;" in first and b"<pre>The library()</pre>" in written
+    assert not re.search("[a-z]", re.sub("&amp;|</?[a-z]+>", "", first)) or name == "German"
+
+
+def test_texts_in_other_scripts():
+    words = {"A": "你", "cat": "叹呐", "sat": "乒", "ran": "丹", "why": "丏"}
+    text = "A cat sat, a &lt; cat ran 3.14.  Why?"
+    written = write_text(text, SCRIPTS["Chinese"], words | {"a": "你", "Why": "丏"})
+    assert written == "你叹呐乒，你 &lt; 叹呐丹 3.14.  丏？"
+    arabic = write_text("cat, sat? ran.", SCRIPTS["Arabic"], {"cat": "ذ", "sat": "ج", "ran": "ت"})
+    assert arabic == "ذ، ج؟ ت."

@@ -11,7 +11,8 @@ Pages: the development part of WCXB and article-extraction-benchmark, with their
 those of trafilatura's evaluation, with some sentences inside and outside of it. A block's label is
 the share of its sequences of up to four words that occur in the text. Each page weighs the same,
 and a block as much as it changes the page's F1. Folds are by domain: no site is trained on and
-judged. The table goes to pipelines/readers/; --folds=0 only trains.
+judged. The table goes to pipelines/readers/; --folds=0 only trains. --scripts also judges the pages
+of WCXB with their text in other scripts (`page_scripts`).
 """
 
 import gzip
@@ -30,12 +31,12 @@ import numpy as np
 import tyro
 
 from tests.benchmarks.compare_html import load_articles, load_sentences
+from tests.benchmarks.page_scripts import SCRIPTS, Script, write_in
 from textmill.pipelines.readers import page_model
 from textmill.pipelines.readers.block_features import Blocks, expand, measure_blocks
-from textmill.pipelines.readers.main_text import parse_html
-from textmill.pipelines.readers.page_comments import find_comments
+from textmill.pipelines.readers.main_text import choose, parse_html
 from textmill.pipelines.readers.page_encoding import decode_page
-from textmill.pipelines.readers.page_model import Trees, choose_blocks, parse_trees
+from textmill.pipelines.readers.page_model import Trees, parse_trees
 from textmill.pipelines.readers.page_scan import BREAK, Elements, Runs, scan
 
 _WORD = re.compile(r"\w+")
@@ -56,6 +57,8 @@ class Training:
     """Folder tests/ of trafilatura."""
     folds: int = 5
     """Folds of the cross-validation; 0: none."""
+    scripts: bool = False
+    """Whether folds are judged in other scripts, too; takes minutes."""
     output: str = f"pipelines/readers/{page_model.TABLE}"
     """The table to write."""
 
@@ -68,8 +71,9 @@ class JudgedPage:
       kind: kind of page, or name of the benchmark.
       domain: the registered domain, about.
       words: words of the text; None where only sentences are known.
-      elements: elements.
-      blocks: measures.
+      markup: the page as a parser writes it.
+      elements: its elements; None without text.
+      blocks: measures; None without text.
       block_words: words of each block.
       labels: float32 [B], share of a block that is text; NaN if unknown.
     """
@@ -77,6 +81,7 @@ class JudgedPage:
     kind: str
     domain: str
     words: list[str] | None
+    markup: bytes
     elements: Elements | None
     blocks: Blocks | None
     block_words: list[list[str]]
@@ -108,7 +113,7 @@ def read_pages(options: Training) -> Iterator[JudgedPage]:
 
 def judge_by_text(page: bytes, kind: str, url: str, text: str) -> JudgedPage:
     """A page whose whole text is known."""
-    elements, blocks, words = _read(page)
+    markup, elements, blocks, words = _read(page)
     due = _words(text)
     grams = [
         {tuple(due[at : at + n]) for at in range(len(due) - n + 1)} for n in range(1, 1 + _WORDS)
@@ -120,12 +125,12 @@ def judge_by_text(page: bytes, kind: str, url: str, text: str) -> JudgedPage:
                 tuple(own[at : at + size]) in grams[size - 1] for at in range(len(own) - size + 1)
             ]
             labels[block] = np.mean(found)
-    return JudgedPage(kind, _domain(url), due, elements, blocks, words, labels)
+    return JudgedPage(kind, _domain(url), due, markup, elements, blocks, words, labels)
 
 
 def judge_by_sentences(page: bytes, url: str, inside: list[str], outside: list[str]) -> JudgedPage:
     """A page of which some sentences are known."""
-    elements, blocks, words = _read(page)
+    markup, elements, blocks, words = _read(page)
     joined = [f" {' '.join(own)} " for own in words]
     labels = np.full(len(words), np.nan, np.float32)
     for label, sentences in ((0, outside), (1, inside)):
@@ -133,16 +138,16 @@ def judge_by_sentences(page: bytes, url: str, inside: list[str], outside: list[s
             for block, text in enumerate(joined):
                 if f" {sentence} " in text:
                     labels[block] = label
-    return JudgedPage("sentences", _domain(url), None, elements, blocks, words, labels)
+    return JudgedPage("sentences", _domain(url), None, markup, elements, blocks, words, labels)
 
 
-def _read(page: bytes) -> tuple[Elements | None, Blocks | None, list[list[str]]]:
+def _read(page: bytes) -> tuple[bytes, Elements | None, Blocks | None, list[list[str]]]:
     markup = str(parse_html(decode_page(page))).encode("utf-8", "replace")
     elements, runs, count = scan(np.frombuffer(markup, np.uint8))
     if not count:
-        return None, None, []
+        return markup, None, None, []
     blocks = measure_blocks(markup, elements, runs, count)
-    return elements, blocks, block_words(markup, runs, count)
+    return markup, elements, blocks, block_words(markup, runs, count)
 
 
 def block_words(markup: bytes, runs: Runs, count: int) -> list[list[str]]:
@@ -220,18 +225,33 @@ def write_table(model: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def score(page: JudgedPage, trees: Trees) -> float:
-    """WCXB's F1 of words of a page whose text is known, without readers' comments."""
+def score(page: JudgedPage, trees: Trees, script: Script | None = None) -> float:
+    """WCXB's F1 of words of a page whose text is known, without readers' comments.
+
+    Args:
+      page: the page.
+      trees: a table that did not see it.
+      script: the script in which blocks are chosen; the words are still those of the page.
+    """
     chosen: Counter[str] = Counter()
-    if page.blocks is not None and page.elements is not None:
-        is_chosen = choose_blocks(page.blocks, trees)
-        is_comment = find_comments(page.elements, page.blocks, is_chosen)
-        for block in np.flatnonzero(is_chosen & ~is_comment):
+    elements, blocks = page.elements, page.blocks
+    if elements is not None and blocks is not None:
+        if script:
+            elements, blocks = _write_blocks(page.markup, script)
+        for block in np.flatnonzero(choose(elements, blocks, trees=trees)[0]):
             chosen.update(page.block_words[block])
     due = Counter(page.words)
     if not due or not chosen:
         return float(not due and not chosen)
     return 2 * (chosen & due).total() / (chosen.total() + due.total())
+
+
+def _write_blocks(markup: bytes, script: Script) -> tuple[Elements, Blocks]:
+    """The elements and blocks of a page in another script."""
+    elements, runs, _ = scan(np.frombuffer(markup, np.uint8))
+    markup = write_in(markup, elements, runs, script)
+    elements, runs, count = scan(np.frombuffer(markup, np.uint8))
+    return elements, measure_blocks(markup, elements, runs, count)
 
 
 def main(options: Training) -> None:
@@ -240,17 +260,23 @@ def main(options: Training) -> None:
     print(f"{len(pages):,} pages, {sum(len(page.labels) for page in pages):,} blocks", flush=True)
     fold_of = [zlib.crc32(page.domain.encode()) % max(options.folds, 1) for page in pages]
     scores: dict[str, list[float]] = defaultdict(list)
+    scripts: dict[str, list[float]] = defaultdict(list)
     for fold in range(options.folds):
         trees = parse_trees(train([p for p, f in zip(pages, fold_of, strict=True) if f != fold]))
         for page in (p for p, f in zip(pages, fold_of, strict=True) if f == fold):
             if page.words is not None:
                 scores[page.kind].append(score(page, trees))
+            if options.scripts and page.words is not None and page.kind != "articles":
+                for name, script in SCRIPTS.items():
+                    scripts[name].append(score(page, trees, script))
         print(f"fold {fold + 1} of {options.folds}", flush=True)
     for kind, values in scores.items():
         print(f"{kind}: {np.mean(values):.3f} ({len(values)} pages)")
     wcxb = [value for kind, values in scores.items() if kind != "articles" for value in values]
     if wcxb:
         print(f"WCXB, all: {np.mean(wcxb):.4f} ({len(wcxb):,} pages)")
+    for name, values in scripts.items():
+        print(f"WCXB in letters of {name}: {np.mean(values):.4f}")
     Path(options.output).write_text(train(pages), "utf-8")
 
 

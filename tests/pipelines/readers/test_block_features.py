@@ -35,6 +35,7 @@ def values(blocks, name):
         ("Pi is 3.14:", 9, 0, 0, 2),
         ("a &amp; b", 3, 0, 0, 0),
         ("街角的图书馆，开门。", 26, 1, 1, 1),  # eight ideographs and two signs
+        ("図書館は九時に、開く。", 26, 1, 1, 1),  # six ideographs, three kana and two signs
         ("한국어", 9, 0, 0, 0),
         ("ห้อง", 4, 0, 0, 0),
         ("Да, это так.", 10, 1, 1, 1),

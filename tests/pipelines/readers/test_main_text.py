@@ -1,9 +1,17 @@
 """Main text of whole pages, with the menus, teasers and footers that sites put around it."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from textmill.pipelines.readers.main_text import complete, main_text, parse_html, series_of
+from textmill.pipelines.readers.main_text import (
+    complete,
+    drop_repeats,
+    main_text,
+    parse_html,
+    series_of,
+)
 from textmill.pipelines.readers.page_scan import scan
 
 SENTENCES = [
@@ -99,6 +107,21 @@ def test_the_posts_of_a_forum_are_its_text():
     assert not any(word in found for word in ("Reply", "Headline", "cookies", "Privacy"))
 
 
+def test_a_text_that_a_page_repeats_is_written_once():
+    posts = "".join(
+        f"<div class='post'><blockquote><p>{before}</p></blockquote><p>{sentence}</p></div>"
+        for before, sentence in itertools.pairwise(SENTENCES)
+    )
+    code = (
+        "<pre><code>make the_library_on_the_corner_of_the_street_opens_at_nine_oclock</code></pre>"
+    )
+    page = site(f"<div class='thread'><p>{SENTENCES[0]}</p>{posts}</div>")
+    assert text_of(page) == "\n\n".join(SENTENCES)
+    found = text_of(site(f"<article>{TEXT}{code}{TEXT}{code}</article>"))
+    assert [found.count(sentence) for sentence in SENTENCES] == [1] * len(SENTENCES)
+    assert found.count("make the_library") == 2
+
+
 def test_a_product_has_its_description_and_specifications():
     found = text_of(
         site(
@@ -174,8 +197,13 @@ def test_formulas_are_tex():
             "ตอนเย็นบรรณารักษ์ปิดหน้าต่าง ปิดไฟ แล้วเดินกลับบ้านผ่านสวนสาธารณะเก่าอย่างช้าๆ",
             "ไม่มีใครรู้ว่าใครปลูกต้นไม้ในสนาม แต่ทุกคนนั่งใต้ต้นไม้ในฤดูร้อนและพูดคุยกัน",
         ),
+        (
+            "Die Bibliothek an der Ecke öffnet um neun, und die Kinder lesen hier nach der Schule.",
+            "Am Abend schließt die Bibliothekarin die Fenster, löscht das Licht und geht heim.",
+            "Niemand weiß, wer die Linde im Hof gepflanzt hat, doch im Sommer sitzen alle dort.",
+        ),
     ],
-    ids=["Hebrew", "Arabic", "Chinese", "Japanese", "Russian", "Thai"],
+    ids=["Hebrew", "Arabic", "Chinese", "Japanese", "Russian", "Thai", "German"],
 )
 def test_text_of_other_scripts(sentences):
     found = text_of(site(f"<article>{paragraphs(sentences)}</article>"))
@@ -234,3 +262,10 @@ def test_the_rest_of_a_series_is_chosen_with_most_of_it():
     series, sizes = np.array([0, 0, 0, 1, 1]), np.array([5, 5, 5, 5, 6], np.float32)
     chosen = np.array([True, True, False, True, False])
     assert complete(chosen, series, sizes).tolist() == [True, True, True, True, False]
+
+
+def test_repeats_of_long_blocks_are_dropped():
+    chosen, texts = np.array([0, 1, 1, 1, 1, 1], bool), np.array([3, 3, 3, 1, 0, 0], np.int32)
+    is_long = np.array([1, 1, 1, 1, 0, 0], bool)
+    kept = drop_repeats(chosen, texts, is_long)
+    assert kept.tolist() == [False, True, False, True, True, True]

@@ -24,6 +24,7 @@ from textmill.pipelines.readers.page_model import (
     find_logits,
     keep_code,
     parse_trees,
+    share_logits,
 )
 
 SIZE = FEATURES.index(("size", 0))
@@ -39,7 +40,8 @@ def blocks_of(sizes, **columns):
         features[:, BLOCK_FEATURES.index(name.replace("_", " "))] = column
     page = np.zeros(len(PAGE_FEATURES), np.float32)
     page[PAGE_FEATURES.index("page size")] = sum(sizes)
-    return Blocks(np.zeros(len(sizes), np.int32), np.array(sizes, np.float32), features, page)
+    elements, own = np.zeros(len(sizes), np.int32), np.arange(len(sizes), dtype=np.int32)
+    return Blocks(elements, np.array(sizes, np.float32), own, own, features, page)
 
 
 def test_splits_test_blocks_their_neighbours_and_the_page():
@@ -94,6 +96,14 @@ def test_no_other_choice_of_likely_blocks_has_a_higher_f1(pairs):
     assert f1(found) == pytest.approx(max(map(f1, every)))
 
 
+def test_blocks_of_a_path_share_their_logits():
+    logits, paths = np.array([1000, 0, 0, -3000]), np.array([0, 0, 1, 1], np.int32)
+    sizes = np.array([20, 20, 15, 900], np.float32)  # weights 25, 25, 20, 405
+    means = (500, -2859)  # -3000 * 405 / 425 = -2858.8
+    due = [700 + 150, 150, 0.3 * means[1], -2100 + 0.3 * means[1]]
+    assert share_logits(logits, paths, sizes).tolist() == [int(np.floor(value)) for value in due]
+
+
 @pytest.mark.parametrize(
     ("kinds", "chosen", "kept"),
     [
@@ -142,7 +152,8 @@ def test_logits_are_the_sums_of_the_leaves_that_a_walk_finds(count):
         np.array([0, 1, 1.01], np.float32), shape
     )
     page = random.choice(thresholds, len(PAGE_FEATURES))
-    blocks = Blocks(np.zeros(count, np.int32), features[:, 0], features, page)
+    own = np.arange(count, dtype=np.int32)
+    blocks = Blocks(own, features[:, 0], own, own, features, page)
     due = np.zeros(count, np.int64)
     for row, values in enumerate(expand(blocks)):
         for number, (splits, leaves) in enumerate(trees):
