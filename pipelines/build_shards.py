@@ -10,7 +10,11 @@ from textmill.schemas.commands.flag_file import with_config
 from textmill.schemas.features import TASKS
 
 # Slow imports, which --help does not need.
-build_or_find = import_later("textmill.pipelines.shards.run:build_or_find")
+run = import_later("textmill.pipelines.shards.run:run")
+plan = import_later("textmill.pipelines.shards.run:plan")
+print_plan = import_later("textmill.pipelines.shards.summary:print_plan")
+print_result = import_later("textmill.pipelines.shards.summary:print_result")
+make_console = import_later("textmill.pipelines.runners.console:Console")
 preflight_shards = import_later("textmill.pipelines.runners.preflight:preflight_shards")
 refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
 
@@ -27,8 +31,12 @@ def main(argv: list[str]) -> None:
     if options.run.preflight:
         with_beam()
         preflight_shards(options, beam_arguments)
+        return
+    say = make_console(soft_wrap=True).print
+    if options.run.dry_run:
+        print_plan(plan(options, beam_arguments, say=say), say)
     else:
-        build_or_find(options, beam_arguments)
+        print_result(run(options, beam_arguments, say=say), say)
 
 
 def _refuse_unknown(arguments: list[str], *own: type, runner: bool = False) -> None:

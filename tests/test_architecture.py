@@ -43,7 +43,7 @@ FLOORS = [
 # Of the files beside the rooms, those that are no entry.
 LOOSE = {"input_options", "store", "user_filter"}
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
-WIRING = {"shards/run", "shards/transforms", "runners", "tokenizer/run", "tokenizer/transforms"}
+WIRING = {"shards/transforms", "shards/wire", "runners", "tokenizer/run", "tokenizer/transforms"}
 WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms"}
 WIRING |= {"corpus/decontamination/transforms"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.

@@ -30,9 +30,10 @@ from textmill.pipelines.runners.launch import RunnerFlags, runner_flags
 from textmill.pipelines.runners.plan import WORKER_BYTES, RunPlan
 from textmill.pipelines.runners.preflight_job import Check, check_flags, check_job
 from textmill.pipelines.runners.sample import count_text_bytes
+from textmill.pipelines.shards.estimate import estimate
 from textmill.pipelines.shards.options import BuildOptions
-from textmill.pipelines.shards.plan import Run, estimate
-from textmill.pipelines.shards.run import complete, wire
+from textmill.pipelines.shards.prepare import Run, complete
+from textmill.pipelines.shards.wire import wire
 from textmill.pipelines.tokenizer.check import refuse_unusable
 from textmill.pipelines.tokenizer.counting import run_of, wire_counting
 from textmill.pipelines.tokenizer.options import TokenizerOptions

@@ -1,7 +1,4 @@
-"""The settings that each worker of build_shards gets, its report, and the dataset of all reports.
-
-`publish_set` is the last step of a run.
-"""
+"""The settings that each worker of build_shards gets, and the report that it gives back."""
 
 import os
 from dataclasses import dataclass, field
@@ -10,31 +7,15 @@ import numpy as np
 
 from textmill.pipelines import store
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
-from textmill.pipelines.inspection.read_rows import sample_rows
-from textmill.pipelines.inspection.report.content import SetContent
-from textmill.pipelines.inspection.report.page import report_file, report_html
-from textmill.pipelines.readers.sources import file_digests, read_blocks
-from textmill.pipelines.rows.evaluation import EvaluationLine, evaluation_file
+from textmill.pipelines.rows.evaluation import EvaluationLine
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
-from textmill.pipelines.runners.shuffle import AGAIN, and_more, check_deliveries
 from textmill.pipelines.tasks.task import Task
-from textmill.pipelines.writers import shard_files
-from textmill.pipelines.writers.rejects import rejects_file
-from textmill.pipelines.writers.tfds_info import tfds_files
-from textmill.pipelines.writers.token_counts import (
-    NO_COUNTS,
-    TOKEN_COUNTS,
-    add_token_counts,
-    counts_bytes,
-)
-from textmill.schemas.commands.flag_file import CONFIG
+from textmill.pipelines.writers.token_counts import NO_COUNTS, add_token_counts
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import Manifest, ManifestFile
-from textmill.schemas.metadata import Inputs, Schema
+from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.metadata import Schema
 from textmill.schemas.statistics import Statistics
-from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
-from textmill.schemas.typed_json import to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,94 +81,3 @@ class SetReport(BlockReport):
     files: tuple[ManifestFile, ...] = ()
     evaluation: tuple[EvaluationLine, ...] = ()
     token_counts: np.ndarray = field(default_factory=lambda: NO_COUNTS, compare=False)
-
-
-def publish_set(report: SetReport, job: Job) -> Manifest:
-    """Checks the counts, writes the metadata files and moves all files into place.
-
-    Raises:
-      DataError: data was lost on the way, too many documents were rejected, or none is left.
-    """
-    _check_complete(report, job)
-    _check_report(report, job)
-    tokenizer = store.read(job.locate("tokenizer.json"))
-    return shard_files.publish(
-        job.output,
-        job.run,
-        job.schema.fingerprint,
-        [*report.files, shard_files.describe_file("tokenizer.json", tokenizer)],
-        _metadata(report, job),
-    )
-
-
-def _metadata(report: SetReport, job: Job) -> dict[str, bytes]:
-    """Name -> content of the metadata files, except tokenizer.json."""
-    schema, inputs = job.schema, file_digests(report.digests)
-    return {
-        "schema.json": to_json(schema),
-        "stats.json": to_json(report.statistics.to_dict(schema.row_tokens)),
-        "inputs.json": to_json(inputs),
-        **tfds_files(schema, report.files, report.statistics),
-        **evaluation_file(report.evaluation, ids_differ=job.task.ids_differ),
-        **rejects_file(report.rejects),
-        TOKEN_COUNTS: counts_bytes(report.token_counts),
-        **report_file(lambda: report_html(_content(report, job, inputs))),
-        CONFIG: job.config,
-        TOKENIZER_CONFIG: job.tokenizer_config,
-    }
-
-
-def _content(report: SetReport, job: Job, inputs: Inputs) -> SetContent:
-    """Collects the content of report.html."""
-    with store.workspace(job.staging) as folder:
-        listed = {file.path: file for file in report.files}
-        samples = sample_rows(
-            job.schema,
-            report.files,
-            lambda path: store.local_copy(shard_files.find(job.output, listed[path]), folder),
-        )
-    return SetContent(
-        schema=job.schema,
-        statistics=report.statistics,
-        inputs=inputs,
-        files=report.files,
-        rejects=report.rejects,
-        token_counts=report.token_counts,
-        samples=samples,
-        tokenizer=job.tokenizer(),
-        config=job.config,
-    )
-
-
-def _check_complete(report: SetReport, job: Job) -> None:
-    """Raises DataError if the runner lost a block or a shard."""
-    names = job.routes.names()
-    check_deliveries(
-        report.deliveries,
-        lambda: read_blocks(job.staging),
-        job.blocks,
-        lambda key: f"the shard {names[key]}",
-    )
-    lost = sorted({*names} - {*report.statistics.shards})
-    if lost:
-        raise DataError(
-            f"the runner lost its workers' report on the shard {lost[0]}"
-            f"{and_more(lost, 'shards')}: {AGAIN}"
-        )
-
-
-def _check_report(report: SetReport, job: Job) -> None:
-    """Raises DataError if documents were lost, none was kept, or too many were rejected."""
-    statistics = report.statistics
-    report.rejects.refuse_too_many(job.max_rejects)
-    broken = statistics.broken_equations(job.schema.copies_of)
-    if broken:
-        raise DataError(
-            "tokens or documents were lost, which is a bug in Textmill: " + "; ".join(broken)
-        )
-    if not statistics.total().documents:
-        reasons = ", ".join(f"{n:,} {r}" for r, n in statistics.all_dropped().items())
-        raise DataError(
-            f"no document is left to write of the {statistics.documents_read:,} read "
-            f"({reasons or 'only blank lines'}){report.rejects.describe_first()}"
-        )

@@ -4,17 +4,14 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import tyro
 
 from textmill.pipelines.input_options import InputFlags, Reading, assumed_bytes
-from textmill.pipelines.readers.corpus_files import corpus_parameters
-from textmill.pipelines.readers.files import expand_lists
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks
 from textmill.pipelines.tasks.task import Task, task_class
-from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
-from textmill.pipelines.writers.document_formats import refuse_formats
+from textmill.pipelines.user_filter import FilterFlag, check_name
 from textmill.schemas.commands.help import (
     BEAM_NOTE,
     CONFIG_NOTE,
@@ -24,16 +21,8 @@ from textmill.schemas.commands.help import (
 )
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import MAX_TOKENS, TASKS, is_training, task_features
-from textmill.schemas.manifest import FORMAT_VERSION
-from textmill.schemas.metadata import Schema
+from textmill.schemas.features import MAX_TOKENS, TASKS, is_training
 from textmill.schemas.records import DOCUMENT_FORMATS, FORMATS
-from textmill.schemas.version import VERSION
-
-if TYPE_CHECKING:
-    from textmill.pipelines.encoding.tokenizer import (
-        LoadedTokenizer,
-    )  # a slow import that --help does not need
 
 N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
@@ -235,12 +224,6 @@ class BuildOptions(Generic[T]):
         """How the inputs of all splits are read; its patterns are those of one split."""
         return next(iter(self.sources().values()))
 
-    def _corpora(self) -> dict[str, Any]:
-        """The fingerprints of the corpora among the inputs."""
-        patterns = (pattern for source in self.sources().values() for pattern in source.patterns)
-        follow = self.reading.follow_links
-        return corpus_parameters(expand_lists(tuple(patterns)), follow_links=follow)
-
     def blocks(self) -> list[Block]:
         """All blocks of all inputs.
 
@@ -266,59 +249,6 @@ class BuildOptions(Generic[T]):
                 f"--task={self.task}, each once, separated by commas"
             )
         return tuple(sorted(names))
-
-    def schema(self, tokenizer: "LoadedTokenizer", bytes_of: dict[str, int]) -> Schema:
-        """The schema of the dataset that these options make.
-
-        Raises:
-          UsageError: the tokenizer does not fit the task, or a row is too short for the special
-            tokens.
-        """
-        fields = self.settings.schema_fields(tokenizer, self.max_length)
-        if fields["mask_copies"] > 1 and not any(map(is_training, self.splitting.shares())):
-            raise UsageError(
-                f"--mask_copies={fields['mask_copies']} copies rows of training splits only, and "
-                f"none of the splits is one ({', '.join(self.splitting.shares())}): name it train"
-            )
-        roles = {f"{role.name}_field": role.field for role in self.settings.roles()}
-        default = InputFlags().parameters()
-        reading = self.reading.parameters().items()
-        parameters = {
-            "document": self.reading.document,
-            **{name: value for name, value in reading if value != default.get(name)},
-            **roles,
-            **self._corpora(),
-            **filter_parameters(self.filter),
-            **fields.pop("parameters"),
-        }
-        schema = Schema(
-            format_version=FORMAT_VERSION,
-            task=self.task,
-            parameters=parameters,
-            max_length=self.max_length,
-            vocab_size=tokenizer.vocab_size,
-            special_ids=dict(tokenizer.special_ids),
-            all_special_ids=tuple(tokenizer.all_special_ids),
-            tokenizer_sha256=tokenizer.sha256,
-            golden=tokenizer.golden,
-            splits=self.splitting.shares(),
-            shards=self.splitting.shards(bytes_of),
-            seed=self.seed,
-            encoding=self.encoding,
-            file_formats=self.formats(),
-            features=task_features(
-                self.task,
-                max_length=self.max_length,
-                vocab_size=tokenizer.vocab_size,
-                max_masked=fields["max_masked"],
-                parameters=parameters,
-            ),
-            code_version=VERSION,
-            **fields,
-        )
-        if schema.holds_documents:
-            refuse_formats(schema)
-        return schema
 
 
 def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:

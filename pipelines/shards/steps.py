@@ -1,7 +1,7 @@
 """The steps of build_shards without Beam: documents -> examples, examples -> a shard. Pure.
 
 `route_examples` tokenizes and hashes documents, and sorts their examples by route. `RowMaker` makes
-the rows of one shard of its examples, whose order changes no byte; `stage_shard` writes its files.
+the rows of one shard of its examples, whose order changes no byte.
 
 Legend: D documents, E examples, S segments, R packed rows, B rows of a chunk, L tokens of a row.
 """
@@ -23,10 +23,8 @@ from textmill.pipelines.rows.packing import Packing, RowLayout, pack
 from textmill.pipelines.rows.ragged import Ragged, join_slices
 from textmill.pipelines.rows.routing import Routes, joint_digests
 from textmill.pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
-from textmill.pipelines.writers import shard_files
 from textmill.schemas.drops import mark_of, total_counts
 from textmill.schemas.features import is_training, segment_name, token_dtype
-from textmill.schemas.manifest import ManifestFile
 from textmill.schemas.metadata import Schema
 from textmill.schemas.statistics import ShardStatistics, by_length
 
@@ -311,22 +309,3 @@ def evaluation_of(kept: Kept) -> tuple[EvaluationLine, ...]:
         return ()
     lines = zip(kept.high_E.tolist(), kept.examples.batch["evaluation"].to_pylist(), strict=True)
     return tuple((example_name(name), line) for name, line in lines if line)
-
-
-def stage_shard(
-    shard: Shard | None, schema: Schema, staging: str, name: str
-) -> tuple[ManifestFile, ...]:
-    """Writes a shard in each format of the dataset; None stands for a shard without documents.
-
-    Raises:
-      DataError: the disk is full, or an object store has other bytes than were sent.
-    """
-    if schema.holds_documents:
-        none = Ragged.of(np.zeros(0, token_dtype(schema.vocab_size)), [])
-        documents = shard.documents() if shard else none
-        files = shard_files.write_documents(documents, staging, name, schema)
-    else:
-        chunks = shard.chunks() if shard else ()
-        stride = schema.codec().stride
-        files = shard_files.write_shard(chunks, staging, name, schema.file_formats, stride)
-    return tuple(files)

@@ -5,15 +5,13 @@ One GroupByKey carries the data. The code on either side of it does not import B
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
 from textmill.pipelines.readers.sources import Block
-from textmill.pipelines.rows.example_batch import Kept, join, keep
+from textmill.pipelines.rows.example_batch import join, keep
 from textmill.pipelines.runners.block_run import ALL
 from textmill.pipelines.runners.console import Journal
 from textmill.pipelines.runners.shuffle import Deliveries, keyed_type, receive
@@ -26,24 +24,17 @@ from textmill.pipelines.runners.steps import (
     count_shard,
     spread_blocks,
 )
-from textmill.pipelines.shards.job import Job, SetReport, publish_set
-from textmill.pipelines.shards.steps import RowMaker, evaluation_of, route_examples, stage_shard
+from textmill.pipelines.shards.job import Job, SetReport
+from textmill.pipelines.shards.publish import publish_set
+from textmill.pipelines.shards.steps import RowMaker, evaluation_of, route_examples
+from textmill.pipelines.shards.write import write_shard
 from textmill.pipelines.store import Pointer
 from textmill.pipelines.user_filter import choose_documents
-from textmill.pipelines.writers.shard_files import examples_hash, find_finished, note_finished
 from textmill.pipelines.writers.staging import check_turn
-from textmill.pipelines.writers.token_counts import (
-    NO_COUNTS,
-    count_tokens,
-)
 from textmill.schemas.drops import total_counts
-from textmill.schemas.manifest import Manifest, ManifestFile
-from textmill.schemas.statistics import ShardStatistics, Statistics
+from textmill.schemas.statistics import Statistics
 
 _ROUTED = 0  # the shuffle of example batches
-_Written = tuple[
-    ShardStatistics, tuple[ManifestFile, ...], np.ndarray
-]  # counts, files, token counts
 
 
 def _add_up() -> beam.PTransform:
@@ -107,7 +98,10 @@ class WriteShard(beam.DoFn):
             kept = keep(examples) if examples is not None else None
             name = job.routes.names()[route]
             split = job.routes.split_names()[route]
-            statistics, files, token_counts = self._write(name, split, kept)
+            written = write_shard(job, self._maker, name, split, kept)
+        if written.is_kept:
+            count("shards_kept", 1)
+        statistics, files = written.statistics, written.files
         self._journal.add(rows=statistics.rows)
         count_shard(
             statistics,
@@ -119,38 +113,15 @@ class WriteShard(beam.DoFn):
             statistics=Statistics(shards={name: statistics}),
             files=files,
             evaluation=evaluation_of(kept) if kept else (),
-            token_counts=token_counts,
+            token_counts=written.token_counts,
             deliveries=Deliveries(received=received),
         )
         yield ALL, report
 
-    def _write(self, name: str, split: str, kept: Kept | None) -> _Written:
-        """Reuses the shard that an earlier run finished, or makes it."""
-        staging, schema = self._job.staging, self._job.schema
-        examples, resume = kept.examples if kept else None, self._job.resume
-        made_of = examples_hash(schema, name, examples) if resume else ""
-        found = find_finished(staging, name, made_of) if resume else None
-        if found:
-            finished, token_counts = found
-            statistics = finished.statistics
-            if kept:  # this run may read more copies of the same documents
-                statistics = replace(statistics, dropped=kept.dropped)
-            count("shards_kept", 1)
-            return statistics, finished.files, token_counts
-        shard = self._maker.make(kept, split) if kept else None
-        files = stage_shard(shard, schema, staging, name)
-        statistics, token_counts = ShardStatistics(), NO_COUNTS
-        if shard:
-            statistics = shard.statistics
-            token_counts = count_tokens(shard.streams(), schema.vocab_size)
-        if resume:
-            note_finished(staging, name, made_of, statistics, files, token_counts)
-        return statistics, files, token_counts
 
-
-def _publish(keyed: tuple[int, SetReport], job: Job) -> Manifest:
+def _publish(keyed: tuple[int, SetReport], job: Job) -> None:
     with Journal(job.local).phase("writing the report, and publishing"):
-        return publish_set(keyed[1], job)
+        publish_set(keyed[1], job)
 
 
 def _empty_batches(shards: int) -> Iterator[tuple[int, bytes]]:

@@ -25,6 +25,7 @@ from textmill.pipelines.readers.sources import plan_blocks, read_block
 from textmill.pipelines.rows.example_batch import join, keep, to_stream
 from textmill.pipelines.runners.shuffle import Outbox
 from textmill.pipelines.shards.options import BuildOptions, SplitFlags
+from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.tasks.mlm import Mlm
 
@@ -61,7 +62,7 @@ class Maker:
         )
         self._options = options
         self._tokenizer = load_tokenizer(added.tokenizer)
-        self._schema = options.schema(self._tokenizer, {})
+        self._schema = schema_of(options, self._tokenizer, {})
 
     def batches(self, path: Path) -> dict[int, list[bytes]]:
         """The first half: a file of a document a line, read, tokenized and routed."""

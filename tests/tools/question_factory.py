@@ -13,6 +13,7 @@ from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.readers.documents import Documents, Reject, batch_of
 from textmill.pipelines.rows.evaluation import evaluation_file
 from textmill.pipelines.shards.options import BuildOptions, SplitFlags
+from textmill.pipelines.shards.schema import schema_of as schema_of_options
 from textmill.pipelines.shards.steps import Shard, evaluation_of
 from textmill.pipelines.tasks.qa import Qa
 from textmill.schemas.metadata import Schema
@@ -45,7 +46,7 @@ def schema_of(task: Qa, tokenizer: LoadedTokenizer, max_length: int) -> Schema:
         max_length=max_length,
         settings=task,
     )
-    return options.schema(tokenizer, {})
+    return schema_of_options(options, tokenizer, {})
 
 
 def shard_of(

@@ -12,6 +12,7 @@ from textmill.pipelines.readers.documents import Documents, batch_of
 from textmill.pipelines.rows.example_batch import ExampleBatch, keep
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.shards.options import parse_options
+from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.shards.steps import RoutedExamples, RowMaker, Shard, route_examples
 from textmill.pipelines.tasks.task import Task
 from textmill.schemas.metadata import Schema
@@ -41,7 +42,7 @@ def make_rows(
             *flags,
         ]
     )
-    schema = options.schema(tokenizer, {})
+    schema = schema_of(options, tokenizer, {})
     roles = options.settings.roles()
     number = len(next(iter(fields.values())))
     columns = [pa.array(fields.get(role.name, [""] * number), role.type) for role in roles]

@@ -30,6 +30,7 @@ from textmill.pipelines.rows.example_batch import join, keep
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.pipelines.shards.options import parse_options
+from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.train_tokenizer import main as train_tokenizer
 from textmill.schemas.errors import DataError
@@ -123,7 +124,7 @@ def make_rows(flags: list[str]) -> Callable[[], None]:
     """All that happens to the input but for the pipeline around it."""
     options, _ = parse_options(flags)
     tokenizer = load_tokenizer(options.tokenizer)
-    schema = options.schema(tokenizer, {})
+    schema = schema_of(options, tokenizer, {})
     task, source = options.settings, options.source
     routes = Routes(schema.splits, schema.shards)
     maker = RowMaker(schema, task, task.finish(schema, tokenizer))

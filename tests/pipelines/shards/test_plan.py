@@ -26,11 +26,13 @@ from textmill.pipelines.readers.sources import Block, Source, plan_blocks
 from textmill.pipelines.readers.stored import Part
 from textmill.pipelines.runners import plan as plans
 from textmill.pipelines.runners import sample as samples
-from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.console import duration, facts_table
 from textmill.pipelines.runners.shuffle import count_elements
+from textmill.pipelines.shards.estimate import Estimate, estimate
 from textmill.pipelines.shards.options import parse_options
-from textmill.pipelines.shards.plan import Estimate, Plan, Run, estimate, plan_facts
+from textmill.pipelines.shards.plan import Plan
+from textmill.pipelines.shards.prepare import Run
+from textmill.pipelines.shards.summary import plan_facts
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.metadata import read_set
 
@@ -54,17 +56,20 @@ ESTIMATE = Estimate(
 
 def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, shuffle_by="files"):
     part = Part("text.jsonl", 100_000_000, 0, 100_000_000)
-    on = BlockRun(
+    options: Any = SimpleNamespace(output=str(tmp_path / "set"), overwrite=False)
+    tokenizer: Any = SimpleNamespace(load_backend=lambda size: "gigatoken")
+    run = Run(
         "build_shards",
         Source(("text.jsonl",)),
         [Block(0, (part,))],
         list(beam_arguments),
         "in this process",
         shuffle_by,
+        options=options,
+        schema=schema or mlm_schema(),
+        tokenizer=tokenizer,
     )
-    options: Any = SimpleNamespace(output=str(tmp_path / "set"), overwrite=False)
-    tokenizer: Any = SimpleNamespace(load_backend=lambda size: "gigatoken")
-    return Plan(Run(options, schema or mlm_schema(), tokenizer, on), estimate)
+    return Plan(run, estimate)
 
 
 def text_of(planned):

@@ -14,7 +14,7 @@ from tests.tools.shard_factory import replace_file
 from tests.tools.tokenizer_families import FAMILIES
 from textmill.pipelines.build_shards import main as build
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
-from textmill.pipelines.shards.run import _tokenizer_config
+from textmill.pipelines.shards.schema import tokenizer_config
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
 from textmill.schemas.metadata import read_set
@@ -37,11 +37,10 @@ def special_ids(theirs, roles):
 def test_every_type_of_tokenizer(name, tmp_path):
     small_tokenizer(name).save(str(tmp_path / "tokenizer.json"))
     tokenizer = load_tokenizer(tmp_path)
-    schema = SimpleNamespace(
+    schema: Any = SimpleNamespace(
         special_ids=tokenizer.special_ids, row_tokens=64, max_length=64, parameters={}
     )
-    run: Any = SimpleNamespace(tokenizer=tokenizer, schema=schema)
-    settings = _tokenizer_config(run)
+    settings = tokenizer_config(schema, tokenizer)
     assert list(odd_settings(settings, tokenizer.ids, tokenizer.special_ids)) == []
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     theirs = opened(tmp_path)

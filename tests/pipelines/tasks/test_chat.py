@@ -24,6 +24,7 @@ from textmill.pipelines.inspection.checks.row_checks import row_problems
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.readers.documents import Documents, batch_of
 from textmill.pipelines.shards.options import BuildOptions
+from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.tasks.chat import Chat
 from textmill.schemas.chat_template import ChatTemplate
 from textmill.schemas.errors import DataError, UsageError
@@ -62,7 +63,7 @@ def weigh(style, tokenizer, conversations, *, template=None, tools="", **flags):
     options = BuildOptions(
         reading=InputFlags(("i",)), tokenizer="t", output="o", task="chat", settings=task
     )
-    schema = options.schema(loaded, {"": 1})
+    schema = schema_of(options, loaded, {"": 1})
     texts = [json.dumps(messages, ensure_ascii=False) for messages in conversations]
     number = len(texts)
     columns = [pa.array(values, pa.large_string()) for values in (texts, [tools] * number)]
