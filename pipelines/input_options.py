@@ -9,7 +9,8 @@ import tyro
 from textmill.pipelines.readers.documents import MAX_DOCUMENT_BYTES, Role
 from textmill.pipelines.readers.formats.table import FORMATS
 from textmill.pipelines.readers.sources import AUTO, Source
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.values import spelled, take_values
+from textmill.schemas.errors import FieldError
 
 _INPUT_HELP = (
     "File, directory, glob, corpus, @LIST.txt of these, or hf:NAME[:CONFIG][:SPLIT]; repeatable. "
@@ -49,6 +50,10 @@ class InputFlags:
     """Number of rejected documents (bad input) above which the run fails; -1 for no limit. Each is
     listed in rejects/ with its file and position."""
 
+    def __post_init__(self) -> None:
+        """Rejects values of other types."""
+        take_values(self)
+
     def source(self, roles: tuple[Role, ...], patterns: tuple[str, ...] | None = None) -> Source:
         """The source of documents that these flags name.
 
@@ -76,21 +81,34 @@ class InputFlags:
         return {**{name: getattr(self, name) for name in names}, **quoting}
 
 
-def assumed_bytes(size: str, *, dry_run: bool) -> int:
-    """--assume_bytes, parsed: "2TB" -> 2 * 10**12; 0 of "".
+def parse_size(text: str) -> int:
+    """The bytes of a size: "2TB" -> 2 * 10**12.
 
     Raises:
-      UsageError: it is no size, or the command would not only plan.
+      FieldError: it is no size.
     """
-    if not size:
-        return 0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGTP]?)B?", size)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGTP]?)B?", text)
     number = float(match[1]) * 1000 ** " kMGTP".index(match[2] or " ") if match else 0
     if not 1 <= number < 1 << 63:
-        raise UsageError(f"--assume_bytes={size}: give a size such as 500GB or 2TB")
-    if not dry_run:
-        raise UsageError("--assume_bytes is for plans: give --dry_run too")
+        raise FieldError("", text, "give a size such as 500GB or 2TB")
     return int(number)
+
+
+# The size of an input that --dry_run plans for.
+AssumedBytes = Annotated[int | None, spelled(int, "SIZE", none="None", parse=parse_size)]
+
+
+def assumed_bytes(assume_bytes: int | None, *, dry_run: bool) -> int:
+    """The assumed size, or 0; only a plan assumes one.
+
+    Raises:
+      FieldError: it is no size, or the command would not only plan.
+    """
+    if assume_bytes is not None and assume_bytes < 1:
+        raise FieldError("assume_bytes", assume_bytes, "give a size such as 500GB or 2TB")
+    if assume_bytes and not dry_run:
+        raise FieldError("assume_bytes", assume_bytes, "it is for plans: give dry_run too")
+    return assume_bytes or 0
 
 
 # The help shows the flags as a group.

@@ -27,7 +27,7 @@ from textmill.pipelines.corpus.near_duplicates.steps import (
     Cluster,
     add_clusters,
 )
-from textmill.pipelines.corpus.options import PARAGRAPHS, ParagraphRule
+from textmill.pipelines.corpus.options import PARAGRAPHS, Paragraphs
 from textmill.pipelines.corpus.paragraphs import remove_paragraphs
 from textmill.pipelines.corpus.partition import digests_of
 from textmill.pipelines.host.imports import pc
@@ -86,7 +86,7 @@ class CorpusJob(BlockJob):
     max_rejects: int  # the run fails if it rejects more; no limit below 0
     config: bytes  # content of config.yaml, which repeats the run
     near: Rule | None = None  # None if near-duplicates are kept
-    paragraphs: ParagraphRule | None = None  # None if repeated paragraphs are kept
+    paragraphs: Paragraphs | None = None  # None if repeated paragraphs are kept
 
     @property
     def is_staged(self) -> bool:
@@ -303,7 +303,7 @@ def describe_near(similarity: float, representative: str) -> str:
 
 
 def edit_paragraphs(
-    batch: pa.RecordBatch, streams: list[bytes], rule: ParagraphRule
+    batch: pa.RecordBatch, streams: list[bytes], rule: Paragraphs
 ) -> tuple[pa.RecordBatch, pa.RecordBatch | None, CorpusReport]:
     """Removes repeated paragraphs, the PARAGRAPH rows of `streams`, from a partition.
 

@@ -4,13 +4,14 @@ import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
-from textmill.pipelines.input_options import InputFlags, Reading, assumed_bytes
+from textmill.pipelines.input_options import AssumedBytes, InputFlags, Reading, assumed_bytes
 from textmill.pipelines.readers.corpus_metadata import CorpusSchema
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.html_text import HTML_VERSION, Extraction
@@ -18,12 +19,17 @@ from textmill.pipelines.readers.sources import Source
 from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from textmill.schemas.commands.terminal import command_name
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
+from textmill.schemas.errors import FieldError, UsageError
 
 PARAGRAPHS = "duplicate_paragraphs"  # the reason of edits, and of documents left empty by them
 _MOST_FILES = 65_536
 _FILE_BYTES = 64 << 20  # bytes of input for each file, whose text a worker holds in memory
 _OWN_COLUMNS = ("id", "text", "file", "record", "digest", "words", "copies")
+_UNITS = (
+    "give paragraph:N or line:N, where N is the number of documents that may have the same one, "
+    "such as paragraph:10"
+)
 _OF_FILTERED = ("reason", "measured", "limit", "path", "offset")  # of rejects/filtered.jsonl
 
 
@@ -54,8 +60,8 @@ HELP = Help(
 
 
 @dataclass(frozen=True)
-class ParagraphRule:
-    """The paragraphs that are removed from all documents but the first.
+class Paragraphs:
+    """The paragraphs that are removed from all documents but the first: paragraph:10.
 
     Attributes:
       unit: paragraph (separated by blank lines) or line.
@@ -65,20 +71,62 @@ class ParagraphRule:
     unit: str
     most: int
 
-    @staticmethod
-    def parse(flag: str) -> "ParagraphRule":
-        """Reads `paragraph:10`.
+    def __post_init__(self) -> None:
+        """Rejects other units and numbers."""
+        if self.unit not in ("paragraph", "line") or self.most not in range(1, 10**9):
+            raise FieldError("", self, _UNITS)
 
-        Raises:
-          UsageError: it has another form.
-        """
-        match = re.fullmatch(r"(paragraph|line):([1-9][0-9]{0,8})", flag)
+    @classmethod
+    def parse(cls, text: str) -> "Paragraphs":
+        """Reads `paragraph:10`."""
+        match = re.fullmatch(r"(paragraph|line):([1-9][0-9]{0,8})", text)
         if not match:
-            raise UsageError(
-                f"--duplicate_paragraphs={flag}: give paragraph:N or line:N, where N is the number "
-                "of documents that may have the same one, such as paragraph:10"
-            )
-        return ParagraphRule(match[1], int(match[2]))
+            raise FieldError("", text, _UNITS)
+        return cls(match[1], int(match[2]))
+
+    def __str__(self) -> str:
+        """`paragraph:10`."""
+        return f"{self.unit}:{self.most}"
+
+
+@dataclass(frozen=True)
+class KeptField:
+    """A field of the input that becomes a column of the corpus: url, or og_title:og:title.
+
+    Attributes:
+      name: name of the column.
+      field: the field; "" for the name.
+    """
+
+    name: str
+    field: str = ""
+
+    def __post_init__(self) -> None:
+        """Rejects a name that no column may have."""
+        if not isinstance(self.name, str) or not re.fullmatch(r"[A-Za-z_][\w.-]*", self.name):
+            reason = f"{str(self)!r} is not FIELD or NAME:FIELD; separate several by commas"
+            raise FieldError("", self, reason)
+
+    @classmethod
+    def parse(cls, text: str) -> "KeptField":
+        """Reads `url` or `og_title:og:title`."""
+        name, _, field = text.partition(":")
+        return cls(name, field)
+
+    def __str__(self) -> str:
+        """`url` or `og_title:og:title`."""
+        return f"{self.name}:{self.field}" if self.field else self.name
+
+    @property
+    def role(self) -> Role:
+        """The role of the field."""
+        return Role(self.name, "field", self.field or self.name, optional=True)
+
+
+def _parse_number(text: str) -> int:
+    if not text.isdecimal():
+        raise FieldError("", text, "give auto, or a number")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -90,7 +138,7 @@ class CorpusOptions:
     reading: Reading = InputFlags()
     text_field: str = "text"
     """Field that holds the text; a.b is field b inside field a. Text files have no fields."""
-    keep_fields: Annotated[str, tyro.conf.arg(metavar="FIELD,...")] = ""
+    keep_fields: Annotated[tuple[KeptField, ...], spelled_list(KeptField, "FIELD,...")] = ()
     """Other fields to keep as columns of the corpus, such as url,date,label. NAME:FIELD renames the
     field to NAME, as in og_title:og:title."""
     keep_source: bool = False
@@ -112,9 +160,9 @@ class CorpusOptions:
     )
     near: NearArguments = NearFlags()
     duplicate_paragraphs: Annotated[
-        str | None,
+        Paragraphs | None,
+        spelled(Paragraphs, "paragraph:N|line:N", none="None"),
         tyro.conf.arg(
-            metavar="paragraph:N|line:N",
             help="Remove paragraphs or lines that occur in more than N documents, except from one "
             "of them. Use it against cookie notices, licences and navigation; blank lines "
             "separate paragraphs.",
@@ -122,7 +170,7 @@ class CorpusOptions:
     ] = None
     file_format: Literal["parquet", "jsonl"] = "parquet"
     """File format of the corpus: Parquet, or JSON Lines, both compressed with zstd."""
-    num_files: Annotated[str, tyro.conf.arg(metavar="N")] = "auto"
+    num_files: Annotated[int | None, spelled(int, "N", none="auto", parse=_parse_number)] = None
     """Number of files of the corpus. The default is one for each 64 MB of text, which a sample of
     compressed files and web pages measures; more files take less memory each."""
     shuffle_by: Literal["auto", "files", "runner"] = "auto"
@@ -132,7 +180,7 @@ class CorpusOptions:
     """Replace the output of another run."""
     dry_run: bool = False
     """Print the plan (input, files, disk, memory, time) and stop."""
-    assume_bytes: Annotated[str, tyro.conf.arg(metavar="SIZE")] = ""
+    assume_bytes: AssumedBytes = None
     """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
     taken as a sample of it."""
     preflight: bool = False
@@ -140,64 +188,54 @@ class CorpusOptions:
 
     def __post_init__(self) -> None:
         """Rejects impossible values before anything is read."""
+        take_values(self)
         if not self.output:
             raise UsageError("--output is empty: give the directory of the corpus")
-        if self.num_files != "auto" and not self.num_files.isdecimal():
-            raise UsageError(f"--num_files={self.num_files}: give auto, or a number")
         if not 1 <= self.files(0) <= _MOST_FILES:
-            raise UsageError(f"--num_files={self.num_files}: give 1 to {_MOST_FILES:,}")
+            raise FieldError("num_files", self.num_files, f"give 1 to {_MOST_FILES:,}")
         assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
-        self.source()
-        self.paragraphs()
-        self.filters.check_roles(role.name for role in self.roles())
+        self._refuse_taken_names()
+        self.filters.check_roles(role.name for role in self.roles)
 
-    def paragraphs(self) -> ParagraphRule | None:
-        """--duplicate_paragraphs, parsed; None if repeated paragraphs are kept."""
-        flag = self.duplicate_paragraphs
-        return None if flag is None else ParagraphRule.parse(flag)
+    def _refuse_taken_names(self) -> None:
+        """Refuses columns that the corpus, or its list of filtered documents, already has."""
+        filtered = _OF_FILTERED if self.filters.keep_rejects else ()
+        taken = {*_OWN_COLUMNS, *filtered}
+        for kept in self.keep_fields:
+            if kept.name in taken:
+                where = "rejects/filtered.jsonl" if kept.name in filtered else "the corpus"
+                raise FieldError(
+                    "keep_fields",
+                    join_list(self.keep_fields),
+                    f"{where} already has a column {kept.name}; give another name, such as "
+                    f"source_{kept.name}:{kept.role.field}",
+                )
+            taken.add(kept.name)
 
+    @cached_property
     def roles(self) -> tuple[Role, ...]:
-        """The text, and the kept fields.
+        """The text, and the kept fields."""
+        return (Role("text", "string", self.text_field), *(kept.role for kept in self.keep_fields))
 
-        Raises:
-          UsageError: the name of a column is impossible or taken.
-        """
-        roles = [Role("text", "string", self.text_field)]
-        for part in self.keep_fields.split(",") if self.keep_fields else ():
-            name, _, field = part.partition(":")
-            if not re.fullmatch(r"[A-Za-z_][\w.-]*", name):
-                raise UsageError(
-                    f"--keep_fields={self.keep_fields}: {part!r} is not FIELD or NAME:FIELD; "
-                    "separate several by commas"
-                )
-            filtered = _OF_FILTERED if self.filters.keep_rejects else ()
-            taken = [*_OWN_COLUMNS, *filtered, *(role.name for role in roles)]
-            if name in taken:
-                where = "rejects/filtered.jsonl" if name in filtered else "the corpus"
-                raise UsageError(
-                    f"--keep_fields={self.keep_fields}: {where} already has a column {name}; "
-                    f"give another name, such as source_{name}:{field or name}"
-                )
-            roles.append(Role(name, "field", field or name, optional=True))
-        return tuple(roles)
-
+    @cached_property
     def source(self) -> Source:
         """The inputs, and how to read them."""
-        return replace(self.reading.source(self.roles()), extraction=self.extraction())
+        return replace(self.reading.source(self.roles), extraction=self.extraction)
 
+    @cached_property
     def extraction(self) -> Extraction:
         """The text that is taken from web pages."""
         return Extraction(self.html, self.html_comments)
 
     def files(self, total_bytes: int) -> int:
         """Number of files of the corpus, for inputs with this many bytes of text."""
-        if self.num_files != "auto":
-            return int(self.num_files)
+        if self.num_files is not None:
+            return self.num_files
         return min(_MOST_FILES, max(1, -(-total_bytes // _FILE_BYTES)))
 
     def columns(self) -> tuple[str, ...]:
         """The columns of the corpus, in order."""
-        kept = [role.name for role in self.roles()[1:]]
+        kept = [role.name for role in self.roles[1:]]
         return ("id", "text", *kept, *(("file", "record") if self.keep_source else ()))
 
     def parameters(self) -> dict[str, Any]:
@@ -205,13 +243,13 @@ class CorpusOptions:
         return {
             **self.reading.parameters(),
             "text_field": self.text_field,
-            "keep_fields": self.keep_fields,
+            "keep_fields": join_list(self.keep_fields),
             "html": self.html,
-            "html_comments": "keep" if self.extraction().keeps_comments else "drop",
+            "html_comments": "keep" if self.extraction.keeps_comments else "drop",
             "html_version": HTML_VERSION,
             **self.filters.parameters(),
             **self.near.parameters(),
-            **({PARAGRAPHS: self.duplicate_paragraphs} if self.paragraphs() else {}),
+            **({PARAGRAPHS: str(repeated)} if (repeated := self.duplicate_paragraphs) else {}),
         }
 
     def schema(self, total_bytes: int) -> CorpusSchema:

@@ -20,7 +20,7 @@ from textmill.pipelines.corpus.near_duplicates.rows import (
     distinct,
     take_rows,
 )
-from textmill.pipelines.corpus.options import ParagraphRule
+from textmill.pipelines.corpus.options import Paragraphs
 from textmill.pipelines.corpus.partition import (
     binaries,
     digests_of,
@@ -72,7 +72,7 @@ def paragraph_spans(text: pa.LargeStringArray, unit: str) -> tuple[np.ndarray, .
     return data, starts, stops, document_of[first]
 
 
-def list_paragraphs(batch: pa.RecordBatch, rule: ParagraphRule) -> np.ndarray:
+def list_paragraphs(batch: pa.RecordBatch, rule: Paragraphs) -> np.ndarray:
     """Lists the paragraphs of a partition's documents, as PARAGRAPH rows."""
     data, starts, stops, document = paragraph_spans(batch["text"], rule.unit)
     rows = np.zeros(len(starts), PARAGRAPH)
@@ -131,7 +131,7 @@ class Edited:
     words_lost: int
 
 
-def remove_paragraphs(batch: pa.RecordBatch, streams: list[bytes], rule: ParagraphRule) -> Edited:
+def remove_paragraphs(batch: pa.RecordBatch, streams: list[bytes], rule: Paragraphs) -> Edited:
     """Removes the paragraphs that `find_repeated` found, with the lines that follow each."""
     removed = take_rows(streams, PARAGRAPH)
     row_R = find_rows(batch, _bytes_of(removed["document"]))

@@ -28,7 +28,7 @@ from textmill.pipelines.corpus.near_duplicates.steps import (
     propose_pairs,
     verify_pairs,
 )
-from textmill.pipelines.corpus.options import CorpusOptions, ParagraphRule
+from textmill.pipelines.corpus.options import CorpusOptions, Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch
 from textmill.pipelines.corpus.rules.decontamination import Decontamination
@@ -102,8 +102,8 @@ def plan_corpus(
     scale = 1.0 if whole else text / max(sample.taken, 1)
     found = _measure(options, run, sample)
     blocks = max(1, math.ceil(text / BLOCK_BYTES))
-    times_text = _TIMES_PARTITION + _TIMES_NEAR * bool(options.near.rule())
-    times_text += _TIMES_PARAGRAPHS * bool(options.paragraphs())
+    times_text = _TIMES_PARTITION + _TIMES_NEAR * bool(options.near.rule)
+    times_text += _TIMES_PARAGRAPHS * bool(options.duplicate_paragraphs)
     kept_bytes, sent = found.kept_bytes * scale, found.sent_bytes * scale
     shuffles = _count_shuffles(options, schema)
     elements = count_elements(sent, found.documents * scale, blocks, schema.files)
@@ -131,13 +131,13 @@ def plan_corpus(
         found.kept * scale,
         kept_bytes,
         schema,
-        options.near.rule(),
+        options.near.rule,
     )
 
 
 def _count_shuffles(options: CorpusOptions, schema: CorpusSchema) -> int:
-    near = _NEAR_STEPS + count_rounds(schema.files) if options.near.rule() else 0
-    paragraphs = _PARAGRAPH_STEPS if options.paragraphs() else 0
+    near = _NEAR_STEPS + count_rounds(schema.files) if options.near.rule else 0
+    paragraphs = _PARAGRAPH_STEPS if options.duplicate_paragraphs else 0
     flags = options.filters.decontamination
     return 1 + near + paragraphs + bool(flags.decontaminate and flags.decontaminate_max_documents)
 
@@ -156,7 +156,7 @@ def _measure(options: CorpusOptions, run: BlockRun, sample: Sample) -> _Measured
         batch = gather(streams, empty)
     dropped["duplicates"] += sum(map(len, (p.columns for p in pieces))) - len(batch)
     sent = sum(map(len, streams))
-    rule, paragraphs = options.near.rule(), options.paragraphs()
+    rule, paragraphs = options.near.rule, options.duplicate_paragraphs
     if rule or paragraphs:
         staged = batch.nbytes * (1 + 2 * bool(paragraphs))
     if rule:
@@ -242,7 +242,7 @@ def _find_near(batch: pa.RecordBatch, rule: Rule, clock: Clock) -> tuple[int, in
     return len(lower), sum(map(len, sent)) + sum(one.nbytes for one in (*pairs, *asks, *sets))
 
 
-def _count_paragraphs(batch: pa.RecordBatch, rule: ParagraphRule, clock: Clock) -> int:
+def _count_paragraphs(batch: pa.RecordBatch, rule: Paragraphs, clock: Clock) -> int:
     """The bytes sent to find repeated paragraphs."""
     few = list_paragraphs(batch.slice(0, 1), rule)  # compiles
     find_repeated([to_stream(some) for _, some in send_paragraphs(few, 1)], rule.most, 1)

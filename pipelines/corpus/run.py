@@ -13,7 +13,6 @@ from textmill.pipelines.corpus.options import CorpusOptions
 from textmill.pipelines.corpus.partition import SOURCE
 from textmill.pipelines.corpus.plan import CorpusPlan, plan_corpus
 from textmill.pipelines.corpus.short_pages import warn_of_hosts
-from textmill.pipelines.input_options import assumed_bytes
 from textmill.pipelines.readers.corpus_metadata import (
     FILLED,
     Corpus,
@@ -90,7 +89,7 @@ def _prepare(
 ) -> tuple[CorpusSchema, BlockRun, float]:
     """The schema, the run, and how much larger than the inputs --assume_bytes is."""
     refuse_others(options.output, CORPUS)
-    source = options.source()
+    source = options.source
     blocks = plan_blocks(source)
     if options.keep_source:  # names of files are content
         blocks = [
@@ -99,7 +98,7 @@ def _prepare(
         ]
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     total = sum(block.bytes for block in blocks)
-    assumed = assumed_bytes(options.assume_bytes, dry_run=options.dry_run) or total
+    assumed = options.assume_bytes or total
     text = int(count_text_bytes(source, blocks) * (assumed / total))
     beam_arguments, how = choose_runner(beam_arguments, assumed)
     return options.schema(text), run_of(options, blocks, beam_arguments, how), assumed / total
@@ -111,7 +110,7 @@ def run_of(
     """The run of these blocks on the runner that `beam_arguments` names."""
     return BlockRun(
         "build_corpus",
-        options.source(),
+        options.source,
         blocks,
         beam_arguments,
         how,
@@ -162,8 +161,8 @@ def wire(
             keep_source=options.keep_source,
             max_rejects=options.reading.max_rejects,
             config=config_bytes("pipelines.build_corpus", options),
-            near=options.near.rule(),
-            paragraphs=options.paragraphs(),
+            near=options.near.rule,
+            paragraphs=options.duplicate_paragraphs,
         )
         _ = pipeline | _build_corpus(job)
 

@@ -41,7 +41,7 @@ from textmill.pipelines.corpus.job import (
 )
 from textmill.pipelines.corpus.near_duplicates.steps import REMOVALS
 from textmill.pipelines.corpus.near_duplicates.transforms import FindJob, FindNear
-from textmill.pipelines.corpus.options import ParagraphRule
+from textmill.pipelines.corpus.options import Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from textmill.pipelines.corpus.partition import (
     cut_batch,
@@ -152,7 +152,7 @@ class Write(_Step):
 class _ParagraphStep(_Step, ABC):
     """A step that applies --duplicate_paragraphs."""
 
-    def __init__(self, job: CorpusJob, receives: int, rule: ParagraphRule):
+    def __init__(self, job: CorpusJob, receives: int, rule: Paragraphs):
         super().__init__(job, receives)
         self._rule = rule
 

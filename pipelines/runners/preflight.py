@@ -146,7 +146,7 @@ def _check_shards(options: BuildOptions, beam_arguments: list[str]) -> Iterator[
 
 def _check_corpus(options: CorpusOptions, beam_arguments: list[str]) -> Iterator[Check]:
     name, output, filters = options.filters.filter, options.output, options.filters
-    plan = functools.partial(plan_blocks, options.source())
+    plan = functools.partial(plan_blocks, options.source)
     command = Command(beam_arguments, options.reading.input, output, name, plan)
     has_runner, blocks = yield from _check_places(command)
     rules = replace(filters, decontamination=Decontamination(), filter="")
@@ -160,7 +160,7 @@ def _check_corpus(options: CorpusOptions, beam_arguments: list[str]) -> Iterator
         yield from _skip(command, "rules cannot be loaded")
         return
     run = corpus_run.run_of(options, blocks or [], beam_arguments)
-    schema = options.schema(count_text_bytes(options.source(), blocks or ()))
+    schema = options.schema(count_text_bytes(options.source, blocks or ()))
     if has_runner:
         job = corpus_run.wire(options, schema, run, as_if_staged(output))
         yield from check_job(beam_arguments, name, job)

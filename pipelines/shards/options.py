@@ -8,7 +8,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import tyro
 
-from textmill.pipelines.input_options import InputFlags, Reading, assumed_bytes
+from textmill.pipelines.input_options import AssumedBytes, InputFlags, Reading, assumed_bytes
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks
 from textmill.pipelines.tasks.task import Task, task_class
 from textmill.pipelines.user_filter import FilterFlag, check_name
@@ -148,7 +148,7 @@ class RunFlags:
     left."""
     dry_run: bool = False
     """Print the plan (documents, tokens, shards, disk, memory, time) and stop."""
-    assume_bytes: Annotated[str, tyro.conf.arg(metavar="SIZE")] = ""
+    assume_bytes: AssumedBytes = None
     """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
     taken as a sample of it."""
     preflight: bool = False

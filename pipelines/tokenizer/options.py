@@ -20,7 +20,7 @@ from textmill.pipelines.encoding.patterns import (
     bert_words,
     first_tokens,
 )
-from textmill.pipelines.input_options import InputFlags, assumed_bytes
+from textmill.pipelines.input_options import AssumedBytes, InputFlags, assumed_bytes
 from textmill.pipelines.readers.corpus_files import corpus_parameters
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.files import expand_lists
@@ -243,7 +243,7 @@ class TokenizerOptions:
     """Replace the output of another run."""
     dry_run: bool = False
     """Print the plan (input, files, disk, memory, time) and stop."""
-    assume_bytes: Annotated[str, tyro.conf.arg(metavar="SIZE")] = ""
+    assume_bytes: AssumedBytes = None
     """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
     taken as a sample of it."""
     preflight: bool = False

@@ -165,9 +165,9 @@ def _take(hint: Any, value: Any) -> Any:
     if rule is not None:
         if rule.is_instance(value):
             return value
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)) and rule.is_instance(()):
             value = join_list(value)
-        if value is None or isinstance(value, bool):
+        if value is None or isinstance(value, (bool, list, tuple)):
             raise FieldError("", value, f"give {rule.metavar}")
         return rule.instance_from_str([str(value)])
     kind = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint

@@ -4,21 +4,69 @@ Imports no compiled loop, so that a command rejects a bad flag at once.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Annotated, Any, NamedTuple
+from functools import cached_property
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.values import spelled, take_values
+from textmill.schemas.errors import FieldError
 
 _MOST_HASHES = 1024
 _MOST_BANDS = 256  # the key of a bucket has one byte for the number of its band
+_JACCARD = (
+    "give jaccard:S with a similarity S above 0 and up to 1, with at most four decimals, such as "
+    "jaccard:0.8"
+)
+_SHINGLE = "give word:5 for runs of five words, or char:24 for runs of 24 characters"
+_BANDS = (
+    "give bands x hashes per band, such as 14x8, 16x7 or 20x13, with at most "
+    f"{_MOST_BANDS} bands and {_MOST_HASHES} hashes in total"
+)
 _SHOWN = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
 
-class Shingle(NamedTuple):
+@dataclass(frozen=True)
+class Jaccard:
+    """The minimum similarity of near-duplicates: jaccard:0.8.
+
+    Attributes:
+      similarity: above 0 and up to 1, with at most four decimals.
+    """
+
+    similarity: float
+
+    def __post_init__(self) -> None:
+        """Rejects an impossible similarity."""
+        number = self.similarity
+        if not isinstance(number, int | float):
+            raise FieldError("", number, _JACCARD)
+        if not 0 < number <= 1 or round(number, 4) != number:
+            raise FieldError("", self, _JACCARD)
+
+    @classmethod
+    def parse(cls, text: str) -> "Jaccard":
+        """Reads `jaccard:0.8`."""
+        match = re.fullmatch(r"jaccard:([01]\.[0-9]{1,4}|1)", text)
+        if not match:
+            raise FieldError("", text, _JACCARD)
+        return cls(float(match[1]))
+
+    def __str__(self) -> str:
+        """`jaccard:0.8`."""
+        return f"jaccard:{self.similarity:g}"
+
+    @property
+    def fraction(self) -> Fraction:
+        """The similarity as it is written, exactly: 0.8 -> 4/5."""
+        return Fraction(str(self.similarity))
+
+
+@dataclass(frozen=True)
+class Shingle:
     """The unit and size of shingles: `word:5` or `char:24`.
 
     Attributes:
@@ -29,23 +77,26 @@ class Shingle(NamedTuple):
     unit: str
     size: int
 
-    @classmethod
-    def parse(cls, flag: str) -> "Shingle":
-        """Reads `word:5`.
+    def __post_init__(self) -> None:
+        """Rejects other units and sizes."""
+        if self.unit not in ("word", "char") or self.size not in range(1, 1000):
+            raise FieldError("", self, _SHINGLE)
 
-        Raises:
-          UsageError: it is not a shingle.
-        """
-        match = re.fullmatch(r"(word|char):([1-9][0-9]{0,2})", flag)
+    @classmethod
+    def parse(cls, text: str) -> "Shingle":
+        """Reads `word:5`."""
+        match = re.fullmatch(r"(word|char):([1-9][0-9]{0,2})", text)
         if not match:
-            raise UsageError(
-                f"--shingle={flag} is not a shingle: give word:5 for runs of five words, or "
-                "char:24 for runs of 24 characters"
-            )
+            raise FieldError("", text, _SHINGLE)
         return cls(match[1], int(match[2]))
 
+    def __str__(self) -> str:
+        """`word:5`."""
+        return f"{self.unit}:{self.size}"
 
-class Bands(NamedTuple):
+
+@dataclass(frozen=True)
+class Bands:
     """The partition of a signature into bands: `14x8` has 14 bands of 8 hashes.
 
     Attributes:
@@ -56,21 +107,23 @@ class Bands(NamedTuple):
     bands: int
     rows: int
 
-    @classmethod
-    def parse(cls, flag: str) -> "Bands":
-        """Reads `14x8`.
+    def __post_init__(self) -> None:
+        """Rejects too many bands or hashes."""
+        few = self.bands in range(1, _MOST_BANDS + 1) and self.rows in range(1, _MOST_HASHES + 1)
+        if not few or self.hashes > _MOST_HASHES:
+            raise FieldError("", self, _BANDS)
 
-        Raises:
-          UsageError: it has another form, or too many bands or hashes.
-        """
-        match = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", flag)
-        bands = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
-        if not match or bands.bands > _MOST_BANDS or bands.hashes > _MOST_HASHES:
-            raise UsageError(
-                f"--bands={flag}: give bands x hashes per band, such as 14x8, 16x7 or 20x13, with "
-                f"at most {_MOST_BANDS} bands and {_MOST_HASHES} hashes in total"
-            )
-        return bands
+    @classmethod
+    def parse(cls, text: str) -> "Bands":
+        """Reads `14x8`."""
+        match = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", text)
+        if not match:
+            raise FieldError("", text, _BANDS)
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        """`14x8`."""
+        return f"{self.bands}x{self.rows}"
 
     @property
     def hashes(self) -> int:
@@ -81,22 +134,6 @@ class Bands(NamedTuple):
 def s_curve(bands: Bands, similarities: np.ndarray) -> np.ndarray:
     """Share of pairs with each similarity that meet in a bucket: 14x8 at 0.8 -> 0.924."""
     return 1 - (1 - np.asarray(similarities, float) ** bands.rows) ** bands.bands
-
-
-def parse_threshold(flag: str) -> Fraction:
-    """Reads `jaccard:0.8`, the minimum similarity of near-duplicates.
-
-    Raises:
-      UsageError: it is not a threshold.
-    """
-    match = re.fullmatch(r"jaccard:(0\.[0-9]{1,4}|1|1\.0)", flag)
-    threshold = Fraction(match[1]) if match else Fraction(0)
-    if not threshold:
-        raise UsageError(
-            f"--near_duplicates={flag} is not a threshold: give jaccard:S with a similarity S "
-            "above 0 and up to 1, with at most four decimals, such as jaccard:0.8"
-        )
-    return threshold
 
 
 @dataclass(frozen=True)
@@ -133,38 +170,34 @@ class Rule:
 class NearFlags:
     """Flags of near-duplicates."""
 
-    near_duplicates: Annotated[str | None, tyro.conf.arg(metavar="jaccard:SIMILARITY")] = None
+    near_duplicates: Annotated[
+        Jaccard | None, spelled(Jaccard, "jaccard:SIMILARITY", none="None")
+    ] = None
     """Remove documents with at least this similarity to a kept document: jaccard:0.8."""
-    shingle: Annotated[str, tyro.conf.arg(metavar="word:N|char:N")] = "word:5"
+    shingle: Annotated[Shingle, spelled(Shingle, "word:N|char:N")] = Shingle("word", 5)
     """Shingles whose overlap is the similarity: runs of N words or N characters."""
-    bands: Annotated[str, tyro.conf.arg(metavar="14x8|16x7|20x13|26x11|BxR")] = "14x8"
+    bands: Annotated[Bands, spelled(Bands, "14x8|16x7|20x13|26x11|BxR")] = Bands(14, 8)
     """Bands of a MinHash signature x hashes per band; --dry_run prints the share of pairs that
     they find."""
 
     def __post_init__(self) -> None:
         """Rejects values that cannot work."""
-        for name in ("shingle", "bands"):
+        take_values(self)
+        for name in ("shingle", "bands") if self.near_duplicates is None else ():
             value = getattr(self, name)
-            if value != getattr(NearFlags, name) and self.near_duplicates is None:
-                raise UsageError(
-                    f"--{name}={value} needs --near_duplicates, such as "
-                    "--near_duplicates=jaccard:0.8"
-                )
-        self.rule()
+            if value != getattr(NearFlags, name):
+                raise FieldError(name, value, "it needs near_duplicates, such as jaccard:0.8")
 
+    @cached_property
     def rule(self) -> Rule | None:
         """The rule; None if near-duplicates are kept."""
-        if self.near_duplicates is None:
-            return None
-        return Rule(
-            parse_threshold(self.near_duplicates),
-            Shingle.parse(self.shingle),
-            Bands.parse(self.bands),
-        )
+        least = self.near_duplicates
+        return Rule(least.fraction, self.shingle, self.bands) if least else None
 
     def parameters(self) -> dict[str, Any]:
-        """Values of the flags, for fingerprints; {} if near-duplicates are kept."""
-        return dict(vars(self)) if self.near_duplicates else {}
+        """Texts of the flags, for fingerprints; {} if near-duplicates are kept."""
+        names = (flag.name for flag in fields(self)) if self.near_duplicates else ()
+        return {name: str(getattr(self, name)) for name in names}
 
 
 NearArguments = Annotated[

@@ -269,7 +269,7 @@ def test_a_plan_for_a_sample_of_two_terabytes(tmp_path, capsys):
     assert "29,803 (parquet)" in said and "a sample of 2.0 TB" in said
     assert re.search(r"kept │ about [\d,]+ of about [\d,]+, \d+% of the bytes read", said), said
     assert " CPU hours: " in said
-    with pytest.raises(UsageError, match="--assume_bytes is for plans"):
+    with pytest.raises(UsageError, match="it is for plans"):
         main([*flags, "--assume_bytes=2TB"])
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from textmill.pipelines.corpus.options import ParagraphRule
+from textmill.pipelines.corpus.options import Paragraphs
 from textmill.pipelines.corpus.paragraphs import (
     find_repeated,
     list_paragraphs,
@@ -47,7 +47,7 @@ def test_spans_of_paragraphs_and_lines():
 
 def remove(texts, flag, partitions=4):
     """The texts that the stages leave, sorted, and the bytes of what they remove or join."""
-    rule = ParagraphRule.parse(flag)
+    rule = Paragraphs.parse(flag)
     parts = dict(cut_batch(batch_of(texts), partitions))
     sent, asked = defaultdict(list), defaultdict(list)
     for batch in parts.values():
@@ -131,4 +131,4 @@ def test_any_texts_lose_what_a_plain_program_removes(documents, unit, most):
 @pytest.mark.parametrize("flag", ["", "3", "word:3", "line:0", "paragraph:-1", "line:1x"])
 def test_other_flags_are_refused(flag):
     with pytest.raises(UsageError, match="paragraph:N or line:N"):
-        ParagraphRule.parse(flag)
+        Paragraphs.parse(flag)

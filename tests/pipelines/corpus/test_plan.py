@@ -24,8 +24,8 @@ def planned(source, *flags, beam=(), times=1.0):
     """The plan and its options."""
     argv = [f"--input={source}", "--output=/no/such/place", *flags]
     options = parse_flags(argv, HELP, CorpusOptions)
-    blocks = plan_blocks(options.source())
-    schema = options.schema(int(times * count_text_bytes(options.source(), blocks)))
+    blocks = plan_blocks(options.source)
+    schema = options.schema(int(times * count_text_bytes(options.source, blocks)))
     return plan_corpus(options, schema, run_of(options, blocks, [*beam]), times), options
 
 
@@ -78,8 +78,8 @@ def test_the_text_of_web_pages_is_measured(documents, tmp_path):
     corpus = build(path, tmp_path / "corpus")
     text = corpus.stats.funnel.text_bytes
     assert text < path.stat().st_size, "less text than compressed bytes"
-    blocks = plan_blocks(options.source())
-    assert count_text_bytes(options.source(), blocks) == pytest.approx(text, rel=0.2)
+    blocks = plan_blocks(options.source)
+    assert count_text_bytes(options.source, blocks) == pytest.approx(text, rel=0.2)
     assert plan.kept_bytes == pytest.approx(corpus.stats.total().text_bytes, rel=0.15)
     assert plan.documents == pytest.approx(corpus.stats.documents_read, rel=0.15)
     large, _ = planned(path, times=1e12 / path.stat().st_size)
@@ -91,13 +91,13 @@ def test_compressed_text_is_measured_and_plain_text_is_not(source, documents, tm
     packed = tmp_path / "packed.jsonl.gz"
     packed.write_bytes(gzip.compress(content))
     _, options = planned(source)
-    assert count_text_bytes(options.source(), plan_blocks(options.source())) == len(content)
+    assert count_text_bytes(options.source, plan_blocks(options.source)) == len(content)
     _, options = planned(packed)
-    found = count_text_bytes(options.source(), plan_blocks(options.source()))
+    found = count_text_bytes(options.source, plan_blocks(options.source))
     assert found == pytest.approx(sum(len(text.encode()) for text in documents), rel=0.02)
     packed.write_bytes(gzip.compress(content)[:-2000])  # the run itself reports it
     assert found > 0
-    assert count_text_bytes(options.source(), plan_blocks(options.source())) > 0
+    assert count_text_bytes(options.source, plan_blocks(options.source)) > 0
 
 
 def test_the_work_of_every_step_is_measured(source, tmp_path):

@@ -21,7 +21,7 @@ from rich.filesize import decimal
 from tests.tools.shard_factory import mlm_schema
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
-from textmill.pipelines.input_options import assumed_bytes
+from textmill.pipelines.input_options import assumed_bytes, parse_size
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks
 from textmill.pipelines.readers.stored import Part
 from textmill.pipelines.runners import plan as plans
@@ -334,8 +334,8 @@ def test_a_sample_stands_for_the_bytes_that_are_assumed(tmp_path, lines, tokeniz
 )
 def test_assumed_bytes_are_sizes(size, words):
     with pytest.raises(UsageError, match=words):
-        assumed_bytes(size, dry_run=True)
-    assert assumed_bytes("1.5GB", dry_run=True) == 1_500_000_000
-    assert assumed_bytes("77", dry_run=True) == 77 and assumed_bytes("", dry_run=False) == 0
-    with pytest.raises(UsageError, match="give --dry_run too"):
-        assumed_bytes("2TB", dry_run=False)
+        parse_size(size)
+    assert (parse_size("1.5GB"), parse_size("77")) == (1_500_000_000, 77)
+    assert assumed_bytes(77, dry_run=True) == 77 and assumed_bytes(None, dry_run=False) == 0
+    with pytest.raises(UsageError, match="--assume_bytes=77: it is for plans: give dry_run too"):
+        assumed_bytes(77, dry_run=False)

@@ -64,7 +64,7 @@ def test_a_plan_writes_nothing(text, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "plan (nothing was written)" in out and "a sample of 2.0 TB" in out
     assert not (tmp_path / "out").exists()
-    with pytest.raises(UsageError, match="--assume_bytes is for plans"):
+    with pytest.raises(UsageError, match="it is for plans"):
         main([f"--input={text}", *flags, "--assume_bytes=2TB"])
     with pytest.raises(UsageError, match="nothing to plan"):
         main(["--from_histogram=x", *flags, "--dry_run"])

@@ -17,7 +17,7 @@ from textmill.pipelines.corpus.near_duplicates.buckets import (
     signatures,
     sketches,
 )
-from textmill.pipelines.corpus.near_duplicates.flags import Bands, NearFlags, Rule, Shingle
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, Jaccard, NearFlags, Rule, Shingle
 from textmill.pipelines.corpus.near_duplicates.rows import MEMBER
 from textmill.pipelines.corpus.near_duplicates.shingles import shingle_hashes
 from textmill.pipelines.rows.text_bytes import utf8_bytes
@@ -238,19 +238,19 @@ def test_sketches_hold_two_bits_of_each_hash(hashes):
 
 
 def test_flags_of_near_duplicates():
-    flags = NearFlags("jaccard:0.75", bands="20x13")
-    assert flags.rule() == Rule(Fraction(3, 4), Shingle("word", 5), Bands(20, 13))
+    flags = NearFlags(Jaccard(0.75), bands=Bands(20, 13))
+    assert flags.rule == Rule(Fraction(3, 4), Shingle("word", 5), Bands(20, 13))
     assert flags.parameters() == {
         "near_duplicates": "jaccard:0.75",
         "shingle": "word:5",
         "bands": "20x13",
     }
-    rule = flags.rule()
+    rule = flags.rule
     assert rule and "0.9: 99.7 %" in rule.facts()["pairs found"]
-    exact = NearFlags("jaccard:1.0").rule()
+    exact = NearFlags(Jaccard(1.0)).rule
     assert exact and exact.threshold == 1
-    assert NearFlags().rule() is None and NearFlags().parameters() == {}
-    with pytest.raises(UsageError, match="--bands=16x7 needs --near_duplicates, such as"):
-        NearFlags(bands="16x7")
-    with pytest.raises(UsageError, match="--near_duplicates= is not a threshold"):
-        NearFlags("")
+    assert NearFlags().rule is None and NearFlags().parameters() == {}
+    with pytest.raises(UsageError, match="--bands=16x7: it needs near_duplicates, such as"):
+        NearFlags(bands=Bands(16, 7))
+    with pytest.raises(UsageError, match="--near_duplicates=: give jaccard:S"):
+        NearFlags("")  # pyright: ignore

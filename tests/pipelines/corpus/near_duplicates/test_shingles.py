@@ -1,3 +1,4 @@
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -8,10 +9,10 @@ from hypothesis import strategies as st
 from tests.tools.filter_factory import column
 from tests.tools.near_duplicates import plain_set, plain_similarity
 from textmill.pipelines.corpus.near_duplicates import shingles
-from textmill.pipelines.corpus.near_duplicates.flags import Bands, Shingle, parse_threshold
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, Jaccard, Shingle
 from textmill.pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import FieldError, UsageError
 
 # Few words, so that shingles repeat within a document and between two.
 WORDS = st.sampled_from(["a", "B", "é", "𐐀", "c.", "--", "\u0301", "你好"])
@@ -75,17 +76,17 @@ def test_the_threshold_is_not_rounded():
     values = np.concatenate([np.arange(10_000), np.arange(7_000), np.arange(6_999)])
     sets = Ragged.of(values.astype(np.uint64), [10_000, 7_000, 6_999])
     firsts, seconds = np.array([0, 0]), np.array([1, 2])
-    verified = verify(sets, firsts, sets, seconds, parse_threshold("jaccard:0.7"))
+    verified = verify(sets, firsts, sets, seconds, Jaccard(0.7).fraction)
     assert (verified > 0).tolist() == [True, False]
 
 
 REFUSED = {
-    "--shingle={} is not a shingle: give word:5": (
+    "{}: give word:5": (
         Shingle.parse,
         ["word", "word:0", "word:1000", "char:-1", "line:5", "word:5 "],
     ),
-    "--near_duplicates={} is not a threshold": (
-        parse_threshold,
+    "give jaccard:S": (
+        Jaccard.parse,
         ["0.8", "jaccard:0", "jaccard:0.0", "jaccard:1.1", "jaccard:.8"],
     ),
     "give bands x hashes per band": (
@@ -97,6 +98,21 @@ CASES = [(said, parse, flag) for said, (parse, flags) in REFUSED.items() for fla
 
 
 @pytest.mark.parametrize(("said", "parse", "flag"), CASES)
-def test_flags_that_are_refused(said, parse, flag):
-    with pytest.raises(UsageError, match=said.format(flag)):
+def test_texts_that_are_refused(said, parse, flag):
+    with pytest.raises(UsageError, match=re.escape(said.format(flag))):
         parse(flag)
+
+
+@pytest.mark.parametrize(
+    "kind, values",
+    [
+        (Jaccard, [(0.8,), (1,), (0.0001,)]),
+        (Shingle, [("word", 5), ("char", 999)]),
+        (Bands, [(14, 8), (256, 4)]),
+    ],
+)
+def test_values_have_texts_and_refuse_impossible_numbers(kind, values):
+    assert [kind.parse(str(kind(*value))) for value in values] == [kind(*v) for v in values]
+    for wrong in ((-1,), (0.12345,), ("0.8",)) if kind is Jaccard else (("word", 0), (0, 8)):
+        with pytest.raises(FieldError, match="give"):
+            kind(*wrong)
