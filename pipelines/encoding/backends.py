@@ -1,18 +1,18 @@
-"""Backends that turn documents into token ids, and the choice of one for a tokenizer.
+"""The choice of a backend for a tokenizer, and gigatoken, a fast one.
 
 `tokenizers` is the reference and takes every tokenizer. gigatoken is about thirty times as fast and
-takes tokenizers like GPT-2's; the word table is nearly as fast and takes those of `families.py`.
-A fast backend is used only if it gives the ids of `tokenizers` for hard strings when it loads.
+takes tokenizers like GPT-2's; the word table is nearly as fast and takes those of
+`tokenizer_types.py`. A fast backend is used only if it gives the ids of `tokenizers` for hard
+strings when it loads.
 """
 
 import logging
 import os
 import resource
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +20,20 @@ import tokenizers
 
 from textmill.pipelines.encoding.character_sets import CODE_POINTS
 from textmill.pipelines.encoding.patterns import byte_characters, spelt_bytes
+from textmill.pipelines.encoding.reference import (
+    Backend,
+    ReferenceBackend,
+    encode_each,
+    failures_as_data_errors,
+)
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 from textmill.schemas.commands.entry import import_later
-from textmill.schemas.errors import DataError, TextmillError
+from textmill.schemas.errors import DataError
 
 # They import numba, which a process that only inspects a tokenizer does not need.
 _find_characters = import_later("textmill.pipelines.encoding.splitter:find_characters")
-_make_backend = import_later("textmill.pipelines.encoding.families:make_backend")
+_make_backend = import_later("textmill.pipelines.encoding.tokenizer_types:make_backend")
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.WARNING)  # the root level is above warnings while Beam runs
@@ -48,7 +54,6 @@ _HARD_TEXTS = (
     "a\0b _x__ --...!? 1a2b3c " + "x" * 300 + " " * 70 + "'s" * 40,
     "<s> <mask></s><unk>  <pad>\n<mask> [MASK] <|endoftext|>",
 )
-_REFERENCE_BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes per byte of text
 _FAST_BATCH_BYTES = 16 << 20  # gigatoken's memory is checked after each batch
 _FAST_CACHE_BYTES = 512 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -83,58 +88,6 @@ DISPUTED_RANGES = (
     (0x2CEA2, 0x2CEAD),
     (0x323B0, 0x33479),
 )
-
-
-@contextmanager
-def failures_as_data_errors(what: str, remedy: str) -> Iterator[None]:
-    """Turns any failure of a library into a DataError, `what: its first line; remedy`.
-
-    That includes Rust panics, which are no Exceptions: broken vocabularies and catastrophic
-    backtracking cause them.
-    """
-    try:
-        yield
-    except TextmillError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        first = str(error).split("\n")[0][:300]
-        reason = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
-        raise DataError(f"{what}: {reason}; {remedy}") from error
-
-
-class Backend(Protocol):
-    """Turns text into ids as `tokenizers.Tokenizer.encode(text, add_special_tokens=False)` does."""
-
-    name: str
-
-    def encode(self, text: pa.LargeStringArray) -> Ragged:
-        """The ids of each document."""
-        ...
-
-
-class ReferenceBackend:
-    """`tokenizers` itself, on all cores, in batches that bound its memory.
-
-    A document is never cut: one of 3.5 MB without a separator takes 1 to 3 s with BPE or WordPiece.
-    """
-
-    name = "tokenizers"
-
-    def __init__(self, tokenizer: tokenizers.Tokenizer):
-        """Encodes with `tokenizer` as it is."""
-        self._tokenizer = tokenizer
-
-    def encode(self, text: pa.LargeStringArray) -> Ragged:
-        """See `Backend`.
-
-        Raises:
-          DataError: the tokenizer failed on a document.
-        """
-        batches = slices(text, _REFERENCE_BATCH_BYTES)
-        ids = (encode_each(self._tokenizer, batch.to_pylist()) for batch in batches)
-        return Ragged.joined([*map(Ragged.of_lists, ids)])
 
 
 class FastBackend:
@@ -312,22 +265,6 @@ def _texts_with_added_tokens(tokenizer: tokenizers.Tokenizer) -> Iterator[str]:
         yield f"{token}a{token} {token}\n {token}{token[:-1]}x{token[1:]}  {token} "
     yield "".join(added[:64])
     yield " ".join(added[:64])
-
-
-def encode_each(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Ids by `tokenizers`, without the special tokens that its post-processor adds.
-
-    Raises:
-      DataError: it failed, for example because a pattern backtracks catastrophically: the regular
-        expression library gives up after ten million steps, with a Rust panic.
-    """
-    with failures_as_data_errors(
-        f"the tokenizer failed on one of {len(texts)} documents, from {texts[:1]!r:.60} on",
-        "its tokenizer.json has a pattern or a vocabulary that cannot encode this text: use "
-        "another tokenizer, or remove the document",
-    ):
-        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    return [encoding.ids for encoding in encodings]
 
 
 def _resident_bytes() -> int:

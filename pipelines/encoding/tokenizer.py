@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.encoding.backends import (
-    GOLDEN_TEXTS,
+from textmill.pipelines.encoding.backends import GOLDEN_TEXTS, choose_backend
+from textmill.pipelines.encoding.patterns import spelt_bytes
+from textmill.pipelines.encoding.reference import (
     Backend,
     ReferenceBackend,
-    choose_backend,
     encode_each,
     failures_as_data_errors,
 )
-from textmill.pipelines.encoding.patterns import spelt_bytes
 from textmill.pipelines.encoding.tokenizer_files import (
     COMMON_SPECIALS,
     canonical_config,

@@ -13,8 +13,8 @@ import tokenizers
 
 from textmill.pipelines.encoding import word_loop, word_slots
 from textmill.pipelines.encoding.added_tokens import AddedTokens
-from textmill.pipelines.encoding.backends import encode_each
 from textmill.pipelines.encoding.normal_text import normalize_pieces
+from textmill.pipelines.encoding.reference import encode_each
 from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
 from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
 from textmill.pipelines.encoding.word_slots import LONG, USED
@@ -94,7 +94,7 @@ class WordModel(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class EncodingPlan:
     """How a tokenizer's text is cut into words, and how words are encoded.
 
     Attributes:
@@ -154,7 +154,7 @@ class WordTableBackend:
 
     name = "word table"
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: EncodingPlan):
         """Starts without tables."""
         self._plan = plan
         self._tables: list[WordTable] = []
@@ -191,7 +191,7 @@ class WordTableBackend:
 class WordTable:
     """Known words and their ids: slots of 32 bytes, at most half of them used, and long words."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: EncodingPlan):
         """Starts with an empty table, or with the words of `plan.whole`."""
         self._plan = plan
         self._starts, self._scratch = np.empty(ROOM, np.int64), np.empty((4, ROOM), np.int64)

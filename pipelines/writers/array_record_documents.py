@@ -19,7 +19,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from textmill.pipelines.rows.ragged import Ragged, cut
-from textmill.pipelines.writers.document_formats import Contents, DocumentFormat
+from textmill.pipelines.writers.document_codec import Contents, DocumentCodec
 from textmill.schemas.errors import DataError
 from textmill.schemas.features import token_dtype
 from textmill.schemas.metadata import Schema
@@ -50,7 +50,7 @@ _pool.Add(text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto()))
 _Example: Any = message_factory.GetMessageClass(_pool.FindMessageTypeByName("Example"))
 
 
-class ArrayRecordDocuments(DocumentFormat):
+class ArrayRecordDocuments(DocumentCodec):
     """A tf.train.Example per document."""
 
     def encode(self, documents: Ragged, schema: Schema) -> Contents:

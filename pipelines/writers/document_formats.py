@@ -7,13 +7,12 @@ keyed.
 
 import os
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar
 
 import numpy as np
 
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.pipelines.writers.document_codec import Contents, DocumentCodec
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.features import token_dtype
@@ -26,36 +25,9 @@ _LLMC_HEAD = 256 * 4  # bytes
 _MEGATRON_MAGIC = b"MMIDIDX\0\0"
 _MEGATRON_HEAD = struct.Struct("<9sQBQQ")
 _MEGATRON_TYPES = {"uint16": ("<u2", 8), "uint32": ("<i4", 4)}  # ids are below 2**24
-Contents = Mapping[str, Iterator[np.ndarray | bytes]]  # of a shard's files, in parts
 
 
-class DocumentFormat(ABC):
-    """A format of whole documents.
-
-    Attributes:
-      holds_ends: whether the files hold the ends of documents; if not, `decode` returns
-        pieces, at least one per document.
-    """
-
-    holds_ends: ClassVar[bool] = False
-
-    def refuse(self, schema: Schema) -> None:  # noqa: B027 (most formats hold everything)
-        """Raises UsageError if ids or settings do not fit the format."""
-
-    @abstractmethod
-    def encode(self, documents: Ragged, schema: Schema) -> Contents:
-        """The contents of a shard's files."""
-
-    @abstractmethod
-    def decode(self, paths: Mapping[str, str], schema: Schema) -> Ragged:
-        """Token ids of the documents or pieces of a shard; may map large files.
-
-        Raises:
-          DataError: a file is not of the format, or not of this dataset; names it.
-        """
-
-
-class Npy(DocumentFormat):
+class Npy(DocumentCodec):
     """Ids without a header, for numpy.memmap and ai2-olmo-core; numpy.load cannot open them."""
 
     def refuse(self, schema: Schema) -> None:
@@ -75,7 +47,7 @@ class Npy(DocumentFormat):
         return np.dtype(token_dtype(schema.vocab_size)).newbyteorder("<").str
 
 
-class Llmc(DocumentFormat):
+class Llmc(DocumentCodec):
     """llm.c's files of GPT-2 ids (dev/data/data_common.py), which modded-nanogpt reads too.
 
     256 int32, little-endian: 20240520, version 1, number of ids, zeros; then the ids, uint16.
@@ -115,7 +87,7 @@ class Llmc(DocumentFormat):
         return _map_documents(path, "<u2", schema, head=_LLMC_HEAD)
 
 
-class Megatron(DocumentFormat):
+class Megatron(DocumentCodec):
     """Megatron-LM's IndexedDataset: ids in .bin, and the lengths and offsets of documents in .idx.
 
     The index (megatron/core/datasets/indexed_dataset.py), little-endian: nine bytes of magic,
@@ -199,7 +171,7 @@ def _map_documents(path: str, dtype: str, schema: Schema, *, head: int = 0) -> R
     return Ragged(ids, np.unique(np.concatenate(([0], cuts, [len(ids)]))))
 
 
-_FORMATS: dict[str, Callable[[], DocumentFormat]] = {
+_FORMATS: dict[str, Callable[[], DocumentCodec]] = {
     "megatron": Megatron,
     # The library of the format is imported with it.
     "array_record": import_later(
@@ -210,15 +182,15 @@ _FORMATS: dict[str, Callable[[], DocumentFormat]] = {
 }
 
 
-def document_format(name: str) -> DocumentFormat:
-    """The format of a row of `schemas.records.DOCUMENT_FORMATS`."""
+def document_codec(name: str) -> DocumentCodec:
+    """The codec of a row of `schemas.records.DOCUMENT_FORMATS`."""
     return _FORMATS[name]()
 
 
 def refuse_formats(schema: Schema) -> None:
     """Raises UsageError if a dataset's ids or settings do not fit one of its formats."""
     for name in schema.file_formats:
-        document_format(name).refuse(schema)
+        document_codec(name).refuse(schema)
 
 
 def open_documents(schema: Schema, path: str, locate: Callable[[str], str]) -> Ragged:
@@ -235,7 +207,7 @@ def open_documents(schema: Schema, path: str, locate: Callable[[str], str]) -> R
     shard, ending = path.split(".", 1)
     name = next(name for name, row in DOCUMENT_FORMATS.items() if ending == row.endings[0])
     paths = {each: locate(f"{shard}.{each}") for each in DOCUMENT_FORMATS[name].endings}
-    return document_format(name).decode(paths, schema)
+    return document_codec(name).decode(paths, schema)
 
 
 def document_rows(documents: Ragged, rows: range) -> Iterator[tuple[int, dict[str, np.ndarray]]]:

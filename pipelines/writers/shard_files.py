@@ -25,7 +25,7 @@ from textmill.pipelines.rows.example_batch import COPIES, ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.store import disk_errors, is_url
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
-from textmill.pipelines.writers.document_formats import document_format
+from textmill.pipelines.writers.document_formats import document_codec
 from textmill.pipelines.writers.staging import STAGING, publish_files
 from textmill.schemas.agreement import METADATA
 from textmill.schemas.errors import DataError
@@ -120,7 +120,7 @@ def write_documents(
 
     def write(files: dict[str, _HashedFile]) -> int:
         for file_format in schema.file_formats:
-            contents = document_format(file_format).encode(documents, schema)
+            contents = document_codec(file_format).encode(documents, schema)
             for ending, parts in contents.items():
                 for part in parts:
                     files[ending].write(part)

@@ -16,7 +16,8 @@ from tests.benchmarks.clock import Seconds, timed
 from tests.benchmarks.compare_tokenization import corpora
 from tests.benchmarks.measure import Options, Record, Side, alternated, entry, needs, versions
 from tests.tools.places import DATA
-from textmill.pipelines.encoding.backends import Backend, FastBackend, ReferenceBackend
+from textmill.pipelines.encoding.backends import FastBackend
+from textmill.pipelines.encoding.reference import Backend, ReferenceBackend
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 
 

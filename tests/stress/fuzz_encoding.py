@@ -24,8 +24,8 @@ from tokenizers import Tokenizer
 
 from tests.tools.tokenizer_factory import TEXT, config_of
 from tests.tools.tokenizer_families import FAMILIES, train_family
-from textmill.pipelines.encoding.backends import Backend, encode_each
-from textmill.pipelines.encoding.families import make_backend
+from textmill.pipelines.encoding.reference import Backend, encode_each
+from textmill.pipelines.encoding.tokenizer_types import make_backend
 from textmill.pipelines.encoding.word_table import WordTableBackend
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError

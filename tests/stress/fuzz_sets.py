@@ -52,7 +52,7 @@ from textmill.pipelines import export, inspect_shards, verify
 from textmill.pipelines.inspection import export_set, row_text, set_tables
 from textmill.pipelines.inspection.checks import set_check
 from textmill.pipelines.writers.array_record_file import highway_hash
-from textmill.pipelines.writers.document_formats import document_format
+from textmill.pipelines.writers.document_formats import document_codec
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError
 from textmill.schemas.metadata import Schema, read_set
@@ -222,7 +222,7 @@ def _count_documents(directory: Path, name: str, schema: Schema) -> dict[str, ob
     if name.endswith(".idx"):  # is read with its other file
         return {}
     values, offsets = documents_of(directory, name, schema)
-    exact = document_format(format_of(name)).holds_ends
+    exact = document_codec(format_of(name)).holds_ends
     return {"rows": len(offsets) - 1 if exact else None, "tokens": len(values)}
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from tests.tools.field_damage import FIELDS, add_up_statistics, change_field
 from tests.tools.shard_factory import canonical_sha256, sign, write_rows
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.pipelines.writers.document_formats import document_format, open_documents
+from textmill.pipelines.writers.document_formats import document_codec, open_documents
 from textmill.pipelines.writers.staging import LOCK
 from textmill.schemas.errors import DataError
 from textmill.schemas.features import token_dtype
@@ -165,7 +165,7 @@ class Target:
             return
         held = np.concatenate([*items, np.zeros(0, token_dtype(schema.vocab_size))])
         ragged = Ragged.of(held, [len(document) for document in items])
-        made = document_format(format_of(self.name)).encode(ragged, schema)
+        made = document_codec(format_of(self.name)).encode(ragged, schema)
         for ending, parts in made.items():
             content = b"".join(bytes(part) for part in parts)
             replaced = self.directory / f"{self.name.split('.', 1)[0]}.{ending}"
@@ -475,6 +475,6 @@ def _count_rows(directory: Path, name: str, schema: Schema, stated: int) -> int:
     with contextlib.suppress(OSError, DataError):  # as where a shard's other file does not fit
         if not schema.holds_documents:
             return len(read_rows(directory / name, schema))
-        if document_format(format_of(name)).holds_ends:
+        if document_codec(format_of(name)).holds_ends:
             return len(documents_of(directory, name, schema).offsets) - 1
     return stated

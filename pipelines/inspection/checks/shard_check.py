@@ -18,7 +18,7 @@ from textmill.pipelines.inspection.checks.row_checks import (
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.writers.array_record_file import highway_hash
-from textmill.pipelines.writers.document_formats import document_format, open_documents
+from textmill.pipelines.writers.document_formats import document_codec, open_documents
 from textmill.schemas.codec import RowCodec
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
@@ -232,7 +232,7 @@ class ShardCheck:
                 self.problems.append(str(error))
                 continue
             where, ids = f"{self._name} as {file_format}", documents.values
-            self._check_bounds(where, documents, document_format(file_format).holds_ends)
+            self._check_bounds(where, documents, document_codec(file_format).holds_ends)
             for start in range(0, len(ids), _BATCH_TOKENS):
                 if stop.is_set():
                     return

@@ -16,7 +16,8 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 from tests.benchmarks.clock import timed
-from textmill.pipelines.encoding.backends import FastBackend, ReferenceBackend
+from textmill.pipelines.encoding.backends import FastBackend
+from textmill.pipelines.encoding.reference import ReferenceBackend
 
 
 def main(text: str, tokenizer_path: str, size: str, output: str) -> None:

@@ -13,16 +13,11 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tests.stress.fuzz_encoding import different, draw_texts
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
-from textmill.pipelines.encoding import backends
-from textmill.pipelines.encoding.backends import (
-    FastBackend,
-    ReferenceBackend,
-    disputed_characters,
-    encode_each,
-    why_not_gigatoken,
-)
+from textmill.pipelines.encoding import backends, reference
+from textmill.pipelines.encoding.backends import FastBackend, disputed_characters, why_not_gigatoken
 from textmill.pipelines.encoding.character_sets import property_set
 from textmill.pipelines.encoding.patterns import byte_characters
+from textmill.pipelines.encoding.reference import ReferenceBackend, encode_each
 from textmill.schemas.errors import DataError
 
 
@@ -151,7 +146,7 @@ def test_shapes_not_proven_equal_are_refused(path, value, reason):
 def test_small_batches_and_a_full_cache_change_nothing(monkeypatch):
     texts = [*_hard_texts(300), "a\U000323b0b"]
     monkeypatch.setattr(backends, "_FAST_BATCH_BYTES", 100)
-    monkeypatch.setattr(backends, "_REFERENCE_BATCH_BYTES", 100)
+    monkeypatch.setattr(reference, "_BATCH_BYTES", 100)
     fast, tokenizer = _backend(data_of(_config()))
     cache = fast._backend
     fast.encode(strings("a"))

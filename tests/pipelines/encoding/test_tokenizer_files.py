@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from tests.tools.places import DATA
 from tests.tools.tokenizer_factory import ROBERTA_SPECIALS, config_of, trained_tokenizer
-from textmill.pipelines.encoding.backends import failures_as_data_errors
+from textmill.pipelines.encoding.reference import failures_as_data_errors
 from textmill.pipelines.encoding.tokenizer_files import merged_tokens, read_tokenizer_files
 from textmill.schemas.errors import DataError, UsageError
 

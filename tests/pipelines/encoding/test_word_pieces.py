@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 from tests.stress.fuzz_encoding import backend_of, different, small_tokenizer
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings
 from textmill.pipelines.encoding import word_table
-from textmill.pipelines.encoding.families import make_backend
+from textmill.pipelines.encoding.tokenizer_types import make_backend
 from textmill.pipelines.encoding.word_merges import Merges
 from textmill.pipelines.encoding.word_pieces import Pieces
 from textmill.schemas.errors import DataError

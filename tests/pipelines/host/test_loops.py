@@ -17,7 +17,7 @@ TESTS = [
     "corpus/rules/test_quality.py",
     "encoding/test_splitter.py",
     "encoding/test_backends.py",
-    "encoding/test_families.py",
+    "encoding/test_tokenizer_types.py",
     "encoding/test_normal_text.py",
     "encoding/test_word_pieces.py",
     "readers/test_block_features.py",
@@ -35,8 +35,8 @@ TESTS = [
     "tokenizer/test_word_counts.py",
     "writers/test_shard_files.py",
 ]
-# Without what Python does at its end, where a process that has run test_families.py crashes in a
-# library that the test imports, with this check and without.
+# Without what Python does at its end, where a process that has run test_tokenizer_types.py crashes
+# in a library that the test imports, with this check and without.
 RUN = """
 import os, sys, pytest
 code = pytest.main(sys.argv[1:])

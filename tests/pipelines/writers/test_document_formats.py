@@ -13,7 +13,7 @@ from tests.tools.shard_factory import mlm_schema
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.document_formats import (
-    document_format,
+    document_codec,
     document_rows,
 )
 from textmill.schemas.errors import DataError, UsageError
@@ -67,11 +67,11 @@ def test_documents_come_back(name, vocab_size, data, tmp_path_factory):
     dtype = "uint16" if vocab_size <= 1 << 16 else "uint32"
     if name == "llmc" and dtype == "uint32":
         with pytest.raises(UsageError, match="holds ids of 16 bits"):
-            document_format(name).refuse(schema)
+            document_codec(name).refuse(schema)
         return
     documents = data.draw(documents_of(vocab_size))
     paths = written(tmp_path_factory.mktemp("files"), ragged(documents, dtype), schema)
-    found = document_format(name).decode(paths, schema)
+    found = document_codec(name).decode(paths, schema)
     assert sum(lists(found), []) == sum(documents, [])
     if name == "array_record":
         assert lists(found) == [d[i : i + 12] for d in documents for i in range(0, len(d), 12)]
@@ -128,7 +128,7 @@ def test_damage_is_told_or_changes_the_ids(tmp_path, name, damage):
         damaged = {"cut": content[:-1], "longer": content + b"\1\1", "empty": b"", "zeros": zeros}
         Path(paths[ending]).write_bytes(damaged[damage])
         try:
-            assert lists(document_format(name).decode(paths, schema)) != documents
+            assert lists(document_codec(name).decode(paths, schema)) != documents
         except DataError as error:
             assert ending in str(error)
 

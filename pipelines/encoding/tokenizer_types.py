@@ -1,4 +1,4 @@
-r"""The tokenizer types that the word table encodes, and how each cuts words: `FAMILIES`.
+r"""The tokenizer types that the word table encodes, and how each cuts words: `TOKENIZER_TYPES`.
 
 Text may be cut where the tokenizer cuts it, or where none of its steps reaches across. A word is
 therefore not always a word of a language: it may be ` dog`, `ing`, or a whole line.
@@ -24,7 +24,12 @@ from textmill.pipelines.encoding.word_merges import (
     whole_words,
 )
 from textmill.pipelines.encoding.word_pieces import pieces_of
-from textmill.pipelines.encoding.word_table import Plan, Prefix, WordEncoder, WordTableBackend
+from textmill.pipelines.encoding.word_table import (
+    EncodingPlan,
+    Prefix,
+    WordEncoder,
+    WordTableBackend,
+)
 
 Config = Mapping[str, Any]
 _SPACE = "▁"
@@ -54,7 +59,7 @@ class NoPlan(Exception):
     """The word table cannot encode for a tokenizer; the message is the reason."""
 
 
-class Family(NamedTuple):
+class TokenizerType(NamedTuple):
     """A type of tokenizers that are encoded in one way.
 
     Attributes:
@@ -65,11 +70,11 @@ class Family(NamedTuple):
 
     model: str
     is_byte_level: bool
-    plan: Callable[[Config, tokenizers.Tokenizer], Plan]
+    plan: Callable[[Config, tokenizers.Tokenizer], EncodingPlan]
 
 
 def make_backend(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableBackend | str:
-    """The word table for a tokenizer, or why no type of `FAMILIES` fits it.
+    """The word table for a tokenizer, or why no type of `TOKENIZER_TYPES` fits it.
 
     Args:
       config: its tokenizer.json, as `tokenizers` writes it.
@@ -77,10 +82,10 @@ def make_backend(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableBa
     """
     model = config["model"]
     reason = f"its model is {model['type']}"
-    for family in FAMILIES.values():
-        if family.model == model["type"] and family.is_byte_level == _is_byte_level(config):
+    for row in TOKENIZER_TYPES.values():
+        if row.model == model["type"] and row.is_byte_level == _is_byte_level(config):
             try:
-                return WordTableBackend(family.plan(config, tokenizer))
+                return WordTableBackend(row.plan(config, tokenizer))
             except NoPlan as error:
                 reason = str(error)
     return reason
@@ -93,7 +98,7 @@ def _refuse(reason: str) -> NoReturn:
 # ---- byte-level BPE ----
 
 
-def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
+def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> EncodingPlan:
     """Regular expressions alone cut the text; bytes are merged within a word."""
     steps = _steps(config["pre_tokenizer"], "pretokenizers")
     model = config["model"]
@@ -119,7 +124,7 @@ def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     words = tokenizers.Tokenizer(tokenizer.model)
     words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     raw, normalized = _added_tokens(config, tokenizer)
-    return Plan(
+    return EncodingPlan(
         _splitter(patterns),
         WordEncoder(words),
         raw,
@@ -170,7 +175,7 @@ def _as_set(members: np.ndarray) -> str:
 # ---- WordPiece ----
 
 
-def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
+def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> EncodingPlan:
     """BERT normalizes and splits character by character, except for accents."""
     normal = _normalizers(config)
     splits = [step["type"] for step in _steps(config["pre_tokenizer"], "pretokenizers")]
@@ -181,13 +186,15 @@ def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     raw, normalized = _added_tokens(config, tokenizer)
     words = _without_added(tokenizer)
     model = pieces_of(config["model"], words)
-    return Plan(_splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized)
+    return EncodingPlan(
+        _splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized
+    )
 
 
 # ---- Unigram ----
 
 
-def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
+def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> EncodingPlan:
     """Text is cut at plain spaces, except beside characters that may join with a space."""
     allowed = {"Precompiled", "NFKC", "NFKD", "NFC", "NFD", "StripAccents", "Lowercase", "Nmt"}
     for step in _steps(config["normalizer"], "normalizers"):
@@ -206,7 +213,9 @@ def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
     pattern = rf" *(?:[^ {clinging}]|[{clinging}] *| +[{clinging}] *)+| +"
     words, touching = _without_added(tokenizer), _touching(config)
     model = None if touching is None else pieces_of(config["model"], words, touching)
-    return Plan(_splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized)
+    return EncodingPlan(
+        _splitter([pattern]), WordEncoder(words), raw, model=model, normalized=normalized
+    )
 
 
 def _touching(config: Config) -> str | None:
@@ -243,7 +252,7 @@ def _clinging(tokenizer: tokenizers.Tokenizer) -> np.ndarray:
 # ---- SentencePiece's BPE ----
 
 
-def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan:
+def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> EncodingPlan:
     """Merges may cross spaces only if a token has a space after another character; none has."""
     model, vocab = config["model"], config["model"]["vocab"]
     if not model.get("byte_fallback") or any(f"<0x{i:02X}>" not in vocab for i in range(256)):
@@ -259,7 +268,7 @@ def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> Plan
     raw, normalized = _added_tokens(config, tokenizer)
     pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
     prefix = _sentencepiece_prefix(config)
-    return Plan(
+    return EncodingPlan(
         _splitter([pattern]),
         WordEncoder(words),
         raw,
@@ -293,11 +302,11 @@ def _sentencepiece_prefix(config: Config) -> Prefix | None:
 
 
 # `tokenizers` encodes for all others.
-FAMILIES = {
-    "byte-level BPE": Family("BPE", True, _plan_byte_level),
-    "SentencePiece BPE": Family("BPE", False, _plan_sentencepiece),
-    "WordPiece": Family("WordPiece", False, _plan_word_piece),
-    "Unigram": Family("Unigram", False, _plan_unigram),
+TOKENIZER_TYPES = {
+    "byte-level BPE": TokenizerType("BPE", True, _plan_byte_level),
+    "SentencePiece BPE": TokenizerType("BPE", False, _plan_sentencepiece),
+    "WordPiece": TokenizerType("WordPiece", False, _plan_word_piece),
+    "Unigram": TokenizerType("Unigram", False, _plan_unigram),
 }
 
 

@@ -1,4 +1,4 @@
-"""The word table against `tokenizers`, for every family of tokenizers that it takes.
+"""The word table against `tokenizers`, for every tokenizer type that it takes.
 
 More texts: `python -m tests.stress.fuzz_encoding --texts=100000 --seed=7`.
 """
@@ -29,10 +29,11 @@ from tests.tools.published_tokenizers import PUBLISHED, write_published
 from tests.tools.tokenizer_factory import changed, config_of, data_of, strings, trained_tokenizer
 from tests.tools.tokenizer_families import FAMILIES
 from textmill.pipelines.encoding import word_table
-from textmill.pipelines.encoding.backends import FastBackend, ReferenceBackend, encode_each
-from textmill.pipelines.encoding.families import make_backend
+from textmill.pipelines.encoding.backends import FastBackend
+from textmill.pipelines.encoding.reference import ReferenceBackend, encode_each
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.encoding.tokenizer_files import canonical_config
+from textmill.pipelines.encoding.tokenizer_types import make_backend
 from textmill.pipelines.encoding.word_table import WordTableBackend
 from textmill.schemas.errors import DataError
 
