@@ -5,7 +5,7 @@ from setuptools.command.build_py import build_py
 
 _ROOT = Path(__file__).parent
 _VERSION: dict[str, str] = {}
-exec((_ROOT / "schemas" / "version.py").read_text(encoding="utf-8"), _VERSION)
+exec((_ROOT / "textmill" / "schemas" / "version.py").read_text(encoding="utf-8"), _VERSION)
 _README = _ROOT / "README.md"
 _NAMES = ("pipelines", "schemas", "trainers")
 

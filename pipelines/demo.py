@@ -114,14 +114,17 @@ def read_docstrings(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def run(command: list[str]) -> None:
-    """Runs `python -m ...` in a process of its own, after printing it.
+    """Runs a command in a process of its own, after printing it as the user types commands.
 
     Raises:
       DataError: the command failed; it has printed why.
     """
-    shown = shlex.join(["python", "-m", *command])
+    module, *flags = command
+    words = command_name(module).split()
+    shown = shlex.join([*words, *flags])
     _console.print(f"\n$ {shown}", style="bold cyan", soft_wrap=True)
-    done = subprocess.run([sys.executable, "-m", *command], check=False)
+    in_python = words[1:] if words[0] == "python" else ["-m", *words]
+    done = subprocess.run([sys.executable, *in_python, *flags], check=False)
     if done.returncode:
         raise DataError(f"the demo stopped: `{shown}` ended with exit code {done.returncode}")
 

@@ -188,7 +188,8 @@ def test_commands_have_the_flags_that_are_shown(flags):
             elif module.startswith("tests."):
                 known = flags_of_program(module)
             else:
-                assert module.split(".")[0] in ("pytest", "apache_beam"), f"{page.name}: {module}"
+                others = ("apache_beam", "pytest", "textmill")
+                assert module.split(".")[0] in others, f"{page.name}: {module}"
                 continue
             assert shown <= known, f"{page.name}: {module} has no {sorted(shown - known)}"
 

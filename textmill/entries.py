@@ -8,26 +8,41 @@ same modules: a file is never loaded twice.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 from typing import Any
 
 
 def share_modules(package: str) -> None:
-    """Makes all modules of a package that is imported by its short name those of textmill's.
+    """Makes a package that is imported by its short name, and its modules, those of textmill.
 
-    `textmill.trainers` has the same `__init__` file as `trainers`, and needs no other name.
+    `textmill.trainers` runs the same `__init__` file as `trainers`, and needs no other name.
     """
     if not package.startswith("textmill."):
         sys.meta_path.insert(0, _SharedModules(package))
+        sys.modules[package] = importlib.import_module(f"textmill.{package}")
     # While Python looks for the module of `-m`; other programs and notebooks keep their traceback.
     if sys.argv[:1] == ["-m"]:
         from textmill.schemas.commands.entry import report_missing_packages
 
         report_missing_packages()
+
+
+def is_hidden(package: str) -> bool:
+    """Whether `python -m` finds another package of a short name before ours.
+
+    A user's folder hides ours if it has an `__init__.py`. Without one it may be part of a namespace
+    package, so Python looks on and finds ours.
+    """
+    found = PathFinder.find_spec(package, ["", *sys.path])
+    if found is None or found.origin is None:
+        return False
+    ours = os.path.join(os.path.dirname(os.path.dirname(__file__)), package, "__init__.py")
+    return os.path.realpath(found.origin) != os.path.realpath(ours)
 
 
 class _SharedModules(MetaPathFinder, Loader):

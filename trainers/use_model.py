@@ -142,7 +142,7 @@ def trainer_of(trained: Trained, name: Optional[str]) -> Trainer:
 
 
 def _import_trainer(name: str) -> Trainer:
-    return import_module(f"trainers.{name}").TRAINER
+    return import_module(f"textmill.trainers.{name}").TRAINER
 
 
 def flags_of(trained: Trained, trainer: Trainer) -> RunFlags:

@@ -252,6 +252,7 @@ def make_pipeline(**arguments: Any) -> beam.Pipeline:
     return pipeline
 
 
+_WORKER = "textmill.pipelines.runners.worker"  # a user's own pipelines/ may hide the short name
 _ITS_WORKER: Any = worker_handlers.SubprocessSdkWorkerHandler
 
 
@@ -261,7 +262,7 @@ class LocalWorker(_ITS_WORKER):
 
     def __init__(self, command: bytes, *others: Any):
         """Takes Beam's command of a worker, but starts another, as a child of this process."""
-        command = f"exec {shlex.quote(sys.executable)} -m pipelines.runners.worker".encode()
+        command = f"exec {shlex.quote(sys.executable)} -m {_WORKER}".encode()
         super().__init__(command, *others)
 
 

@@ -11,6 +11,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional, TextIO
 
+from textmill.entries import is_hidden
+
 _JOINERS = "\u200c\u200d"  # without which some scripts and emoji cannot be written
 
 
@@ -48,8 +50,12 @@ def say(text: str, file: Optional[TextIO] = None) -> None:
 
 
 def command_name(module: str) -> str:
-    """A command as this user types commands: `python -m trainers.flax_clm`, `textmill flax-clm`."""
-    if sys.argv[0].partition(" ")[0] == "textmill":  # see `schemas.commands.textmill`
+    """A command as this user types commands: `python -m trainers.flax_clm`, `textmill flax-clm`.
+
+    It is the second, too, where the user's own `trainers/` hides the first.
+    """
+    is_short = sys.argv[0].partition(" ")[0] == "textmill"  # see `schemas.commands.textmill`
+    if is_short or is_hidden(module.partition(".")[0]):
         return f"textmill {name_of(module)}"
     return f"python -m {module}"
 

@@ -52,7 +52,7 @@ def _dispatch(argv: List[str]) -> None:
     elif name in COMMANDS:
         sys.argv = [f"textmill {name}", *words[1:]]
         sys.path.append(os.getcwd())  # of --filter=module:function; `python -m` has it too
-        import_module(COMMANDS[name]).main(sys.argv[1:])
+        import_module(f"textmill.{COMMANDS[name]}").main(sys.argv[1:])
     else:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else "textmill --help lists them"

@@ -145,7 +145,7 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
 
 def command(flags: RunFlags, **changes: Any) -> str:
     """The command line of these flags, with some of them changed."""
-    words = ["python", "-m", f"trainers.{flags.entry}"]
+    words = command_name(f"trainers.{flags.entry}").split()
     for field, value in _fields_of(flags):
         value = changes.get(field.name, value)
         if value == field.default or value is None and not is_word(field, value):
