@@ -3,7 +3,7 @@
     git clone https://github.com/scrapinghub/article-extraction-benchmark
     git clone https://github.com/adbar/trafilatura
     git clone https://github.com/Murrough-Foley/web-content-extraction-benchmark wcxb
-    pip install readability-lxml justext rs-trafilatura
+    pip install readability-lxml justext rs-trafilatura magic-html  # the last: Python 3.12
     python -m tests.benchmarks.compare_html --articles=article-extraction-benchmark \
         --trafilatura=trafilatura/tests --wcxb=wcxb
 
@@ -95,6 +95,7 @@ def extractors() -> Iterator[tuple[str, str, Extract]]:
         ("rs-trafilatura", "rs-trafilatura", "rs_trafilatura", _rs_trafilatura),
         ("resiliparse, main content", "resiliparse", "resiliparse", _resiliparse),
         ("readability-lxml", "readability-lxml", "readability", _readability),
+        ("magic_html", "magic-html", "magic_html", _magic_html),
         ("jusText", "justext", "justext", _justext),
     ):
         if importlib.util.find_spec(module):
@@ -151,6 +152,13 @@ def _all_text(markup: str) -> str:
     import lxml.html
 
     return "\n".join(lxml.html.fromstring(markup).itertext()) if markup.strip() else ""
+
+
+def _magic_html() -> Extract:
+    import magic_html  # pyright: ignore[reportMissingImports]
+
+    extractor = magic_html.GeneralExtractor()
+    return lambda page: _all_text(extractor.extract(decode_page(page), base_url="")["html"])
 
 
 def _justext() -> Extract:
