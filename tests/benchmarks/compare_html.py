@@ -14,6 +14,7 @@ miss. The third has 1,497 pages of seven kinds and their whole text: precision, 
 those of words, by WCXB's own rules, averaged over pages; its test part is never read. Each
 extractor reads the stored bytes; speed is megabytes of HTML a second of processor time, its import
 excluded. A package that is not installed has no row; one that raises has found nothing.
+--tables judges each page by a table that `train_page_model --tables` trained without its site.
 """
 
 import gzip
@@ -21,6 +22,7 @@ import importlib.metadata
 import importlib.util
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +31,9 @@ from pathlib import Path
 import tyro
 
 from tests.benchmarks.clock import timed
+from textmill.pipelines.readers import main_text, page_model
 from textmill.pipelines.readers.html_text import HTML, Extraction, UnusablePageError, read_page
+from textmill.pipelines.readers.main_text import parse_html
 from textmill.pipelines.readers.page_encoding import decode_page
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import UsageError
@@ -37,6 +41,8 @@ from textmill.schemas.errors import UsageError
 Extract = Callable[[bytes], str]
 _WORD = re.compile(r"\w+")
 _WORDS = 4  # of a sequence
+_current = [b""]  # the page that is converted
+FOLDS = "folds.json"  # beside the tables of the folds: checksum of a page to its fold
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,9 @@ class Comparison:
     """Folder of WCXB, or its folder dev/; only pages in dev/ are read."""
     pages: int = 0
     """Maximum number of pages of each set, evenly spread; 0: all."""
+    tables: str = ""
+    """Folder of the tables of a cross-validation; none: the table in the package, which was trained
+    on these pages."""
     only: str = ""
     """Names of extractors, separated by semicolons; none: all."""
 
@@ -115,6 +124,7 @@ def _forgiving(extract: Extract) -> Extract:
 
 
 def _ours(page: bytes, html: str, comments: str = "drop") -> str:
+    _current[0] = page
     try:
         return read_page(page, "text/html", Extraction(html, comments)).text
     except UnusablePageError:
@@ -276,6 +286,21 @@ def load_kinds(folder: Path) -> tuple[list[bytes], list[tuple[str, str]]]:
     return pages, due
 
 
+def use_tables(folder: Path, pages: Sequence[bytes]) -> None:
+    """From now on, --html judges each of these pages by the table of its fold."""
+    folds = json.loads((folder / FOLDS).read_text(encoding="utf-8"))
+    tables = {
+        fold: page_model.parse_trees((folder / f"{fold}.csv").read_text(encoding="utf-8"))
+        for fold in set(folds.values())
+    }
+    trees = {}
+    for page in pages:
+        markup = str(parse_html(decode_page(page))).encode("utf-8", "replace")
+        trees[page] = tables[folds[str(zlib.crc32(markup))]]
+    judge = page_model.choose_blocks
+    main_text.choose_blocks = lambda blocks, _=None: judge(blocks, trees[_current[0]])
+
+
 def main(argv: Sequence[str]) -> None:
     """Prints a table for each set of pages."""
     options = tyro.cli(Comparison, description=__doc__, args=argv)
@@ -291,6 +316,8 @@ def main(argv: Sequence[str]) -> None:
         step = -(-len(pages) // options.pages) if options.pages else 1
         pages, due = pages[::step], due[::step]
         megabytes = sum(map(len, pages)) / 1e6
+        if options.tables:
+            use_tables(Path(options.tables), pages)
         print(f"\n{title}: {len(pages):,} pages, {megabytes:.1f} MB")
         kinds = score([""] * len(pages), due).kinds
         columns = ("extractor", "F1", *kinds, "precision", "recall", "MB/s of CPU", "version")

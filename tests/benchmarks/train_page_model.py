@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import tyro
 
-from tests.benchmarks.compare_html import load_articles, load_sentences
+from tests.benchmarks.compare_html import FOLDS, load_articles, load_sentences
 from tests.benchmarks.page_scripts import SCRIPTS, Script, write_in
 from textmill.pipelines.readers import page_model
 from textmill.pipelines.readers.block_features import Blocks, expand, measure_blocks
@@ -61,6 +61,8 @@ class Training:
     """Whether folds are judged in other scripts, too; takes minutes."""
     output: str = f"pipelines/readers/{page_model.TABLE}"
     """The table to write."""
+    tables: str = ""
+    """Folder for the tables of the folds, with which `compare_html --tables` judges pages."""
 
 
 @dataclass(frozen=True)
@@ -259,10 +261,16 @@ def main(options: Training) -> None:
     pages = list(read_pages(options))
     print(f"{len(pages):,} pages, {sum(len(page.labels) for page in pages):,} blocks", flush=True)
     fold_of = [zlib.crc32(page.domain.encode()) % max(options.folds, 1) for page in pages]
+    if options.tables:
+        folds = {zlib.crc32(page.markup): f for page, f in zip(pages, fold_of, strict=True)}
+        Path(options.tables, FOLDS).write_text(json.dumps(folds), "utf-8")
     scores: dict[str, list[float]] = defaultdict(list)
     scripts: dict[str, list[float]] = defaultdict(list)
     for fold in range(options.folds):
-        trees = parse_trees(train([p for p, f in zip(pages, fold_of, strict=True) if f != fold]))
+        table = train([p for p, f in zip(pages, fold_of, strict=True) if f != fold])
+        trees = parse_trees(table)
+        if options.tables:
+            Path(options.tables, f"{fold}.csv").write_text(table, "utf-8")
         for page in (p for p, f in zip(pages, fold_of, strict=True) if f == fold):
             if page.words is not None:
                 scores[page.kind].append(score(page, trees))
