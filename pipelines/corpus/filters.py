@@ -17,8 +17,9 @@ from textmill.pipelines.corpus.rules.rule import Family, Rule, papers_numbers
 from textmill.pipelines.corpus.rules.sizes import Sizes
 from textmill.pipelines.corpus.rules.url_blocklist import UrlBlocklist
 from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
+from textmill.schemas.commands.values import join_list, spelled_list, take_values
 from textmill.schemas.drops import DROPS, Funnel, Observed
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import FieldError, UsageError
 
 Normalize = Literal["none", "nfc", "nfkc"]
 _F = TypeVar("_F", bound=Family)
@@ -33,7 +34,7 @@ class Filters:
     normalize: Normalize = "none"
     """Convert text to this Unicode normal form, and CRLF and CR to newlines, before any other
     step."""
-    quality: Annotated[str | None, tyro.conf.arg(metavar="NAME,...")] = None
+    quality: Annotated[tuple[str, ...] | None, spelled_list(str, "NAME,...", none="None")] = None
     """Filter English text by the rules and numbers of papers: gopher, c4, fineweb, or several
     separated by commas. Flags of single rules override them."""
     keep_rejects: bool = False
@@ -52,25 +53,24 @@ class Filters:
 
     def __post_init__(self) -> None:
         """Rejects unknown names."""
-        for name in self._presets:
+        take_values(self)
+        names = self.quality or ()
+        for name in names if names or self.quality is None else ("",):
             if name not in papers():
-                raise UsageError(
-                    f"--quality={self.quality}: {name!r} is unknown; give one or more of "
-                    f"{', '.join(papers())}, separated by commas"
+                raise FieldError(
+                    "quality",
+                    join_list(names),
+                    f"{name!r} is unknown; give one or more of {', '.join(papers())}, separated "
+                    "by commas",
                 )
         check_name(self.filter)
-
-    @property
-    def _presets(self) -> tuple[str, ...]:
-        """The papers that --quality names."""
-        return () if self.quality is None else tuple(self.quality.split(","))
 
     def families(self) -> Iterator[tuple[str, Family]]:
         """Names and flags of rule groups, with the numbers of the papers that --quality names."""
         for row in fields(self):
             family = getattr(self, row.name)
             if isinstance(family, Family):
-                yield row.name, family.of_paper() if row.name in self._presets else family
+                yield row.name, family.of_paper() if row.name in (self.quality or ()) else family
 
     def check_roles(self, roles: Iterable[str]) -> None:
         """Checks that documents have the fields that rules need besides the text.

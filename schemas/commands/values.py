@@ -32,7 +32,12 @@ NONE = "None"  # on the command line
 
 
 def spelled(
-    kind: type, metavar: str, *, none: str = "", parse: Optional[Callable[[str], Any]] = None
+    kind: Any,
+    metavar: str,
+    *,
+    none: str = "",
+    parse: Optional[Callable[[str], Any]] = None,
+    write: Callable[[Any], str] = str,
 ) -> Any:
     """The rule of tyro by which a value is read from its text; for `Annotated[kind, ...]`.
 
@@ -41,6 +46,7 @@ def spelled(
       metavar: form of the text in help: jaccard:S.
       none: text of None: "None", or a word such as auto. Without it None is no value.
       parse: reads a text. Default: `kind.parse`.
+      write: gives the text of a value back.
     """
     read: Callable[[str], Any] = parse or kind.parse
 
@@ -52,7 +58,7 @@ def spelled(
         metavar,
         from_words,
         lambda value: isinstance(value, kind) or bool(none) and value is None,
-        lambda value: none if value is None else str(value),
+        lambda value: none if value is None else write(value),
     )
 
 
@@ -167,6 +173,8 @@ def _take(hint: Any, value: Any) -> Any:
             return value
         if isinstance(value, (list, tuple)) and rule.is_instance(()):
             value = join_list(value)
+        if isinstance(value, dict):
+            value = ",".join("{}:{}".format(*item) for item in value.items())
         if value is None or isinstance(value, (bool, list, tuple)):
             raise FieldError("", value, f"give {rule.metavar}")
         return rule.instance_from_str([str(value)])

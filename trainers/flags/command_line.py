@@ -15,6 +15,7 @@ from textmill.schemas.commands.help import (
     show_help,
 )
 from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.commands.values import rule_of, text_of
 from textmill.schemas.errors import UsageError
 from textmill.trainers.flags.run_flags import RunFlags
 
@@ -110,13 +111,13 @@ def unknown_flag(argument: str, names: Iterable[str]) -> UsageError:
 
 def flag_values(flags: Any) -> Dict[str, Any]:
     """Names of flags to values: {"shards": "data", "batch_size": 32, ...}."""
-    return {field.name: value for field, value in _fields_of(flags)}
+    return {field.name: text_of(field.type, value) for field, value in _fields_of(flags)}
 
 
 def _fields_of(flags: Any) -> "Iterator[Tuple[dataclasses.Field, Any]]":
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and rule_of(field.type) is None:
             yield from _fields_of(value)
         else:
             yield field, value

@@ -5,11 +5,10 @@ Legend of the compiled loops: N bytes, D documents, L lines.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import tyro
 
 from textmill.pipelines.corpus.english_cutting import cut
 from textmill.pipelines.corpus.english_tables import BREAK, MARK, SPACE, TERMINAL, character_table
@@ -17,9 +16,9 @@ from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_num
 from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
+from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
+from textmill.schemas.errors import FieldError
 
-_PHRASES_FLAG = tyro.conf.arg(metavar="PHRASE,...")
-YesNo = Literal["yes", "no"]
 _AT_ONCE = 1 << 18  # bytes of text judged together
 _WRAPPED = (
     "C4 treats each line as a paragraph and removes lines that do not end a sentence, which is "
@@ -28,10 +27,31 @@ _WRAPPED = (
 )
 _SHORT = f"the documents may be short: see --c4_min_sentences; or {_WRAPPED}"
 _PHRASES = (
-    "javascript,terms of use,privacy policy,cookie policy,uses cookies,use of cookies,use cookies"
+    "javascript",
+    "terms of use",
+    "privacy policy",
+    "cookie policy",
+    "uses cookies",
+    "use of cookies",
+    "use cookies",
 )
+_PAGE_PHRASES = ("lorem ipsum", "{")
 _NOTES = (b"[edit]", b"[citation needed]")
 _REASONS = ("c4:min_sentences", "c4:page_phrases")
+
+
+def _parse_yes_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise FieldError("", text, "choose one of yes, no")
+    return text == "yes"
+
+
+def _write_yes_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+_YES_NO = spelled(bool, "yes|no", none="None", parse=_parse_yes_no, write=_write_yes_no)
+_PHRASE_LIST = spelled_list(str, "PHRASE,...", none="None")
 
 
 @dataclass(frozen=True)
@@ -44,19 +64,23 @@ class C4(Family):
         "page_phrases": "the text may be code, or pages with templates: see --c4_page_phrases",
     }
 
-    c4_line_ends: YesNo | None = paper("yes")
+    c4_line_ends: Annotated[bool | None, _YES_NO] = paper(True, "yes")
     """Remove lines that do not end in . ! ? or a quotation mark."""
     c4_min_line_words: int | None = paper(3)
     """Remove lines with fewer words between white space: 3 in FineWeb and in early versions of the
     paper, 5 in C4's code and in the last version."""
     c4_max_word_length: int | None = paper(1000)
     """Remove lines with a longer word, in characters; 0 for no limit."""
-    c4_line_phrases: Annotated[str | None, _PHRASES_FLAG] = paper(_PHRASES)
+    c4_line_phrases: Annotated[tuple[str, ...] | None, _PHRASE_LIST] = paper(
+        _PHRASES, join_list(_PHRASES)
+    )
     """Remove lines with any of these phrases, separated by commas. The case of A to Z does not
     matter."""
-    c4_notes: YesNo | None = paper("yes")
+    c4_notes: Annotated[bool | None, _YES_NO] = paper(True, "yes")
     """Remove Wikipedia's notes from lines: [1], [edit], [citation needed]."""
-    c4_page_phrases: Annotated[str | None, _PHRASES_FLAG] = paper("lorem ipsum,{")
+    c4_page_phrases: Annotated[tuple[str, ...] | None, _PHRASE_LIST] = paper(
+        _PAGE_PHRASES, join_list(_PAGE_PHRASES)
+    )
     """Drop documents with any of these phrases in a kept line. They alternate with the phrases
     of --c4_line_phrases, as in C4's code: a line with javascript is removed before { is searched
     for."""
@@ -66,11 +90,12 @@ class C4(Family):
 
     def __post_init__(self) -> None:
         """Rejects impossible numbers."""
+        take_values(self)
         check_numbers(self)
 
     def make_rules(self) -> Iterator[Rule]:
         """One rule, which removes lines and drops documents with too little left."""
-        if flags := self.parameters():
+        if flags := self.settings():
             yield Rule(_REASONS, lambda text: judge(text, flags), edits="c4")
 
 
@@ -89,14 +114,14 @@ def _judge_slice(
     data, bounds = utf8_bytes(text)
     table = character_table()
     limits = [flags.get("c4_min_line_words", 0), flags.get("c4_max_word_length", 0)]
-    limits += [flags.get(name) == "yes" for name in ("c4_notes", "c4_line_ends")]
+    limits += [bool(flags.get(name)) for name in ("c4_notes", "c4_line_ends")]
     out, spans, offsets, is_dropped = choose_lines(
         data,
         bounds,
         table,
         np.array(limits, np.int64),
-        _phrases(flags.get("c4_page_phrases", "")),
-        _phrases(flags.get("c4_line_phrases", "")),
+        _phrases(flags.get("c4_page_phrases", ())),
+        _phrases(flags.get("c4_line_phrases", ())),
     )
     reasons = np.where(is_dropped, 2, 0)
     least = flags.get("c4_min_sentences", 0)
@@ -108,9 +133,9 @@ def _judge_slice(
     return reasons, _join_lines(out, spans, offsets)
 
 
-def _phrases(flag: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _phrases(texts: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Phrases for `choose_lines`: their bytes, where they begin, and the set of first bytes."""
-    phrases = [phrase.encode().lower() for phrase in flag.split(",") if phrase]
+    phrases = [phrase.encode().lower() for phrase in texts if phrase]
     firsts = np.zeros(256, np.bool_)
     firsts[[byte for phrase in phrases for byte in (phrase[:1] + phrase[:1].upper())]] = True
     bounds = np.concatenate([[0], np.cumsum([len(phrase) for phrase in phrases])]).astype(np.int64)

@@ -17,40 +17,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import tyro
 
 from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule
-from textmill.schemas.errors import UsageError
+from textmill.pipelines.corpus.rules.shares import Languages
+from textmill.schemas.commands.values import spelled, take_values
+from textmill.schemas.errors import FieldError, UsageError
 
 _REASONS = ("language:other", "language:unsure")
 _OTHER_NAMES = {"nb": "no", "nob": "no", "nno": "nn"}  # for identifiers without the first
 _LABEL = "__label__"
 Labels = tuple[list[str], np.ndarray]  # labels of n documents; float64 [n], probabilities
-
-
-def parse_languages(flag: str) -> dict[str, float]:
-    """Languages and the minimum probability of each: "nb,en:0.65" -> {"nb": 0.0, "en": 0.65}.
-
-    Raises:
-      UsageError: it has another form, or names a language twice.
-    """
-    minimums: dict[str, float] = {}
-    for item in flag.split(","):
-        name, colon, share = item.strip().partition(":")
-        try:
-            least = float(share) if colon else 0.0
-        except ValueError:
-            least = float("nan")
-        if not name or not 0 <= least <= 1:
-            raise UsageError(
-                f"--language={flag}: {item!r} is not CODE or CODE:PROBABILITY; give languages "
-                "separated by commas, each with its own minimum probability from 0 to 1 after a "
-                "colon if it has one, such as nb,nn,en:0.65"
-            )
-        if name in minimums:
-            raise UsageError(f"--language={flag}: {name} is given twice")
-        minimums[name] = least
-    return minimums
 
 
 @dataclass(frozen=True)
@@ -62,7 +38,7 @@ class Language(Family):
         "unsure": "short or mixed text has a low probability: lower the number after the colon",
     }
 
-    language: Annotated[str | None, tyro.conf.arg(metavar="CODE,...")] = None
+    language: Annotated[Languages | None, spelled(Languages, "CODE,...", none="None")] = None
     """Keep documents in these languages: nb,nn,en:0.65. The number after a colon is the minimum
     probability for that language alone; for a language without one, any probability suffices."""
     language_identifier: Literal["fasttext", "quick"] | None = None
@@ -70,13 +46,11 @@ class Language(Family):
     times as fast, but has no probability. Default: fasttext."""
 
     def __post_init__(self) -> None:
-        """Rejects a bad --language, and --language_identifier without --language."""
-        if self.language is not None:
-            parse_languages(self.language)
-        elif self.language_identifier:
-            raise UsageError(
-                f"--language_identifier={self.language_identifier} needs --language, such as "
-                "--language=en:0.65"
+        """Rejects an identifier without languages."""
+        take_values(self)
+        if self.language is None and self.language_identifier:
+            raise FieldError(
+                "language_identifier", self.language_identifier, "it needs language, as en:0.65"
             )
 
     def parameters(self) -> dict[str, Any]:
@@ -90,7 +64,7 @@ class Language(Family):
         identifier = self.language_identifier or "fasttext"
         _wanted(self.language, identifier)
         return {
-            "language": parse_languages(self.language),
+            "language": dict(self.language),
             "language_identifier": identifier,
             "language_model": _model(identifier),
         }
@@ -123,27 +97,33 @@ def judge(identified: Labels, wanted: dict[str, float]) -> Judged:
     return Judged(reason, observed=observed, measured=measured, limit=limit)
 
 
-def _wanted(flag: str, identifier: str) -> dict[str, float]:
-    """The identifier's label of each language of --language, and its minimum probability."""
+def _wanted(languages: Languages, identifier: str) -> dict[str, float]:
+    """The identifier's label of each language, and its minimum probability."""
     _, labels = _load(identifier)
     wanted: dict[str, float] = {}
-    for name, least in parse_languages(flag).items():
+    for name, least in languages.items():
         if least and identifier == "quick":
-            raise UsageError(
-                f"--language={flag}: quick has no probability; remove :{least:g}, or give "
-                "--language_identifier=fasttext"
+            raise FieldError(
+                "language",
+                languages,
+                f"quick has no probability; remove :{least:g}, or give "
+                "--language_identifier=fasttext",
             )
         label = name if name in labels else _OTHER_NAMES.get(name)
         if label not in labels:
             near = difflib.get_close_matches(name, labels, 5, cutoff=0.3)
-            raise UsageError(
-                f"--language={flag}: {name!r} is none of the {len(labels)} languages of "
-                f"{identifier}; similar names: {', '.join(near) or 'none'}"
+            raise FieldError(
+                "language",
+                languages,
+                f"{name!r} is none of the {len(labels)} languages of {identifier}; similar names: "
+                f"{', '.join(near) or 'none'}",
             )
         if wanted.setdefault(label, least) != least:
-            raise UsageError(
-                f"--language={flag}: {identifier} has one label, {label}, for several of these "
-                "languages: give them the same minimum probability"
+            raise FieldError(
+                "language",
+                languages,
+                f"{identifier} has one label, {label}, for several of these languages: give them "
+                "the same minimum probability",
             )
     return wanted
 

@@ -8,6 +8,7 @@ same verdicts as in published corpora.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +24,14 @@ from textmill.pipelines.corpus.english_measures import (
 )
 from textmill.pipelines.corpus.english_tables import character_table, hash_spelling
 from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
-from textmill.schemas.errors import UsageError
+from textmill.pipelines.corpus.rules.shares import NgramLimits
+from textmill.schemas.commands.values import spelled, take_values
 
 _Limits = dict[str, float]
 _Measure = Callable[[Words, _Limits], Mapping[str, np.ndarray]]
 _SHORT_LINE = 30
 _NGRAMS = ("gopher_max_top_ngrams", "gopher_max_repeated_ngrams")
+_NGRAM_RULE = spelled(NgramLimits, "NGRAMS", none="None")
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 
@@ -70,22 +73,27 @@ class Gopher(Family):
     """Maximum share of repeated lines."""
     gopher_max_repeated_line_chars: float | None = paper(0.2)
     """Maximum share of characters in repeated lines."""
-    gopher_max_top_ngrams: str | None = paper("2:0.2,3:0.18,4:0.16")
+    gopher_max_top_ngrams: Annotated[NgramLimits | None, _NGRAM_RULE] = paper(
+        NgramLimits({2: 0.2, 3: 0.18, 4: 0.16})
+    )
     """Maximum share of characters in the most frequent run of n words, for each n: 2:0.2,3:0.18."""
-    gopher_max_repeated_ngrams: str | None = paper("5:0.15,6:0.14,7:0.13,8:0.12,9:0.11,10:0.1")
+    gopher_max_repeated_ngrams: Annotated[NgramLimits | None, _NGRAM_RULE] = paper(
+        NgramLimits({5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1})
+    )
     """Maximum share of characters in repeated runs of n words, for each n: 5:0.15,6:0.14."""
 
     def __post_init__(self) -> None:
         """Rejects impossible numbers."""
+        take_values(self)
         check_numbers(self)
-        for name in _NGRAMS:
-            _ngram_limits(name, getattr(self, name))
 
     def limits(self) -> _Limits:
         """The limits that are set, by name, in the order in which they apply."""
-        limits = self.parameters()
-        ngrams = [_ngram_limits(name, limits.pop(name, None)) for name in _NGRAMS]
-        return limits | ngrams[0] | ngrams[1]
+        limits = self.settings()
+        for name in _NGRAMS:
+            form, own = name.replace("_ngrams", "_{}_grams"), limits.pop(name, {})
+            limits |= {form.format(n): share for n, share in own.items()}
+        return limits
 
     def make_rules(self) -> Iterator[Rule]:
         """One rule with all the limits that are set."""
@@ -157,11 +165,12 @@ class FineWeb(Family):
 
     def __post_init__(self) -> None:
         """Rejects impossible numbers."""
+        take_values(self)
         check_numbers(self)
 
     def make_rules(self) -> Iterator[Rule]:
         """One rule with all the limits that are set."""
-        limits = self.parameters()
+        limits = self.settings()
         short = limits.pop("fineweb_short_line", _SHORT_LINE)
         if limits:
             yield _rule_of(limits, partial(measure_fineweb, short=short))
@@ -179,24 +188,6 @@ def measure_fineweb(words: Words, limits: _Limits, short: int) -> Mapping[str, n
         "fineweb_max_repeated_line_chars": repeated / np.maximum(characters, 1),
         "fineweb_max_newlines": newlines / np.maximum(np.diff(words.offsets), 1),
     }
-
-
-def _ngram_limits(name: str, value: str | None) -> _Limits:
-    """Limits for each n: gopher_max_top_ngrams "2:0.2,3:0.1" -> gopher_max_top_2_grams: 0.2, ..."""
-    limits: dict[int, float] = {}
-    for part in value.split(",") if value else ():
-        n, _, share = part.partition(":")
-        try:
-            limits[int(n)] = float(share)
-            if not (1 < int(n) < 100 and 0 <= float(share) <= 1):
-                raise ValueError(part)
-        except ValueError as error:
-            raise UsageError(
-                f"--{name}={value}: {part!r} is not WORDS:SHARE; give 2 to 99 words and a share "
-                "from 0 to 1, such as 2:0.2"
-            ) from error
-    form = name.replace("_ngrams", "_{}_grams")
-    return {form.format(n): share for n, share in sorted(limits.items())}
 
 
 def _rule_of(limits: _Limits, measure: _Measure) -> Rule:

@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule
 from textmill.pipelines.host.imports import pc
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.values import take_values
+from textmill.schemas.errors import FieldError
 
 # RFC 5322's atoms with dots, without / = ? & of URLs.
 _LOCAL = r"[\w.!#$%'*+^`{|}~-]"
@@ -58,12 +59,13 @@ class Pii(Family):
 
     def __post_init__(self) -> None:
         """Rejects --pii_phones without --pii=replace."""
+        take_values(self)
         if self.pii_phones and self.pii != "replace":
-            raise UsageError("--pii_phones needs --pii=replace")
+            raise FieldError("pii_phones", True, "it needs pii=replace")
 
     def parameters(self) -> dict[str, Any]:
         """Both flags; {} if personal data is kept."""
-        return vars(self) if self.pii == "replace" else {}
+        return super().parameters() if self.pii == "replace" else {}
 
     def make_rules(self) -> Iterator[Rule]:
         """One rule, which edits documents and drops none."""

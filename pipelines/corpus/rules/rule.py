@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.corpus.decontamination.matches import Hit
+from textmill.schemas.commands.values import text_of
 from textmill.schemas.drops import Observed
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import FieldError
 
 MOST = 1 << 63  # compiled loops take int64, and readers of schema.json reject larger numbers
 
@@ -89,19 +90,30 @@ class Family:
         """Fields that the rules need besides the text -> the flag that needs each."""
         return {}
 
+    def settings(self) -> dict[str, Any]:
+        """Values of the flags that are not None, by name."""
+        values = ((flag.name, getattr(self, flag.name)) for flag in fields(self))  # pyright: ignore
+        return {name: value for name, value in values if value is not None}
+
     def parameters(self) -> dict[str, Any]:
-        """Values that decide the result, by flag, for fingerprints; without flags that are None."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        """Settings as their texts, for fingerprints."""
+        hints = {flag.name: flag.type for flag in fields(self)}  # pyright: ignore
+        return {name: text_of(hints[name], value) for name, value in self.settings().items()}
 
     def of_paper(self) -> Self:
         """A copy with the numbers of the paper for flags that are not set."""
-        own = self.parameters()
-        return replace(self, **{**papers_numbers(type(self)), **own})  # pyright: ignore
+        return replace(self, **{**papers_numbers(type(self)), **self.settings()})  # pyright: ignore
 
 
-def paper(value: Any) -> Any:
-    """A flag that is None by default, and has this value in the paper of its group."""
-    return field(default=None, metadata={"paper": value, "default": f"{value} with --quality"})
+def paper(value: Any, text: str = "") -> Any:
+    """A flag that is None by default, and has this value in the paper of its group.
+
+    Args:
+      value: the value.
+      text: how the command line writes it, if not by `str`.
+    """
+    shown = f"{text or value} with --quality"
+    return field(default=None, metadata={"paper": value, "default": shown})
 
 
 def papers_numbers(family: type) -> dict[str, Any]:
@@ -113,8 +125,8 @@ def check_numbers(flags: Any) -> None:
     """Checks that numbers are not negative and have 63 bits.
 
     Raises:
-      UsageError: names the flag.
+      FieldError: a number is too small or too large.
     """
     for name, value in vars(flags).items():
         if isinstance(value, int | float) and not 0 <= value < MOST:
-            raise UsageError(f"--{name}={value}: give a number of at least 0 and below 2**63")
+            raise FieldError(name, value, "give a number of at least 0 and below 2**63")

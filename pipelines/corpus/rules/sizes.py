@@ -18,7 +18,8 @@ from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_num
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.values import take_values
+from textmill.schemas.errors import FieldError
 
 _SLICE_BYTES = 2 << 20  # bytes of text judged together: the tables take many times as much
 _NEWLINE = 10
@@ -47,16 +48,19 @@ class Sizes(Family):
 
     def __post_init__(self) -> None:
         """Rejects impossible numbers."""
+        take_values(self)
         check_numbers(self)
         if 0 < self.max_chars < self.min_chars:
-            raise UsageError(
-                f"--max_chars={self.max_chars} is below --min_chars={self.min_chars}, which would "
-                "drop every document"
+            raise FieldError(
+                "max_chars",
+                self.max_chars,
+                f"this is below min_chars={self.min_chars}, which would drop every document",
             )
         if self.max_repetition > 1:
-            raise UsageError(
-                f"--max_repetition={self.max_repetition}: give a share from 0 to 1; Gopher's limit "
-                "is 0.2, and 1 keeps all documents"
+            raise FieldError(
+                "max_repetition",
+                self.max_repetition,
+                "give a share from 0 to 1; Gopher's limit is 0.2, and 1 keeps all documents",
             )
 
     def make_rules(self) -> Iterator[Rule]:

@@ -117,7 +117,9 @@ def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
 
 
 PAPERS = {
-    row: papers_numbers(type(family)) for row, family in Filters().families() if row in papers()
+    row: replace(family, **papers_numbers(type(family))).parameters()  # pyright: ignore
+    for row, family in Filters().families()
+    if row in papers()
 }
 
 

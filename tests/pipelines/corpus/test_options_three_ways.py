@@ -9,8 +9,9 @@ import pytest
 
 from textmill.pipelines.corpus.near_duplicates.flags import Bands, Jaccard, Shingle
 from textmill.pipelines.corpus.options import HELP, CorpusOptions, KeptField, Paragraphs
+from textmill.pipelines.corpus.rules.rule import Family
 from textmill.pipelines.host.flags import parse_flags
-from textmill.schemas.commands.flag_file import with_config
+from textmill.schemas.commands.flag_file import config_bytes, with_config
 from textmill.schemas.errors import FieldError, UsageError
 
 WRONG = [
@@ -28,6 +29,15 @@ WRONG = [
     ("assume_bytes", "2TX", "2TX", "give a size such as 500GB or 2TB"),
     ("html", "text", "text", "choose one of main, markdown, all, trafilatura"),
     ("document", "page", "page", "choose one of file, paragraph, line"),
+    ("quality", "gopher,dolma", ["gopher", "dolma"], "'dolma' is unknown; give one or more of"),
+    ("gopher_max_top_ngrams", "2:0.2,3", "2:0.2,3", "'3' is not WORDS:SHARE"),
+    ("gopher_max_top_ngrams", "1:0.2", {1: 0.2}, "'1:0.2' is not WORDS:SHARE"),
+    ("c4_line_ends", "maybe", "maybe", "choose one of yes, no"),
+    ("c4_min_sentences", "-2", -2, "give a number of at least 0 and below 2**63"),
+    ("language", "nb:0.5,en:2", {"nb": 0.5, "en": 2}, "'en:2' is not CODE or CODE:PROBABILITY"),
+    ("language_identifier", "quick", "quick", "it needs language"),
+    ("max_repetition", "1.5", 1.5, "give a share from 0 to 1"),
+    ("pii", "mask", "mask", "choose one of keep, replace"),
     ("max_rejects", "many", "many", "not a whole number"),
 ]
 
@@ -36,7 +46,7 @@ def with_value(options, name, value):
     """The options with another value of a field, which may be in a group of them."""
     for field in dataclasses.fields(options):
         old = getattr(options, field.name)
-        if field.name == name:
+        if field.name == name and not isinstance(old, Family):
             return dataclasses.replace(options, **{name: value})
         if dataclasses.is_dataclass(old) and name in str(old):
             return dataclasses.replace(options, **{field.name: with_value(old, name, value)})
@@ -79,3 +89,15 @@ def test_values_of_python_are_the_same_options():
         "input": "a",
     }.items():
         assert with_value(options, name, value) == options
+
+
+def test_a_phrase_may_hold_a_comma(tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text("c4_line_phrases: ['yes, we use cookies', javascript]\n")
+    of_yaml = parse(*with_config([f"--config={file}"], "build_corpus", lambda: (CorpusOptions,)))
+    options = parse('--c4_line_phrases="yes, we use cookies",javascript')
+    assert options == of_yaml
+    assert options.filters.c4.c4_line_phrases == ("yes, we use cookies", "javascript")
+    file.write_bytes(config_bytes("pipelines.build_corpus", options))
+    again = with_config([f"--config={file}"], "build_corpus", lambda: (CorpusOptions,))
+    assert parse_flags([*again, "--output=b"], HELP, CorpusOptions) == options

@@ -11,6 +11,7 @@ from tests.tools.filter_factory import documents_of, filters_of
 from textmill.pipelines.corpus.filter_documents import filter_documents
 from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.rules import language
+from textmill.pipelines.corpus.rules.shares import Languages
 from textmill.schemas.errors import UsageError
 
 TEXTS = {
@@ -89,7 +90,7 @@ def test_each_language_has_a_minimum_of_its_own(flag, dropped):
     ],
 )
 def test_the_number_after_a_colon_is_for_one_language(flag, wanted):
-    assert language.parse_languages(flag) == wanted
+    assert dict(Languages.parse(flag)) == wanted and str(Languages.parse(flag)) == flag
 
 
 def test_the_limit_of_a_dropped_document_is_that_of_its_language():
@@ -132,7 +133,7 @@ def test_the_quick_identifier_tells_no_probability():
         ({"language": "bokmaal"}, "'bokmaal' is none of the 176 languages of fasttext; similar"),
         ({"language": "nn", "language_identifier": "quick"}, "'nn' is none of the "),
         ({"language": "en:0.5", "language_identifier": "quick"}, "quick has no probability"),
-        ({"language_identifier": "quick"}, "needs --language"),
+        ({"language_identifier": "quick"}, "it needs language"),
     ],
 )
 def test_what_cannot_be_told_is_refused(flags, said):

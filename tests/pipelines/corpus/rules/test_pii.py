@@ -48,7 +48,7 @@ def test_phones_stay_where_they_are_not_asked_for():
     judged = judge(column(["a@b.de +47 22 85 50 50"]), False)
     assert judged.text is not None
     assert judged.text.to_pylist() == ["<email> +47 22 85 50 50"]
-    with pytest.raises(UsageError, match="--pii_phones needs --pii=replace"):
+    with pytest.raises(UsageError, match="--pii_phones=True: it needs pii=replace"):
         Pii(pii_phones=True)
 
 

@@ -23,6 +23,7 @@ from textmill.pipelines.corpus.filters import Filters, papers, rules_of
 from textmill.pipelines.corpus.rules import c4, sizes
 from textmill.pipelines.corpus.rules.c4 import C4
 from textmill.pipelines.corpus.rules.limits import FineWeb, Gopher, measure_fineweb, measure_gopher
+from textmill.pipelines.corpus.rules.shares import NgramLimits
 from textmill.pipelines.corpus.rules.sizes import Sizes, repetition
 from textmill.schemas.errors import UsageError
 
@@ -204,12 +205,12 @@ C4_TEXTS = st.tuples(LINES, st.sampled_from(["\n", "\r\n", "\n\n", " \x85\t"])).
 def test_c4_takes_out_lines_and_drops_documents_as_the_paper_says(documents):
     phrases, pages = ("javascript", "use cookies"), ("lorem ipsum", "{")
     asked = {
-        "c4_line_ends": "yes",
+        "c4_line_ends": True,
         "c4_min_line_words": 3,
         "c4_max_word_length": 20,
-        "c4_line_phrases": ",".join(phrases),
-        "c4_notes": "yes",
-        "c4_page_phrases": ",".join(pages),
+        "c4_line_phrases": tuple(phrases),
+        "c4_notes": True,
+        "c4_page_phrases": tuple(pages),
         "c4_min_sentences": 2,
     }
     judged = c4.judge(column(documents), asked)
@@ -234,7 +235,7 @@ def test_the_length_of_a_short_line_is_a_flag(short, is_dropped):
 
 def test_a_phrase_is_found_as_it_is_written():
     lines = "One École.\nTwo éCOLE.\nThree ÉCOLE.\nFour is kept."
-    judged = c4.judge(column([lines]), {"c4_line_phrases": "École"})
+    judged = c4.judge(column([lines]), {"c4_line_phrases": ("École",)})
     assert judged.text is not None
     assert judged.text.to_pylist() == ["Two éCOLE.\nFour is kept."]
 
@@ -269,8 +270,8 @@ def test_a_preset_is_the_numbers_of_its_paper_and_a_flag_wins():
         (lambda: Sizes(max_repetition=-0.1), "--max_repetition=-0.1"),
         (lambda: Sizes(max_repetition=1.5), "--max_repetition=1.5"),
         (lambda: Sizes(max_repetition=float("nan")), "--max_repetition=nan"),
-        (lambda: Gopher(gopher_max_top_ngrams="2"), "'2' is not WORDS:SHARE"),
-        (lambda: Gopher(gopher_max_repeated_ngrams="5:2"), "'5:2' is not WORDS:SHARE"),
+        (lambda: filters_of(gopher_max_top_ngrams="2"), "'2' is not WORDS:SHARE"),
+        (lambda: NgramLimits({5: 2}), "5:2: '5:2' is not WORDS:SHARE"),
     ],
 )
 def test_numbers_that_cannot_be_meant(flags, said):
