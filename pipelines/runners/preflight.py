@@ -111,8 +111,8 @@ def _print_checks(name: str, checks: Iterable[Check]) -> None:
 
 
 def _check_shards(options: BuildOptions, beam_arguments: list[str]) -> Iterator[Check]:
-    given = options.splitting.given()
-    patterns = tuple(p for some in given.values() for p in some) or options.reading.input
+    inputs = options.splitting.inputs.values()
+    patterns = tuple(p for some in inputs for p in some) or options.reading.input
     name, output = options.filter, options.output
     command = Command(beam_arguments, patterns, output, name, options.blocks)
     has_runner, blocks = yield from _check_places(command)

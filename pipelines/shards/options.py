@@ -1,15 +1,15 @@
 """The command line of build_shards -> frozen configuration that refuses bad values."""
 
 import argparse
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Annotated, Generic, Literal, TypeVar
 
 import tyro
 
 from textmill.pipelines.input_options import AssumedBytes, InputFlags, Reading, assumed_bytes
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks
+from textmill.pipelines.shards.values import MOST_SHARDS, ShardCounts, Splits, parse_num_shards
 from textmill.pipelines.tasks.task import Task, task_class
 from textmill.pipelines.user_filter import FilterFlag, check_name
 from textmill.schemas.commands.help import (
@@ -20,11 +20,11 @@ from textmill.schemas.commands.help import (
     show_help,
 )
 from textmill.schemas.commands.terminal import command_name
-from textmill.schemas.errors import UsageError
-from textmill.schemas.features import MAX_TOKENS, TASKS, is_training
+from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
+from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.features import MAX_TOKENS, TASKS
 from textmill.schemas.records import DOCUMENT_FORMATS, FORMATS
 
-N = TypeVar("N", int, float)
 T = TypeVar("T", bound=Task)
 _SHARD_BYTES = 32 << 20  # of input for each shard: a second of work
 _FORMATS_HELP = (
@@ -60,10 +60,13 @@ HELP = Help(
 class SplitFlags:
     """Which documents each split gets, and its number of shards."""
 
-    splits: Annotated[str, tyro.conf.arg(metavar="NAME:SHARE,...")] = "train:0.98,validation:0.02"
+    splits: Annotated[Splits, spelled(Splits, "NAME:SHARE,...")] = Splits.parse(Splits.EXAMPLE)
     """Names of the splits and their shares. The hash of a document's text decides its split, so
     equal documents never end up in two."""
-    num_shards: Annotated[str, tyro.conf.arg(metavar="N|NAME:N,...")] = "auto"
+    num_shards: Annotated[
+        int | ShardCounts | None,
+        spelled((int, ShardCounts), "N|NAME:N,...", none="auto", parse=parse_num_shards),
+    ] = None
     """Number of shards of the largest split, or of each. The default is one for each 32 MiB of
     input, rounded up to a power of two."""
     train_input: _SplitInput = ()
@@ -74,64 +77,43 @@ class SplitFlags:
     test_input: _SplitInput = ()
     """Files of the test split; repeatable."""
 
-    def given(self) -> dict[str, tuple[str, ...]]:
-        """Inputs by split, where each split has its own."""
-        given = {"test": self.test_input, "train": self.train_input}
-        given["validation"] = self.validation_input
-        return {split: patterns for split, patterns in given.items() if patterns}
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        take_values(self, splits=Splits, num_shards=ShardCounts)
+        counts = self.num_shards
+        if isinstance(counts, ShardCounts) and set(counts) != set(self.shares):
+            reason = f"names {', '.join(counts)}, but the splits are {', '.join(self.shares)}"
+            raise FieldError("num_shards", counts, reason)
+        if isinstance(counts, int) and not 1 <= counts <= MOST_SHARDS:
+            raise FieldError("num_shards", counts, f"from 1 to {MOST_SHARDS}")
 
+    @cached_property
+    def inputs(self) -> dict[str, tuple[str, ...]]:
+        """Inputs by split, where each split has its own."""
+        inputs = {"test": self.test_input, "train": self.train_input}
+        inputs["validation"] = self.validation_input
+        return {split: patterns for split, patterns in inputs.items() if patterns}
+
+    @cached_property
     def shares(self) -> dict[str, float]:
-        """--splits, parsed: {"train": 0.98, "validation": 0.02}; 0 if splits have own inputs."""
-        flag = self.splits
-        if given := self.given():
-            return dict.fromkeys(given, 0.0)
-        shares = _numbers(float, "--splits", flag, SplitFlags.splits)
-        for name, share in shares.items():
-            if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-                raise UsageError(f"--splits={flag}: the name {name!r} must look like train_2")
-            if not share > 0:  # nan is not
-                raise UsageError(f"--splits={flag}: the share of {name} must be above 0")
-        if not abs(sum(shares.values()) - 1) < 1e-9:
-            raise UsageError(
-                f"--splits={flag}: the shares add up to {sum(shares.values()):g}, not to 1"
-            )
-        return dict(sorted(shares.items()))  # the order in the flag has no effect
+        """Shares of the splits by name, sorted; 0 if splits have inputs of their own."""
+        return dict.fromkeys(self.inputs, 0.0) if self.inputs else dict(sorted(self.splits.items()))
 
     def shards(self, bytes_of: dict[str, int]) -> dict[str, int]:
         """Number of shards of each split.
 
         Args:
           bytes_of: bytes of the inputs, by split ("" if hashes assign documents to splits). They
-            decide --num_shards=auto.
+            decide where no number is given.
         """
-        shares, flag = self.shares(), self.num_shards
-        total_bytes = max(bytes_of.values(), default=0)
-        example = ",".join(f"{split}:{16 if is_training(split) else 1}" for split in shares)
-        if ":" in flag:
-            counts = _numbers(int, "--num_shards", flag, example)
-            if set(counts) != set(shares):
-                raise UsageError(
-                    f"--num_shards={flag} names {', '.join(counts)}, but the splits "
-                    f"are {', '.join(shares)}"
-                )
-        else:
-            if self.given():
-                shares = {split: max(1, bytes_of.get(split, 0)) for split in shares}
-            largest = max(shares.values())
-            most = (
-                _auto_shards(total_bytes)
-                if flag == "auto"
-                else _number(
-                    int, "--num_shards", flag, flag, f"16 for the largest split, or {example}"
-                )
-            )
-            counts = {
-                name: max(1, round(most * share / largest)) if most > 0 else most
-                for name, share in shares.items()
-            }
-        if not all(1 <= count <= 99_999 for count in counts.values()):
-            raise UsageError(f"--num_shards={flag}: from 1 to 99999")
-        return counts
+        if isinstance(self.num_shards, ShardCounts):
+            return dict(self.num_shards)
+        shares = self.shares
+        if self.inputs:
+            shares = {split: max(1, bytes_of.get(split, 0)) for split in shares}
+        most = self.num_shards or _auto_shards(max(bytes_of.values(), default=0))
+        largest = max(shares.values())
+        return {name: max(1, round(most * share / largest)) for name, share in shares.items()}
 
 
 @dataclass(frozen=True)
@@ -154,6 +136,11 @@ class RunFlags:
     preflight: bool = False
     """Check what could fail on the runner (flags, buckets, packages, keys, memory) and stop."""
 
+    def __post_init__(self) -> None:
+        """Refuses values that cannot work."""
+        take_values(self)
+        assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions(Generic[T]):
@@ -173,9 +160,9 @@ class BuildOptions(Generic[T]):
     filter: FilterFlag = ""
     seed: int = 0
     """Seed of every random choice. Another one gives other masks and another order of rows."""
-    file_format: Annotated[str, tyro.conf.arg(metavar="FORMAT,...", help=_FORMATS_HELP)] = (
-        "array_record"
-    )
+    file_format: Annotated[
+        tuple[str, ...], spelled_list(str, "FORMAT,..."), tyro.conf.arg(help=_FORMATS_HELP)
+    ] = ("array_record",)
     encoding: Literal["bytes", "int64_list"] = "bytes"
     """How tf.train.Example holds a feature: a blob of bytes, or the classic list of integers, which
     any reader of TFRecord decodes but which is larger."""
@@ -187,42 +174,54 @@ class BuildOptions(Generic[T]):
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work, before anything is read."""
+        take_values(self)
         if not self.output:
-            raise UsageError("--output is empty: give the directory of the dataset")
+            raise FieldError("output", self.output, "give the directory of the dataset")
         if not 1 <= self.max_length < MAX_TOKENS:
-            raise UsageError(f"--max_length={self.max_length}: from 1 to {MAX_TOKENS - 1}")
+            raise FieldError("max_length", self.max_length, f"from 1 to {MAX_TOKENS - 1}")
         if not 0 <= self.seed < 1 << 64:
-            raise UsageError(f"--seed={self.seed}: from 0 to 2**64 - 1")
-        if self.splitting.given() and self.reading.input:
-            raise UsageError(
-                "--input is divided into splits by hash, and --train_input, --validation_input and "
-                "--test_input are splits already: give --input or these"
-            )
-        if self.splitting.given() and self.splitting.splits != SplitFlags.splits:
-            raise UsageError(
-                f"--splits={self.splitting.splits} divides --input, and --train_input, "
-                "--validation_input and --test_input are splits already: give --splits or these"
-            )
+            raise FieldError("seed", self.seed, "from 0 to 2**64 - 1")
+        if self.splitting.inputs:
+            self._refuse_splitting()
         if self.settings.holds_documents and self.encoding != "bytes":
-            raise UsageError(
-                f"--encoding={self.encoding} is for rows: omit it with --task={self.task}"
-            )
+            reason = f"it is for rows: omit it with the task {self.task}"
+            raise FieldError("encoding", self.encoding, reason)
         check_name(self.filter)
-        assumed_bytes(self.run.assume_bytes, dry_run=self.run.dry_run)
-        self.sources()
-        self.splitting.shards({})
-        self.formats()
+        _ = self.sources, self.formats
 
+    def _refuse_splitting(self) -> None:
+        """Refuses an input that hashes split, beside inputs that are splits."""
+        also = "train_input, validation_input and test_input are splits already"
+        if self.reading.input:
+            inputs = " ".join(self.reading.input)
+            raise FieldError("input", inputs, f"it is split by hash, and {also}: give one of both")
+        if self.splitting.splits != SplitFlags.splits:
+            reason = f"these are shares of input, and {also}: give one of both"
+            raise FieldError("splits", self.splitting.splits, reason)
+
+    @cached_property
     def sources(self) -> dict[str, Source]:
         """The input of each split; {"": source} if hashes assign documents to splits."""
-        patterns = self.splitting.given() or {"": self.reading.input}
+        patterns = self.splitting.inputs or {"": self.reading.input}
         roles = self.settings.roles()
         return {split: self.reading.source(roles, some) for split, some in patterns.items()}
 
     @property
     def source(self) -> Source:
         """How the inputs of all splits are read; its patterns are those of one split."""
-        return next(iter(self.sources().values()))
+        return next(iter(self.sources.values()))
+
+    @cached_property
+    def formats(self) -> tuple[str, ...]:
+        """The file formats by their names, sorted: ("array_record", "tfrecord") for both."""
+        known = DOCUMENT_FORMATS if self.settings.holds_documents else FORMATS
+        names = self.file_format
+        if names == ("both",) and known is FORMATS:
+            return FORMATS
+        if not names or not set(names) <= set(known) or len(set(names)) < len(names):
+            reason = f"one or more of {', '.join(known)} for the task {self.task}, each once"
+            raise FieldError("file_format", join_list(names), reason)
+        return tuple(sorted(names))
 
     def blocks(self) -> list[Block]:
         """All blocks of all inputs.
@@ -232,23 +231,10 @@ class BuildOptions(Generic[T]):
         """
         blocks = [
             block.of_split(split)
-            for split, source in self.sources().items()
+            for split, source in self.sources.items()
             for block in plan_blocks(source)
         ]
         return [replace(block, index=index) for index, block in enumerate(blocks)]
-
-    def formats(self) -> tuple[str, ...]:
-        """--file_format, parsed: ("array_record", "tfrecord")."""
-        known = DOCUMENT_FORMATS if self.settings.holds_documents else FORMATS
-        names = self.file_format.split(",")
-        if names == ["both"] and known is FORMATS:
-            return FORMATS
-        if not set(names) <= set(known) or len(set(names)) < len(names):
-            raise UsageError(
-                f"--file_format={self.file_format}: one or more of {', '.join(known)} for "
-                f"--task={self.task}, each once, separated by commas"
-            )
-        return tuple(sorted(names))
 
 
 def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
@@ -285,23 +271,3 @@ def _auto_shards(total_bytes: int) -> int:
     """A power of two, which stays the same if inputs gain or lose a line end."""
     wanted = max(0, total_bytes - 1) // _SHARD_BYTES
     return 1 << min(wanted.bit_length(), _MOST_SHARDS_BITS)
-
-
-def _numbers(kind: Callable[[str], N], flag: str, text: str, example: str) -> dict[str, N]:
-    """`a:1,b:2` -> {"a": 1, "b": 2}."""
-    numbers: dict[str, N] = {}
-    for item in text.split(","):
-        name, _, value = item.strip().partition(":")
-        if not name or not value:
-            raise UsageError(f"{flag}={text}: {item!r} is not NAME:NUMBER; give {example}")
-        if name in numbers:
-            raise UsageError(f"{flag}={text}: {name} is given twice")
-        numbers[name] = _number(kind, flag, text, value, example)
-    return numbers
-
-
-def _number(kind: Callable[[str], N], flag: str, text: str, value: str, example: str) -> N:
-    try:
-        return kind(value)
-    except ValueError as error:
-        raise UsageError(f"{flag}={text}: {value!r} is not a number; give {example}") from error

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
-from textmill.pipelines.input_options import assumed_bytes
 from textmill.pipelines.readers.label_values import find_labels
 from textmill.pipelines.readers.sources import Block, describe_documents
 from textmill.pipelines.runners.block_run import BlockRun
@@ -88,7 +87,7 @@ def prepare(options: BuildOptions, beam_arguments: list[str], say: Callable[[str
     tokenizer = load_tokenizer(options.tokenizer)
     options = replace(options, tokenizer=tokenizer.recorded)  # with the commit of a Hub's name
     total = sum(block.bytes for block in blocks)
-    assumed = assumed_bytes(options.run.assume_bytes, dry_run=options.run.dry_run) or total
+    assumed = options.run.assume_bytes or total
     beam_arguments, how = choose_runner(beam_arguments, assumed)
     return Run.of(options, tokenizer, blocks, beam_arguments, how, times=assumed / total)
 

@@ -33,10 +33,10 @@ def schema_of(
         tokens.
     """
     fields = options.settings.schema_fields(tokenizer, options.max_length)
-    if fields["mask_copies"] > 1 and not any(map(is_training, options.splitting.shares())):
+    if fields["mask_copies"] > 1 and not any(map(is_training, options.splitting.shares)):
         raise UsageError(
             f"--mask_copies={fields['mask_copies']} copies rows of training splits only, and "
-            f"none of the splits is one ({', '.join(options.splitting.shares())}): name it train"
+            f"none of the splits is one ({', '.join(options.splitting.shares)}): name it train"
         )
     roles = {f"{role.name}_field": role.field for role in options.settings.roles()}
     default = InputFlags().parameters()
@@ -59,11 +59,11 @@ def schema_of(
         all_special_ids=tuple(tokenizer.all_special_ids),
         tokenizer_sha256=tokenizer.sha256,
         golden=tokenizer.golden,
-        splits=options.splitting.shares(),
+        splits=options.splitting.shares,
         shards=options.splitting.shards(bytes_of),
         seed=options.seed,
         encoding=options.encoding,
-        file_formats=options.formats(),
+        file_formats=options.formats,
         features=task_features(
             options.task,
             max_length=options.max_length,
@@ -81,7 +81,7 @@ def schema_of(
 
 def _corpora(options: BuildOptions) -> dict[str, Any]:
     """The fingerprints of the corpora among the inputs."""
-    patterns = (pattern for source in options.sources().values() for pattern in source.patterns)
+    patterns = (pattern for source in options.sources.values() for pattern in source.patterns)
     follow = options.reading.follow_links
     return corpus_parameters(expand_lists(tuple(patterns)), follow_links=follow)
 

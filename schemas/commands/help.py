@@ -292,7 +292,7 @@ def _typed(name: str, type_: Any, default: Any, hints: Tuple[Any, ...]) -> str:
         return f"--{name}, --no_{name}" if default is True else f"--{name}"
     arguments = getattr(type_, "__args__", ())
     if type(None) in arguments:  # Optional[int] is typed as int
-        [type_] = (argument for argument in arguments if argument is not type(None))
+        type_, *_ = (argument for argument in arguments if argument is not type(None))
         arguments = getattr(type_, "__args__", ())
     by_type = {int: "N", float: "X", bool: "True|False"}
     value = by_type.get(type_) or _VALUES.get(name) or name.split("_")[-1].upper()

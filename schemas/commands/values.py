@@ -23,7 +23,8 @@ A type checks itself when it is made, reads its text by `parse`, and gives it ba
 
 import csv
 import dataclasses
-from typing import Any, Callable, Iterable, Optional, Tuple, TypeVar
+import os
+from typing import Any, Callable, Iterable, Mapping, Optional, Tuple, TypeVar
 
 from textmill.schemas.errors import FieldError
 
@@ -42,7 +43,7 @@ def spelled(
     """The rule of tyro by which a value is read from its text; for `Annotated[kind, ...]`.
 
     Args:
-      kind: type of the value.
+      kind: type of the value, or types.
       metavar: form of the text in help: jaccard:S.
       none: text of None: "None", or a word such as auto. Without it None is no value.
       parse: reads a text. Default: `kind.parse`.
@@ -54,10 +55,15 @@ def spelled(
         [text] = words
         return None if none and text == none else _parse(read, text)
 
+    def is_one(value: Any) -> bool:
+        if value is None:
+            return bool(none)
+        return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
     return _make_rule(
         metavar,
         from_words,
-        lambda value: isinstance(value, kind) or bool(none) and value is None,
+        is_one,
         lambda value: none if value is None else write(value),
     )
 
@@ -147,11 +153,15 @@ def text_of(hint: Any, value: Any) -> Any:
     return None if value is None and text == NONE else text
 
 
-def take_values(options: Any) -> None:
+def take_values(options: Any, **kinds: type) -> None:
     """Checks the fields of a new dataclass, and gives them the types that their annotations name.
 
     Commands parse text before; Python code may give text or a list in place of a value: "url",
     ["url", "date"]. Fields of other dataclasses check themselves.
+
+    Args:
+      options: the dataclass.
+      **kinds: field to a type that is also made of a mapping or of a list.
 
     Raises:
       FieldError: a value is of another type, or is none of the choices.
@@ -159,7 +169,11 @@ def take_values(options: Any) -> None:
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         try:
-            taken = _take(field.type, value)
+            kind = kinds.get(field.name)
+            if kind and isinstance(value, (Mapping, list, tuple)):
+                taken = value if isinstance(value, kind) else kind(value)
+            else:
+                taken = _take(field.type, value)
         except FieldError as error:
             raise FieldError(field.name, error.value, error.reason) from error
         if taken is not value:
@@ -189,10 +203,13 @@ def _take(hint: Any, value: Any) -> Any:
         if value not in arguments:
             raise FieldError("", value, "choose one of " + ", ".join(arguments))
     elif getattr(kind, "__origin__", None) is tuple:
-        value = (value,) if isinstance(value, str) else value
-        if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if not all(isinstance(each, (str, os.PathLike)) for each in values):
             raise FieldError("", value, "give a text, or a list of texts")
-        return value if isinstance(value, tuple) else tuple(value)
+        if not (isinstance(value, tuple) and all(isinstance(each, str) for each in value)):
+            return tuple(os.fspath(each) for each in values)
+    elif kind is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
     elif kind in _WORDS:
         kinds = (int, float) if kind is float else kind
         if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):

@@ -27,6 +27,7 @@ from textmill.pipelines.runners.shuffle import Outbox
 from textmill.pipelines.shards.options import BuildOptions, SplitFlags
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.shards.steps import RowMaker, route_examples
+from textmill.pipelines.shards.values import Splits
 from textmill.pipelines.tasks.mlm import Mlm
 
 
@@ -57,7 +58,7 @@ class Maker:
             tokenizer=added.tokenizer,
             output="set",
             max_length=added.max_length,
-            splitting=SplitFlags("train:1", f"train:{added.num_shards}"),
+            splitting=SplitFlags(Splits({"train": 1}), added.num_shards),
             settings=Mlm(),
         )
         self._options = options
@@ -66,7 +67,7 @@ class Maker:
 
     def batches(self, path: Path) -> dict[int, list[bytes]]:
         """The first half: a file of a document a line, read, tokenized and routed."""
-        (source,) = self._options.sources().values()
+        (source,) = self._options.sources.values()
         source = type(source)((str(path),), "line", roles=source.roles)
         by_route: dict[int, list[bytes]] = defaultdict(list)
         for block in plan_blocks(source):

@@ -70,13 +70,17 @@ FLAG_CASES = {
         said=["--mask_copies=2 copies rows of training splits only", "(test, validation)"],
     ),
     "given splits and --input": stops(
-        "--train_input={d}/in.txt", "--input={d}/in.txt", said=["give --input or these"]
+        "--train_input={d}/in.txt",
+        "--input={d}/in.txt",
+        said=["--input={d}/in.txt: it is split by hash", "give one of both"],
     ),
     "shares beside splits": stops(
-        "--train_input={d}/in.txt", "--splits=train:1", said=["give --splits or these"]
+        "--train_input={d}/in.txt",
+        "--splits=train:1",
+        said=["--splits=train:1: these are shares of input", "give one of both"],
     ),
     "an encoding without rows": stops(
-        "--task=tokens", "--encoding=int64_list", said=["--encoding=int64_list is for rows"]
+        "--task=tokens", "--encoding=int64_list", said=["--encoding=int64_list: it is for rows"]
     ),
     "units of the trainer's masks": stops(
         "--no_static_masking", "--mask_unit=span", said=["--mask_unit=span", "use only one"]
