@@ -1,5 +1,7 @@
 """Raw text -> a corpus of clean documents: `python -m pipelines.build_corpus --help`."""
 
+from typing import TYPE_CHECKING
+
 from textmill.pipelines.corpus.options import HELP, CorpusOptions
 from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.host.imports import leave_out_pandas
@@ -7,6 +9,10 @@ from textmill.pipelines.runners.launch import check_arguments, with_beam
 from textmill.pipelines.store import take_s3_flags
 from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
 from textmill.schemas.commands.flag_file import with_config
+
+if TYPE_CHECKING:
+    from textmill.pipelines.readers.corpus_metadata import Corpus
+    from textmill.pipelines.runners.result import Result, Say
 
 # Slow imports, which --help does not need.
 run = import_later("textmill.pipelines.corpus.run:run")
@@ -19,6 +25,14 @@ preflight_corpus = import_later("textmill.pipelines.runners.preflight:preflight_
 
 def main(argv: list[str]) -> None:
     """Parses the command line and builds the corpus, or finds it built."""
+    options, beam_arguments = parse(argv)
+    say = console(soft_wrap=True).print
+    if result := start(options, beam_arguments, say):
+        print_result(result, say)
+
+
+def parse(argv: list[str]) -> tuple[CorpusOptions, list[str]]:
+    """The options of a command line, and flags of Beam."""
     argv = with_config(
         argv,
         "build_corpus",
@@ -28,17 +42,21 @@ def main(argv: list[str]) -> None:
     options, beam_arguments = parse_flags(argv, HELP, CorpusOptions, return_unknown_args=True)
     want_addresses(2, "build_corpus")
     check_arguments(beam_arguments, CorpusOptions, runner=not options.preflight)
+    return options, beam_arguments
+
+
+def start(options: CorpusOptions, beam_arguments: list[str], say: "Say") -> "Result[Corpus] | None":
+    """Builds the corpus, or finds it built; None if the options ask for a plan or a check only."""
     take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.preflight:
         with_beam()
         preflight_corpus(options, beam_arguments)
-        return
-    say = console(soft_wrap=True).print
-    if options.dry_run:
+    elif options.dry_run:
         print_plan(plan(options, beam_arguments), say)
     else:
-        print_result(run(options, beam_arguments, say=say), say)
+        return run(options, beam_arguments, say=say)
+    return None
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Text -> a dataset of tokenized, packed rows: `python -m pipelines.build_shards --help`."""
 
+from typing import TYPE_CHECKING
+
 from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.runners.launch import check_arguments, with_beam
 from textmill.pipelines.shards.options import BuildOptions, parse_options
@@ -8,6 +10,10 @@ from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
 from textmill.schemas.commands.flag_file import with_config
 from textmill.schemas.features import TASKS
+
+if TYPE_CHECKING:
+    from textmill.pipelines.runners.result import Result, Say
+    from textmill.schemas.metadata import SetInfo
 
 # Slow imports, which --help does not need.
 run = import_later("textmill.pipelines.shards.run:run")
@@ -21,22 +27,34 @@ refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleanin
 
 def main(argv: list[str]) -> None:
     """Parses the command line and builds the dataset, or finds it built."""
+    options, beam_arguments = parse(argv)
+    say = make_console(soft_wrap=True).print
+    if result := start(options, beam_arguments, say):
+        print_result(result, say)
+
+
+def parse(argv: list[str]) -> tuple[BuildOptions, list[str]]:
+    """The options of a command line, and flags of Beam."""
     argv = with_config(argv, "build_shards", _all_flags, check_unknown=_refuse_unknown)
     options, beam_arguments = parse_options(argv)
     want_addresses(2.4, "build_shards")
     own = BuildOptions, type(options.settings)
     _refuse_unknown(beam_arguments, *own, runner=not options.run.preflight)
+    return options, beam_arguments
+
+
+def start(options: BuildOptions, beam_arguments: list[str], say: "Say") -> "Result[SetInfo] | None":
+    """Builds the dataset, or finds it; None if the options ask for a plan or a check only."""
     take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.run.preflight:
         with_beam()
         preflight_shards(options, beam_arguments)
-        return
-    say = make_console(soft_wrap=True).print
-    if options.run.dry_run:
+    elif options.run.dry_run:
         print_plan(plan(options, beam_arguments, say=say), say)
     else:
-        print_result(run(options, beam_arguments, say=say), say)
+        return run(options, beam_arguments, say=say)
+    return None
 
 
 def _refuse_unknown(arguments: list[str], *own: type, runner: bool = False) -> None:

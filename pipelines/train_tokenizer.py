@@ -1,5 +1,7 @@
 """Text -> a tokenizer: `python -m pipelines.train_tokenizer --help`."""
 
+from typing import TYPE_CHECKING
+
 from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.runners.launch import check_arguments, with_beam
@@ -7,6 +9,10 @@ from textmill.pipelines.store import take_s3_flags
 from textmill.pipelines.tokenizer.options import HELP, TokenizerOptions
 from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
 from textmill.schemas.commands.flag_file import with_config
+
+if TYPE_CHECKING:
+    from textmill.pipelines.runners.result import Result, Say
+    from textmill.pipelines.tokenizer.output import FinishedTokenizer
 
 # Slow imports, which --help does not need.
 plan = import_later("textmill.pipelines.tokenizer.run:plan")
@@ -20,23 +26,37 @@ refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleanin
 
 def main(argv: list[str]) -> None:
     """Parses the command line and trains the tokenizer, or finds it trained."""
+    options, beam_arguments = parse(argv)
+    say = make_console(soft_wrap=True).print
+    if result := start(options, beam_arguments, say):
+        print_result(options, result, say)
+
+
+def parse(argv: list[str]) -> tuple[TokenizerOptions, list[str]]:
+    """The options of a command line, and flags of Beam."""
     argv = with_config(
         argv, "train_tokenizer", lambda: (TokenizerOptions,), check_unknown=_refuse_unknown
     )
     options, beam_arguments = parse_flags(argv, HELP, TokenizerOptions, return_unknown_args=True)
     want_addresses(2, "train_tokenizer")
     _refuse_unknown(beam_arguments, runner=not options.preflight)
+    return options, beam_arguments
+
+
+def start(
+    options: TokenizerOptions, beam_arguments: list[str], say: "Say"
+) -> "Result[FinishedTokenizer] | None":
+    """Trains the tokenizer, or finds it; None if the options ask for a plan or a check only."""
     take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.preflight:
         with_beam()
         preflight_tokenizer(options, beam_arguments)
-        return
-    say = make_console(soft_wrap=True).print
-    if options.dry_run:
+    elif options.dry_run:
         print_plan(plan(options, beam_arguments), say)
     else:
-        print_result(options, run(options, beam_arguments, say=say), say)
+        return run(options, beam_arguments, say=say)
+    return None
 
 
 def _refuse_unknown(arguments: list[str], *, runner: bool = False) -> None:

@@ -23,8 +23,20 @@ verify_set = import_later("textmill.pipelines.inspection.checks.set_check:verify
 def main(argv: list[str]) -> None:
     """Verifies the datasets and corpora of a command line."""
     options: VerifyOptions = parse_flags(argv, VERIFY_HELP, VerifyOptions)
-    leave_out_pandas()
     began = time.monotonic()
+    counts = verify(options)
+    units = {"dataset": "", "corpus": "corpora", "document": "", "row": "", "token": ""}
+    shown = (number_of(counts[unit], unit, many) for unit, many in units.items() if counts[unit])
+    say(f"ok: {', '.join(shown)}, {time.monotonic() - began:.1f} s")
+
+
+def verify(options: VerifyOptions) -> Counter[str]:
+    """Numbers of datasets, corpora, documents, rows and tokens that are as published.
+
+    Raises:
+      DataError: something differs; names all of it.
+    """
+    leave_out_pandas()
     counts, failures = Counter[str](), []
     for directory in options.directories:
         try:
@@ -44,9 +56,7 @@ def main(argv: list[str]) -> None:
         counts += Counter({"row": findings.rows, "token": findings.tokens})
     if failures:
         raise DataError("\n".join(failures))
-    units = {"dataset": "", "corpus": "corpora", "document": "", "row": "", "token": ""}
-    shown = (number_of(counts[unit], unit, many) for unit, many in units.items() if counts[unit])
-    say(f"ok: {', '.join(shown)}, {time.monotonic() - began:.1f} s")
+    return counts
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ TRAINER = Trainer(
     gigabytes=3.2,
     packages=("jax", "jaxlib", "flax", "optax", "numpy"),
     join=join_processes,
-    write_text=import_later("textmill.trainers.on_flax.flax_decoder:write_text"),
+    write_texts=import_later("textmill.trainers.on_flax.flax_decoder:write_texts"),
 )
 main = main_of(TRAINER)
 

@@ -16,11 +16,11 @@ RUN/evaluation/DATASET-SPLIT-1a2b3c4d/metrics.jsonl     a line for each checkpoi
 
 import re
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, make_dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, List, Literal, Optional, Tuple, Union, get_args
+from typing import Any, Dict, Iterator, List, Literal, Optional, Tuple, Union, get_args
 
 import numpy as np
 import tyro
@@ -99,6 +99,26 @@ def main(argv: List[str]) -> None:
     if not arguments or arguments[0].startswith("-"):
         parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), HELP)
         raise UsageError(f"RUN comes first: {command_name(HELP.module)} RUN --evaluate")
+    with _opened(argv) as opened:
+        use_model(*opened)
+
+
+def write_texts(argv: List[str]) -> List[str]:
+    """The texts that a command line with --generate or --chat prints.
+
+    Raises as `use_model`.
+    """
+    with _opened(argv) as (_, flags, generation, trained, trainer):
+        return _write_texts(flags, generation, trained, trainer)
+
+
+_Opened = Tuple[UseFlags, RunFlags, GenerationFlags, Trained, Trainer]
+
+
+@contextmanager
+def _opened(argv: List[str]) -> Iterator[_Opened]:
+    """The model of a command line and its flags; in the block, errors name the run."""
+    arguments = [word for word in argv if word != "-h" and not word.startswith("--help")]
     first, others = tyro.cli(
         UseFlags,
         prog=command_name(HELP.module),
@@ -112,7 +132,7 @@ def main(argv: List[str]) -> None:
         trainer = trainer_of(trained, first.trainer)
         use, flags, generation = parse_use(argv, trained, trainer)
         with memory_errors(str(trained.directory), flags, "lower it, or give another device"):
-            use_model(use, flags, generation, trained, trainer)
+            yield use, flags, generation, trained, trainer
 
 
 def _refuse_unknown(words: List[str]) -> None:
@@ -159,7 +179,7 @@ def parse_use(
 ) -> Tuple[UseFlags, RunFlags, GenerationFlags]:
     """The command line's flags; those of data, compute and task default to the run's."""
     flags = flags_of(trained, trainer)
-    kind = _groups_of(flags, writes=trainer.write_text is not None)
+    kind = _groups_of(flags, writes=trainer.write_texts is not None)
     parsed = parse_groups(argv, kind, HELP)
     flags = replace(flags, **{name: getattr(parsed, name) for name in _OF_TRAINER})
     return parsed.use, flags, getattr(parsed, "generation", GenerationFlags())
@@ -206,9 +226,10 @@ def use_model(
     if use.evaluate:
         _evaluate(use, flags, trained, trainer, line)
     if writes:
-        assert trainer.write_text is not None  # else there is no such flag
-        want_addresses(trainer.gigabytes, trainer.framework)
-        trainer.write_text(trained, flags, generation)
+        for number, text in enumerate(_write_texts(flags, generation, trained, trainer), 1):
+            if generation.samples > 1:
+                say(f"--- {number} of {generation.samples}")
+            say(text)
     if not (use.export or exports or use.predict):
         return
     if trained.schema is None or trained.tokenizer_json is None:
@@ -226,6 +247,14 @@ def use_model(
             where: Dict[str, Any] = {"texts": use.predict, "predictions": use.predictions}
             task.predict(program, trained.schema, trained.tokenizer_json, **where)
     export_weights(plan, use.export, task, program, read, trained.tokenizer_json, line)
+
+
+def _write_texts(
+    flags: RunFlags, generation: GenerationFlags, trained: Trained, trainer: Trainer
+) -> List[str]:
+    assert trainer.write_texts is not None  # else there is no such flag
+    want_addresses(trainer.gigabytes, trainer.framework)
+    return trainer.write_texts(trained, flags, generation)
 
 
 def _evaluate(

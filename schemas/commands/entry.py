@@ -69,7 +69,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, usual or signal.SIG_DFL)
 
 
-def _refuse_odd_paths(argument: str) -> None:
+def refuse_odd_paths(argument: str) -> None:
     """Refuses three kinds of argument that no command can use as the user means them.
 
     A path that is not UTF-8 can be neither printed nor written into a report. Shells expand ~ only
@@ -99,29 +99,36 @@ def leave_at_once(code: int) -> None:
     os._exit(code)
 
 
+def correctable(error: Exception) -> Optional[TextmillError]:
+    """The error to report for a user's mistake, a full disk or short memory; None for a defect."""
+    short = shortage_of(error)
+    if short is not None:
+        return short
+    if _MANY_FILES in str(error) and not isinstance(error, (OSError, TextmillError)):
+        error = OSError(errno.EMFILE, _MANY_FILES)  # of a library that could not be loaded
+    if isinstance(error, OSError) and error.errno in REMEDIES:
+        return describe_refusal(str(error.filename or "a file"), error)
+    return error if isinstance(error, TextmillError) else None
+
+
 def _end(error: Exception) -> NoReturn:
     """Reports an error and leaves with its exit code.
 
-    A user's mistake, a full disk and short memory are one paragraph without a traceback. Any other
-    exception is a defect and keeps its traceback.
+    What a user can correct is one paragraph without a traceback. Any other exception is a defect
+    and keeps its traceback.
     """
-    short, place = shortage_of(error), ""
-    if _MANY_FILES in str(error) and not isinstance(error, (OSError, TextmillError)):
-        error = OSError(errno.EMFILE, _MANY_FILES)  # of a library that could not be loaded
-    if short is None and isinstance(error, OSError) and error.errno in REMEDIES:
-        place = str(error.filename or "a file")
-        error = describe_refusal(place, error)
-    known = short or error
     if line := describe_missing(error):
-        say(line, sys.stderr)
+        say(f"error: {line}", sys.stderr)
         sys.exit(1)
-    if not isinstance(known, TextmillError):
+    known = correctable(error)
+    if known is None:
         say(traceback.format_exc().rstrip("\n"), sys.stderr)
         sys.exit(1)
     with suppress(OSError):  # the terminal is gone
         say(f"error: {known}", sys.stderr)
     # Threads without memory may hang, and standard output cannot be flushed.
-    if short or isinstance(error, LeftRunning) or place == _STDOUT:
+    is_stdout = isinstance(error, OSError) and error.filename == _STDOUT
+    if shortage_of(error) or isinstance(error, LeftRunning) or is_stdout:
         leave_at_once(known.exit_code)
     sys.exit(known.exit_code)
 
@@ -191,7 +198,7 @@ def run_entry(main: Callable[[List[str]], None]) -> None:
     _open_streams()
     try:
         for argument in sys.argv[1:]:
-            _refuse_odd_paths(argument)
+            refuse_odd_paths(argument)
         try:
             main(sys.argv[1:])
         except SystemExit as stop:
@@ -289,20 +296,26 @@ def report_missing_packages() -> None:
     sys.excepthook = _report
 
 
-def describe_missing(error: BaseException) -> Optional[str]:
-    """The line that names the extra to install if a package is missing; else None."""
+def describe_missing(error: BaseException, user: str = "", extra: str = "") -> Optional[str]:
+    """The line that names the extra to install if a package is missing; else None.
+
+    Args:
+      error: of an import.
+      user: what needs the package. Default: the command that runs.
+      extra: of setup.py, which has the package. Default: that of the command.
+    """
     name = getattr(error, "name", None) or ""
     package = name.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or not package:
         return None
     if package in _OURS and package != name:  # the package is there, and a module of it is not
         return None
-    command = os.path.splitext(os.path.basename(sys.argv[0]))[0]  # "textmill train flax-clm" too
-    extra = re.split("[_-]", command.split()[-1])[0]
+    user = user or os.path.splitext(os.path.basename(sys.argv[0]))[0]  # "textmill train flax-clm"
+    extra = extra or re.split("[_-]", user.split()[-1])[0]
     if extra not in ("flax", "tf", "poptorch"):
         extra = "pipelines"
     return (
-        f"error: {command} needs the package {package}, which is not installed here: pip install "
+        f"{user} needs the package {package}, which is not installed here: pip install "
         f"'/path/to/textmill[{extra}]'"
     )
 
@@ -310,8 +323,10 @@ def describe_missing(error: BaseException) -> Optional[str]:
 def _report(
     kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
 ) -> None:
-    line = "interrupted" if kind is KeyboardInterrupt else describe_missing(error)
-    if line is None:
-        sys.__excepthook__(kind, error, trace)
+    line = describe_missing(error)
+    if kind is KeyboardInterrupt:
+        say("interrupted", sys.stderr)
+    elif line is not None:
+        say(f"error: {line}", sys.stderr)
     else:
-        say(line, sys.stderr)
+        sys.__excepthook__(kind, error, trace)

@@ -78,13 +78,13 @@ def with_config(
     if unknown and check_unknown:
         # The error names the key of `resume: false`, not --no_resume.
         on = {name: True if values[name] is False else values[name] for name in unknown}
-        others = _arguments(on, known, path)
+        others = arguments_of(on, known, path)
         try:
             check_unknown(others)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
     ours = _names(rest, known)
-    return _arguments({n: v for n, v in values.items() if n not in ours}, known, path) + rest
+    return arguments_of({n: v for n, v in values.items() if n not in ours}, known, path) + rest
 
 
 def kinds_of(*options: type) -> Dict[str, str]:
@@ -93,20 +93,31 @@ def kinds_of(*options: type) -> Dict[str, str]:
     bool, list (repeatable), names (one value, whose parts commas separate: its metavar ends with
     ",..."), quoted (names that may be in double quotes) or value.
     """
-    kinds: Dict[str, str] = {}
+    return {name: _kind_of(field.type) for name, field in fields_of(*options).items()}
+
+
+def fields_of(*options: type) -> "Dict[str, dataclasses.Field[Any]]":
+    """The flags of dataclasses, nested ones too, to their fields."""
+    fields: Dict[str, dataclasses.Field[Any]] = {}
     for field in (field for cls in options for field in dataclasses.fields(cls)):
-        kind = getattr(field.type, "__origin__", field.type)  # of Annotated[kind, ...]
-        has_rule = rule_of(field.type) is not None
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and not has_rule:
-            kinds.update(kinds_of(kind))
+        kind: Any = getattr(field.type, "__origin__", field.type)  # of Annotated[kind, ...]
+        is_group = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        if is_group and rule_of(field.type) is None:
+            fields.update(fields_of(kind))
         elif not isinstance(kind, TypeVar):  # that stands for a dataclass given beside
-            hints = getattr(field.type, "__metadata__", ())
-            has_parts = any((getattr(h, "metavar", None) or "").endswith(",...") for h in hints)
-            names = "quoted" if has_rule else "names"
-            is_list = "tuple[" in str(field.type).lower() and not has_rule
-            one = "bool" if kind in (bool, "bool") else names if has_parts else "value"
-            kinds[field.name] = "list" if is_list else one
-    return kinds
+            fields[field.name] = field
+    return fields
+
+
+def _kind_of(hint: Any) -> str:
+    hints, has_rule = getattr(hint, "__metadata__", ()), rule_of(hint) is not None
+    if "tuple[" in str(hint).lower() and not has_rule:
+        return "list"
+    if getattr(hint, "__origin__", hint) in (bool, "bool"):
+        return "bool"
+    if any((getattr(each, "metavar", None) or "").endswith(",...") for each in hints):
+        return "quoted" if has_rule else "names"
+    return "value"
 
 
 def config_bytes(module: str, options: Any) -> bytes:
@@ -268,8 +279,17 @@ def _names(argv: Iterable[str], known: Mapping[str, str]) -> "set[str]":
     return names
 
 
-def _arguments(values: Mapping[str, Any], known: Mapping[str, str], path: str) -> List[str]:
-    """{"seed": 1, "resume": False, "input": ["a", "b"], "splits": {"train": 1}} -> arguments."""
+def arguments_of(values: Mapping[str, Any], known: Mapping[str, str], path: str) -> List[str]:
+    """The arguments that set flags: --seed=1 --no_resume --input=a --input=b --splits=train:1.
+
+    Args:
+      values: {"seed": 1, "resume": False, "input": ["a", "b"], "splits": {"train": 1}}.
+      known: the command's flags to their kinds, see `kinds_of`.
+      path: of the file, for messages; or the function that has the values.
+
+    Raises:
+      UsageError: a value has another form.
+    """
     arguments = []
     for name, value in values.items():
         kind = known.get(name)

@@ -29,7 +29,7 @@ the other files of the split follow in the background.
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class ShardSet(BatchReader):
 
     def __init__(
         self,
-        directory: str,
+        directory: "Union[str, os.PathLike[str]]",
         *,
         verify: bool = True,
         file_format: Optional[str] = None,

@@ -155,8 +155,8 @@ def make_program(plan: Plan, task: Task) -> FlaxProgram:
     return FlaxProgram(plan, ClmObjective(plan))
 
 
-def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -> None:
-    """Prints the text of --generate with one or several continuations, or answers to --chat.
+def write_texts(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -> list[str]:
+    """The text of --generate with each continuation, or the answers to --chat.
 
     Raises:
       UsageError: the model or the flags cannot continue the text.
@@ -187,13 +187,10 @@ def write_text(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) ->
     prompt, shown = [*prefix, *ids], ids if flags.chat is None else []
     _check_prompt(prompt, trained)
     output, speed = _generate(trained, run_flags.compute, flags, prompt)
-    for row in range(flags.samples):
-        if flags.samples > 1:
-            say(f"--- {row + 1} of {flags.samples}")
-        ids = output.ids[row, : output.lengths[row]].tolist()
-        text = tokenizer.decode(shown + ids)
-        say(text.partition(end)[0] if end else text)
     _note(speed)
+    rows = (output.ids[row, : output.lengths[row]].tolist() for row in range(flags.samples))
+    texts = [tokenizer.decode(shown + ids) for ids in rows]
+    return [text.partition(end)[0] if end else text for text in texts]
 
 
 def _check_prompt(prompt: list[int], trained: Trained) -> None:

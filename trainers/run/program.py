@@ -311,7 +311,7 @@ class Trainer(NamedTuple):
     gigabytes: float  # address space that the framework needs at least
     packages: Tuple[str, ...] = ()  # whose versions the processes of a run must share
     join: Callable[[Any], Processes] = lambda _: Processes()  # meets the other processes of a run
-    write_text: Optional[Callable[..., None]] = None  # continues a text
+    write_texts: Optional[Callable[..., List[str]]] = None  # continues a text, several times
 
     def make_program(self, plan: Plan, task: Task) -> Program:
         """The program of a plan; a UsageError if the address space is too small."""

@@ -73,8 +73,8 @@ def main_of(trainer: Trainer) -> Callable[[List[str]], None]:
     return main
 
 
-def train(flags: RunFlags, trainer: Trainer) -> None:
-    """Trains or resumes to the end of the plan, then exports.
+def train(flags: RunFlags, trainer: Trainer) -> Path:
+    """Trains or resumes to the end of the plan, then exports; returns the run's directory.
 
     Raises:
       UsageError: flags, dataset, directory and devices do not fit together.
@@ -86,6 +86,7 @@ def train(flags: RunFlags, trainer: Trainer) -> None:
     want_addresses(trainer.gigabytes, trainer.framework)
     with trainer.join(flags) as processes:
         _train(flags, trainer, processes)
+    return flags.output
 
 
 def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
