@@ -24,13 +24,14 @@ import grpc
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.portability import python_urns
+from apache_beam.runners.direct import direct_runner
 from apache_beam.runners.portability import portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms.environments import Environment
+from apache_beam.utils import interactive_utils
 
-from textmill.pipelines.host.imports import leave_out
 from textmill.pipelines.runners.console import Console, Display
 from textmill.pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
 from textmill.pipelines.runners.launch import LAUNCHER, RunnerFlags, runner_flags
@@ -88,6 +89,23 @@ def patch_beam() -> None:
     # The local runner flushes its buffers once a second from another thread, and loses data that is
     # written meanwhile: docs/beam_local_runner.md.
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = 0
+
+
+@contextmanager
+def _as_in_a_script() -> Iterator[None]:
+    """Hides a notebook, in which Beam would import its interactive runner, and with it pandas.
+
+    Outside a notebook, it keeps Beam from importing IPython to look for one.
+    """
+    found = interactive_utils.is_in_ipython
+    places = (interactive_utils, beam.pipeline, direct_runner)
+    for place in places:
+        setattr(place, "is_in_ipython", lambda: False)  # noqa: B010
+    try:
+        yield
+    finally:
+        for place in places:
+            setattr(place, "is_in_ipython", found)  # noqa: B010
 
 
 class _Parser(argparse.ArgumentParser):
@@ -214,7 +232,7 @@ def run_pipeline(
                         Environment.from_options(options.view_as(PortableOptions))
                 except ValueError as error:
                     raise UsageError(f"the runner cannot be used: {one_line(error)}") from error
-                with leave_out("IPython"):  # Beam imports it to look whether it runs in a notebook
+                with _as_in_a_script():
                     build(pipeline)
                     jobs.append(pipeline.run())
                 if name := _job_name(jobs[0]):
