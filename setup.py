@@ -134,7 +134,7 @@ setup(
     packages=[*find_packages(include=["textmill*"]), *_NAMES],
     cmdclass={"build_py": BuildPy},
     package_data={
-        "textmill": ["py.typed"],
+        "textmill": ["*.pyi", "py.typed"],
         "textmill.pipelines.configs": ["*.yaml"],
         "textmill.pipelines.inspection.report": ["*.jinja"],
         "textmill.pipelines.readers": ["*.csv"],

@@ -1,0 +1,147 @@
+"""Keywords become the flags of commands, and messages of commands name keywords."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal, Optional
+
+import pytest
+
+from textmill.keywords import Keywords
+from textmill.schemas.commands.values import spelled
+from textmill.schemas.errors import DataError, UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A value with a text of its own."""
+
+    number: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Share":
+        return cls(float(text.removesuffix("%")))
+
+    def __str__(self) -> str:
+        return f"{self.number:g}%"
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    input: tuple[str, ...] = ()
+    dropout: Optional[float] = 0.1  # noqa: UP045  as in trainers
+    fast: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    output: str = ""
+    splits: str = "train:1"
+    share: str = ""
+    most: int | None = None
+    form: Literal["a", "b"] = "a"
+    files: Annotated[int | None, spelled(int, "N", none="auto", parse=int)] = None
+    group: Group = Group()
+
+
+@pytest.fixture
+def keywords():
+    return Keywords("build_corpus", lambda: (Options,), "pipelines")
+
+
+class Directory:
+    """A result of an earlier call."""
+
+    def __fspath__(self) -> str:
+        return "corpus"
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments"),
+    [
+        ({"output": "a b", "most": 3}, ["--output=a b", "--most=3"]),
+        ({"dropout": 1e-5}, ["--dropout=1e-05"]),
+        ({"output": Path("a/b"), "share": Share(0.5)}, ["--output=a/b", "--share=0.5%"]),
+        ({"input": ["x", Path("y"), Directory()]}, ["--input=x", "--input=y", "--input=corpus"]),
+        ({"input": Directory()}, ["--input=corpus"]),
+        ({"splits": {"train": 0.9, "test": 0.1}}, ["--splits=train:0.9,test:0.1"]),
+        ({"fast": False, "direct_num_workers": 2}, ["--no_fast", "--direct_num_workers=2"]),
+        ({"config": "c4", "runner": "FlinkRunner"}, ["--config=c4", "--runner=FlinkRunner"]),
+        ({"most": None, "dropout": None}, ["--most=None", "--dropout=None"]),
+        ({"files": None}, ["--files=auto"]),
+    ],
+    ids=str,
+)
+def test_values_become_arguments(keywords, values, arguments):
+    assert keywords.arguments(values) == arguments
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"output": None}, "--output=None: give a value, or leave it out"),
+        ({"fast": "no"}, "--fast='no': give True or False"),
+        ({"most": True}, "--most=True: give a value, not True or False"),
+        ({"most": object}, "build_corpus: most is <class 'object'>, and must be a value or a list"),
+        ({"output": "~/x"}, "build_corpus: output is '~/x', and ~ is not expanded"),
+        ({"output": "gs:/x"}, "--output=gs:/x: write --output=gs://x"),
+        ({"output": "\udcff"}, "is not UTF-8"),
+        ({"help": True}, "unknown keyword help: `textmill build-corpus --help=all` lists"),
+    ],
+    ids=lambda value: ascii(value),
+)
+def test_what_is_no_value_is_refused(keywords, values, message):
+    with pytest.raises(UsageError) as refused:
+        keywords.arguments(values)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "spelled"),
+    [
+        ("--most=-1: give more", "most=-1: give more"),
+        ("use --no_fast, or --fast", "use fast=False, or fast=True"),
+        ("--output is empty; --runner=x", "output is empty; runner=x"),
+        ("unknown flag --fsat: did you mean --form?", "unknown keyword fsat: did you mean form?"),
+        (
+            "--most=x: not a whole number; python -m pipelines.build_corpus --help shows the flags",
+            "most=x: not a whole number; `textmill build-corpus --help=all` lists the keywords",
+        ),
+        ("a--b -- c ---d", "a--b -- c ---d"),
+        ("python -m pipelines.build_shards --input=C", "textmill.build_shards input=C"),
+        ("use python -m trainers.tf_qa", 'use textmill.train("tf_qa")'),
+    ],
+)
+def test_messages_name_keywords(keywords, message, spelled):
+    assert keywords.spell(message) == spelled
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (UsageError("--most=0: no"), UsageError, "most=0: no"),
+        (DataError("x is damaged"), DataError, "x is damaged"),
+        (PermissionError(13, "Permission denied", "x"), DataError, "x: Permission denied; ask"),
+        (MemoryError("no room"), DataError, "memory is short"),
+        (
+            ModuleNotFoundError("No module named 'apache_beam'", name="apache_beam"),
+            ModuleNotFoundError,
+            "needs the package apache_beam, which is not installed here: pip install "
+            "'/path/to/textmill[pipelines]'",
+        ),
+        (SystemExit(130), KeyboardInterrupt, "the run is saved: resume=True continues it"),
+        (KeyboardInterrupt("nothing is kept"), KeyboardInterrupt, "nothing is kept"),
+        (ZeroDivisionError("a defect"), ZeroDivisionError, "a defect"),
+    ],
+    ids=str,
+)
+def test_errors_are_those_of_a_user(keywords, error, kind, message):
+    with pytest.raises(BaseException) as raised:
+        keywords.call(raising(error))
+    assert raised.type is kind and message in str(raised.value)

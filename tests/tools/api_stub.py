@@ -1,0 +1,132 @@
+"""Writes textmill/__init__.pyi, from which editors know keywords: python -m tests.tools.api_stub.
+
+The keywords are the flags of the commands, with their types.
+"""
+
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import MISSING, Field
+from typing import Any, Literal, Union, get_args, get_origin
+
+import textmill as tm
+from tests.tools.places import ROOT
+from textmill.functions import TRAINERS, keywords_of
+from textmill.schemas.commands.flag_file import fields_of, kinds_of
+from textmill.schemas.commands.values import rule_of
+from textmill.tasks import Task
+
+PATH = ROOT / "textmill" / "__init__.pyi"
+_TOP = """# Written by `python -m tests.tools.api_stub` from the flags of the commands.
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypeAlias, overload
+
+from textmill.functions import verify as verify
+from textmill.results import Corpus as Corpus
+from textmill.results import Dataset as Dataset
+from textmill.results import Run as Run
+from textmill.results import Tokenizer as Tokenizer
+from textmill.schemas.errors import DataError as DataError
+from textmill.schemas.errors import UsageError as UsageError
+from textmill.tasks import Task as Task
+from textmill.trainers.data.shard_set import ShardSet as ShardSet
+"""
+_ALIASES = """
+_Text: TypeAlias = str | PathLike[str]
+_Texts: TypeAlias = _Text | Sequence[Any] | Mapping[Any, Any]
+__all__: list[str]
+
+def open(directory: _Text) -> Corpus | Dataset | Tokenizer | Run: ...
+"""
+
+
+def write_stub() -> str:
+    """The text of the file."""
+    places: dict[str, str] = {}
+
+    def keywords(*options: type, but: str = "") -> Iterator[str]:
+        kinds = kinds_of(*options)
+        for name, field in fields_of(*options).items():
+            hidden = "Suppress" in map(str, getattr(field.type, "__metadata__", ()))
+            if name != but and not hidden:
+                default = "" if field.default is field.default_factory is MISSING else " = ..."
+                yield f"{name}: {_hint(field, kinds[name], places)}{default}"
+
+    def function(name: str, result: str, *parameters: str) -> str:
+        return f"def {name}({', '.join(parameters)}) -> {result}: ...\n"
+
+    more = ["config: _Text = ...", "**beam: Any"]
+    corpus, tokenizer, shards = (
+        keywords_of(name).options() for name in ("build_corpus", "train_tokenizer", "build_shards")
+    )
+    parts = [
+        function("build_corpus", "Corpus", "*", *keywords(*corpus), *more),
+        function("train_tokenizer", "Tokenizer", "*", *keywords(*tokenizer), *more),
+        function(
+            "build_shards",
+            "Dataset",
+            "task: Task | str = ...",
+            "*",
+            *keywords([*shards][0], but="task"),
+            *more,
+        ),
+    ]
+    for name in TRAINERS:
+        own = keywords(*keywords_of(name).options())
+        first = (f"trainer: Literal[{name!r}]", "*", more[0])
+        parts.append("@overload\n" + function("train", "Run", *first, *own))
+    for name in tm.__all__:
+        kind = getattr(tm, name)
+        if isinstance(kind, type) and issubclass(kind, Task):
+            own = keywords(*kind.options())
+            make = function("__init__", "None", "self", "*", "max_length: int = ...", *own)
+            parts.append(f'class {name}(Task):\n    """{kind.__doc__}"""\n    {make}')
+    imports = (f"from {place} import {name} as {name}\n" for name, place in sorted(places.items()))
+    return _format("".join([_TOP, *imports, _ALIASES, *parts]))
+
+
+def _hint(field: Field[Any], kind: str, places: dict[str, str]) -> str:
+    """The type of a keyword: that of the field, and its text where it is not only text."""
+    hint = field.type.__origin__ if hasattr(field.type, "__metadata__") else field.type  # type: ignore
+    text = _TEXT if kind == "value" and field.name != "shards" else _TEXTS
+    found = _write(hint, text, places)
+    has_text = rule_of(field.type) is not None
+    return " | ".join(dict.fromkeys([*found.split(" | "), *[text] * has_text]))
+
+
+_TEXT, _TEXTS = "_Text", "_Texts"
+
+
+def _write(hint: Any, text: str, places: dict[str, str]) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, arguments))}]"
+    if origin in (types.UnionType, Union):
+        return " | ".join(_write(each, text, places) for each in arguments)
+    if origin in (tuple, list):
+        inner = _write(arguments[0], _TEXT, places)
+        return _TEXTS if inner == _TEXT else f"Sequence[{inner}]"
+    if origin is dict:
+        return f"Mapping[{', '.join(_write(each, 'str', places) for each in arguments)}]"
+    if hint in (str, type(None)):
+        return text if hint is str else "None"
+    if hint not in (bool, int, float):
+        places[hint.__name__] = hint.__module__
+    return hint.__name__
+
+
+def _format(code: str) -> str:
+    command = [sys.executable, "-m", "ruff"]
+    path = ["--stdin-filename", str(PATH), "-"]
+    for how in (["check", "--fix", "--quiet", "--select=I,UP"], ["format", "--quiet"]):
+        done = subprocess.run(
+            [*command, *how, *path], input=code, capture_output=True, text=True, check=True
+        )
+        code = done.stdout
+    return code
+
+
+if __name__ == "__main__":
+    PATH.write_text(write_stub(), encoding="utf-8")

@@ -1,0 +1,191 @@
+"""The commands as functions: their flags are keywords, and they return what they wrote."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from importlib import import_module
+from typing import Any, Iterable, TypeVar, Union
+
+from textmill.keywords import Keywords
+from textmill.results import Corpus, Dataset, Output, Run, Tokenizer
+from textmill.schemas.commands.textmill import ABOUT
+from textmill.schemas.errors import UsageError
+from textmill.tasks import Task
+
+T = TypeVar("T", bound=Output)
+Path = Union[str, "os.PathLike[str]"]
+TRAINERS = [
+    module.rpartition(".")[2]
+    for module in ABOUT
+    if module.startswith("trainers.") and module != "trainers.use_model"
+]
+
+
+def build_corpus(**settings: Any) -> Corpus:
+    """Cleans, filters and deduplicates text, or finds the corpus that was built so.
+
+    Args:
+      **settings: the flags of `textmill build-corpus --help=all`, and Beam's, such as
+        runner="FlinkRunner". `input` and `output` are paths or earlier results.
+
+    Returns:
+      The corpus; None with dry_run=True or preflight=True, which only print.
+
+    Raises:
+      UsageError: a setting is wrong, or the output directory holds something else.
+      DataError: the inputs are damaged or empty.
+    """
+    return _build("build_corpus", settings, Corpus)
+
+
+def train_tokenizer(**settings: Any) -> Tokenizer:
+    """Trains a BPE or WordPiece tokenizer, or finds the one that was trained so.
+
+    Args:
+      **settings: the flags of `textmill train-tokenizer --help=all`, and Beam's.
+
+    Returns and raises as `build_corpus`.
+    """
+    return _build("train_tokenizer", settings, Tokenizer)
+
+
+def build_shards(task: Task | str | None = None, **settings: Any) -> Dataset:
+    """Tokenizes and packs text into a dataset of shards, or finds the one that was built so.
+
+    Args:
+      task: such as Clm(max_length=1024), or a name: "clm". Default: "mlm".
+      **settings: the flags of `textmill build-shards --help=all`, and Beam's. The flags of the task
+        may stand here, too.
+
+    Returns and raises as `build_corpus`.
+    """
+    if isinstance(task, Task):
+        for name in task.settings:
+            if name in settings:
+                raise UsageError(f"{name}={settings[name]!r}: {task} sets it already; give one")
+        settings = {**task.settings, **settings}
+        task = task.name
+    if task is not None:
+        settings = {"task": task, **settings}
+    return _build("build_shards", settings, Dataset)
+
+
+def train(trainer: str, **settings: Any) -> Run:
+    """Trains a model on a dataset in this process; Ctrl-C ends the run after a checkpoint.
+
+    Args:
+      trainer: name of a trainer: flax_mlm, flax_clm, tf_classifier, tf_qa, poptorch_classifier.
+      **settings: the flags of `textmill flax-clm --help=all` and so on. `shards` is a path or an
+        earlier result, or several with their weights: {"books": 0.7, "web": 0.3}.
+
+    Raises:
+      UsageError: a setting is wrong, or the dataset, the directory and the devices do not fit.
+      DataError: the loss is not finite, or a file cannot be read or written.
+    """
+    name = trainer.replace("-", "_")
+    if name not in TRAINERS:
+        near = difflib.get_close_matches(name, TRAINERS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(TRAINERS)}"
+        raise UsageError(f"there is no trainer {trainer!r}: {hint}")
+
+    keywords = keywords_of(name)
+
+    def work() -> Run:
+        # The trainers' packages, which a host of the pipelines does not have.
+        from textmill.trainers.flags.command_line import parse_flags
+        from textmill.trainers.run.start import train as run_trainer
+
+        found = import_module(f"textmill.trainers.{name}").TRAINER
+        flags = parse_flags(keywords.arguments(settings), found.flags)
+        began = time.monotonic()
+        directory = str(run_trainer(flags, found))
+        return Run(directory, seconds=time.monotonic() - began)
+
+    return keywords.call(work)
+
+
+def verify(*directories: Path, follow_links: bool = False) -> dict[str, int]:
+    """Reads corpora and datasets in full, and checks them against their metadata.
+
+    Args:
+      *directories: paths, URLs or earlier results.
+      follow_links: whether to open files that are links to outside the directory.
+
+    Returns:
+      Numbers of datasets, corpora, documents, rows and tokens that are as published.
+
+    Raises:
+      DataError: something differs; names all of it.
+    """
+    keywords = Keywords("verify", lambda: (), "pipelines")
+    paths = tuple(os.fspath(directory) for directory in directories)
+
+    def work() -> dict[str, int]:
+        # The pipelines' packages, which a host of trainers does not have.
+        from textmill.pipelines.inspection.options import VerifyOptions
+        from textmill.pipelines.verify import verify as check
+
+        return dict(check(VerifyOptions(paths, follow_links)))
+
+    return keywords.call(work)
+
+
+def keywords_of(command: str) -> Keywords:
+    """The keywords of a builder or a trainer, by the name of its command."""
+    extra = command.partition("_")[0] if command in TRAINERS else "pipelines"
+
+    def options() -> Iterable[type]:
+        if command in TRAINERS:
+            return (import_module(f"textmill.trainers.{command}").TRAINER.flags,)
+        place, name = _OPTIONS[command]
+        own = getattr(import_module(f"textmill.pipelines.{place}.options"), name)
+        return (own, *_task_classes()) if command == "build_shards" else (own,)
+
+    return Keywords(command, options, extra)
+
+
+_OPTIONS = {
+    "build_corpus": ("corpus", "CorpusOptions"),
+    "train_tokenizer": ("tokenizer", "TokenizerOptions"),
+    "build_shards": ("shards", "BuildOptions"),
+}
+
+
+def _build(name: str, settings: dict[str, Any], output: type[T]) -> T:
+    keywords = keywords_of(name)
+
+    def work() -> Any:
+        # The pipelines' packages, which a host of trainers does not have.
+        from textmill.pipelines.runners.console import Console
+
+        command = import_module(f"textmill.pipelines.{name}")
+        _refuse_unknown(keywords, settings)
+        say = Console(soft_wrap=True).print
+        result = command.start(*command.parse(keywords.arguments(settings)), say)
+        if result is None:
+            return None
+        warnings = tuple(map(keywords.spell, result.warnings))
+        for warning in warnings:
+            say(f"warning: {warning}", style="yellow")
+        return output(result.thing.directory, warnings, result.seconds)
+
+    return keywords.call(work)
+
+
+def _task_classes() -> list[type]:
+    # The pipelines' packages, which a host of trainers does not have.
+    from textmill.pipelines.tasks.task import task_class
+    from textmill.schemas.features import TASKS
+
+    return [task_class(task) for task in TASKS]
+
+
+def _refuse_unknown(keywords: Keywords, settings: dict[str, Any]) -> None:
+    """Refuses keywords that are neither the command's nor Beam's, before other mistakes."""
+    # See `_task_classes`.
+    from textmill.pipelines.runners.launch import check_arguments
+
+    others = keywords.arguments(keywords.others(settings))
+    check_arguments(others, *keywords.options())

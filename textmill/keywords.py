@@ -1,0 +1,163 @@
+"""Keywords of Python functions <-> flags of commands: the functions have no settings of their own.
+
+    near_duplicates=Jaccard(0.8), keep_fields=["url", "date"], overwrite=True
+    --near_duplicates=jaccard:0.8 --keep_fields=url,date --overwrite
+
+A command parses and checks these flags, so that defaults, checks and messages are its own. Its
+messages name keywords here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextvars import copy_context
+from dataclasses import Field
+from functools import cached_property
+from typing import Any, Callable, Iterable, Mapping, TypeVar
+
+from textmill.schemas.commands.entry import (
+    INTERRUPTED,
+    TERMINATED,
+    correctable,
+    describe_missing,
+    refuse_odd_paths,
+)
+from textmill.schemas.commands.flag_file import arguments_of, fields_of, kinds_of
+from textmill.schemas.commands.values import rule_of
+from textmill.schemas.errors import DataError, UsageError
+
+T = TypeVar("T")
+_FLAG = re.compile(r"(?<![\w-])--(?!help\b)([a-z][\w-]*)(=?)")
+_HELP = re.compile(r"(python -m [\w.]+ )?--help(=all)? (shows|lists) the flags")
+_COMMAND = re.compile(r"python -m (pipelines|trainers)\.(\w+)")
+
+
+class Keywords:
+    """The keywords of a function, which are the flags of a command.
+
+    Attributes:
+      name: of the function and the command: build_corpus, flax_clm.
+      kinds: the flags to their kinds, see `kinds_of`.
+    """
+
+    def __init__(self, name: str, options: Callable[[], Iterable[type]], extra: str):
+        """Imports nothing yet.
+
+        Args:
+          name: of the command.
+          options: returns the dataclasses of its flags.
+          extra: of setup.py, with the packages that the command needs.
+        """
+        self.name, self.options, self._extra = name, options, extra
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:  # noqa: D102  see the class
+        return kinds_of(*self.options())
+
+    @cached_property
+    def _fields(self) -> dict[str, Field[Any]]:
+        return fields_of(*self.options())
+
+    def arguments(self, values: Mapping[str, Any]) -> list[str]:
+        """The arguments of the command: {"overwrite": True, "seed": 3} -> --overwrite --seed=3.
+
+        Raises:
+          UsageError: a value has no text.
+        """
+        for name in ("help", "h"):
+            if name in values:
+                raise UsageError(f"unknown keyword {name}: {self._remedy()}")
+        texts = {name: self._plain(name, value) for name, value in values.items()}
+        arguments = arguments_of(texts, {**self.kinds, "config": "value"}, self.name)
+        for argument in arguments:
+            refuse_odd_paths(argument)
+        return arguments
+
+    def others(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that are of no flag of the command."""
+        return {n: value for n, value in values.items() if n not in (*self.kinds, "config")}
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Returns what `work` returns; its errors name keywords and are errors of a user.
+
+        Raises:
+          UsageError: a value or a combination of values is wrong.
+          DataError: the data or the run failed.
+          ModuleNotFoundError: a package is not installed.
+          KeyboardInterrupt: Ctrl-C or SIGTERM, after what a run saves is saved.
+        """
+        try:
+            return copy_context().run(work)  # tyro reports errors to us in this context only
+        except SystemExit as stop:
+            if stop.code not in (INTERRUPTED, TERMINATED):
+                raise
+            raise KeyboardInterrupt("the run is saved: resume=True continues it") from stop
+        except KeyboardInterrupt as stop:
+            stop.args = tuple(self.spell(str(text)) for text in stop.args)
+            raise
+        except Exception as error:
+            if line := describe_missing(error, f"textmill ({self.name})", self._extra):
+                name = getattr(error, "name", None)
+                raise ModuleNotFoundError(line, name=name) from error
+            known = correctable(error)
+            if known is None:
+                raise
+            kind = UsageError if isinstance(known, UsageError) else DataError
+            raise kind(self.spell(str(known))) from error
+
+    def spell(self, message: str) -> str:
+        """A message of the command with keywords: --no_bos -> bos=False, --seed=-1 -> seed=-1."""
+
+        def keyword(flag: re.Match[str]) -> str:
+            name, equals = flag[1].replace("-", "_"), flag[2]
+            positive = name[len("no_") :] if name.startswith("no_") else name
+            if not equals and self.kinds.get(positive) == "bool":
+                return f"{positive}={positive == name}"
+            return name + equals
+
+        message = _HELP.sub(self._remedy(), message.replace("unknown flag", "unknown keyword"))
+        return _FLAG.sub(keyword, _COMMAND.sub(lambda found: _function(*found.groups()), message))
+
+    def _remedy(self) -> str:
+        return f"`textmill {self.name.replace('_', '-')} --help=all` lists the keywords"
+
+    def _plain(self, name: str, value: Any) -> Any:
+        """A value as in a file of flags: text, number, boolean, or a list or mapping of them."""
+        kind, field = self.kinds.get(name), self._fields.get(name)
+        if value is None and field is not None:
+            return _none(name, field.type)
+        if kind == "bool" and not isinstance(value, bool):
+            raise UsageError(f"--{name}={value!r}: give True or False")
+        if isinstance(value, bool) and kind not in ("bool", None):
+            raise UsageError(f"--{name}={value}: give a value, not True or False")
+        return _plain(value)
+
+
+def _none(name: str, hint: Any) -> str:
+    """The text of None for a flag: None, or a word such as auto."""
+    rule = rule_of(hint)
+    if rule is not None and rule.is_instance(None):
+        [text] = rule.str_from_instance(None)
+        return text
+    kind = hint.__origin__ if hasattr(hint, "__metadata__") else hint  # of Annotated
+    if rule is None and type(None) in getattr(kind, "__args__", ()):
+        return "None"
+    raise UsageError(f"--{name}=None: give a value, or leave it out")
+
+
+def _function(package: str, name: str) -> str:
+    """The function that is a command: textmill.build_corpus, textmill.train("flax_clm")."""
+    return f"textmill.{name}" if package == "pipelines" else f'textmill.train("{name}")'
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if hasattr(type(value), "parse"):  # such as Jaccard, whose text this gives back
+        return str(value)
+    return value

@@ -1,0 +1,268 @@
+"""What the functions of textmill return: directories with their counts, for the next call."""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from textmill.keywords import Keywords
+from textmill.schemas import object_store
+from textmill.schemas.commands.terminal import visible
+from textmill.schemas.errors import UsageError
+from textmill.schemas.manifest import MANIFEST
+from textmill.schemas.metadata import SetInfo, read_set
+from textmill.schemas.object_store import is_url
+from textmill.schemas.set_files import Cache
+from textmill.schemas.typed_json import parse_json, read_bounded
+
+if TYPE_CHECKING:
+    from textmill.pipelines.readers import corpus_metadata
+    from textmill.pipelines.tokenizer.output import Report
+
+
+@dataclass(frozen=True)
+class Output(os.PathLike):
+    """A finished directory. It is a path: give it to the next call, or to a command.
+
+    Attributes:
+      directory: its path or URL.
+      warnings: what the run that made or found it warned of.
+      seconds: the time of the run that made it; None if it was finished before.
+    """
+
+    directory: str
+    warnings: tuple[str, ...] = ()
+    seconds: float | None = None
+
+    report_name: ClassVar[str] = "report.html"
+
+    def __fspath__(self) -> str:
+        """Its path or URL."""
+        return self.directory
+
+    def __str__(self) -> str:
+        """Its path or URL, for a command line."""
+        return self.directory
+
+    @property
+    def report(self) -> str:
+        """The path of its report."""
+        return os.path.join(self.directory, self.report_name)
+
+    def facts(self) -> dict[str, str]:
+        """Its most important counts, by their titles."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """The counts as a table, for a notebook."""
+        facts = {type(self).__name__.lower(): self.directory, **self.facts()}
+        facts.update({"warning" + " " * i: text for i, text in enumerate(self.warnings)})
+        return f"<table>{''.join(map(_html_row, facts, facts.values()))}</table>"
+
+
+def _html_row(name: str, value: str) -> str:
+    name, value = (html.escape(visible(text.strip())) for text in (name, value))
+    return f'<tr><th style="text-align:left">{name}</th><td>{value}</td></tr>'
+
+
+class Corpus(Output):
+    """A corpus: clean documents, each once."""
+
+    @cached_property
+    def _content(self) -> corpus_metadata.Corpus:
+        # The pipelines' packages, which a host of trainers does not have.
+        from textmill.pipelines.readers.corpus_metadata import read_corpus
+
+        return read_corpus(self.directory)
+
+    @property
+    def schema(self) -> corpus_metadata.CorpusSchema:
+        """Columns, and the settings that decide the content."""
+        return self._content.schema
+
+    @property
+    def stats(self) -> corpus_metadata.CorpusStatistics:
+        """All counts."""
+        return self._content.stats
+
+    def facts(self) -> dict[str, str]:
+        """Documents, words, bytes and files."""
+        total = self.stats.total()
+        return {
+            "documents": f"{self.stats.documents_read:,} read, {total.documents:,} kept",
+            "words": f"{total.words:,}",
+            "bytes of text": f"{total.text_bytes:,}",
+            "files": f"{self.schema.files:,}",
+        }
+
+
+class Tokenizer(Output):
+    """A tokenizer; `tokenizers` and `transformers` read its directory, too."""
+
+    report_name = "report.json"
+
+    @cached_property
+    def stats(self) -> Report:
+        """The content of report.json: counts of the text and the vocabulary, fertility."""
+        # The pipelines' packages, which a host of trainers does not have.
+        from textmill.pipelines.tokenizer.output import Report
+        from textmill.schemas.typed_json import from_json
+
+        return from_json(Report, parse_json(_read(self.report), self.report), self.report)
+
+    def facts(self) -> dict[str, str]:
+        """Vocabulary and text."""
+        return {
+            "vocabulary": f"{self.stats.vocab_size:,} tokens, {self.stats.merges:,} merges",
+            "text": f"{self.stats.text.documents:,} documents, {self.stats.text.bytes:,} bytes",
+            "bytes per token": f"{self.stats.bytes_per_token:.3f}",
+        }
+
+
+class Dataset(Output):
+    """A dataset of rows; `ShardSet(dataset)` reads them."""
+
+    @cached_property
+    def _content(self) -> SetInfo:
+        return read_set(self.directory, Cache() if is_url(self.directory) else None)
+
+    @property
+    def schema(self) -> Any:
+        """Task, features, splits and special tokens (`schemas.metadata.Schema`)."""
+        return self._content.schema
+
+    @property
+    def stats(self) -> Any:
+        """All counts (`schemas.statistics.Statistics`)."""
+        return self._content.stats
+
+    def facts(self) -> dict[str, str]:
+        """Task, documents, rows, tokens and packing efficiency."""
+        schema, stats, total = self.schema, self.stats, self.stats.total()
+        rows = (f"{split} {stats.split(split).rows:,}" for split in sorted(schema.splits))
+        facts = {
+            "task": schema.task,
+            "documents": f"{stats.documents_read:,} read, {total.documents:,} kept",
+            "splits" if schema.holds_documents else "rows": ", ".join(rows),
+            "tokens": f"{total.tokens:,}",
+        }
+        if length := schema.row_tokens:
+            efficiency = total.packing_efficiency(length)
+            facts["packing efficiency"] = f"{efficiency:.2%} of positions in rows of {length}"
+        return facts
+
+
+class Run(Output):
+    """The directory of a training run."""
+
+    report_name = "loss.png"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Trainer, flags (`config`), model and the fingerprint of the rows."""
+        from textmill.trainers.run.run_directory import (
+            read_settings,  # where no run is, tyro is not
+        )
+
+        return read_settings(Path(self.directory))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl: `kind` is train or evaluation, `step`, `loss` and others."""
+        from textmill.trainers.run.journal import METRICS, each_metrics  # see `settings`
+
+        return list(each_metrics(os.path.join(self.directory, METRICS)))
+
+    @overload
+    def generate(self, text: str, *, samples: int, **settings: Any) -> list[str]: ...
+
+    @overload
+    def generate(self, text: str, **settings: Any) -> str: ...
+
+    def generate(self, text: str, **settings: Any) -> str | list[str]:
+        """Continues a text with the model of a run of flax_clm.
+
+        Args:
+          text: the beginning.
+          **settings: flags of `textmill use-model --generate`, such as temperature=0.8,
+            max_new_tokens=64, samples=3, checkpoint="best".
+
+        Returns:
+          The text and its continuation; a list of them if `samples` is given.
+        """
+        texts = use_model(self.directory, {"generate": text, **settings})
+        return texts if "samples" in settings else texts[0]
+
+    def facts(self) -> dict[str, str]:
+        """Trainer, steps and losses."""
+        lines = self.metrics()
+        facts = {"trainer": self.settings["trainer"]}
+        for kind, title in (("train", "training loss"), ("evaluation", "validation loss")):
+            losses = [(line["step"], line["loss"]) for line in lines if line["kind"] == kind]
+            if losses:
+                (first_step, first), (step, last) = losses[0], losses[-1]
+                facts[title] = f"{last:.4f} at step {step:,}, {first:.4f} at step {first_step:,}"
+        return facts
+
+    def _repr_html_(self) -> str:
+        """The losses as a table, and their curve."""
+        table = super()._repr_html_()
+        if not os.path.exists(self.report):
+            return table
+        picture = base64.b64encode(Path(self.report).read_bytes()).decode()
+        return f'{table}<img alt="losses" src="data:image/png;base64,{picture}">'
+
+
+def use_model(directory: str, values: dict[str, Any]) -> list[str]:
+    """The texts that a trained model writes, with these flags of use_model."""
+    keywords = Keywords("use_model", lambda: (), "flax")
+
+    def work() -> list[str]:
+        from textmill.trainers.use_model import write_texts  # the trainers' packages
+
+        return write_texts([directory, *keywords.arguments(values)])
+
+    return keywords.call(work)
+
+
+def open_directory(directory: str | os.PathLike[str]) -> Corpus | Dataset | Tokenizer | Run:
+    """Opens the directory of a corpus, a dataset, a tokenizer or a training run.
+
+    Raises:
+      UsageError: it is none of them.
+      DataError: its metadata files are damaged or contradict each other.
+    """
+    path = os.fspath(directory)
+    kind = _kind_of(path)
+    if kind is None:
+        raise UsageError(
+            f"{path} holds no finished corpus, dataset, tokenizer or run: give the output "
+            "directory of one"
+        )
+    output = kind(path)
+    output.facts()  # reads what is there
+    return output
+
+
+def _kind_of(path: str) -> type[Corpus] | type[Dataset] | type[Tokenizer] | type[Run] | None:
+    if _exists(path, MANIFEST):
+        place = os.path.join(path, "schema.json")
+        schema = parse_json(_read(place), place)
+        is_corpus = isinstance(schema, dict) and schema.get("kind") == "corpus"
+        return Corpus if is_corpus else Dataset
+    if _exists(path, "config.json") and _exists(path, "config.yaml"):
+        return Run
+    return Tokenizer if _exists(path, "report.json") and _exists(path, "tokenizer.json") else None
+
+
+def _exists(directory: str, name: str) -> bool:
+    path = os.path.join(directory, name)
+    return object_store.size(path) is not None if is_url(path) else os.path.exists(path)
+
+
+def _read(path: str) -> bytes:
+    return object_store.read(path) if is_url(path) else read_bounded(path)
