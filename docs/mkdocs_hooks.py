@@ -18,7 +18,7 @@ API = {
     "Read datasets": [
         "textmill.trainers.data.shard_set.ShardSet",
         "textmill.trainers.data.mixture.Mixture",
-        "textmill.trainers.data.mixture.open_shards",
+        "textmill.trainers.data.shards_value.open_shards",
         "textmill.trainers.data.batches.BatchReader",
         "textmill.trainers.data.batches.SplitRows",
         "textmill.trainers.on_torch.row_stream.RowStream",

@@ -31,8 +31,9 @@ from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import Help
 from textmill.schemas.commands.terminal import command_name, say
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers.data.mixture import Mixture, absolute_shards, shards_name
+from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.data.shards_value import absolute_shards, shards_name
 from textmill.trainers.flags.command_line import make_flags, parse_groups, unknown_flag
 from textmill.trainers.flags.run_flags import DataFlags, RunFlags, on_disk, refuse_existing
 from textmill.trainers.models.set_tokenizer import TOKENIZER, check_same_tokens, set_file

@@ -58,7 +58,7 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.metadata import Schema, read_set
 from textmill.schemas.records import DOCUMENT_FORMATS
 from textmill.trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
-from textmill.trainers.data.mixture import open_shards
+from textmill.trainers.data.shards_value import open_shards
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.reader import ShardSet

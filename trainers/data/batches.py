@@ -24,6 +24,10 @@ class BatchReader(ABC):
     fingerprint: str  # of rows and their meaning; a resumed run compares it
     names: Tuple[str, ...] = ()  # short ones of the datasets of a mixture
 
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the files; they open again when read."""
+
     @property
     @abstractmethod
     def splits(self) -> Tuple[str, ...]:

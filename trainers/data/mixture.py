@@ -1,7 +1,6 @@
 """Several datasets read as one, each with a share of the rows.
 
     mixture = ShardSet.mix({"data/books": 0.7, "data/web": 0.3}, seed=1)
-    mixture = open_shards("data/books:0.7,data/web:0.3")    # as --shards takes it
 
     for batch in mixture.batches("train", batch_size=32, seed=1, start_step=1000):
         batch["set_index"]                # int64 [32]: 0 is books, 1 is web
@@ -19,91 +18,24 @@ With weights 0.7 and 0.3 the first ten rows are of 0 1 0 0 0 1 0 0 1 0: books, w
 import hashlib
 import math
 import os
-import re
 from fractions import Fraction
-from typing import Any, Dict, Generator, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Generator, Generic, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 
 from textmill.schemas.errors import UsageError
 from textmill.schemas.features import ROWS_OF
 from textmill.schemas.metadata import Schema
-from textmill.schemas.object_store import is_url
 from textmill.schemas.typed_json import quote
 from textmill.trainers.data.batches import Batch, BatchReader, read_ahead
 from textmill.trainers.data.row_order import epoch_and_row
-from textmill.trainers.data.shard_set import ShardSet
 
+Part = TypeVar("Part", bound=BatchReader)
 # Largest denominator of a share: products with a position fit int64 up to 4e12 rows.
 FINEST = 10**6
-# A directory, then the weight after its last colon, up to a comma or the end.
-_WEIGHTED = re.compile(r"(?P<path>.+?):(?P<weight>[0-9.]+(?:e[-+]?[0-9]+)?)(?:,|$)")
 
 
-def parse_shards(text: str) -> Dict[str, Optional[float]]:
-    """The datasets of `--shards` and their weights; None for one dataset without a weight.
-
-    "books:0.7,web:0.3" -> {"books": 0.7, "web": 0.3}; "gs:data" -> {"gs:data": None}. The weight
-    follows the last colon; the path of an existing directory may contain colons and commas.
-
-    Raises:
-      UsageError: a directory has no weight, or is repeated.
-    """
-    if os.path.isdir(text) or not (_WEIGHTED.match(text) or "," in text):
-        return {text: None}
-    weights: Dict[str, Optional[float]] = {}
-    start = 0
-    while start < len(text):
-        match = _WEIGHTED.match(text, start)
-        if match is None:
-            raise UsageError(
-                f"--shards={text}: {text[start:]!r} has no weight; give one directory, or "
-                "each with its weight, as in --shards=DIR:0.7,DIR:0.3"
-            )
-        path = match["path"]
-        if path in weights:
-            raise UsageError(f"--shards={text} names {path} twice; give it once, with one weight")
-        try:
-            weights[path] = float(match["weight"])
-        except ValueError:
-            raise UsageError(
-                f"--shards={text}: {match['weight']!r} is not a number; give a weight such as 0.7"
-            ) from None
-        start = match.end()
-    return weights
-
-
-def absolute_shards(text: str) -> str:
-    """`--shards` with absolute paths: "a:1,gs://b/c:2" -> "/data/a:1.0,gs://b/c:2.0"."""
-    weights = parse_shards(text)
-    paths = [path if is_url(path) else os.path.abspath(path) for path in weights]
-    if None in weights.values():
-        return paths[0]
-    return ",".join(f"{path}:{weight}" for path, weight in zip(paths, weights.values()))
-
-
-def shards_name(text: str) -> str:
-    """A short name for `--shards`: "data/books:0.7,data/web:0.3" -> "books+web"."""
-    return "+".join(os.path.basename(os.path.realpath(path)) for path in parse_shards(text))
-
-
-def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, "Mixture"]:
-    """Opens `--shards`: a dataset, or a mixture "data/books:0.7,gs://bucket/web:0.3".
-
-    `seed` decides a mixture's order; `opening` is as for ShardSet: verify, cache_dir and others.
-
-    Raises:
-      DataError: one is not a finished dataset.
-      UsageError: text or weights are wrong, or the datasets cannot be mixed.
-    """
-    weights = parse_shards(text)
-    if None in weights.values():
-        return ShardSet(next(iter(weights)), **opening)
-    shares = {path: weight for path, weight in weights.items() if weight is not None}
-    return Mixture.open(shares, seed=seed, **opening)
-
-
-class Mixture(BatchReader):
+class Mixture(BatchReader, Generic[Part]):
     """Datasets with weights, which a training loop reads like one.
 
     A split is the concatenation of that split of all datasets that have it; `in_order` reads one
@@ -115,7 +47,7 @@ class Mixture(BatchReader):
       schema: that of the first dataset; in the others rows mean the same.
     """
 
-    def __init__(self, parts: Sequence[ShardSet], weights: Sequence[float], *, seed: int = 0):
+    def __init__(self, parts: Sequence[Part], weights: Sequence[float], *, seed: int = 0):
         """Mixes at least one dataset; weights are above 0, and only their proportions count.
 
         `order` uses the seed if it gets none.
@@ -124,7 +56,7 @@ class Mixture(BatchReader):
           UsageError: a weight is wrong, or rows of two datasets mean different things.
         """
         self.parts, self.seed = tuple(parts), seed
-        self.weights = _shares([part.name for part in parts], weights)
+        self.weights = shares_of([part.name for part in parts], weights)
         first, self.schema = parts[0], parts[0].schema
         for other in parts[1:]:
             difference = _difference(self.schema, other.schema)
@@ -139,16 +71,6 @@ class Mixture(BatchReader):
         self._turns = _turns(self.weights)
         identity = [(p.fingerprint, str(w)) for p, w in zip(self.parts, self.weights)]
         self.fingerprint = hashlib.sha256(repr(identity).encode()).hexdigest()
-
-    @staticmethod
-    def open(weights: Dict[str, float], *, seed: int = 0, **opening: Any) -> "Mixture":
-        """As `ShardSet.mix`."""
-        if not weights:
-            raise UsageError("the mixture is empty: give at least one directory with its weight")
-        directories = [os.fspath(directory) for directory in weights]
-        _shares(directories, list(weights.values()))  # before all bytes are read
-        parts = [ShardSet(directory, **opening) for directory in directories]
-        return Mixture(parts, list(weights.values()), seed=seed)
 
     def close(self) -> None:
         """Closes the files; they open again when read."""
@@ -239,7 +161,7 @@ class Mixture(BatchReader):
             )
         return lines
 
-    def _rows_of(self, part: ShardSet, split: str) -> int:
+    def _rows_of(self, part: Part, split: str) -> int:
         return part.rows(split) if split in part.splits else 0
 
     def _ends(self, split: str) -> np.ndarray:
@@ -248,7 +170,7 @@ class Mixture(BatchReader):
         return np.cumsum([self._rows_of(part, split) for part in self.parts])
 
 
-def _shares(names: Sequence[str], weights: Sequence[float]) -> Tuple[Fraction, ...]:
+def shares_of(names: Sequence[str], weights: Sequence[float]) -> Tuple[Fraction, ...]:
     """Weights as fractions that add up to 1: 0.7, 0.3 -> 7/10, 3/10."""
     if len(names) != len(weights) or not names:
         raise UsageError(f"{len(weights)} weights for {len(names)} datasets: give one to each")

@@ -29,7 +29,7 @@ the other files of the split follow in the background.
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -39,10 +39,8 @@ from textmill.schemas.metadata import SetInfo, read_set
 from textmill.schemas.records import RowReader, open_rows
 from textmill.schemas.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
 from textmill.trainers.data.batches import Batch, BatchReader
+from textmill.trainers.data.mixture import Mixture, shares_of
 from textmill.trainers.data.row_order import epoch_and_row
-
-if TYPE_CHECKING:
-    from textmill.trainers.data.mixture import Mixture
 
 
 class ShardSet(BatchReader):
@@ -183,7 +181,7 @@ class ShardSet(BatchReader):
         return {"row_index": rows, "epoch": epochs}
 
     @staticmethod
-    def mix(weights: Dict[str, float], seed: int = 0, **opening: Any) -> "Mixture":
+    def mix(weights: Dict[str, float], seed: int = 0, **opening: Any) -> "Mixture[ShardSet]":
         """Datasets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
         `opening` is as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
@@ -192,10 +190,12 @@ class ShardSet(BatchReader):
           DataError: one is not a finished dataset.
           UsageError: their rows mean different things; names the difference.
         """
-        # That module imports this one.
-        from textmill.trainers.data.mixture import Mixture
-
-        return Mixture.open(weights, seed=seed, **opening)
+        if not weights:
+            raise UsageError("the mixture is empty: give at least one directory with its weight")
+        directories, shares = list(map(os.fspath, weights)), list(weights.values())
+        shares_of(directories, shares)  # before all bytes are read
+        parts = [ShardSet(directory, **opening) for directory in directories]
+        return Mixture(parts, shares, seed=seed)
 
     def _shards(self, split: str) -> List[ManifestFile]:
         if split not in self._splits:

@@ -27,8 +27,9 @@ from textmill.schemas.metadata import Schema
 from textmill.schemas.object_store import is_url
 from textmill.schemas.set_files import CACHE_GIGABYTES, Cache, default_directory
 from textmill.trainers.data.batches import BatchReader
-from textmill.trainers.data.mixture import Mixture, open_shards, shards_name
+from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.data.shards_value import open_shards, shards_name
 
 
 def at_least(config: object, least: int, *names: str) -> None:

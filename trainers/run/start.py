@@ -18,7 +18,7 @@ from textmill.schemas.hub import find_on_hub
 from textmill.schemas.tokenizer_json import read_tokenizer_json, token_ids, tokenizer_settings
 from textmill.schemas.typed_json import to_json
 from textmill.trainers.data.batches import BatchReader
-from textmill.trainers.data.mixture import absolute_shards
+from textmill.trainers.data.shards_value import absolute_shards
 from textmill.trainers.flags.command_line import command, flag_values, parse_flags
 from textmill.trainers.flags.framework_flags import FlaxRunFlags, ProcessFlags
 from textmill.trainers.flags.run_flags import RunFlags, refuse_existing

@@ -1,7 +1,6 @@
 """Mixtures: exact shares, every row once an epoch of its own set, any step at once."""
 
 import math
-import re
 from fractions import Fraction
 
 import numpy as np
@@ -14,14 +13,11 @@ from textmill.schemas.errors import DataError, UsageError
 from textmill.trainers.data.mixture import (
     FINEST,
     Mixture,
-    _shares,
     _turns,
-    open_shards,
-    parse_shards,
-    shards_name,
+    shares_of,
     take_turns,
 )
-from textmill.trainers.reader import ShardSet
+from textmill.trainers.reader import ShardSet, open_shards
 
 ROWS = {"a": 40, "b": 7, "c": 13}
 MANY = 8000  # rows of a stream to check
@@ -58,8 +54,8 @@ def test_turns_worked_by_hand():
     assert set_index.tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1, 0]
     assert own.tolist() == [0, 0, 1, 2, 3, 1, 4, 5, 2, 6]
     for weights in ([0.7, 0.3], [7, 3]):
-        assert _shares("ab", weights) == (Fraction(7, 10), Fraction(3, 10))
-    assert _turns(_shares("abc", [0.3333333333333333] * 3)) == [(1, 3), (1, 2)]
+        assert shares_of("ab", weights) == (Fraction(7, 10), Fraction(3, 10))
+    assert _turns(shares_of("abc", [0.3333333333333333] * 3)) == [(1, 3), (1, 2)]
 
 
 WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
@@ -68,7 +64,7 @@ WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
 @given(weights=WEIGHTS)
 def test_shares_are_exact_at_every_moment(weights):
     """Each set gave its share of any first n rows, within half a row a set."""
-    shares = _shares(["x"] * len(weights), weights)
+    shares = shares_of(["x"] * len(weights), weights)
     set_index, own = take_turns(np.arange(MANY), _turns(shares))
     gave = np.cumsum(set_index[:, None] == np.arange(len(weights)), axis=0)
     due = np.outer(np.arange(1, MANY + 1), np.array([float(share) for share in shares]))
@@ -81,7 +77,7 @@ def test_shares_are_exact_at_every_moment(weights):
 
 @given(weights=WEIGHTS, start=st.integers(0, 10**12))
 def test_any_piece_far_out_is_a_piece_of_the_whole(weights, start):
-    turns = _turns(_shares(["x"] * len(weights), weights))
+    turns = _turns(shares_of(["x"] * len(weights), weights))
     whole = take_turns(np.arange(start, start + 90), turns)
     part = take_turns(np.arange(start + 50, start + 90), turns)
     for one, other in zip(whole, part, strict=True):
@@ -236,47 +232,9 @@ def test_wrong_weights(sets, weights, said):
         Mixture([], [1.0])
 
 
-# --shards
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("data/a", {"data/a": None}),
-        ("gs://bucket/a", {"gs://bucket/a": None}),
-        ("a:0.7,b:0.3", {"a": 0.7, "b": 0.3}),
-        ("a:7,b:3e-1,c:.5", {"a": 7.0, "b": 0.3, "c": 0.5}),
-        ("a:1", {"a": 1.0}),
-        ("x:y:0.7,gs://b/c:3", {"x:y": 0.7, "gs://b/c": 3.0}),
-        ("host:80:1,b:1", {"host:80": 1.0, "b": 1.0}),
-        ("a:1,b,c:2", {"a": 1.0, "b,c": 2.0}),
-    ],
-)
-def test_shards_flag(text, expected, tmp_path, monkeypatch):
-    assert parse_shards(text) == expected
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / text).mkdir(parents=True)
-    assert parse_shards(text) == {text: None}, "a directory is one, whatever its name"
-
-
-def test_names_of_shards(sets, tmp_path):
-    assert shards_name("data/books:0.7,data/web:0.3") == "books+web"
+def test_names_of_the_datasets(sets, tmp_path):
     assert mix(sets, a=0.9, b=0.1).names == ("a", "b")
     assert ShardSet(sets[0] / "a").names == ()
     (tmp_path / "a").symlink_to(sets[0] / "a")
     same = {str(sets[0] / "a"): 1.0, str(tmp_path / "a"): 1.0}
     assert ShardSet.mix(same).names == tuple(same), "two directories of one name keep their paths"
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ("a,b", "'a,b' has no weight"),
-        ("a:0.7,b", "'b' has no weight; give one directory, or each with its weight"),
-        ("a:0.7,a:0.3", "names a twice"),
-        ("a:0.7.1,b:1", "'0.7.1' is not a number"),
-    ],
-)
-def test_wrong_shards_flags(text, said):
-    with pytest.raises(UsageError, match=re.escape(said)):
-        parse_shards(text)
