@@ -149,7 +149,7 @@ def shorten(text: str) -> str:
 
 
 @dataclass(frozen=True, order=True)
-class Sample:
+class DroppedDocument:
     """A dropped document.
 
     Attributes:
@@ -188,7 +188,7 @@ class Removed:
     documents: int = 0
     text_bytes: int = 0
     words: int = 0
-    samples: Tuple[Sample, ...] = ()
+    samples: Tuple[DroppedDocument, ...] = ()
 
     def __post_init__(self) -> None:
         """Rejects negative counts, and samples that are too many or not sorted."""
@@ -286,9 +286,9 @@ def _add_sizes(parts: "Iterable[Removed | Funnel]") -> Dict[str, int]:
     return {name: sum(getattr(part, name) for part in parts) for name in SIZES}
 
 
-def _fewest(parts: Iterable[Removed]) -> Tuple[Sample, ...]:
+def _fewest(parts: Iterable[Removed]) -> Tuple[DroppedDocument, ...]:
     """The SAMPLES samples with the smallest hashes, the first of each document."""
-    samples: Dict[str, Sample] = {}
+    samples: Dict[str, DroppedDocument] = {}
     for sample in sorted(sample for part in parts for sample in part.samples):
         samples.setdefault(sample.document, sample)
         if len(samples) == SAMPLES:

@@ -10,7 +10,7 @@ from typing import Any, Dict, Mapping, Tuple
 import numpy as np
 
 from textmill.schemas.errors import DataError
-from textmill.schemas.typed_json import Kind, check, number, one_of
+from textmill.schemas.typed_json import Constraint, check, number, one_of
 
 MAX_TOKENS = 1 << 16  # the longest row: a position must fit in uint16
 MAX_VOCABULARY = 1 << 24  # ids; the largest published vocabulary has a million
@@ -49,7 +49,7 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class RowSizes:
     """The sizes that decide the features of a task: the arguments of `task_features`."""
 
     max_length: int
@@ -89,7 +89,7 @@ def _tokens(name: str, length: int, vocab_size: int, meaning: str) -> Tuple[Feat
     )
 
 
-def _mlm(sizes: Sizes) -> Tuple[Feature, ...]:
+def _mlm(sizes: RowSizes) -> Tuple[Feature, ...]:
     features = _tokens(
         "input_ids",
         sizes.max_length,
@@ -107,7 +107,7 @@ def _mlm(sizes: Sizes) -> Tuple[Feature, ...]:
     )
 
 
-def _loss_weights(sizes: Sizes) -> Tuple[Feature, ...]:
+def _loss_weights(sizes: RowSizes) -> Tuple[Feature, ...]:
     """The weight of predicting `input_ids[i]` is `loss_weights[i]`; the logits at i - 1 predict it.
 
     Two documents, 5 6 and 8, each with its eos 2, then padding:
@@ -124,7 +124,7 @@ def _loss_weights(sizes: Sizes) -> Tuple[Feature, ...]:
     return (Feature("loss_weights", "uint8", (sizes.max_length,), meaning),)
 
 
-def _clm(sizes: Sizes) -> Tuple[Feature, ...]:
+def _clm(sizes: RowSizes) -> Tuple[Feature, ...]:
     tokens = _tokens("input_ids", sizes.max_length, sizes.vocab_size, "token ids")
     return tokens + _loss_weights(sizes)
 
@@ -134,7 +134,7 @@ def _example_id() -> Feature:
     return Feature("example_id", "uint32", (2,), meaning)
 
 
-def _qa(sizes: Sizes) -> Tuple[Feature, ...]:
+def _qa(sizes: RowSizes) -> Tuple[Feature, ...]:
     meaning = "tokens before the answer, in evaluation rows; 0 in training rows, which are packed"
     features = _tokens("input_ids", sizes.max_length, sizes.vocab_size, "token ids")
     features += _loss_weights(sizes)
@@ -145,7 +145,7 @@ def _qa(sizes: Sizes) -> Tuple[Feature, ...]:
     return features
 
 
-def _classification(sizes: Sizes) -> Tuple[Feature, ...]:
+def _classification(sizes: RowSizes) -> Tuple[Feature, ...]:
     classes = sizes.parameters["classes"]
     features = _tokens("input_ids", sizes.max_length, sizes.vocab_size, "token ids")
     features += (
@@ -158,7 +158,7 @@ def _classification(sizes: Sizes) -> Tuple[Feature, ...]:
     return features
 
 
-def _span_corruption(sizes: Sizes) -> Tuple[Feature, ...]:
+def _span_corruption(sizes: RowSizes) -> Tuple[Feature, ...]:
     meaning = "ids of the text, with a sentinel in place of each span of noise"
     inputs = _tokens("input_ids", sizes.max_length, sizes.vocab_size, meaning)
     meaning = "each sentinel with the span that it stands for; segments as those of input_ids"
@@ -166,7 +166,7 @@ def _span_corruption(sizes: Sizes) -> Tuple[Feature, ...]:
     return inputs + _tokens("target_ids", length, sizes.vocab_size, meaning)
 
 
-def _whole_documents(sizes: Sizes) -> Tuple[Feature, ...]:
+def _whole_documents(sizes: RowSizes) -> Tuple[Feature, ...]:
     meaning = "token ids of a document, with what begins and ends it"
     return (Feature("tokens", token_dtype(sizes.vocab_size), (-1,), meaning),)
 
@@ -203,13 +203,13 @@ def task_features(
     """
     if task not in _TASKS:
         raise ValueError("unknown task {!r}: one of {}".format(task, ", ".join(TASKS)))
-    features = _TASKS[task](Sizes(max_length, vocab_size, max_masked, parameters))
+    features = _TASKS[task](RowSizes(max_length, vocab_size, max_masked, parameters))
     return tuple(sorted(features, key=lambda feature: feature.name))
 
 
-_TEXT = Kind(lambda v: type(v) is str, "a text")
-_FIELD = Kind(lambda v: v is None or type(v) is str, "the name of a field")
-_CLASSES = Kind(
+_TEXT = Constraint(lambda v: type(v) is str, "a text")
+_FIELD = Constraint(lambda v: v is None or type(v) is str, "the name of a field")
+_CLASSES = Constraint(
     lambda v: (
         isinstance(v, (list, tuple))
         and len(v) > 1
@@ -220,8 +220,8 @@ _CLASSES = Kind(
 )
 # The parameters of schema.json that readers of rows use; others are for information. A parameter
 # that ends in _field is the name of a field, one that ends in _ids a list of token ids.
-PARAMETERS: Mapping[str, Kind] = {
-    "bos": Kind(lambda v: type(v) is bool, "true or false"),
+PARAMETERS: Mapping[str, Constraint] = {
+    "bos": Constraint(lambda v: type(v) is bool, "true or false"),
     "chat_template": _TEXT,
     "classes": _CLASSES,
     "end_of_turn": _TEXT,
@@ -267,7 +267,7 @@ def check_parameters(
     for name in needs:
         if name not in parameters:
             raise DataError(f"parameters lacks {name}, which {task} needs: build the dataset again")
-    ids = Kind(
+    ids = Constraint(
         lambda v: (
             isinstance(v, (list, tuple)) and all(type(i) is int and 0 <= i < vocab_size for i in v)
         ),

@@ -17,9 +17,9 @@ from textmill.schemas.local_file import open_regular
 from textmill.schemas.typed_json import (
     MAX_BYTES,
     SHA256,
-    Kind,
+    Constraint,
     check,
-    check_kinds,
+    check_constraints,
     from_json,
     hash_json,
     number,
@@ -56,8 +56,8 @@ def _is_inside(path: str) -> bool:
     return path.isprintable() and not os.path.isabs(path) and not {"", ".", ".."} & set(parts)
 
 
-_KINDS = {
-    "path": Kind(_is_inside, "a relative path inside the dataset's directory"),
+_CONSTRAINTS = {
+    "path": Constraint(_is_inside, "a relative path inside the dataset's directory"),
     "bytes": number(0, (1 << 60) - 1),
     "sha256": SHA256,
 }
@@ -83,7 +83,7 @@ class ManifestFile:
 
     def __post_init__(self) -> None:
         """Rejects paths that lead out of the dataset, invalid sizes and invalid hashes."""
-        check_kinds(vars(self), _KINDS)
+        check_constraints(vars(self), _CONSTRAINTS)
         check(
             (self.split is None) == (self.rows is None) and 0 <= (self.rows or 0) <= self.bytes,
             "rows",

@@ -31,9 +31,9 @@ from textmill.schemas.set_files import Cache, LocalFiles, SetFiles, open_files, 
 from textmill.schemas.statistics import Statistics
 from textmill.schemas.typed_json import (
     SHA256,
-    Kind,
+    Constraint,
     check,
-    check_kinds,
+    check_constraints,
     from_json,
     hash_json,
     number,
@@ -57,13 +57,13 @@ _DERIVED = (
 _SHOWN, _LONGEST_VALUES = 4, 120  # differing settings in a message; characters of their values
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _DIGEST = text_like("[0-9a-f]+", "hex digits")
-_KINDS = {
+_CONSTRAINTS = {
     "task": one_of(*TASKS),
     "max_length": number(1, MAX_TOKENS - 1),
     "vocab_size": number(1, MAX_VOCABULARY),
     "tokenizer_sha256": SHA256,
     "packing": one_of(*PACKINGS),
-    "mask_rate": Kind(lambda v: 0 <= v < 1, "a share from 0 to below 1"),
+    "mask_rate": Constraint(lambda v: 0 <= v < 1, "a share from 0 to below 1"),
     "mask_unit": one_of(*MASK_UNITS),
     "mask_copies": number(1, MAX_COPIES),
     "seed": number(0, (1 << 64) - 1),
@@ -133,7 +133,7 @@ class Schema:
     def __post_init__(self) -> None:
         """Rejects values that no trainer could use."""
         check_version(self.format_version)
-        check_kinds(vars(self), _KINDS)
+        check_constraints(vars(self), _CONSTRAINTS)
         check_parameters(
             self.task, self.parameters, vocab_size=self.vocab_size, special_ids=self.special_ids
         )
@@ -336,7 +336,7 @@ class InputFile:
     def __post_init__(self) -> None:
         """Rejects an invalid size or digest."""
         check(self.bytes >= 0, "bytes", self.bytes, "must be at least 0")
-        check_kinds(vars(self), {"digest": _DIGEST})
+        check_constraints(vars(self), {"digest": _DIGEST})
 
 
 @dataclass(frozen=True)

@@ -283,27 +283,29 @@ def _decode_any(value: Any, deeper: int = _DEEPEST) -> Any:
     return value
 
 
-class Kind(NamedTuple):
+class Constraint(NamedTuple):
     """A test of a value, and a description of valid values for errors."""
 
     is_good: Callable[[Any], bool]
     remedy: str
 
 
-def number(low: int, high: int) -> Kind:
+def number(low: int, high: int) -> Constraint:
     """Integers from `low` to `high`, both included."""
-    return Kind(lambda v: type(v) is int and low <= v <= high, f"a number from {low} to {high}")
+    return Constraint(
+        lambda v: type(v) is int and low <= v <= high, f"a number from {low} to {high}"
+    )
 
 
-def one_of(*names: str) -> Kind:
+def one_of(*names: str) -> Constraint:
     """One of some texts."""
-    return Kind(lambda v: type(v) is str and v in names, "one of " + ", ".join(names))
+    return Constraint(lambda v: type(v) is str and v in names, "one of " + ", ".join(names))
 
 
-def text_like(pattern: str, remedy: str) -> Kind:
+def text_like(pattern: str, remedy: str) -> Constraint:
     """Texts that a regular expression matches completely."""
     match = re.compile(pattern).fullmatch
-    return Kind(lambda v: type(v) is str and match(v) is not None, remedy)
+    return Constraint(lambda v: type(v) is str and match(v) is not None, remedy)
 
 
 SHA256 = text_like("[0-9a-f]{64}", "64 hex digits")
@@ -315,7 +317,7 @@ def check(good: bool, name: str, value: Any, remedy: str) -> None:
         raise DataError(f"{name} is {quote(value)}: {remedy}")
 
 
-def check_kinds(values: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
-    """Raises DataError for the first value that is not of its kind."""
-    for name, kind in kinds.items():
-        check(kind.is_good(values[name]), name, values[name], kind.remedy)
+def check_constraints(values: Mapping[str, Any], constraints: Mapping[str, Constraint]) -> None:
+    """Raises DataError for the first value that its constraint rejects."""
+    for name, constraint in constraints.items():
+        check(constraint.is_good(values[name]), name, values[name], constraint.remedy)

@@ -13,7 +13,7 @@ from typing import ClassVar
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.trainers.flags.framework_flags import IpuComputeFlags
 from textmill.trainers.flags.run_flags import ClassifierFlags, RunFlags
-from textmill.trainers.run.program import ALONE, Plan, Processes, Program, Trainer
+from textmill.trainers.run.program import ALONE, Processes, Program, Trainer, TrainingPlan
 from textmill.trainers.run.start import main_of
 from textmill.trainers.tasks.classification import ClassificationFlags, ClassificationTask
 
@@ -29,7 +29,7 @@ class PoptorchClassifierFlags(RunFlags):
     task: ClassificationFlags = ClassificationFlags()
 
 
-def _import_program(plan: Plan, task: ClassificationTask) -> Program:
+def _import_program(plan: TrainingPlan, task: ClassificationTask) -> Program:
     # Threads that spin while they wait slow down other processes: beside four busy ones on two
     # cores a step took three times as long. On an idle machine PASSIVE costs 5 %.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -40,7 +40,7 @@ from textmill.trainers.models.set_tokenizer import TOKENIZER, check_same_tokens,
 from textmill.trainers.run.checkpoints import ALL
 from textmill.trainers.run.journal import ProgressLine, json_text
 from textmill.trainers.run.loop import evaluate
-from textmill.trainers.run.program import Metrics, Plan, Program, Task, Trainer
+from textmill.trainers.run.program import Metrics, Program, Trainer, TrainingPlan, TrainingTask
 from textmill.trainers.run.run_directory import as_data_errors
 from textmill.trainers.run.start import export_weights, memory_errors
 from textmill.trainers.run.trained import Trained, find_trained
@@ -235,7 +235,7 @@ def use_model(
         return
     if trained.schema is None or trained.tokenizer_json is None:
         raise UsageError(f"{trained.directory} is not a run: give the output directory of one")
-    plan = Plan(flags, trained.schema, trained.config, 1, trained.directory)
+    plan = TrainingPlan(flags, trained.schema, trained.config, 1, trained.directory)
     task = trainer.make_task(flags, trained.schema, None)
     [(name, read)] = trained.weights
     line.say(f"the weights after step {name}")
@@ -269,7 +269,7 @@ def _evaluate(
     task = trainer.make_task(flags, shards.schema, shards)
     if trained.schema is not None:
         task.check_same_rows(name_of_set, shards.schema, trained.schema)
-    plan = Plan(flags, shards.schema, trained.config, 1, trained.directory)
+    plan = TrainingPlan(flags, shards.schema, trained.config, 1, trained.directory)
     program = trainer.make_program(plan, task)
     title = f"{split} of {name_of_set}"
     # Many datasets are named "test".
@@ -326,7 +326,7 @@ def _open_fitting(
 
 
 def _measure(
-    task: Task,
+    task: TrainingTask,
     program: Program,
     shards: Union[ShardSet, Mixture],
     data: DataFlags,

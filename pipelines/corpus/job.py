@@ -49,9 +49,9 @@ from textmill.pipelines.writers.rejects import Stashed
 from textmill.schemas.drops import (
     LONGEST,
     SAMPLES,
+    DroppedDocument,
     Funnel,
     Removed,
-    Sample,
     shorten,
     total_counts,
     total_observed,
@@ -185,7 +185,7 @@ def count_removed(
         own = np.flatnonzero(code_N == code)
         own = own[np.lexsort((halves[own, 1], halves[own, 0]))]
         samples = tuple(
-            Sample(
+            DroppedDocument(
                 digests[row].tobytes().hex(),
                 shorten(pc.utf8_slice_codeunits(texts.slice(row, 1), 0, LONGEST + 1)[0].as_py()),
                 details[int(row)] if details is not None else "",

@@ -192,7 +192,7 @@ def _masked_table(pieces: list[Piece]) -> list[RenderableType]:
 
 
 @dataclass(frozen=True)
-class Hit:
+class RowMatch:
     """A row that contains the text; `before` and `after` are from the same segment."""
 
     split: str
@@ -204,7 +204,7 @@ class Hit:
     times: int  # in the row
 
 
-def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iterator[Hit]:
+def search_rows(info: SetInfo, split: str, text: str, texts: TokenTexts) -> Iterator[RowMatch]:
     """Yields the rows of a split whose unmasked text contains `text`, in order.
 
     The search is case-sensitive. A match may cross tokens, but not segments.
@@ -226,9 +226,9 @@ def _search_batch(
     wanted: bytes,
     texts: TokenTexts,
     begin: tuple[str, int],
-) -> list[Hit]:
+) -> list[RowMatch]:
     split, first_row = begin
-    hits: dict[int, Hit] = {}
+    hits: dict[int, RowMatch] = {}
     for ids, segments in sequences(schema).items():
         ids_BxL = unmask(columns) if ids == "input_ids" else columns[ids]
         row_N, position_N = np.nonzero(columns[segments])
@@ -246,7 +246,7 @@ def _search_batch(
             elif key_N[first] == key_N[last]:
                 begins, ends = np.searchsorted(key_N, (key_N[first], key_N[first] + 1)).tolist()
                 around = _cut_context(data, at, stop, slice(int(bounds[begins]), int(bounds[ends])))
-                hits[row] = Hit(split, first_row + row, segment, *around, times=1)
+                hits[row] = RowMatch(split, first_row + row, segment, *around, times=1)
             at = data.find(wanted, at + 1)
     return [hits[row] for row in sorted(hits)]
 

@@ -27,7 +27,7 @@ from textmill.schemas.metadata import METADATA_FILES, Inputs, setting_difference
 from textmill.schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
 from textmill.schemas.typed_json import (
     check,
-    check_kinds,
+    check_constraints,
     from_json,
     hash_json,
     number,
@@ -55,7 +55,7 @@ _OPTIONAL = (
 )
 BINS = 33  # bin b counts documents with 2**(b-1) <= words < 2**b; bin 0, those without words
 _M = TypeVar("_M")  # a metadata file
-_KINDS = {
+_CONSTRAINTS = {
     "kind": one_of(CORPUS),
     "format_version": number(FORMAT_VERSION, FORMAT_VERSION),
     "file_format": one_of(*FORMATS),
@@ -86,9 +86,9 @@ class CorpusSchema:
 
     def __post_init__(self) -> None:
         """Rejects impossible values, and a fingerprint that does not match the other fields."""
-        check_kinds(vars(self), _KINDS)
+        check_constraints(vars(self), _CONSTRAINTS)
         form = {"normalize": self.parameters.get("normalize", "none")}
-        check_kinds(form, {"normalize": one_of("none", "nfc", "nfkc")})
+        check_constraints(form, {"normalize": one_of("none", "nfc", "nfkc")})
         good = self.columns[:2] == ("id", "text") and len({*self.columns}) == len(self.columns)
         check(good, "columns", self.columns, "must begin with id and text, without duplicates")
         values = {name: value for name, value in asdict(self).items() if name != "fingerprint"}

@@ -38,7 +38,7 @@ ANSWERS = pa.list_(pa.struct([("text", pa.string()), ("start", pa.int64())]))
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """The kind of values of a role.
 
     Attributes:
@@ -72,14 +72,14 @@ class Kind:
 _NAME = "a string, an integer or a boolean"
 _VALUES = "text, numbers, booleans, times, bytes, lists, objects and maps"
 KINDS = {
-    "string": Kind("text", "not_a_string", is_text=True),
-    "label": Kind(f"a label: {_NAME}", "not_a_label", is_name=True, is_folder=True),
-    "id": Kind(f"an id: {_NAME}", "not_an_id", is_name=True, is_content=False),
-    "answers": Kind(
+    "string": ValueKind("text", "not_a_string", is_text=True),
+    "label": ValueKind(f"a label: {_NAME}", "not_a_label", is_name=True, is_folder=True),
+    "id": ValueKind(f"an id: {_NAME}", "not_an_id", is_name=True, is_content=False),
+    "answers": ValueKind(
         "answers: strings, or {text, answer_start} as in SQuAD", "not_answers", ANSWERS
     ),
-    "json": Kind(f"JSON: {_VALUES}", "not_json", is_json=True),
-    "field": Kind(_VALUES, "not_json", is_content=False, is_plain=True),
+    "json": ValueKind(f"JSON: {_VALUES}", "not_json", is_json=True),
+    "field": ValueKind(_VALUES, "not_json", is_content=False, is_plain=True),
 }
 
 
@@ -100,7 +100,7 @@ class Role:
     optional: bool = False
 
     @functools.cached_property  # used for each value
-    def values(self) -> Kind:
+    def values(self) -> ValueKind:
         """The kind of its values."""
         return KINDS[self.kind]
 

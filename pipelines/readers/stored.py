@@ -150,7 +150,7 @@ def _open_members(begin: Callable[[], Any]) -> Callable[[BinaryIO], io.BufferedR
 
 
 @dataclass(frozen=True)
-class Packing:
+class Compression:
     """A way to compress files as a whole.
 
     Attributes:
@@ -164,15 +164,15 @@ class Packing:
     unpack: Callable[[Any], Any]
 
 
-_GZIP = Packing("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw))
-_ZSTD = Packing("zstd", _ZSTD_MARK, _open_zstd)
+_GZIP = Compression("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw))
+_ZSTD = Compression("zstd", _ZSTD_MARK, _open_zstd)
 # By extension; the first of a format is its usual one.
 PACKINGS = {
     ".gz": _GZIP,
-    ".bz2": Packing("bzip2", b"BZh", _open_members(bz2.BZ2Decompressor)),
-    ".xz": Packing("xz", b"\xfd7zXZ\0", _open_members(lzma.LZMADecompressor)),
+    ".bz2": Compression("bzip2", b"BZh", _open_members(bz2.BZ2Decompressor)),
+    ".xz": Compression("xz", b"\xfd7zXZ\0", _open_members(lzma.LZMADecompressor)),
     ".zst": _ZSTD,
-    ".lz4": Packing("lz4", b"\x04\x22\x4d\x18", _open_with_arrow("lz4")),
+    ".lz4": Compression("lz4", b"\x04\x22\x4d\x18", _open_with_arrow("lz4")),
     ".gzip": _GZIP,
     ".zstd": _ZSTD,
 }

@@ -26,7 +26,7 @@ from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
 _AT_ONCE = 1 << 18  # bytes whose words are hashed together, small enough for the cache
 
 
-class Words(NamedTuple):
+class HashedWords(NamedTuple):
     """The words of n documents, one after another.
 
     Attributes:
@@ -42,14 +42,14 @@ class Words(NamedTuple):
     stops: np.ndarray
 
 
-def hash_words(text: pa.LargeStringArray) -> Words:
+def hash_words(text: pa.LargeStringArray) -> HashedWords:
     """Finds and hashes the words: those of "A b" and "", "é" have offsets [0, 2, 2, 3]."""
     parts, first_word, first_byte = [], 0, 0
     for some in slices(text, _AT_ONCE):
         data, bounds = utf8_bytes(some)
         words = hash_some_words(data, bounds)
         parts.append(
-            Words(
+            HashedWords(
                 words.hashes,
                 words.offsets[1:] + first_word,
                 words.starts + first_byte,
@@ -58,20 +58,20 @@ def hash_words(text: pa.LargeStringArray) -> Words:
         )
         first_word, first_byte = first_word + len(words.hashes), first_byte + len(data)
     hashes, offsets, starts, stops = map(np.concatenate, zip(_NONE, *parts, strict=True))
-    return Words(hashes, offsets, starts, stops)
+    return HashedWords(hashes, offsets, starts, stops)
 
 
-_NONE = Words(np.zeros(0, np.uint64), *np.zeros((3, 1), np.int64))
+_NONE = HashedWords(np.zeros(0, np.uint64), *np.zeros((3, 1), np.int64))
 _NONE = _NONE._replace(starts=np.zeros(0, np.int64), stops=np.zeros(0, np.int64))
 
 
-def hash_some_words(data: np.ndarray, bounds: np.ndarray) -> Words:
+def hash_some_words(data: np.ndarray, bounds: np.ndarray) -> HashedWords:
     """Hashes the words of a text that fits in the cache, given as by `utf8_bytes`."""
     room = (len(data) + len(bounds)) // 2
     hashes, spans = np.empty(room, np.uint64), np.empty((2, room), np.int64)
     offsets = np.empty(len(bounds), np.int64)
     words = hash_text(data, bounds, character_table(), hashes, spans[0], spans[1], offsets)
-    return Words(hashes[:words], offsets, spans[0, :words], spans[1, :words])
+    return HashedWords(hashes[:words], offsets, spans[0, :words], spans[1, :words])
 
 
 def hash_some_characters(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.tokenizer.histogram import SCHEMA, Histogram
-from textmill.pipelines.tokenizer.merge_loop import Trained, merge_words
+from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary, merge_words
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.special_roles import add_special_tokens
 from textmill.pipelines.tokenizer.word_counter import add_counts
@@ -127,7 +127,7 @@ def train_wordpiece(
     *,
     first: Sequence[str],
     **limits: Any,
-) -> Trained:
+) -> TrainedVocabulary:
     """Trains a WordPiece vocabulary on words that occur `counts` times.
 
     Args:
@@ -197,7 +197,7 @@ def words_of(histogram: Histogram, options: TokenizerOptions) -> Histogram:
     return replace(histogram, counts=words)
 
 
-def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> Trained:
+def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> TrainedVocabulary:
     """See `train_wordpiece`.
 
     Raises:
@@ -221,7 +221,7 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
     return train_wordpiece(words.words, counts, first=first, **limits, progress=progress)
 
 
-def tokenizer_of(trained: Trained, _: Histogram, options: TokenizerOptions) -> Tokenizer:
+def tokenizer_of(trained: TrainedVocabulary, _: Histogram, options: TokenizerOptions) -> Tokenizer:
     """The tokenizer, with BERT's `[CLS] text [SEP]` if it has these tokens."""
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))

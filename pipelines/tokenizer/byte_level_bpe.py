@@ -11,7 +11,7 @@ from textmill.pipelines.encoding.normal_text import normalizer_of
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, first_tokens
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.tokenizer.histogram import Cutting, Histogram
-from textmill.pipelines.tokenizer.merge_loop import Trained, merge_words
+from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary, merge_words
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.special_roles import add_special_tokens
 
@@ -31,7 +31,7 @@ def words_of(histogram: Histogram, _: TokenizerOptions) -> Histogram:
     return histogram
 
 
-def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> Trained:
+def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> TrainedVocabulary:
     """See `train_bpe`."""
     counts = words.counts["count"].to_numpy()
     return train_bpe(words.words, counts, **options.limits(), progress=progress)
@@ -43,7 +43,7 @@ def train_bpe(
     *,
     special_tokens: Sequence[str] = (),
     **limits: Any,
-) -> Trained:
+) -> TrainedVocabulary:
     """Trains a byte-level BPE on words that occur `counts` times.
 
     The vocabulary begins with the special tokens and the 256 byte characters in the order of their
@@ -69,7 +69,9 @@ def train_bpe(
     )
 
 
-def tokenizer_of(trained: Trained, words: Histogram, options: TokenizerOptions) -> Tokenizer:
+def tokenizer_of(
+    trained: TrainedVocabulary, words: Histogram, options: TokenizerOptions
+) -> Tokenizer:
     """The tokenizer, with RoBERTa's `<s> text </s>` if it has these tokens.
 
     Ids, merges and added tokens are as `tokenizers` itself would save them after training. As in

@@ -429,7 +429,7 @@ def _compiled_for(index: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedVocabulary:
     """A trained vocabulary.
 
     Attributes:
@@ -456,7 +456,7 @@ def merge_words(
     max_token_length: int | None = None,
     continuing_prefix: str = "",
     progress: np.ndarray | None = None,
-) -> Trained:
+) -> TrainedVocabulary:
     """Merges until the vocabulary has `vocab_size` tokens, or no remaining pair is frequent enough.
 
     Args:
@@ -503,7 +503,7 @@ def merge_words(
     for left, right, new in zip(lefts, rights, results, strict=True):
         tokens[new] = tokens[left] + tokens[right][skipped:]
     pairs = [(tokens[left], tokens[right]) for left, right in zip(lefts, rights, strict=True)]
-    return Trained(tokens, pairs, word_tokens)
+    return TrainedVocabulary(tokens, pairs, word_tokens)
 
 
 def _lay_out(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:

@@ -8,13 +8,13 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from textmill.pipelines.runners.console import Console
 from textmill.pipelines.tokenizer.histogram import Histogram
-from textmill.pipelines.tokenizer.merge_loop import Trained
+from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary
 from textmill.pipelines.tokenizer.options import TokenizerOptions, load_model
 
 _LINE_SECONDS = 5.0  # between lines of progress without a terminal
 
 
-def merge(options: TokenizerOptions, words: Histogram) -> Trained:
+def merge(options: TokenizerOptions, words: Histogram) -> TrainedVocabulary:
     """Trains in a thread, to show progress on standard error and to respond to Ctrl-C."""
     progress = np.zeros(2, np.int64)
     console = Console(stderr=True)

@@ -12,7 +12,7 @@ from textmill.pipelines.readers.sources import file_digests
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.tokenizer.fertility import Fertility, FileGroups
 from textmill.pipelines.tokenizer.histogram import Cutting, Histogram
-from textmill.pipelines.tokenizer.merge_loop import Trained
+from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary
 from textmill.pipelines.writers.output_directory import (
     TOKENIZER_FILES,
     TOKENIZER_REPORT,
@@ -177,7 +177,7 @@ def report_of(
     parameters: dict[str, Any],
     text: Text,
     histogram: Histogram,
-    trained: Trained,
+    trained: TrainedVocabulary,
     *,
     tokenizer_sha256: str,
     histogram_sha256: str,

@@ -43,7 +43,7 @@ from textmill.trainers.models.hf_files import write_directory
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.models.weights import to_published
 from textmill.trainers.run.journal import Rate, Rates
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 
 FIRST = 5  # steps that do not count
 IN_MEMORY = 8  # batches of the other loops, used in turn
@@ -102,7 +102,7 @@ def _measure(listed: ListedTrainer, options: Bench, scratch: Path) -> Iterator[R
         precision=options.precision,
     )
     planned = plan_model(flags, shards.schema)
-    plan = Plan(flags, shards.schema, planned.config, options.steps, scratch / "run")
+    plan = TrainingPlan(flags, shards.schema, planned.config, options.steps, scratch / "run")
     weights, _ = planned.first_weights(flags.compute.seed)
     batches = [*shards.batches("train", batch_size=options.batch_size, stop_step=IN_MEMORY, seed=0)]
     whole = TrainerRounds(lambda: _train(listed, flags, scratch))
@@ -167,7 +167,7 @@ def _train(listed: ListedTrainer, flags: Any, scratch: Path) -> None:
 
 
 def _bare(
-    trainer: Any, plan: Plan, shards: ShardSet, weights: Any, batches: Sequence[Batch]
+    trainer: Any, plan: TrainingPlan, shards: ShardSet, weights: Any, batches: Sequence[Batch]
 ) -> Round:
     task = trainer.make_task(plan.flags, plan.schema, shards)
     task.prepare_training(shards)
@@ -182,7 +182,7 @@ def _bare(
     return lambda: _timed(step, plan.steps)
 
 
-def _torch(first: Path, plan: Plan, batches: Sequence[Batch]) -> Round:
+def _torch(first: Path, plan: TrainingPlan, batches: Sequence[Batch]) -> Round:
     task = plan.schema.task
     transformers.utils.logging.disable_progress_bar()
     model = getattr(transformers, TASKS[task]).from_pretrained(first, dtype=torch.float32).train()

@@ -71,7 +71,7 @@ def step_memory(flags: MemoryFlags, length: int, values: dict[str, Any]) -> tupl
     from textmill.trainers.flax_clm import FlaxClmFlags
     from textmill.trainers.models.plan_model import plan_model
     from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM, make_program
-    from textmill.trainers.run.program import Plan
+    from textmill.trainers.run.program import TrainingPlan
 
     sizes: dict[str, Any] = {"family": "llama", "model": flags.model, "layers": flags.layers}
     run = make_flags(
@@ -83,7 +83,7 @@ def step_memory(flags: MemoryFlags, length: int, values: dict[str, Any]) -> tupl
         **values,
     )
     schema = clm_schema(max_length=length, vocab_size=flags.vocab_size)
-    plan = Plan(run, schema, plan_model(run, schema).config, 1000, Path("run"))
+    plan = TrainingPlan(run, schema, plan_model(run, schema).config, 1000, Path("run"))
     program: Any = make_program(plan, None)  # type: ignore[arg-type]
 
     def place(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -15,9 +15,9 @@ from textmill.schemas.drops import (
     LONGEST,
     REJECTED,
     SAMPLES,
+    DroppedDocument,
     Funnel,
     Removed,
-    Sample,
     describe_dropped,
     drop_of,
     shorten,
@@ -57,7 +57,7 @@ def _name(number: int) -> str:
 
 def _funnel(numbers: list[int]) -> Funnel:
     """Documents that are their numbers, each dropped for its rest by 3."""
-    dropped = [Removed(1, n, 2 * n, (Sample(_name(n), f"t{n}"),)) for n in numbers]
+    dropped = [Removed(1, n, 2 * n, (DroppedDocument(_name(n), f"t{n}"),)) for n in numbers]
     return Funnel.sum(
         Funnel(1, n, 2 * n, removed={f"r{n % 3}": own})
         for n, own in zip(numbers, dropped, strict=True)
@@ -80,7 +80,7 @@ def test_samples_are_the_smallest_in_any_order_and_cut(numbers, cut, random):
 
 def test_reasons_beyond_a_hundred_have_no_samples(monkeypatch):
     monkeypatch.setattr(drops, "SAMPLED_REASONS", 2)
-    removed = Removed(1, 1, 1, (Sample(_name(1), "x"),))
+    removed = Removed(1, 1, 1, (DroppedDocument(_name(1), "x"),))
     parts = [Funnel(removed={f"filter:{name}": removed}) for name in "cab"]
     for order in (parts, parts[::-1]):
         whole = Funnel.sum([Funnel.sum(order[:2]), *order[2:]])
@@ -97,8 +97,10 @@ DROPPED = {"duplicates": 3, "min_chars": 2, "empty": 1}
 def _example() -> Funnel:
     """9 documents: 2 too short, 3 repeats, 4 kept, of which an edit took 5 bytes."""
     removed = {
-        "duplicates": Removed(3, 60, 18, (Sample(_name(1), "a"), Sample(_name(7), "b"))),
-        "min_chars": Removed(2, 4, 2, (Sample(_name(3), "c", "why"),)),
+        "duplicates": Removed(
+            3, 60, 18, (DroppedDocument(_name(1), "a"), DroppedDocument(_name(7), "b"))
+        ),
+        "min_chars": Removed(2, 4, 2, (DroppedDocument(_name(3), "c", "why"),)),
     }
     return Funnel(9, 169, 50, 5, removed)
 

@@ -28,11 +28,11 @@ from textmill.trainers.flags.run_flags import (
 from textmill.trainers.run.checkpoints import Checkpoints, read_weights
 from textmill.trainers.run.program import (
     Arrays,
-    Plan,
     Program,
     Schedule,
     Snapshot,
     Trainer,
+    TrainingPlan,
     check_state,
     to_tensors,
 )
@@ -109,7 +109,7 @@ class Diary:
 class NumpyProgram(Program):
     """Bigrams; a step is made at once, and its metrics are read later."""
 
-    def __init__(self, plan: Plan, diary: Diary):
+    def __init__(self, plan: TrainingPlan, diary: Diary):
         """Takes the plan, and where to note what is asked."""
         flags = plan.flags
         assert isinstance(flags.compute, _Compute)
@@ -240,7 +240,7 @@ def numpy_trainer(diary: Diary | None = None) -> Trainer:
     """The trainer as an entry would pass it to `trainers.run.start.train`."""
     noted = Diary() if diary is None else diary
 
-    def import_program(plan: Plan, task: ClmTask) -> Program:
+    def import_program(plan: TrainingPlan, task: ClmTask) -> Program:
         if plan.flags.compute.precision == "bfloat16":
             raise UsageError("--precision=bfloat16: numpy has none")
         return NumpyProgram(plan, noted)

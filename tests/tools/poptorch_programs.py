@@ -7,7 +7,7 @@ from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.poptorch_classifier import TRAINER, PoptorchClassifierFlags
 from textmill.trainers.reader import ShardSet
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 
 
 def make_program(shards: Path | str, **settings: Any) -> Any:
@@ -15,7 +15,7 @@ def make_program(shards: Path | str, **settings: Any) -> Any:
     reader = ShardSet(str(shards))
     flags = make_flags(PoptorchClassifierFlags, shards=str(shards), **settings)
     planned = plan_model(flags, reader.schema)
-    plan = Plan(flags, reader.schema, planned.config, flags.plan_steps(reader), Path("run"))
+    plan = TrainingPlan(flags, reader.schema, planned.config, flags.plan_steps(reader), Path("run"))
     task = TRAINER.make_task(plan.flags, plan.schema, reader)
     task.prepare_training(reader)
     program = TRAINER.make_program(plan, task)

@@ -135,7 +135,7 @@ class LocalKey(NamedTuple):
         return tuple(layer % every != index for layer in range(min(layers, 1 << 12)))
 
 
-class Family(NamedTuple):
+class ModelFamily(NamedTuple):
     """A model family."""
 
     classes: Tuple[str, ...]  # in transformers: language model, and classifier if trainers have one
@@ -398,7 +398,7 @@ _OF_ENCODERS: Dict[str, Any] = {
 _BERT, _TRANSFORM = "cls.predictions", "cls.predictions.transform"
 _ELECTRA = "generator_predictions"
 FAMILIES = {
-    "bert": Family(
+    "bert": ModelFamily(
         classes=("BertForMaskedLM", "BertForSequenceClassification"),
         base="bert.",
         head=(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", _BERT, f"{_BERT}.decoder"),
@@ -406,7 +406,7 @@ FAMILIES = {
         keys=_KEYS,
         **_OF_ENCODERS,
     ),
-    "roberta": Family(
+    "roberta": ModelFamily(
         classes=("RobertaForMaskedLM", "RobertaForSequenceClassification"),
         base="roberta.",
         head=("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
@@ -428,7 +428,7 @@ FAMILIES = {
         new={"token_types": 1, "layer_norm_epsilon": 1e-5},
         **_OF_ENCODERS,
     ),
-    "electra": Family(
+    "electra": ModelFamily(
         classes=("ElectraForMaskedLM", "ElectraForSequenceClassification"),
         base="electra.",
         head=(f"{_ELECTRA}.dense", f"{_ELECTRA}.LayerNorm", *("generator_lm_head",) * 2),
@@ -442,7 +442,7 @@ FAMILIES = {
         ),
         **_OF_ENCODERS,
     ),
-    "modernbert": Family(
+    "modernbert": ModelFamily(
         classes=("ModernBertForMaskedLM",),
         base="model.",
         body=_modernbert,
@@ -479,7 +479,7 @@ FAMILIES = {
             "sep_token_id": content["eos_token_id"],
         },
     ),
-    "gpt2": Family(
+    "gpt2": ModelFamily(
         classes=("GPT2LMHeadModel",),
         base="transformer.",
         body=_gpt2,
@@ -502,7 +502,7 @@ FAMILIES = {
         dropout_keys=("embd_pdrop", "attn_pdrop", "resid_pdrop"),
         eos_ids=(50256,),
     ),
-    "opt": Family(
+    "opt": ModelFamily(
         classes=("OPTForCausalLM",),
         base="model.",
         body=_opt,
@@ -583,7 +583,7 @@ _OF_GEMMAS: Dict[str, Any] = {
     "eos_ids": (1,),
 }
 FAMILIES.update(
-    llama=Family(
+    llama=ModelFamily(
         classes=("LlamaForCausalLM",),
         body=_llama,
         keys=(*_LLAMA_KEYS, _SILU),
@@ -592,7 +592,7 @@ FAMILIES.update(
         eos_ids=(2,),
         **_OF_LLAMAS,
     ),
-    mistral=Family(
+    mistral=ModelFamily(
         classes=("MistralForCausalLM",),
         body=_llama,
         keys=(
@@ -609,7 +609,7 @@ FAMILIES.update(
         eos_ids=(2,),
         **_OF_LLAMAS,
     ),
-    qwen2=Family(
+    qwen2=ModelFamily(
         classes=("Qwen2ForCausalLM",),
         body=partial(_llama, qkv="linear"),
         keys=_QWEN_KEYS,
@@ -619,7 +619,7 @@ FAMILIES.update(
         eos_ids=(),
         **_OF_LLAMAS,
     ),
-    qwen3=Family(
+    qwen3=ModelFamily(
         classes=("Qwen3ForCausalLM",),
         body=partial(_llama, qk_norm="head"),
         keys=(Key("head_size", "head_dim", 128), *_QWEN_KEYS),
@@ -629,7 +629,7 @@ FAMILIES.update(
         eos_ids=(),
         **_OF_LLAMAS,
     ),
-    olmo2=Family(
+    olmo2=ModelFamily(
         classes=("Olmo2ForCausalLM",),
         body=partial(_llama, norms=_AFTER, qk_norm="all heads"),
         keys=(
@@ -644,7 +644,7 @@ FAMILIES.update(
         eos_ids=(50279,),
         **_OF_LLAMAS,
     ),
-    gemma2=Family(
+    gemma2=ModelFamily(
         classes=("Gemma2ForCausalLM",),
         body=partial(_llama, norms=_AROUND, norm="offset_scale"),
         keys=(
@@ -658,7 +658,7 @@ FAMILIES.update(
         fixed={"attention_bias": False, "use_bidirectional_attention": False},
         **_OF_GEMMAS,
     ),
-    gemma3_text=Family(
+    gemma3_text=ModelFamily(
         classes=("Gemma3ForCausalLM",),
         body=partial(_llama, norms=_AROUND, norm="offset_scale", qk_norm="head"),
         keys=(

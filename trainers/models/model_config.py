@@ -16,8 +16,8 @@ from textmill.trainers.flags.run_flags import DIMENSIONS, at_least, share
 from textmill.trainers.models.families import (
     ACTIVATIONS,
     FAMILIES,
-    Family,
     LocalKey,
+    ModelFamily,
     Module,
     head_modules,
 )
@@ -136,7 +136,7 @@ class ModelConfig:
                 )
 
     @property
-    def _row(self) -> Family:
+    def _row(self) -> ModelFamily:
         return FAMILIES[self.family]
 
     @property

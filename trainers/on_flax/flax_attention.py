@@ -19,7 +19,7 @@ from jax.extend.backend import get_backend
 
 from textmill.schemas.errors import UsageError
 from textmill.trainers.flags.framework_flags import FlaxComputeFlags
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 
 MASKED = -1e9  # added to attention logits that must not count; exp() of it is 0 in f32
 SPLASH_BLOCK = 512  # tokens, a multiple of 128
@@ -64,7 +64,7 @@ def drop_out(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
     return jnp.where(keep, x / (1.0 - rate), 0).astype(x.dtype)
 
 
-class Rule(NamedTuple):
+class MaskRule(NamedTuple):
     """Which tokens attend to each other inside a segment, and how."""
 
     behind: int  # the token at i attends to those at i - behind to i + ahead
@@ -110,7 +110,7 @@ def attend(
         behind, ahead = (window - 1, 0) if context.causal else (window // 2, window // 2)
     else:
         behind, ahead = tokens, 0 if context.causal else tokens
-    rule, segments = Rule(behind, ahead, softcap), context.segment_ids_BxL
+    rule, segments = MaskRule(behind, ahead, softcap), context.segment_ids_BxL
     queries_BxLxNxD = queries_BxLxNxD * scale
     if context.kind != "dense":
         assert segments is not None  # a cache is read by "dense"
@@ -131,7 +131,7 @@ def attend(
     return jnp.einsum("bnlm,bmnd->blnd", shares, values)
 
 
-def _allowed(context: Context, rule: Rule, tokens: int) -> jax.Array:
+def _allowed(context: Context, rule: MaskRule, tokens: int) -> jax.Array:
     """Whether each query attends to each of this many keys: bool [B, L, M]."""
     index_M, segments = jnp.arange(tokens), context.segment_ids_BxL
     if segments is None:
@@ -145,7 +145,7 @@ def attend_by_blocks(
     keys_BxLxKxD: jax.Array,
     values_BxLxKxD: jax.Array,
     segment_ids_BxL: jax.Array,
-    rule: Rule,
+    rule: MaskRule,
 ) -> jax.Array:
     """The result of `attend` for scaled queries, [B, L, N, D]; 0 for padding.
 
@@ -171,7 +171,7 @@ def attend_by_blocks(
     return mixed.reshape(rows, heads, -1, width)[:, :, :length].swapaxes(1, 2)
 
 
-def key_blocks(segment_ids_BxL: jax.Array, rule: Rule) -> tuple[jax.Array, jax.Array]:
+def key_blocks(segment_ids_BxL: jax.Array, rule: MaskRule) -> tuple[jax.Array, jax.Array]:
     """The first block of keys for each block of queries, and one past the last: int32 [I] each.
 
     All rows share them. A segment should be in one piece: what is between its pieces is computed
@@ -192,12 +192,12 @@ def key_blocks(segment_ids_BxL: jax.Array, rule: Rule) -> tuple[jax.Array, jax.A
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(rule: Rule, queries: Any, keys: Any, values: Any, segments: Any) -> jax.Array:
+def _attend(rule: MaskRule, queries: Any, keys: Any, values: Any, segments: Any) -> jax.Array:
     """Queries [B, K, G, L, D], keys and values [B, K, L, D] -> [B, K, G, L, D]."""
     return _forward(rule, queries, keys, values, segments)[0]
 
 
-def _forward(rule: Rule, queries: Any, keys: Any, values: Any, segments: Any):
+def _forward(rule: MaskRule, queries: Any, keys: Any, values: Any, segments: Any):
     first_I, last_I = key_blocks(segments, rule)
 
     def of_queries(i: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -225,7 +225,7 @@ def _forward(rule: Rule, queries: Any, keys: Any, values: Any, segments: Any):
     return mixed, (queries, keys, values, segments, mixed, logs)
 
 
-def _backward(rule: Rule, kept: Any, slope: jax.Array):
+def _backward(rule: MaskRule, kept: Any, slope: jax.Array):
     queries, keys, values, segments, mixed, logs = kept
     first_I, last_I = key_blocks(segments, rule)
 
@@ -263,17 +263,19 @@ def _backward(rule: Rule, kept: Any, slope: jax.Array):
 _einsum = partial(jnp.einsum, preferred_element_type=jnp.float32)
 
 
-def _cut(x: jax.Array, block: jax.Array, rule: Rule) -> jax.Array:
+def _cut(x: jax.Array, block: jax.Array, rule: MaskRule) -> jax.Array:
     """A block of tokens: [..., L, D] -> [..., Q, D]."""
     return jax.lax.dynamic_slice_in_dim(x, block * rule.block, rule.block, axis=-2)
 
 
-def _add_to(x: jax.Array, part: jax.Array, block: jax.Array, rule: Rule) -> jax.Array:
+def _add_to(x: jax.Array, part: jax.Array, block: jax.Array, rule: MaskRule) -> jax.Array:
     sums = _cut(x, block, rule) + part
     return jax.lax.dynamic_update_slice_in_dim(x, sums, block * rule.block, axis=-2)
 
 
-def _logits(rule: Rule, queries_i: Any, segments_i: Any, keys: Any, segments: Any, i: Any, j: Any):
+def _logits(
+    rule: MaskRule, queries_i: Any, segments_i: Any, keys: Any, segments: Any, i: Any, j: Any
+):
     """f32 logits [B, K, G, Q, M] of two blocks, the derivative of the softcap, and masks.
 
     Masks are bool [B, 1, 1, Q, M].
@@ -295,7 +297,7 @@ def by_cudnn(
     keys: jax.Array,
     values: jax.Array,
     segment_ids_BxL: jax.Array,
-    rule: Rule,
+    rule: MaskRule,
     *,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> jax.Array:
@@ -323,7 +325,7 @@ def by_splash(
     keys: jax.Array,
     values: jax.Array,
     segment_ids_BxL: jax.Array,
-    rule: Rule,
+    rule: MaskRule,
     *,
     interpret: bool = False,
 ) -> jax.Array:
@@ -416,7 +418,7 @@ class Machine(NamedTuple):
         return next(kind for kind in kinds if not self.obstacle(kind))
 
 
-def attention_kind(plan: Plan, dtype: jnp.dtype) -> str:
+def attention_kind(plan: TrainingPlan, dtype: jnp.dtype) -> str:
     """The kind that `--attention` means for a plan on this machine, see `Machine.choose`."""
     compute, model = plan.flags.compute, plan.model
     assert isinstance(compute, FlaxComputeFlags)

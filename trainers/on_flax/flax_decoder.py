@@ -43,8 +43,8 @@ from textmill.trainers.on_flax.flax_program import (
     sums_in_chunks,
 )
 from textmill.trainers.on_flax.layers import (
-    Cache,
     Embeddings,
+    KVCache,
     Params,
     add_parts,
     graph_of,
@@ -53,7 +53,7 @@ from textmill.trainers.on_flax.layers import (
     split_keys,
     to_params,
 )
-from textmill.trainers.run.program import Plan, Task
+from textmill.trainers.run.program import TrainingPlan, TrainingTask
 from textmill.trainers.run.trained import Trained
 from textmill.trainers.tasks.language_models import GenerationFlags
 
@@ -78,10 +78,10 @@ class DecoderForCausalLM(nnx.Module):
         input_ids_BxL: jax.Array,
         context: Context,
         *,
-        caches: Sequence[Cache] | None = None,
+        caches: Sequence[KVCache] | None = None,
         key: jax.Array | None = None,
         remat: bool = False,
-    ) -> tuple[jax.Array, list[Cache]]:
+    ) -> tuple[jax.Array, list[KVCache]]:
         """The input of the head, [B, L, E], and every layer's cache; a key turns dropout on.
 
         With `remat` the backward pass computes each layer again instead of keeping its activations.
@@ -119,7 +119,7 @@ class DecoderForCausalLM(nnx.Module):
 class ClmObjective:
     """A `trainers.on_flax.flax_program.FlaxObjective`."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: TrainingPlan):
         compute = plan.flags.compute
         assert isinstance(compute, FlaxComputeFlags)
         dtype = compute_dtype(compute.precision)
@@ -150,7 +150,7 @@ class ClmObjective:
         return sums_in_chunks(model.logits, *predicted, chunks, size, sparse=self._sparse)
 
 
-def make_program(plan: Plan, task: Task) -> FlaxProgram:
+def make_program(plan: TrainingPlan, task: TrainingTask) -> FlaxProgram:
     """Causal language modeling."""
     return FlaxProgram(plan, ClmObjective(plan))
 
@@ -274,7 +274,7 @@ class _Loop(NamedTuple):
     token: jax.Array  # int32 [B], the newest token, not yet in the caches
     is_done: jax.Array
     output: Generated
-    caches: list[Cache]
+    caches: list[KVCache]
 
 
 def allowed_logits(logits_BxV: jax.Array, rule: Sampling) -> jax.Array:

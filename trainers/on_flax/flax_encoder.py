@@ -43,7 +43,7 @@ from textmill.trainers.on_flax.layers import (
     normalize,
     split_keys,
 )
-from textmill.trainers.run.program import Plan, Task
+from textmill.trainers.run.program import TrainingPlan, TrainingTask
 from textmill.trainers.tasks.language_models import MlmFlags, mask_rates
 
 
@@ -228,7 +228,7 @@ def _put(
 class MlmObjective:
     """A `trainers.on_flax.flax_program.FlaxObjective`."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: TrainingPlan):
         compute, task = plan.flags.compute, plan.flags.task
         assert isinstance(compute, FlaxComputeFlags) and isinstance(task, MlmFlags)
         dtype = compute_dtype(compute.precision)
@@ -261,6 +261,6 @@ class MlmObjective:
         return sums_in_chunks(model.logits, *masked, compute.loss_chunks, self._vocab_size)
 
 
-def make_program(plan: Plan, task: Task) -> FlaxProgram:
+def make_program(plan: TrainingPlan, task: TrainingTask) -> FlaxProgram:
     """Masked language modeling."""
     return FlaxProgram(plan, MlmObjective(plan))

@@ -37,10 +37,10 @@ from textmill.trainers.run.program import (
     STOP,
     TOKENS,
     Arrays,
-    Plan,
     Program,
     Snapshot,
     Tensor,
+    TrainingPlan,
     check_state,
 )
 from textmill.trainers.run.run_directory import PROFILE
@@ -173,7 +173,9 @@ class FlaxProgram(Program):
     2020, stage 3): the compiler gathers weights where a layer needs them.
     """
 
-    def __init__(self, plan: Plan, objective: FlaxObjective, devices: Sequence[Any] | None = None):
+    def __init__(
+        self, plan: TrainingPlan, objective: FlaxObjective, devices: Sequence[Any] | None = None
+    ):
         """Compiles nothing; `devices` share each batch, by default all.
 
         Raises:

@@ -83,7 +83,7 @@ def rotate(x_BxLxNxD: jax.Array, positions_BxL: jax.Array, rope: Rope) -> jax.Ar
     return jnp.concatenate(turned, axis=-1).astype(x_BxLxNxD.dtype)
 
 
-class Cache(NamedTuple):
+class KVCache(NamedTuple):
     """Keys and values of one layer, each [B, M, K, D] of the computation's dtype."""
 
     keys_BxMxKxD: jax.Array
@@ -269,9 +269,9 @@ class Layer(nnx.Module):
         x_BxLxH: jax.Array,
         context: Context,
         *,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Cache]:
+    ) -> tuple[jax.Array, KVCache]:
         """Hidden states [B, L, H], and the cache with these tokens' keys and values.
 
         A key turns dropout on; without a cache tokens attend to each other only.
@@ -289,8 +289,8 @@ class Layer(nnx.Module):
         return normalize(x_BxLxH, None if before else self.mlp_norm), cache
 
     def _attend(
-        self, x_BxLxH: jax.Array, context: Context, cache: Cache | None, key: jax.Array | None
-    ) -> tuple[jax.Array, Cache]:
+        self, x_BxLxH: jax.Array, context: Context, cache: KVCache | None, key: jax.Array | None
+    ) -> tuple[jax.Array, KVCache]:
         rows, length, _ = x_BxLxH.shape
         size, widths = self.config.head_size, (self.config.heads, self.config.kv_heads)
         ends = [size * widths[0], size * sum(widths)]
@@ -306,7 +306,7 @@ class Layer(nnx.Module):
         how: Any = {"window": self.window, "softcap": self.config.attention_softcap}
         how.update(dropout=self.config.attention_dropout, key=key)
         mixed_BxLxNxD = attend(queries, keys, values, context, scale=self.scale, **how)
-        return self.attention_out(mixed_BxLxNxD.reshape(rows, length, -1)), Cache(keys, values)
+        return self.attention_out(mixed_BxLxNxD.reshape(rows, length, -1)), KVCache(keys, values)
 
     def _heads(self, x_BxLxC: jax.Array, norm: RmsNorm | None) -> jax.Array:
         """Columns as heads, [B, L, C / D, D]; a norm is as wide as one head or as all of them."""
@@ -322,10 +322,10 @@ class Layer(nnx.Module):
         gate, up = jnp.split(wide, 2, axis=-1)
         return self.mlp_out(activate(gate) * up)
 
-    def empty_cache(self, rows: int, tokens: int) -> Cache:
+    def empty_cache(self, rows: int, tokens: int) -> KVCache:
         """An empty cache for this number of tokens in each row."""
         shape = (rows, tokens, self.config.kv_heads, self.config.head_size)
-        return Cache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
+        return KVCache(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
 
 
 def layers_of(config: ModelConfig, dtype: jnp.dtype, rngs: nnx.Rngs) -> Sequence[Layer]:

@@ -37,10 +37,10 @@ from textmill.trainers.on_poptorch.module_program import (
 from textmill.trainers.on_poptorch.ranks import Ranks
 from textmill.trainers.run.program import (
     Arrays,
-    Plan,
     Program,
     Schedule,
     Snapshot,
+    TrainingPlan,
     check_state,
     to_tensors,
 )
@@ -52,7 +52,7 @@ Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32
 class IpuProgram(Program):
     """A classifier on IPUs."""
 
-    def __init__(self, plan: Plan, class_weights: Sequence[float], poptorch: ModuleType):
+    def __init__(self, plan: TrainingPlan, class_weights: Sequence[float], poptorch: ModuleType):
         """Prepares the module, but compiles nothing; refuses flags that IPUs do not support."""
         compute, rates = plan.flags.compute, plan.flags.optimization
         assert isinstance(compute, IpuComputeFlags)
@@ -402,7 +402,7 @@ def _accumulation(flags: IpuComputeFlags, share: int, *, ipus: int) -> int:
     return accumulation
 
 
-def make_program(plan: Plan, task: ClassificationTask) -> Program:
+def make_program(plan: TrainingPlan, task: ClassificationTask) -> Program:
     """A classifier on IPUs if --device finds some, else in plain PyTorch.
 
     Raises:

@@ -28,11 +28,11 @@ from textmill.trainers.run.program import (
     STOP,
     TOKENS,
     Arrays,
-    Plan,
     Program,
     Schedule,
     Snapshot,
     Tensors,
+    TrainingPlan,
     check_state,
     to_tensors,
 )
@@ -51,7 +51,7 @@ class PlacedRows(NamedTuple):
 class ModuleProgram(Program):
     """A classifier on the CPU or a GPU, or on one in each process of a run under torchrun."""
 
-    def __init__(self, plan: Plan, class_weights: Sequence[float], device: str):
+    def __init__(self, plan: TrainingPlan, class_weights: Sequence[float], device: str):
         """Makes the module on its device.
 
         Raises:

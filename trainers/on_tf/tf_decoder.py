@@ -16,9 +16,9 @@ from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.on_tf.backend import keras, tf
 from textmill.trainers.on_tf.tf_layers import (
     Attended,
-    Block,
     Seed,
     Tensors,
+    TransformerLayer,
     dense,
     drop_out,
     float32_product,
@@ -27,7 +27,7 @@ from textmill.trainers.on_tf.tf_layers import (
     through_blocks,
 )
 from textmill.trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 from textmill.trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 from textmill.trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS, QaTask
 
@@ -68,7 +68,7 @@ class Decoder(keras.Model):
             self.tokens = table("tokens", config.vocab_size, hidden)
             self.positions = table("positions", config.position_rows, hidden)
         with keras.name_scope("layers"):
-            self.blocks = [Block(config, index) for index in range(config.layers)]
+            self.blocks = [TransformerLayer(config, index) for index in range(config.layers)]
         self.final_norm = norm("final_norm", hidden, config.layer_norm_epsilon)
         if not config.tied:
             self.head = dense("head", hidden, config.vocab_size, use_bias=False)
@@ -328,6 +328,6 @@ class QaObjective(TfObjective):
         )
 
 
-def make_program(plan: Plan, task: QaTask) -> TfProgram:
+def make_program(plan: TrainingPlan, task: QaTask) -> TfProgram:
     """Question answering."""
     return TfProgram(plan, lambda: QaObjective(plan.model, plan.schema, answers=task.is_scored))

@@ -13,9 +13,9 @@ from textmill.schemas.metadata import Schema
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.on_tf.backend import keras, tf
 from textmill.trainers.on_tf.tf_layers import (
-    Block,
     Seed,
     Tensors,
+    TransformerLayer,
     dense,
     drop_out,
     norm,
@@ -23,7 +23,7 @@ from textmill.trainers.on_tf.tf_layers import (
     through_blocks,
 )
 from textmill.trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 from textmill.trainers.tasks.classification import LABEL, LOGITS, ClassificationTask
 
 
@@ -42,7 +42,7 @@ class Encoder(keras.Model):
             if config.is_projected:
                 self.projection = dense("projection", width, hidden)
         with keras.name_scope("layers"):
-            self.blocks = [Block(config, index) for index in range(config.layers)]
+            self.blocks = [TransformerLayer(config, index) for index in range(config.layers)]
         # Always float32: rounded logits would tie in an AUC.
         with keras.name_scope("head"):
             self.head_dense = dense("dense", hidden, hidden, dtype="float32")
@@ -133,6 +133,6 @@ class ClassificationObjective(TfObjective):
         return tf.function(serve).get_concrete_function(**specs)
 
 
-def make_program(plan: Plan, task: ClassificationTask) -> TfProgram:
+def make_program(plan: TrainingPlan, task: ClassificationTask) -> TfProgram:
     """Classification, with the task's class weights."""
     return TfProgram(plan, lambda: ClassificationObjective(plan.model, task.weights))

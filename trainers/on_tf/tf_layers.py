@@ -128,7 +128,7 @@ def attend(
     return tf.reshape(mixed_BxLxNxD, (-1, length or tf.shape(mixed_BxLxNxD)[1], heads * size))
 
 
-class Block(keras.layers.Layer):
+class TransformerLayer(keras.layers.Layer):
     """Self-attention and a feed-forward block, each with a residual and a LayerNorm."""
 
     def __init__(self, config: ModelConfig, index: int):
@@ -170,7 +170,7 @@ class Block(keras.layers.Layer):
 
 
 def through_blocks(
-    blocks: Sequence[Block], x_BxLxH: Any, allowed_BxLxL: Any, seed: Seed = None
+    blocks: Sequence[TransformerLayer], x_BxLxH: Any, allowed_BxLxL: Any, seed: Seed = None
 ) -> tuple[Any, list[Attended]]:
     """Hidden states after all layers, and the keys and values of each."""
     tokens = []

@@ -25,10 +25,10 @@ from textmill.trainers.on_tf.backend import keras, tf
 from textmill.trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
 from textmill.trainers.run.program import (
     Arrays,
-    Plan,
     Program,
     Schedule,
     Snapshot,
+    TrainingPlan,
     check_state,
     to_tensors,
 )
@@ -67,7 +67,7 @@ class TfObjective(ABC):
 class TfProgram(Program):
     """See `Program`."""
 
-    def __init__(self, plan: Plan, make_objective: Callable[[], TfObjective]):
+    def __init__(self, plan: TrainingPlan, make_objective: Callable[[], TfObjective]):
         """Finds the devices and makes the model on them; compiles nothing.
 
         Raises:

@@ -17,7 +17,7 @@ from textmill.schemas.version import VERSION
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.flags.command_line import flag_values
 from textmill.trainers.models.set_tokenizer import TOKENIZER, set_file
-from textmill.trainers.run.program import Arrays, Plan, Processes
+from textmill.trainers.run.program import Arrays, Processes, TrainingPlan
 
 # Flags that may differ. The content of paths is compared: fingerprint, tokenizer, first weights.
 LOCAL = (
@@ -31,7 +31,7 @@ _MOST = 8  # differences that a message names
 _LONGEST = 60  # characters of a value
 
 
-def identity(plan: Plan, shards: BatchReader, packages: Sequence[str]) -> Dict[str, str]:
+def identity(plan: TrainingPlan, shards: BatchReader, packages: Sequence[str]) -> Dict[str, str]:
     """Flags, model, dataset and versions: names to values, which all processes must share."""
     flags = flag_values(plan.flags)
     values = {f"--{name}": str(value) for name, value in flags.items() if name not in LOCAL}

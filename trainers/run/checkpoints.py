@@ -48,9 +48,9 @@ from textmill.trainers.run.program import (
     ALONE,
     Arrays,
     Processes,
-    Task,
     Tensor,
     Tensors,
+    TrainingTask,
     first_difference,
 )
 from textmill.trainers.run.run_directory import CHECKPOINTS
@@ -78,7 +78,7 @@ class Progress:
             if value is not None and type(value) not in (int, float):
                 raise ValueError(f"{name} is {value!r:.50}, and must be a number or null")
 
-    def update(self, metrics: Iterable[Mapping[str, Any]], task: Task) -> None:
+    def update(self, metrics: Iterable[Mapping[str, Any]], task: TrainingTask) -> None:
         """Counts the evaluations in metrics.jsonl since that of the checkpoint.
 
         A signal during an evaluation leaves a checkpoint without it. The resumed run repeats the
@@ -89,7 +89,7 @@ class Progress:
             if line["kind"] == "evaluation" and is_new:
                 self.count(line["step"], line, task)
 
-    def count(self, step: int, metrics: Mapping[str, Any], task: Task) -> bool:
+    def count(self, step: int, metrics: Mapping[str, Any], task: TrainingTask) -> bool:
         """Counts an evaluation; returns whether it is the best so far.
 
         The lowest loss is best, and the highest value of other metrics. If values are equal, the

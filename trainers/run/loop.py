@@ -40,10 +40,10 @@ from textmill.trainers.run.program import (
     TOKENS,
     Arrays,
     Interruption,
-    Plan,
     Processes,
     Program,
-    Task,
+    TrainingPlan,
+    TrainingTask,
 )
 
 _WRITING_STEPS = 50  # that several processes spread the tensors of a checkpoint over
@@ -99,8 +99,8 @@ class Loop:
 
     def __init__(
         self,
-        plan: Plan,
-        task: Task,
+        plan: TrainingPlan,
+        task: TrainingTask,
         program: Program,
         shards: BatchReader,
         checkpoints: Checkpoints,

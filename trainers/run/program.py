@@ -69,7 +69,7 @@ def to_tensors(arrays: Mapping[str, Any]) -> Tensors:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A run: its flags, checked against the dataset's schema."""
 
     flags: RunFlags
@@ -168,7 +168,7 @@ def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer
 Metrics = Dict[str, float]
 
 
-class Task(ABC):
+class TrainingTask(ABC):
     """Metrics, reports and checks of a task; imports no framework."""
 
     unit: str  # of the loss, on the plot: "nats a masked token"
@@ -305,15 +305,16 @@ class Trainer(NamedTuple):
     """The parts of a trainer."""
 
     flags: Type[RunFlags]
-    make_task: Callable[[RunFlags, Schema, Optional[BatchReader]], Task]  # the dataset, if any
-    import_program: Callable[[Plan, Any], Program]  # imports the framework
+    # The third is the dataset, if there is one.
+    make_task: Callable[[RunFlags, Schema, Optional[BatchReader]], TrainingTask]
+    import_program: Callable[[TrainingPlan, Any], Program]  # imports the framework
     framework: str  # its name, for messages
     gigabytes: float  # address space that the framework needs at least
     packages: Tuple[str, ...] = ()  # whose versions the processes of a run must share
     join: Callable[[Any], Processes] = lambda _: Processes()  # meets the other processes of a run
     write_texts: Optional[Callable[..., List[str]]] = None  # continues a text, several times
 
-    def make_program(self, plan: Plan, task: Task) -> Program:
+    def make_program(self, plan: TrainingPlan, task: TrainingTask) -> Program:
         """The program of a plan; a UsageError if the address space is too small."""
         want_addresses(self.gigabytes, self.framework)
         with Interruption() as interruption:  # a signal would break the import of a library

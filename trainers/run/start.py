@@ -52,12 +52,12 @@ from textmill.trainers.run.loop import Loop
 from textmill.trainers.run.program import (
     Interruption,
     Metrics,
-    Plan,
     Processes,
     Program,
     Schedule,
-    Task,
     Trainer,
+    TrainingPlan,
+    TrainingTask,
 )
 from textmill.trainers.run.run_directory import PROFILE, claim, start_or_resume
 
@@ -104,7 +104,7 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
     steps = flags.plan_steps(shards)
     task = trainer.make_task(flags, schema, shards)
     task_notes = [*task.prepare_training(shards), *Schedule(steps, flags.optimization).notes()]
-    plan = Plan(flags, schema, model.config, steps, flags.output)
+    plan = TrainingPlan(flags, schema, model.config, steps, flags.output)
     check_agreement(processes, identity(plan, shards, trainer.packages))
     program = trainer.make_program(plan, task)
 
@@ -152,7 +152,7 @@ def memory_errors(where: str, flags: RunFlags, remedy: str) -> Iterator[None]:
         raise DataError(f"{where}: the memory is too small for {batch}: {remedy}") from error
 
 
-def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> None:
+def _prepare(plan: TrainingPlan, shards: BatchReader, line: ProgressLine) -> None:
     flags = plan.flags
     if isinstance(flags, FlaxRunFlags):  # a run may be resumed by other processes
         flags = replace(flags, processes=ProcessFlags())
@@ -185,7 +185,7 @@ def _prepare(plan: Plan, shards: BatchReader, line: ProgressLine) -> None:
         line.say(f"note: {damage}")
 
 
-def _keep_ends(plan: Plan, tokenizer_json: bytes) -> None:
+def _keep_ends(plan: TrainingPlan, tokenizer_json: bytes) -> None:
     """Writes generation_config.json, since --init_from may be gone when the run is used."""
     init_from, first_weights = plan.flags.files.init_from, None
     if init_from is not None:
@@ -196,7 +196,11 @@ def _keep_ends(plan: Plan, tokenizer_json: bytes) -> None:
 
 
 def _export_run(
-    plan: Plan, task: Task, program: Program, checkpoints: Checkpoints, line: ProgressLine
+    plan: TrainingPlan,
+    task: TrainingTask,
+    program: Program,
+    checkpoints: Checkpoints,
+    line: ProgressLine,
 ) -> None:
     """Exports the best weights at the end of a run, if flags request it."""
     if plan.flags.files.export is None and not plan.flags.compute.exports_program:
@@ -211,9 +215,9 @@ def _export_run(
 
 
 def export_weights(
-    plan: Plan,
+    plan: TrainingPlan,
     directory: Optional[str],
-    task: Task,
+    task: TrainingTask,
     program: Optional[Program],
     read: Callable[[], Weights],
     tokenizer_json: bytes,

@@ -33,7 +33,7 @@ from textmill.trainers.flags.run_flags import RunFlags, TaskFlags
 from textmill.trainers.metrics import class_scores
 from textmill.trainers.metrics.class_scores import probabilities
 from textmill.trainers.models.set_tokenizer import open_tokenizer, sets_of
-from textmill.trainers.run.program import Arrays, Metrics, Program, Task
+from textmill.trainers.run.program import Arrays, Metrics, Program, TrainingTask
 
 LABEL, LOGITS, ROW_WEIGHTS = "label", "logits", "row_weights"
 _ROWS_A_READ = 65_536  # to count labels
@@ -59,7 +59,7 @@ class ClassificationFlags(TaskFlags):
     balanced weighs a class by the inverse of its frequency."""
 
 
-class ClassificationTask(Task):
+class ClassificationTask(TrainingTask):
     """Cross-entropy over `classes`, each with its weight from `weights` in training."""
 
     unit, counts = "nats a row", "weight"
@@ -169,7 +169,7 @@ def _counts_as_read(shards: BatchReader, split: str, counts: List[int]) -> Seque
 Texts = Tuple[str, ...]  # one, or two of a pair
 
 
-class FormPart(NamedTuple):
+class RowPart(NamedTuple):
     """A special token of a row (side None), or a text (side 0 or 1)."""
 
     side: Optional[int]
@@ -190,8 +190,8 @@ class TextRows:
             self._form = _pair_form(tokenizer)
         else:
             names = ("prefix_ids", "suffix_ids")
-            before, after = ([FormPart(None, i, 0) for i in schema.parameters[n]] for n in names)
-            self._form = [*before, FormPart(0, 0, 0), *after]
+            before, after = ([RowPart(None, i, 0) for i in schema.parameters[n]] for n in names)
+            self._form = [*before, RowPart(0, 0, 0), *after]
         self._room = schema.max_length - sum(part.side is None for part in self._form)
 
     def rows(self, texts: Sequence[Texts]) -> Batch:
@@ -254,12 +254,12 @@ def _fit_lengths(lengths: List[int], room: int) -> List[int]:
     return [longer, shorter] if lengths[0] > lengths[1] else [shorter, longer]
 
 
-def _pair_form(tokenizer: Any) -> List[FormPart]:
+def _pair_form(tokenizer: Any) -> List[RowPart]:
     """The template of the tokenizer's post-processor: BERT's `[CLS] $A [SEP] $B:1 [SEP]:1`."""
     encoding = tokenizer.encode("Hello", "Hello")
-    form: List[FormPart] = []
+    form: List[RowPart] = []
     for side, number, kind in zip(encoding.sequence_ids, encoding.ids, encoding.type_ids):
-        part = FormPart(side, number if side is None else 0, kind)
+        part = RowPart(side, number if side is None else 0, kind)
         if side is None or form[-1:] != [part]:
             form.append(part)
     return form

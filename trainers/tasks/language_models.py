@@ -27,7 +27,7 @@ from textmill.schemas.statistics import ShardStatistics
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.flags.run_flags import RunFlags, TaskFlags, at_least
 from textmill.trainers.models.set_tokenizer import sets_of
-from textmill.trainers.run.program import TOKENS, Arrays, Metrics, Task
+from textmill.trainers.run.program import TOKENS, Arrays, Metrics, TrainingTask
 
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 
@@ -149,7 +149,7 @@ def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
     return rates
 
 
-class MlmTask(Task):
+class MlmTask(TrainingTask):
     """Cross-entropy of masked tokens."""
 
     unit, counts = "nats a masked token", "masked"
@@ -227,7 +227,7 @@ class GenerationFlags:
             )
 
 
-class ClmTask(Task):
+class ClmTask(TrainingTask):
     """Cross-entropy of every token given those before it in its segment."""
 
     unit, counts = "nats a token", "predicted"

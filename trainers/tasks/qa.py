@@ -35,7 +35,7 @@ from textmill.trainers.data.shard_set import ShardSet
 from textmill.trainers.flags.run_flags import RunFlags, TaskFlags
 from textmill.trainers.metrics.plots import draw_scores, score_table
 from textmill.trainers.models.set_tokenizer import TOKENIZER, open_tokenizer, set_file, sets_of
-from textmill.trainers.run.program import Arrays, Metrics, Task
+from textmill.trainers.run.program import Arrays, Metrics, TrainingTask
 from textmill.trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 
 ANSWER_IDS, ANSWER_LENGTHS = "answer_ids", "answer_lengths"
@@ -60,7 +60,7 @@ class QaFlags(TaskFlags):
     """Version of SQuAD's scores. auto is 2.0 if any question has no answer."""
 
 
-class QaTask(Task):
+class QaTask(TrainingTask):
     """Cross-entropy of the answers' tokens; evaluations generate answers if `is_scored`.
 
     Attributes:

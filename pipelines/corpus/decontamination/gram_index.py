@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.near_duplicates.rows import differs
 from textmill.pipelines.rows.text_bytes import utf8_bytes
-from textmill.pipelines.rows.word_hashes import WORD, Words, hash_words, weigh_words
+from textmill.pipelines.rows.word_hashes import WORD, HashedWords, hash_words, weigh_words
 from textmill.schemas.typed_json import parse_json, to_json
 
 BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that every word of a run counts modulo 2**64
@@ -222,7 +222,7 @@ def find_phrases(text: pa.LargeStringArray, least: int) -> np.ndarray:
     return is_short | (letters_T < _PHRASE_LETTERS * least)
 
 
-def _count_letters(text: pa.LargeStringArray, words: Words) -> np.ndarray:
+def _count_letters(text: pa.LargeStringArray, words: HashedWords) -> np.ndarray:
     """int64 [W]: characters of each word."""
     characters = np.cumsum((np.append(utf8_bytes(text)[0], 0) & 0xC0) != 0x80)
     return characters[words.stops] - characters[words.starts]

@@ -19,7 +19,7 @@ from textmill.pipelines.corpus.decontamination.gram_index import BASE, SPREAD, G
 from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 from textmill.pipelines.rows.word_hashes import (
-    Words,
+    HashedWords,
     are_same_words,
     character_table,
     hash_some_words,
@@ -80,7 +80,7 @@ class _Look:
     first: int
     data: np.ndarray
     bounds: np.ndarray
-    words: Words
+    words: HashedWords
     hits: np.ndarray
 
 

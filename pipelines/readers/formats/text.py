@@ -88,7 +88,7 @@ def folder_label(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Run:
+class DocumentRun:
     """Consecutive whole documents of a part.
 
     Attributes:
@@ -208,7 +208,7 @@ ENDS = {"line": LineEnds, "paragraph": ParagraphEnds, "file": Ends}
 
 def read_runs(
     raw: BinaryIO, part: Part, source: Source, ends: Ends, begin: int | None = None
-) -> Iterator[Run]:
+) -> Iterator[DocumentRun]:
     """The documents that start in a part, whose first one begins at `begin` if it is known.
 
     Raises:
@@ -251,10 +251,10 @@ def read_runs(
             if final:
                 break
             if stop is None or after <= stop:
-                yield Run(data, began, None, source_bytes, chunks.new_bytes())
+                yield DocumentRun(data, began, None, source_bytes, chunks.new_bytes())
                 source_bytes = 0
             else:  # the part is read to its end; its bytes count with the last document
-                yield Run(data, began)
+                yield DocumentRun(data, began)
             began, rest, pieces, data = end, end - place, [], None
         pieces.append(chunk[rest:])
         place = after
@@ -262,7 +262,7 @@ def read_runs(
             text_start, text_stop = ends.find_text(b"".join(pieces), began)
             if text_stop - text_start > longest:
                 long = began + text_start
-                yield Run(None, began, long, source_bytes, chunks.new_bytes())
+                yield DocumentRun(None, began, long, source_bytes, chunks.new_bytes())
                 source_bytes, pieces, is_passing = 0, [], True
             elif place - began > 2 * longest + _MUCH:
                 raise DataError(
@@ -271,4 +271,4 @@ def read_runs(
                 )
     else:
         data = None if is_passing else b"".join(pieces)
-    yield Run(data, began, None, source_bytes, chunks.new_bytes(), chunks.digests())
+    yield DocumentRun(data, began, None, source_bytes, chunks.new_bytes(), chunks.digests())

@@ -27,11 +27,12 @@ from textmill.pipelines.inspection.report.sections import describe_making
 from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.runners import console
 from textmill.pipelines.shards.options import BuildOptions, parse_options
+from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.tasks.mlm import Mlm
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.pipelines.writers.token_counts import read_token_counts
 from textmill.schemas.commands.flag_file import with_config
-from textmill.schemas.drops import SIZES, Funnel, Removed, Sample
+from textmill.schemas.drops import SIZES, DroppedDocument, Funnel, Removed
 from textmill.schemas.manifest import ManifestFile
 from textmill.schemas.metadata import InputFile, Inputs, read_set
 from textmill.schemas.statistics import ShardStatistics, Statistics, by_length
@@ -143,7 +144,7 @@ def test_the_command_makes_the_same_set(made):
     options, others = parse_options(argv)
     tokenizer = LoadedTokenizer((made / "tokenizer.json").read_bytes())
     assert others == []
-    assert options.schema(tokenizer, {}).fingerprint == info.schema.fingerprint
+    assert schema_of(options, tokenizer, {}).fingerprint == info.schema.fingerprint
 
 
 # Sets that are unlike others
@@ -243,12 +244,13 @@ def test_classes_by_split(tmp_path):
 
 def test_what_a_corpus_lost_rule_by_rule():
     samples = tuple(
-        Sample(f"{n:032x}", text[:300], text[:300]) for n, text in enumerate(sorted(HOSTILE))
+        DroppedDocument(f"{n:032x}", text[:300], text[:300])
+        for n, text in enumerate(sorted(HOSTILE))
     )
     removed = {
         "filter:<b>": Removed(6, 60, 6, samples),
         "duplicates": Removed(3, 30, 9),
-        "min_chars": Removed(1, 10, 3, (Sample("f" * 32, "short"),)),
+        "min_chars": Removed(1, 10, 3, (DroppedDocument("f" * 32, "short"),)),
     }
     given, kept = (90, 1100, 218), {"documents": 80, "text_bytes": 1000, "words": 200}
     funnel = Funnel(*given, removed=removed)
@@ -289,7 +291,7 @@ def test_what_rules_counted_besides():
 
 
 def test_many_rules_are_a_small_page():
-    samples = tuple(Sample(f"{n:032x}", "&" * 301, "&" * 301) for n in range(20))
+    samples = tuple(DroppedDocument(f"{n:032x}", "&" * 301, "&" * 301) for n in range(20))
     removed = {f"filter:{n:04}": Removed(20, 2, 3, samples) for n in range(1000)}
     funnel = Funnel(20_000, 2000, 3000, removed=removed)
     body = load_macros().removals(removals(funnel, dict.fromkeys(SIZES, 0)))

@@ -15,10 +15,10 @@ from textmill.pipelines.encoding.patterns import byte_characters
 from textmill.pipelines.host import compiled
 from textmill.pipelines.tokenizer import merge_loop
 from textmill.pipelines.tokenizer.byte_level_bpe import train_bpe
-from textmill.pipelines.tokenizer.merge_loop import Trained
+from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary
 
 
-def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> Trained:
+def train(histogram: dict[bytes, int], vocab_size: int, **settings) -> TrainedVocabulary:
     """Our trainer on a histogram, whose words are a slice."""
     words = pa.array([b"before", *histogram, b"after"], pa.large_binary()).slice(1, len(histogram))
     counts = np.array(list(histogram.values()), np.int64)
@@ -50,7 +50,7 @@ def oracle(
     return model["vocab"], model["merges"]
 
 
-def as_oracle(trained: Trained) -> tuple[dict[str, int], list[list[str]]]:
+def as_oracle(trained: TrainedVocabulary) -> tuple[dict[str, int], list[list[str]]]:
     """A result in the form of `oracle`."""
     vocabulary = {token: i for i, token in enumerate(trained.tokens)}
     return vocabulary, [list(merge) for merge in trained.merges]

@@ -23,7 +23,7 @@ from textmill.pipelines.tokenizer.bert_wordpiece import (
     train_wordpiece,
 )
 from textmill.pipelines.tokenizer.histogram import Cutting
-from textmill.pipelines.tokenizer.merge_loop import Trained
+from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary
 from textmill.pipelines.tokenizer.word_counter import WordCounter
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -38,7 +38,9 @@ def first_of(histogram: dict[str, int], special_tokens=("[UNK]",), **limits) -> 
     return first_tokens(*arrays(histogram), special_tokens=special_tokens, **limits)
 
 
-def train(histogram: dict[str, int], vocab_size: int, special_tokens=("[UNK]",), **more) -> Trained:
+def train(
+    histogram: dict[str, int], vocab_size: int, special_tokens=("[UNK]",), **more
+) -> TrainedVocabulary:
     """Our trainer on a histogram, with ids of the first tokens in our order or as given."""
     first = more.pop("first", None) or first_of(histogram, special_tokens)
     return train_wordpiece(

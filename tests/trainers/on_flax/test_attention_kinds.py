@@ -16,7 +16,7 @@ from textmill.schemas.errors import UsageError
 from textmill.trainers.on_flax import flax_attention
 from textmill.trainers.on_flax.flax_attention import (
     Machine,
-    Rule,
+    MaskRule,
     attend,
     attend_by_blocks,
     by_cudnn,
@@ -148,7 +148,7 @@ def test_blocks_of_other_documents_are_skipped():
     segments = jnp.asarray([[1, 1, 1, 2, 2, 2, 3, 3, 0, 0]])
 
     def ranges(rows=segments, behind=10, ahead=10):
-        first, last = key_blocks(rows, Rule(behind, ahead, block=2))
+        first, last = key_blocks(rows, MaskRule(behind, ahead, block=2))
         return list(zip(first.tolist(), last.tolist(), strict=True))
 
     assert ranges() == [(0, 2), (0, 3), (1, 3), (3, 4), (0, 0)]

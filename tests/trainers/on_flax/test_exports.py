@@ -14,7 +14,7 @@ from textmill.trainers import use_model
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.run.journal import ProgressLine
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 from textmill.trainers.run.start import export_weights
 from textmill.trainers.tasks.language_models import ClmTask
 
@@ -34,7 +34,7 @@ def export(name: str, directory: str, end_of_turn: str) -> None:
     parameters["chat_template"] = TEMPLATE
     schema = replace(chat_schema(), vocab_size=60, parameters=parameters, fingerprint="")
     flags = make_flags(FlaxClmFlags, shards="-", output=f"{directory}-run")
-    plan, config = Plan(flags, schema, CONFIGS[name], 1, flags.output), CONFIGS[name]
+    plan, config = TrainingPlan(flags, schema, CONFIGS[name], 1, flags.output), CONFIGS[name]
     task, content = ClmTask(flags, schema), tokenizer_json(60)
     read = partial(large_weights, config, SEED)
     export_weights(plan, directory, task, None, read, content, ProgressLine())

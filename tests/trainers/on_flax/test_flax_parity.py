@@ -37,7 +37,7 @@ from textmill.trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausa
 from textmill.trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
 from textmill.trainers.on_flax.layers import FORMULAS, graph_of, to_params
 from textmill.trainers.on_flax.optimizers import optimizer_for
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 
 torch.set_num_threads(1)  # on a busy machine, several threads take longer
 ROWS, LENGTH = 8, 15
@@ -109,7 +109,7 @@ def program_of(config) -> Any:
     kind, schema = (FlaxClmFlags, clm_schema()) if is_decoder else (FlaxMlmFlags, mlm_schema())
     rates: Any = dict(learning_rate=RATE, weight_decay=DECAY, epsilon=EPSILON, clip_norm=0.0)
     flags = make_flags(kind, shards="set", **rates)
-    plan = Plan(flags, schema, config, 1, Path("run"))
+    plan = TrainingPlan(flags, schema, config, 1, Path("run"))
     objective: Any = ClmObjective(plan) if is_decoder else MlmObjective(plan)
     optimizer = optimizer_for(flags.optimization, lambda step: RATE, config.modules)
 

@@ -29,7 +29,7 @@ from textmill.trainers.on_flax.flax_decoder import ClmObjective
 from textmill.trainers.on_flax.flax_encoder import MlmObjective
 from textmill.trainers.on_flax.flax_program import FlaxProgram, dropout_key
 from textmill.trainers.on_flax.optimizers import learning_rate, optimizer_for
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 
 pytestmark = pytest.mark.usefixtures("cache")
 SCHEMA = mlm_schema(max_length=32)
@@ -43,7 +43,7 @@ DROPPING = change_flags(FLAGS, dropout=0.1, steps=4, learning_rate=1e-3)
 
 def program_of(flags=FLAGS, schema=SCHEMA, devices=None, evaluates=False) -> FlaxProgram:
     """Compiled, before its first step."""
-    plan = Plan(
+    plan = TrainingPlan(
         flags, schema, plan_model(flags, schema).config, flags.length.steps or 0, Path("run")
     )
     program = FlaxProgram(plan, MlmObjective(plan), devices)
@@ -254,7 +254,7 @@ def test_twenty_steps_of_adamw_are_pytorch_s(tmp_path, capsys, more):
     flags = make_flags(
         FlaxClmFlags, shards="set", steps=20, batch_size=8, learning_rate=1e-3, **SIZES, **more
     )
-    plan = Plan(flags, schema, plan_model(flags, schema).config, 20, Path("run"))
+    plan = TrainingPlan(flags, schema, plan_model(flags, schema).config, 20, Path("run"))
     program = FlaxProgram(plan, ClmObjective(plan))
     begin = fresh(plan.model, 0)
     program.load(begin, None)

@@ -31,7 +31,7 @@ from textmill.trainers.on_tf.tf_encoder import ClassificationObjective, Encoder
 from textmill.trainers.on_tf.tf_layers import fill
 from textmill.trainers.on_tf.tf_program import TfProgram, choose_strategy, make_optimizer
 from textmill.trainers.run.checkpoints import Checkpoints, read_weights
-from textmill.trainers.run.program import Plan
+from textmill.trainers.run.program import TrainingPlan
 from textmill.trainers.run.trained import find_trained
 from textmill.trainers.tasks.classification import count_labels
 from textmill.trainers.tf_classifier import TfClassifierFlags, main
@@ -188,7 +188,7 @@ def program_of(shards, **flags):
     config = make_flags(TfClassifierFlags, shards=str(shards), **given)
     reader = ShardSet(str(shards))
     model = plan_model(config, reader.schema).config
-    plan = Plan(config, reader.schema, model, 10, Path("run"))
+    plan = TrainingPlan(config, reader.schema, model, 10, Path("run"))
     program = TfProgram(plan, lambda: ClassificationObjective(model, [1.0, 2.0]))
     program.load(fresh(model, 0), None)
     batches = reader.batches("train", batch_size=8, seed=0, stop_step=4, prefetch=0)

@@ -18,7 +18,7 @@ from textmill.trainers.flax_mlm import FlaxMlmFlags
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags
 from textmill.trainers.run.agreement import LOCAL, check_agreement, differences, digest_of, identity
-from textmill.trainers.run.program import ALONE, Plan, Processes
+from textmill.trainers.run.program import ALONE, Processes, TrainingPlan
 
 KINDS = (FlaxClmFlags, FlaxMlmFlags, PoptorchClassifierFlags)
 FLAGS = [(kind, name) for kind in KINDS for name in flag_values(make_flags(kind))]
@@ -41,9 +41,11 @@ def with_other(flags: Any, name: str) -> Any:
     return changed
 
 
-def plan_of(flags: Any, shards: ShardSet) -> Plan:
+def plan_of(flags: Any, shards: ShardSet) -> TrainingPlan:
     sizes = make_flags(FlaxClmFlags, shards="set", layers=1, hidden_size=8, heads=1)
-    return Plan(flags, shards.schema, plan_model(sizes, shards.schema).config, 10, Path("run"))
+    return TrainingPlan(
+        flags, shards.schema, plan_model(sizes, shards.schema).config, 10, Path("run")
+    )
 
 
 @pytest.mark.parametrize(("kind", "name"), FLAGS, ids=lambda value: getattr(value, "entry", value))
