@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.decontamination.matches import Hit
+from textmill.pipelines.corpus.decontamination.matches import Finder, Hit
 from textmill.pipelines.corpus.filters import Filters, rules_of
 from textmill.pipelines.corpus.rules.rule import Rule
 from textmill.pipelines.encoding.normal_text import apply_form
@@ -52,8 +52,15 @@ def load_filters(filters: Filters) -> None:
         load_filter(filters.filter)
 
 
-def filter_documents(filters: Filters, documents: Documents) -> Filtered:
+def filter_documents(
+    filters: Filters, documents: Documents, finder: Finder | None = None
+) -> Filtered:
     """Normalizes documents, and filters or edits them; the first rule that applies is the reason.
+
+    Args:
+      filters: the flags of rules.
+      documents: a piece of a block.
+      finder: of evaluation texts; None if the flags name none.
 
     Raises:
       UsageError: the user's function cannot be imported.
@@ -63,7 +70,7 @@ def filter_documents(filters: Filters, documents: Documents) -> Filtered:
         return Filtered(documents, documents.dropped, documents.columns)
     text = apply_form(documents.text, filters.normalize)
     columns = documents.columns.set_column(0, "text", text)
-    applied = apply_rules(columns, rules_of(filters))
+    applied = apply_rules(columns, rules_of(filters), finder)
     kept, left, reasons = applied.columns, applied.left, applied.reasons
     if filters.filter:
         dropped = ask_filter(filters.filter, documents.keep(left, kept))
@@ -108,7 +115,9 @@ class Applied:
     measured: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
-def apply_rules(columns: pa.RecordBatch, rules: tuple[Rule, ...]) -> Applied:
+def apply_rules(
+    columns: pa.RecordBatch, rules: tuple[Rule, ...], finder: Finder | None = None
+) -> Applied:
     """Applies each rule to the documents that the rules before it keep."""
     left, text = np.arange(len(columns)), columns.column(0)
     reasons: dict[int, str] = {}
@@ -117,7 +126,8 @@ def apply_rules(columns: pa.RecordBatch, rules: tuple[Rule, ...]) -> Applied:
     measured: dict[int, tuple[Any, Any]] = {}
     is_edited = False
     for rule in rules:
-        judged = rule.judge(text, *(columns[role].take(pa.array(left)) for role in rule.roles))
+        fields = [columns[role].take(pa.array(left)) for role in rule.roles]
+        judged = rule.judge(text, *fields, *([finder] if rule.searches else ()))
         reason, after = judged.reason.astype(np.int64), judged.text
         if after is not None:
             reason[(reason == 0) & (pc.binary_length(after).to_numpy() == 0)] = 1

@@ -80,6 +80,7 @@ class CorpusJob(BlockJob):
     """The settings that every worker needs."""
 
     filters: Filters
+    index: str | None = None  # path of the n-grams of evaluation texts
     schema: CorpusSchema
     output: str  # the directory of the corpus, which holds the staging folder
     keep_source: bool

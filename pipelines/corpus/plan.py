@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from textmill.pipelines.corpus.decontamination.finders import find_holders, load_finder, put_index
+from textmill.pipelines.corpus.decontamination.finders import find_holders
+from textmill.pipelines.corpus.decontamination.matches import Finder
 from textmill.pipelines.corpus.decontamination.targets import find_targets
 from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
 from textmill.pipelines.corpus.filters import Filters
@@ -195,15 +196,14 @@ def _clean(
     left = [some.documents for some in filtered]
     if not flags.decontaminate:
         return left
-    path = put_index(find_targets(options.filters, lambda _: None), None)
-    search = Filters(decontamination=replace(flags, index=path))
+    finder = Finder(find_targets(options.filters, lambda _: None))
+    search = Filters(decontamination=flags)
     bare = [replace(some, empty=0, rejects=(), unusable={}) for some in left]
-    filter_documents(search, bare[0])
+    filter_documents(search, bare[0], finder)
     with clock.part("decontamination"):
-        searched = [filter_documents(search, some) for some in bare]
+        searched = [filter_documents(search, some, finder) for some in bare]
     dropped.update(total_counts(*(some.dropped for some in searched)))
     if flags.decontaminate_max_documents:  # a job before reads and cleans the input, too
-        finder = load_finder(path)
         with clock.part("decontamination"):
             for some in left:
                 find_holders(finder, some.text)

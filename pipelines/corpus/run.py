@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textmill.pipelines.corpus.decontamination.report import warn_of_targets
-from textmill.pipelines.corpus.decontamination.targets import prepare_filters
+from textmill.pipelines.corpus.decontamination.targets import prepare_search
 from textmill.pipelines.corpus.filters import warn_of
 from textmill.pipelines.corpus.job import CorpusJob
 from textmill.pipelines.corpus.options import CorpusOptions
@@ -138,16 +138,20 @@ def _build(
     """Runs the pipeline, whose last step publishes the corpus."""
     say(f"{on.facts}; shuffle by {on.shuffle_by}")
     on.prepare(staging, say)
-    filters = prepare_filters(options.filters, on, staging, say)
+    index = prepare_search(options.filters, on, staging, say)
     on.execute(
-        wire(replace(options, filters=filters), schema, on, staging),
+        wire(options, schema, on, staging, index),
         staging,
         is_done=lambda: not has_blocks(staging.folder),  # publishing removes the folder
     )
 
 
 def wire(
-    options: CorpusOptions, schema: CorpusSchema, on: BlockRun, staging: Staging
+    options: CorpusOptions,
+    schema: CorpusSchema,
+    on: BlockRun,
+    staging: Staging,
+    index: str | None = None,
 ) -> "Callable[[beam.Pipeline], None]":
     """Returns the function that adds the transforms to a pipeline."""
 
@@ -156,6 +160,7 @@ def wire(
             CorpusJob,
             staging,
             filters=options.filters,
+            index=index,
             schema=schema,
             output=options.output,
             keep_source=options.keep_source,

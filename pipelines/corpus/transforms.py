@@ -25,6 +25,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
+from textmill.pipelines.corpus.decontamination.finders import load_finder
 from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
 from textmill.pipelines.corpus.job import (
     DOCUMENTS_SENT,
@@ -79,13 +80,15 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
     def setup(self) -> None:
         """Loads models and lists of rules."""
         super().setup()
-        load_filters(self._job.filters)
+        job = self._job
+        load_filters(job.filters)
+        self._finder = load_finder(job.index) if job.index else None
 
     def process(self, block: Block) -> Iterator:
         """Reads and filters documents, and sends them to their partitions."""
         job = self._job
         for piece, documents in enumerate(self.read(block)):
-            filtered = filter_documents(job.filters, documents)
+            filtered = filter_documents(job.filters, documents, self._finder)
             batch = make_batch(filtered.documents, keep_source=job.keep_source)
             self.put(DOCUMENTS_SENT, cut_batch(batch, job.partitions))
             yield from self.send()

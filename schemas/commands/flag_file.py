@@ -22,7 +22,7 @@ FLAG, CONFIG = "--config", "config.yaml"
 CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
 # Flags that say where one run writes and how it runs; config.yaml leaves them to the next run.
 _OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "shuffle_by"}
-_OF_THIS_RUN |= {"assume_bytes", "index"}
+_OF_THIS_RUN |= {"assume_bytes"}
 _SCALARS = (str, int, float)
 _MOST_BYTES = 1 << 18  # far above any file of flags, and read in 2 s
 _MOST_ALIASES = 20  # nested in one another, they multiply values by 1,000 at most

@@ -7,9 +7,10 @@ result does not depend on the order of addition.
 
 import hashlib
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -17,72 +18,49 @@ import pyarrow as pa
 from textmill.pipelines import store
 from textmill.pipelines.corpus.decontamination.gram_index import GramIndex, pack_index, unpack_index
 from textmill.pipelines.corpus.decontamination.matches import Finder
-from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.rules.rule import Judged
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import BOUNDARIES
 from textmill.pipelines.rows.routing import content_digests
-from textmill.pipelines.runners.block_run import BlockJob
 from textmill.schemas.errors import DataError
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 # uint64 [n, 2], ascending: an n-gram, and the hash of a document that contains it.
 NO_HOLDERS = np.zeros((0, 2), np.uint64)
-_finders: dict[str, Finder] = {}  # by path of the index, whose name has the hash of the content
+_LOADING = threading.Lock()
 
 
-def put_index(index: GramIndex, folder: str | None) -> str:
-    """Stages an index for workers, and returns its path.
-
-    Args:
-      index: the n-grams.
-      folder: a folder that all workers can read; None to keep the index in this process.
-    """
+def stage_index(index: GramIndex, folder: str) -> str:
+    """Writes an index into a folder that all workers can read, and returns its path."""
     content = pack_index(index)
-    path = os.path.join(folder or "", f"ngrams-{hashlib.sha256(content).hexdigest()}.arrow")
-    if folder:
-        store.write_file(path, content)
-    _finders.clear()  # an index may be large, and a process serves one run at a time
-    _finders[path] = Finder(index)
+    path = os.path.join(folder, f"ngrams-{hashlib.sha256(content).hexdigest()}.arrow")
+    store.write_file(path, content)
     return path
 
 
-def load_finder(path: str | None) -> Finder:
+def load_finder(path: str) -> Finder:
     """Loads the finder for the index at a path, once a process.
 
     Raises:
       DataError: the path does not exist on this machine, or the file was changed.
     """
-    if path is None:
-        raise RuntimeError("call prepare_filters before filtering documents")
-    if path not in _finders:
-        try:
-            content = store.read(path)
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{path} does not exist on a worker: put --output on a file system that all "
-                "workers share"
-            ) from error
-        # Compiled loops trust the bounds in the index.
-        if hashlib.sha256(content).hexdigest() not in path:
-            raise DataError(f"{path} was changed after the run wrote it: run again")
-        _finders[path] = Finder(unpack_index(content))
-    return _finders[path]
+    with _LOADING:  # threads of one process share it: an index may be large
+        return _load(path)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GramJob(BlockJob):
-    """The settings of the job that counts n-grams, for every worker.
-
-    Attributes:
-      filters: rules that filter documents before n-grams are counted.
-      index: path of the n-gram index.
-      limit: number of documents above which an n-gram is common.
-    """
-
-    filters: Filters
-    index: str
-    limit: int
+@lru_cache(1)  # a process serves one run at a time
+def _load(path: str) -> Finder:
+    try:
+        content = store.read(path)
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path} does not exist on a worker: put --output on a file system that all "
+            "workers share"
+        ) from error
+    # Compiled loops trust the bounds in the index.
+    if hashlib.sha256(content).hexdigest() not in path:
+        raise DataError(f"{path} was changed after the run wrote it: run again")
+    return Finder(unpack_index(content))
 
 
 def find_holders(finder: Finder, text: pa.LargeStringArray) -> np.ndarray:

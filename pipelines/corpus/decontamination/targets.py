@@ -14,13 +14,14 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 from textmill.pipelines import store
-from textmill.pipelines.corpus.decontamination.finders import COMMON, GramJob, put_index
+from textmill.pipelines.corpus.decontamination.finders import COMMON, stage_index
 from textmill.pipelines.corpus.decontamination.gram_index import (
     GramIndex,
     Targets,
     find_phrases,
     index_targets,
 )
+from textmill.pipelines.corpus.decontamination.job import GramJob
 from textmill.pipelines.corpus.decontamination.report import describe_targets
 from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.rules.decontamination import (
@@ -80,10 +81,10 @@ def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
     return index
 
 
-def prepare_filters(
+def prepare_search(
     filters: Filters, run: BlockRun, staging: Staging, say: Callable[[str], None]
-) -> Filters:
-    """Returns the filters of a run with the path of the n-gram index, if --decontaminate is set.
+) -> str | None:
+    """Returns the path of the n-gram index for workers; None without evaluation texts.
 
     Writes the index and decontamination.json into the staging folder, where the run's blocks are.
 
@@ -92,11 +93,11 @@ def prepare_filters(
     """
     flags, folder = filters.decontamination, staging.folder
     if not flags.decontaminate:
-        return filters
+        return None
     index = find_targets(filters, say)
     kept, common = index, np.zeros(0, np.int64)
     if limit := flags.decontaminate_max_documents:
-        common = _count(filters, run, put_index(index, folder), staging)
+        common = _count(filters, run, stage_index(index, folder), staging)
         kept = leave_out(index, common, flags.decontaminate_min_words)
         ignored, whole = len(index.hash_G) - len(kept.hash_G), int(kept.whole_T.sum())
         say(
@@ -106,7 +107,7 @@ def prepare_filters(
             * (whole > 0)
         )
     store.write_file(os.path.join(folder, DECONTAMINATION), describe_targets(index, kept, common))
-    return replace(filters, decontamination=replace(flags, index=put_index(kept, folder)))
+    return stage_index(kept, folder)
 
 
 def leave_out(index: GramIndex, common: np.ndarray, least: int) -> GramIndex:

@@ -16,12 +16,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 from textmill.pipelines.corpus.decontamination.finders import (
     COMMON,
     NO_HOLDERS,
-    GramJob,
     add_holders,
     find_common,
     find_holders,
     load_finder,
 )
+from textmill.pipelines.corpus.decontamination.job import GramJob
 from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
 from textmill.pipelines.readers.sources import Block, read_blocks
 from textmill.pipelines.runners.block_run import ALL

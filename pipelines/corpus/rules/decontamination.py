@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -52,8 +53,6 @@ class Decontamination(Family):
     decontaminate_unit: Unit = "document"
     """Unit to drop: the document, the paragraph (between blank lines) or the line with the text. A
     document with no other unit is dropped."""
-    # Path of the staged n-grams: no flag, and not in the file that repeats the run.
-    index: tyro.conf.Suppress[tyro.conf.Fixed[str | None]] = None
 
     def __post_init__(self) -> None:
         """Rejects impossible values."""
@@ -88,24 +87,21 @@ class Decontamination(Family):
         if not self.decontaminate:
             return {}
         files = target_files(self.decontaminate)
-        decides = {n: v for n, v in vars(self).items() if n not in ("decontaminate", "index")}
+        decides = {n: v for n, v in vars(self).items() if n != "decontaminate"}
         # A text in many documents was ignored before this rule.
         rule = {"decontaminate_common": "whole texts count"}
         return {**decides, **rule, "decontaminate_sha256": [file.sha256 for file in files]}
 
     def make_rules(self) -> Iterator[Rule]:
-        """One rule, which drops documents or cuts units.
-
-        Raises:
-          DataError: this machine cannot read the n-grams.
-        """
+        """One rule, which drops documents or cuts units."""
         if self.decontaminate:
             # Imports Arrow's compute functions, which --help does not need.
-            from textmill.pipelines.corpus.decontamination.finders import judge_texts, load_finder
+            from textmill.pipelines.corpus.decontamination.finders import judge_texts
 
-            finder, unit = load_finder(self.index), self.decontaminate_unit
+            unit = self.decontaminate_unit
             edits = "" if unit == "document" else "contaminated"
-            yield Rule(self.REASONS, lambda text: judge_texts(text, finder, unit), edits)
+            judge = partial(judge_texts, unit=unit)
+            yield Rule(self.REASONS, judge, edits, searches=True)
 
 
 class TargetFile(NamedTuple):

@@ -57,6 +57,7 @@ class Rule:
       limits: the limit of each reason, to which measured values are compared; () without limits,
         or if verdicts carry them.
       roles: fields besides the text that it judges by, such as url.
+      searches: whether it is called with the finder of evaluation texts, which a run prepares, too.
     """
 
     reasons: tuple[str, ...]
@@ -64,6 +65,7 @@ class Rule:
     edits: str = ""
     limits: tuple[float | str, ...] = ()
     roles: tuple[str, ...] = ()
+    searches: bool = False
 
 
 class Family:

@@ -26,7 +26,7 @@ KINDS = {
     "pipelines.demo": "textmill.pipelines.demo:DemoOptions",
     "trainers.use_model": "textmill.trainers.use_model:UseFlags",
 }
-UNSHOWN = {"directory", "directories", "run", "index"}  # have no dashes, or are set by Textmill
+UNSHOWN = {"directory", "directories", "run"}  # have no dashes, or are set by Textmill
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.tools.filter_factory import column
-from textmill.pipelines.corpus.decontamination.finders import Finder, load_finder, put_index
+from textmill.pipelines.corpus.decontamination.finders import Finder, load_finder, stage_index
 from textmill.pipelines.corpus.decontamination.gram_index import (
     GramIndex,
     Targets,
@@ -51,19 +51,17 @@ def test_what_is_unpacked_is_what_was_packed(gone):
 
 def test_a_worker_finds_what_the_launcher_would(tmp_path):
     documents = column(["say one two three four again", "one two", "fünf drei vier fünf sechs"])
-    path = put_index(INDEX, str(tmp_path))
-    assert load_finder(path).index is INDEX, "no file is read where the index was made"
-    put_index(INDEX, None)  # forgets it
-    assert load_finder(path).index is not INDEX
-    found, expected = load_finder(path).find(documents), Finder(INDEX).find(documents)
+    path = stage_index(INDEX, str(tmp_path))
+    finder = load_finder(path)
+    assert load_finder(path) is finder
+    found, expected = finder.find(documents), Finder(INDEX).find(documents)
     assert found.hits == expected.hits and [number for number, _ in found.hits] == [0, 2]
     np.testing.assert_array_equal(found.spans, expected.spans)
 
 
 @pytest.mark.parametrize("write", [pickle.dumps, pack_index], ids=["pickle", "another"])
 def test_a_changed_index_is_not_read(write, tmp_path):
-    path = put_index(INDEX, str(tmp_path))
-    put_index(INDEX, None)
+    path = stage_index(INDEX, str(tmp_path))
     with open(path, "wb") as file:
         file.write(write(replace(INDEX, share=0.5)))
     with pytest.raises(DataError, match="ngrams-.*.arrow was changed after the run wrote it"):
