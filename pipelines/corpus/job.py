@@ -18,12 +18,6 @@ from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.near_duplicates.flags import Rule
 from textmill.pipelines.corpus.near_duplicates.rows import REMOVED, differs, distinct, take_rows
 from textmill.pipelines.corpus.near_duplicates.steps import (
-    ASKS,
-    MEMBERS,
-    NAMES,
-    PAIRS,
-    REMOVALS,
-    ROUNDS,
     Cluster,
     add_clusters,
 )
@@ -43,7 +37,6 @@ from textmill.pipelines.readers.page_hosts import PageHosts
 from textmill.pipelines.rows.routing import content_digests, json_of
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
-from textmill.pipelines.runners.shuffle import place_of_key
 from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.rejects import Stashed
 from textmill.schemas.drops import (
@@ -58,19 +51,6 @@ from textmill.schemas.drops import (
 )
 from textmill.schemas.manifest import ManifestFile
 
-# Numbers of the shuffles besides those of near-duplicates.
-DOCUMENTS_SENT, PARAGRAPHS_SENT, REPEATED, MOVED = 0, 101, 102, 103
-_SHUFFLES = {
-    DOCUMENTS_SENT: "the documents of partition {}",
-    MEMBERS: "the buckets of partition {}",
-    ASKS: "the sets requested from partition {}",
-    PAIRS: "the pairs and sets of partition {}",
-    NAMES: "the clusters of partition {}",
-    REMOVALS: "the near-duplicates of partition {}",
-    PARAGRAPHS_SENT: "the paragraphs of partition {}",
-    REPEATED: "the repeated paragraphs of partition {}",
-    MOVED: "the edited documents of partition {}",
-}
 _GROUP_BYTES = 16 << 20  # of text in a row group, which becomes a block when it is read
 _ZSTD_LEVEL = 3
 
@@ -117,14 +97,6 @@ class CorpusReport(BlockReport):
     stashed: tuple[Stashed, ...] = ()  # filtered documents, with --keep_rejects
     clusters: tuple[Cluster, ...] = ()  # the largest clusters of near-duplicates
     hosts: PageHosts = field(default_factory=PageHosts)
-
-
-def name_shuffle(key: int) -> str:
-    """Describes a tally's key for messages: `the paragraphs of partition 3`."""
-    shuffle, partition = place_of_key(key)
-    if shuffle in _SHUFFLES:
-        return _SHUFFLES[shuffle].format(partition)
-    return f"the edges of round {shuffle - ROUNDS + 1}"
 
 
 def count_piece(filtered: Filtered) -> CorpusStatistics:

@@ -11,7 +11,7 @@ from textmill.pipelines.corpus.corpus_check import read_rows
 from textmill.pipelines.corpus.decontamination.matches import hits_file
 from textmill.pipelines.corpus.decontamination.report import count_targets
 from textmill.pipelines.corpus.filters import warn_of
-from textmill.pipelines.corpus.job import CorpusJob, CorpusReport, name_shuffle
+from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.report import (
     SAMPLED,
     WRITER,
@@ -19,6 +19,7 @@ from textmill.pipelines.corpus.report import (
     dataset_card,
     render_report,
 )
+from textmill.pipelines.corpus.shuffles import name_shuffle
 from textmill.pipelines.inspection.report.page import report_file
 from textmill.pipelines.readers.corpus_metadata import CARD, CorpusStatistics
 from textmill.pipelines.readers.sources import (

@@ -28,10 +28,6 @@ from apache_beam.transforms.core import CallableWrapperCombineFn
 from textmill.pipelines.corpus.decontamination.finders import load_finder
 from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
 from textmill.pipelines.corpus.job import (
-    DOCUMENTS_SENT,
-    MOVED,
-    PARAGRAPHS_SENT,
-    REPEATED,
     CorpusJob,
     CorpusReport,
     count_piece,
@@ -40,7 +36,6 @@ from textmill.pipelines.corpus.job import (
     remove_near_duplicates,
     write_documents,
 )
-from textmill.pipelines.corpus.near_duplicates.steps import REMOVALS
 from textmill.pipelines.corpus.near_duplicates.transforms import FindJob, FindNear
 from textmill.pipelines.corpus.options import Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
@@ -52,6 +47,7 @@ from textmill.pipelines.corpus.partition import (
     stage_partition,
 )
 from textmill.pipelines.corpus.publish import publish_corpus
+from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.readers.documents import no_documents
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.console import Journal
@@ -69,7 +65,6 @@ from textmill.pipelines.writers.rejects import stash
 from textmill.schemas.manifest import Manifest
 
 _KEPT, _UNCHANGED = "-kept", "-unchanged"  # later stages of a partition
-_STAGED = 1 << 10  # shuffle of empty values, one for each staged partition
 
 
 class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
@@ -90,7 +85,7 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
         for piece, documents in enumerate(self.read(block)):
             filtered = filter_documents(job.filters, documents, self._finder)
             batch = make_batch(filtered.documents, keep_source=job.keep_source)
-            self.put(DOCUMENTS_SENT, cut_batch(batch, job.partitions))
+            self.put(Shuffle.DOCUMENTS, cut_batch(batch, job.partitions))
             yield from self.send()
             stashed = stash(filtered.lines, job.scratch, block.index, piece)
             statistics = count_piece(filtered)
@@ -124,7 +119,7 @@ class _Step(KeyedStep[CorpusJob], ABC):
 class Stage(_Step):
     """The documents of a partition -> the staged partition; or its file, if no step follows."""
 
-    PHASE, NEXT = "exact duplicates", _STAGED
+    PHASE, NEXT = "exact duplicates", Shuffle.STAGED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes exact duplicates and sorts."""
@@ -163,7 +158,7 @@ class _ParagraphStep(_Step, ABC):
 class Remove(_ParagraphStep):
     """A partition and the list of its near-duplicates -> it without them; its paragraphs."""
 
-    PHASE, NEXT = "repeated paragraphs, step 1 of 3 (hashing)", REPEATED
+    PHASE, NEXT = "repeated paragraphs, step 1 of 3 (hashing)", Shuffle.REPEATED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes near-duplicates and lists paragraphs."""
@@ -172,7 +167,7 @@ class Remove(_ParagraphStep):
         self.add(report)
         stage_partition(job.scratch, key, batch, _KEPT)
         rows = list_paragraphs(batch, self._rule)
-        self.put(PARAGRAPHS_SENT, send_paragraphs(rows, job.partitions))
+        self.put(Shuffle.PARAGRAPHS, send_paragraphs(rows, job.partitions))
         yield
 
 
@@ -183,14 +178,14 @@ class Repeated(_ParagraphStep):
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Counts the documents of each paragraph."""
-        self.put(REPEATED, find_repeated(streams, self._rule.most, self._job.partitions))
+        self.put(Shuffle.REPEATED, find_repeated(streams, self._rule.most, self._job.partitions))
         yield
 
 
 class Edit(_ParagraphStep):
     """A partition and its repeated paragraphs -> edited documents, by their new partition."""
 
-    PHASE, NEXT = "repeated paragraphs, step 3 of 3 (removing)", MOVED
+    PHASE, NEXT = "repeated paragraphs, step 3 of 3 (removing)", Shuffle.MOVED
 
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Removes repeated paragraphs, and sends edited documents to their new partitions."""
@@ -200,7 +195,7 @@ class Edit(_ParagraphStep):
         self.add(report)
         stage_partition(job.scratch, key, unchanged, _UNCHANGED)
         if changed is not None:
-            self.put(MOVED, cut_batch(changed, job.partitions))
+            self.put(Shuffle.MOVED, cut_batch(changed, job.partitions))
         yield
 
 
@@ -271,9 +266,9 @@ class BuildCorpus(beam.PTransform):
             | "Partitions" >> beam.FlatMap(_markers).with_output_types(keyed_type(job.shuffle_by))
         )
         blocks = spread_blocks(pipeline, job.staging)
-        [documents] = wiring.apply(Clean(job), blocks, DOCUMENTS_SENT)
+        [documents] = wiring.apply(Clean(job), blocks, Shuffle.DOCUMENTS)
         grouped = wiring.group("Partition", documents, every_partition)
-        [staged] = wiring.apply(Stage(job, DOCUMENTS_SENT), grouped, _STAGED)
+        [staged] = wiring.apply(Stage(job, Shuffle.DOCUMENTS), grouped, Shuffle.STAGED)
         reports = wiring.reports
         removed = []
         if rule := job.near:
@@ -284,15 +279,19 @@ class BuildCorpus(beam.PTransform):
         if job.is_staged:
             grouped = wiring.group("File", staged, *removed)
             if rule := job.paragraphs:
-                remove = Remove(job, REMOVALS, rule)
-                paragraphs, edits = wiring.apply(remove, grouped, PARAGRAPHS_SENT, REPEATED)
+                remove = Remove(job, Shuffle.REMOVALS, rule)
+                paragraphs, edits = wiring.apply(
+                    remove, grouped, Shuffle.PARAGRAPHS, Shuffle.REPEATED
+                )
                 grouped = wiring.group("Paragraph", paragraphs)
-                [repeated] = wiring.apply(Repeated(job, PARAGRAPHS_SENT, rule), grouped, REPEATED)
+                [repeated] = wiring.apply(
+                    Repeated(job, Shuffle.PARAGRAPHS, rule), grouped, Shuffle.REPEATED
+                )
                 grouped = wiring.group("Edit", edits, repeated)
-                [moved] = wiring.apply(Edit(job, REPEATED, rule), grouped, MOVED)
-                wiring.apply(WriteAll(job, MOVED), wiring.group("Moved", moved))
+                [moved] = wiring.apply(Edit(job, Shuffle.REPEATED, rule), grouped, Shuffle.MOVED)
+                wiring.apply(WriteAll(job, Shuffle.MOVED), wiring.group("Moved", moved))
             else:
-                wiring.apply(Write(job, REMOVALS), grouped)
+                wiring.apply(Write(job, Shuffle.REMOVALS), grouped)
         return (
             reports
             | "AllReports" >> beam.Flatten()

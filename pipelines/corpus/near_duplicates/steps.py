@@ -216,12 +216,10 @@ def add_clusters(parts: Iterable[tuple[Cluster, ...]]) -> tuple[Cluster, ...]:
     return tuple(sorted(clusters, key=lambda one: (-one.removed, one.document))[:_CLUSTERS])
 
 
-# ---- numbers of shuffles and rounds ----
+# ---- number of rounds ----
 
 ROUNDS_BEFORE = 3  # before a single worker decides the rest
 _PARTITIONS_OF_ONE_PLACE = 64  # a single worker decides up to this many: cheaper than rounds
-# Numbers of shuffles in tallies; 0 is the shuffle of documents.
-MEMBERS, ASKS, PAIRS, NAMES, REMOVALS, ROUNDS = range(1, 7)
 
 
 def count_rounds(partitions: int) -> int:

@@ -34,12 +34,6 @@ from textmill.pipelines.corpus.near_duplicates.rows import (
     take_rows,
 )
 from textmill.pipelines.corpus.near_duplicates.steps import (
-    ASKS,
-    MEMBERS,
-    NAMES,
-    PAIRS,
-    REMOVALS,
-    ROUNDS,
     count_rounds,
     largest_clusters,
     make_members,
@@ -49,6 +43,7 @@ from textmill.pipelines.corpus.near_duplicates.steps import (
     verify_pairs,
 )
 from textmill.pipelines.corpus.partition import digests_of, read_partition
+from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.readers.corpus_metadata import CorpusStatistics
 from textmill.pipelines.rows.example_batch import from_stream
 from textmill.pipelines.rows.ragged import Ragged
@@ -96,7 +91,7 @@ class _Step(KeyedStep[FindJob], ABC):
 
     def put_removed(self, edges: np.ndarray) -> None:
         """Sends removed documents to the partitions of their representatives."""
-        self.put(NAMES, batches_by_key(edges, edges["higher"] >> 32))
+        self.put(Shuffle.NAMES, batches_by_key(edges, edges["higher"] >> 32))
 
 
 class Sign(SendingStep[FindJob]):
@@ -108,11 +103,11 @@ class Sign(SendingStep[FindJob]):
         """Signs the documents in parts."""
         job = self._job
         check_turn(job.staging, job.run)
-        yield TaggedOutput(tag_of(ASKS), (number, b""))
+        yield TaggedOutput(tag_of(Shuffle.ASKS), (number, b""))
         text = read_partition(job.scratch, number)["text"]
         with self._journal.phase(job.phase(1, "signing"), job.keys):
             for batches, counts in make_members(number, text, job.rule, job.partitions):
-                self.put(MEMBERS, batches)
+                self.put(Shuffle.MEMBERS, batches)
                 self.add(_report_of(counts))
                 yield from self.send()
         self.report(deliveries=Deliveries(blocks=(job.blocks + number,)))
@@ -126,8 +121,8 @@ class Propose(_Step):
     def handle(self, key: int, streams: list[bytes]) -> Iterator[None]:
         """Finds pairs."""
         for pairs, asks, counts in propose_pairs(take_rows(streams, MEMBER), self._job.rule):
-            self.put(PAIRS, pairs)
-            self.put(ASKS, asks)
+            self.put(Shuffle.PAIRS, pairs)
+            self.put(Shuffle.ASKS, asks)
             self.add(_report_of(counts))
             yield
 
@@ -142,7 +137,7 @@ class Fetch(_Step):
         if streams:
             text = read_partition(self._job.scratch, key)["text"]
             for batches in make_sets(take_rows(streams, ASK), text, self._job.rule):
-                self.put(PAIRS, batches)
+                self.put(Shuffle.PAIRS, batches)
                 yield
 
     def count_markers(self, key: int, number: int) -> None:
@@ -163,7 +158,7 @@ class Verify(SendingStep[FindJob]):
 
         def read_pairs() -> Iterator[np.ndarray]:
             for value in values:
-                [stream], received = receive(key, [value], PAIRS)
+                [stream], received = receive(key, [value], Shuffle.PAIRS)
                 self.report(deliveries=Deliveries(received=received))
                 batch = from_stream(stream)
                 if sets_of(batch):
@@ -182,8 +177,9 @@ class Verify(SendingStep[FindJob]):
                 to = np.zeros(len(edges), np.int64)
                 if job.rounds:
                     edges, to = first_messages(edges)
-                self.put(ROUNDS, batches_by_key(edges, to))
-                if self._outboxes[ROUNDS].bytes > _EDGE_BYTES:  # fewer and larger shuffle files
+                self.put(Shuffle.ROUNDS, batches_by_key(edges, to))
+                # Fewer and larger shuffle files.
+                if self._outboxes[Shuffle.ROUNDS].bytes > _EDGE_BYTES:
                     yield from self.send()
 
 
@@ -192,7 +188,7 @@ class Settle(_Step):
 
     def __init__(self, job: FindJob, number: int):
         """`number` is the number of the round, from 1."""
-        super().__init__(job, ROUNDS + number - 1)
+        super().__init__(job, Shuffle.ROUNDS + number - 1)
         self._number = number
 
     @property
@@ -206,7 +202,7 @@ class Settle(_Step):
         messages, to, removed = settle(take_rows(streams, EDGE))
         if self._number == self._job.rounds:  # a single worker decides the rest
             to = np.zeros_like(to)
-        self.put(ROUNDS + self._number, batches_by_key(messages, to))
+        self.put(Shuffle.ROUNDS + self._number, batches_by_key(messages, to))
         self.put_removed(removed)
         yield
 
@@ -238,7 +234,7 @@ class Name(_Step):
         batch = read_partition(self._job.scratch, key)
         edges = take_rows(streams, EDGE)
         removed, counts = name_removed(edges, digests_of(batch))
-        self.put(REMOVALS, removed)
+        self.put(Shuffle.REMOVALS, removed)
         self.add(replace(_report_of(counts), clusters=largest_clusters(edges, batch)))
         yield
 
@@ -259,16 +255,26 @@ class FindNear(beam.PTransform):
         job, named = self._job, []
         wiring = Wiring(job.shuffle_by)
         apply, group = wiring.apply, wiring.group
-        members, markers = apply(Sign(job), numbers, MEMBERS, ASKS)
-        pairs, asks = apply(Propose(job, MEMBERS), group("Bucket", members), PAIRS, ASKS)
-        [sets] = apply(Fetch(job, ASKS), group("Asked", markers, asks), PAIRS)
-        [edges] = apply(Verify(job), group("Pair", pairs, sets), ROUNDS)
+        members, markers = apply(Sign(job), numbers, Shuffle.MEMBERS, Shuffle.ASKS)
+        pairs, asks = apply(
+            Propose(job, Shuffle.MEMBERS), group("Bucket", members), Shuffle.PAIRS, Shuffle.ASKS
+        )
+        [sets] = apply(Fetch(job, Shuffle.ASKS), group("Asked", markers, asks), Shuffle.PAIRS)
+        [edges] = apply(Verify(job), group("Pair", pairs, sets), Shuffle.ROUNDS)
         for number in range(1, job.rounds + 1):
             grouped = group(f"Round{number}", edges)
             edges, removed = apply(
-                Settle(job, number), grouped, ROUNDS + number, NAMES, name=f"Settle{number}"
+                Settle(job, number),
+                grouped,
+                Shuffle.ROUNDS + number,
+                Shuffle.NAMES,
+                name=f"Settle{number}",
             )
             named.append(removed)
-        [removed] = apply(Resolve(job, ROUNDS + job.rounds), group("Rest", edges), NAMES)
-        [removed] = apply(Name(job, NAMES), group("Name", *named, removed), REMOVALS)
+        [removed] = apply(
+            Resolve(job, Shuffle.ROUNDS + job.rounds), group("Rest", edges), Shuffle.NAMES
+        )
+        [removed] = apply(
+            Name(job, Shuffle.NAMES), group("Name", *named, removed), Shuffle.REMOVALS
+        )
         return {"removed": removed, "reports": wiring.reports | "Reports" >> beam.Flatten()}

@@ -11,6 +11,7 @@ from tests.tools.corpus_factory import build, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of, find_near, near_documents, removals
 from textmill.pipelines.corpus import publish
 from textmill.pipelines.corpus.near_duplicates import steps
+from textmill.pipelines.corpus.shuffles import Shuffle
 from textmill.pipelines.runners import shuffle
 from textmill.pipelines.runners.shuffle import check_deliveries
 from textmill.schemas.errors import DataError
@@ -127,11 +128,11 @@ def test_rounds_decide_the_same_and_batches_may_be_sent_at_any_time(
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (steps.MEMBERS, "the buckets of partition"),
-        (steps.PAIRS, "the pairs and sets of partition"),
-        (steps.NAMES, "the clusters of partition"),
-        (steps.REMOVALS, "the near-duplicates of partition"),
-        (steps.ROUNDS, "the edges of round 1"),
+        (Shuffle.MEMBERS, "the buckets of partition"),
+        (Shuffle.PAIRS, "the pairs and sets of partition"),
+        (Shuffle.NAMES, "the clusters of partition"),
+        (Shuffle.REMOVALS, "the near-duplicates of partition"),
+        (Shuffle.ROUNDS, "the edges of round 1"),
     ],
 )
 def test_what_is_lost_is_named(tmp_path, monkeypatch, number, words):
