@@ -20,7 +20,7 @@ plan = import_later("textmill.pipelines.corpus.run:plan")
 print_plan = import_later("textmill.pipelines.corpus.summary:print_plan")
 print_result = import_later("textmill.pipelines.corpus.summary:print_result")
 console = import_later("textmill.pipelines.runners.console:Console")
-preflight_corpus = import_later("textmill.pipelines.runners.preflight:preflight_corpus")
+preflight_corpus = import_later("textmill.pipelines.preflight.corpus:preflight_corpus")
 
 
 def main(argv: list[str]) -> None:
@@ -51,7 +51,7 @@ def start(options: CorpusOptions, beam_arguments: list[str], say: "Say") -> "Res
     leave_out_pandas()
     if options.preflight:
         with_beam()
-        preflight_corpus(options, beam_arguments)
+        preflight_corpus(options, beam_arguments, say=say)
     elif options.dry_run:
         print_plan(plan(options, beam_arguments), say)
     else:

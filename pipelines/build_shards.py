@@ -21,7 +21,7 @@ plan = import_later("textmill.pipelines.shards.run:plan")
 print_plan = import_later("textmill.pipelines.shards.summary:print_plan")
 print_result = import_later("textmill.pipelines.shards.summary:print_result")
 make_console = import_later("textmill.pipelines.runners.console:Console")
-preflight_shards = import_later("textmill.pipelines.runners.preflight:preflight_shards")
+preflight_shards = import_later("textmill.pipelines.preflight.shards:preflight_shards")
 refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
 
 
@@ -49,7 +49,7 @@ def start(options: BuildOptions, beam_arguments: list[str], say: "Say") -> "Resu
     leave_out_pandas()
     if options.run.preflight:
         with_beam()
-        preflight_shards(options, beam_arguments)
+        preflight_shards(options, beam_arguments, say=say)
     elif options.run.dry_run:
         print_plan(plan(options, beam_arguments, say=say), say)
     else:

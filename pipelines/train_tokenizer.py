@@ -20,7 +20,7 @@ run = import_later("textmill.pipelines.tokenizer.run:run")
 make_console = import_later("textmill.pipelines.runners.console:Console")
 print_plan = import_later("textmill.pipelines.tokenizer.summary:print_plan")
 print_result = import_later("textmill.pipelines.tokenizer.summary:print_result")
-preflight_tokenizer = import_later("textmill.pipelines.runners.preflight:preflight_tokenizer")
+preflight_tokenizer = import_later("textmill.pipelines.preflight.tokenizer:preflight_tokenizer")
 refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
 
 
@@ -51,7 +51,7 @@ def start(
     leave_out_pandas()
     if options.preflight:
         with_beam()
-        preflight_tokenizer(options, beam_arguments)
+        preflight_tokenizer(options, beam_arguments, say=say)
     elif options.dry_run:
         print_plan(plan(options, beam_arguments), say)
     else:

@@ -38,14 +38,14 @@ FLOORS = [
     {"inspection/checks", "inspection/report"},
     {"corpus"},
     {"shards", "tokenizer"},
-    {"runners/preflight"},
+    {"preflight"},
 ]
 # Of the files beside the rooms, those that are no entry.
 LOOSE = {"input_options", "store", "user_filter"}
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"shards/transforms", "shards/wire", "runners", "tokenizer/run", "tokenizer/transforms"}
 WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms"}
-WIRING |= {"corpus/decontamination/transforms"}
+WIRING |= {"corpus/decontamination/transforms", "preflight"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"object_store", "set_files"}
 STORE_PACKAGES = {"aiohttp", "fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}

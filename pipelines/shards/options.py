@@ -134,7 +134,7 @@ class RunFlags:
     """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
     taken as a sample of it."""
     preflight: bool = False
-    """Check what could fail on the runner (flags, buckets, packages, keys, memory) and stop."""
+    """Check what could fail on the runner (flags, buckets, the job and its pickles) and stop."""
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work."""

@@ -2,7 +2,10 @@
 
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from rich.filesize import decimal
 
 from textmill.pipelines import store
 from textmill.pipelines.readers.sources import BLOCK_BYTES
@@ -17,6 +20,9 @@ from textmill.schemas.manifest import MANIFEST
 # Measured: a worker's memory for a block (text, ids, example batches) and for a shard (example
 # batches, segments, a chunk of rows), in multiples of its bytes of text.
 _TIMES_BLOCK, _TIMES_SHARD = 6, 3
+# Limits of a shard in a cluster's shuffle: Beam's messages have at most 2 GiB, and Flink keeps a
+# key in memory.
+_MOST_KEY_BYTES, _GOOD_KEY_BYTES = 2_000_000_000, 200_000_000
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,20 @@ class Plan:
             keys=shards,
         )
         return RunPlan(self.run, self.output, "shards", needs, self.run.times)
+
+    def warnings(self) -> Iterator[str]:
+        """Reasons for which the run may fail or be slow, a line each."""
+        yield from self.needs().warnings()
+        estimate, shards = self.estimate, self.run.schema.shards
+        # Hashes distribute documents, so the shards of a split differ by a few percent only.
+        share = max(estimate.rows.get(name, 0) / n for name, n in shards.items())
+        largest = estimate.scratch_bytes * share / sum(estimate.rows.values())
+        if self.run.shuffle_by == "runner" and largest > _MOST_KEY_BYTES:
+            more = 1 << int(sum(shards.values()) * largest / _GOOD_KEY_BYTES).bit_length()
+            yield (
+                f"the largest shard takes {decimal(int(largest))} in the shuffle, more than the "
+                f"limit of {decimal(_MOST_KEY_BYTES)}: use --num_shards={min(more, 99_999)}"
+            )
 
     def output_state(self) -> str:
         """The content of the output directory, and how the run would treat it."""

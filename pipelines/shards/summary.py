@@ -25,7 +25,7 @@ def print_plan(plan: Plan, say: Callable[..., None]) -> None:
       say: prints, such as `Console().print`.
     """
     say(facts_table(plan_facts(plan), title="plan (nothing was written)"))
-    for warning in plan.needs().warnings():
+    for warning in plan.warnings():
         say(f"warning: {warning}", style="yellow")
 
 

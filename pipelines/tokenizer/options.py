@@ -247,7 +247,7 @@ class TokenizerOptions:
     """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
     taken as a sample of it."""
     preflight: bool = False
-    """Check what could fail on the runner (flags, buckets, packages, memory) and stop."""
+    """Check what could fail on the runner (flags, buckets, the job and its pickles) and stop."""
     reading: tyro.conf.OmitArgPrefixes[TextFlags] = TextFlags()
     bpe: tyro.conf.OmitArgPrefixes[BpeFlags] = BpeFlags()
     wordpiece: tyro.conf.OmitArgPrefixes[WordpieceFlags] = WordpieceFlags()

@@ -17,7 +17,7 @@ from apache_beam.portability.api import beam_runner_api_pb2 as api
 
 from tests.tools.python_process import run_python
 from textmill.pipelines import build_shards, train_tokenizer
-from textmill.pipelines.runners.preflight_job import load_job
+from textmill.pipelines.preflight.job import load_job
 from textmill.schemas.errors import DataError
 from textmill.schemas.version import VERSION
 
@@ -121,7 +121,7 @@ def check_workers(job, folder):
     path = folder / package
     path.write_bytes(job.files[package])
     serialized = job.proto.SerializeToString()
-    loaded, problems = load_job(sys.executable, serialized, "", str(path))
+    loaded, problems = load_job(serialized, "", str(path))
     assert problems == [] and loaded > 20
 
 

@@ -339,3 +339,20 @@ def test_assumed_bytes_are_sizes(size, words):
     assert assumed_bytes(77, dry_run=True) == 77 and assumed_bytes(None, dry_run=False) == 0
     with pytest.raises(UsageError, match="--assume_bytes=77: it is for plans: give dry_run too"):
         assumed_bytes(77, dry_run=False)
+
+
+def test_a_shard_that_a_cluster_cannot_shuffle(tmp_path):
+    """The one shard of validation has half of all rows; 6.3 GB are 32 shards of 200 MB."""
+    cluster = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
+
+    def warnings(scratch_bytes, *flags, shuffle_by="runner"):
+        rows = {"train": 5.0, "validation": 5.0}
+        large = replace(ESTIMATE, rows=rows, scratch_bytes=scratch_bytes)
+        planned = plan(tmp_path, *flags, estimate=large, shuffle_by=shuffle_by)
+        return [line for line in planned.warnings() if "shard" in line]
+
+    assert warnings(4.2e9, *cluster) == [
+        "the largest shard takes 2.1 GB in the shuffle, more than the limit of 2.0 GB: use "
+        "--num_shards=32"
+    ]
+    assert warnings(3.8e9, *cluster) == warnings(4.2e9, shuffle_by="files") == []

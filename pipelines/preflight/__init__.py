@@ -1,0 +1,1 @@
+"""--preflight: checks a command before a cluster costs money."""
