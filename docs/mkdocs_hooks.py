@@ -15,6 +15,19 @@ ROOT = Path(__file__).parents[1]
 BESIDE_DOCS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # README.md is index.md
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 API = {
+    "Functions and results": [
+        "textmill.functions.build_corpus",
+        "textmill.functions.train_tokenizer",
+        "textmill.functions.build_shards",
+        "textmill.functions.train",
+        "textmill.functions.verify",
+        "textmill.results.open_directory",
+        "textmill.results.Output",
+        "textmill.results.Corpus",
+        "textmill.results.Tokenizer",
+        "textmill.results.Dataset",
+        "textmill.results.Run",
+    ],
     "Read datasets": [
         "textmill.trainers.data.shard_set.ShardSet",
         "textmill.trainers.data.mixture.Mixture",

@@ -36,6 +36,9 @@ _PLACES = {
         ("Bands", "Jaccard", "Shingle"), "textmill.pipelines.corpus.near_duplicates.flags"
     ),
     **dict.fromkeys(("KeptField", "Paragraphs"), "textmill.pipelines.corpus.options"),
+    **dict.fromkeys(("Languages", "NgramLimits"), "textmill.pipelines.corpus.rules.shares"),
+    **dict.fromkeys(("Normalizers", "Pattern"), "textmill.pipelines.tokenizer.values"),
+    **dict.fromkeys(("ShardCounts", "Splits"), "textmill.pipelines.shards.values"),
     "ShardSet": "textmill.trainers.data.shard_set",
 }
 _NAMES = {"open": "open_directory"}  # there, where it would hide Python's own

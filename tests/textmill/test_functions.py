@@ -1,17 +1,23 @@
 """The commands as functions: one definition of settings, and results for the next call."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 import pytest
+import yaml
 
 import textmill as tm
 from tests.test_start import HEAVY
+from tests.tools.clm_factory import write_clm_set
 from tests.tools.python_process import run_python
 from textmill.functions import TRAINERS, keywords_of
 from textmill.pipelines.tasks.task import task_class
@@ -143,3 +149,102 @@ def test_keywords_of_a_task_are_its_flags(name):
     assert kind(max_length=64, **defaults).settings == {"max_length": 64, **defaults}
     with pytest.raises(tm.UsageError, match="^unknown keyword text_feild=x: did you mean "):
         kind(text_feild="x")
+
+
+WRONG = [
+    ("build_corpus", "near_duplicates", 2),
+    ("build_corpus", "near_duplicates", "jaccard:1.5"),
+    ("build_corpus", "keep_fields", ["id"]),
+    ("build_corpus", "keep_fields", ["url", "url"]),
+    ("build_corpus", "duplicate_paragraphs", "page:3"),
+    ("build_corpus", "num_files", 0),
+    ("build_corpus", "html", "most"),
+    ("build_corpus", "bands", "1"),
+    ("build_corpus", "language", "xx:2"),
+    ("build_corpus", "assume_bytes", "much"),
+    ("train_tokenizer", "vocab_size", 1),
+    ("train_tokenizer", "model", "unigram"),
+    ("train_tokenizer", "max_rejects", "few"),
+    ("build_shards", "max_length", 0),
+    ("build_shards", "seed", -1),
+    ("build_shards", "seed", "abc"),
+    ("build_shards", "splits", {"train": 0.5}),
+    ("build_shards", "num_shards", 0),
+    ("build_shards", "file_format", ["csv"]),
+    ("build_shards", "task", "clmm"),
+    ("build_shards", "mask_rate", 2),
+    ("build_shards", "mask_unit", "letter"),
+    ("flax_clm", "steps", 0),
+    ("flax_clm", "steps", 1.5),
+    ("flax_clm", "learning_rate", -1.0),
+    ("flax_clm", "dropout", 1.5),
+    ("flax_clm", "optimizer", "adam"),
+    ("tf_classifier", "batch_size", 0),
+]
+
+
+@pytest.mark.parametrize(("command", "name", "value"), WRONG, ids=str)
+def test_a_wrong_value_has_one_refusal_in_three_spellings(command, name, value, tmp_path):
+    keywords = keywords_of(command)
+    required = {**REQUIRED.get(command, {"shards": "made"})}
+    required.pop(name, None)
+    others = keywords.arguments(required)
+    refusals = []
+    file = tmp_path / "flags.yaml"
+    file.write_text(yaml.safe_dump({name: value}))
+    for argv in (keywords.arguments({name: value}), [f"--config={file}"]):
+        with pytest.raises(tm.UsageError) as refused:
+            options_of(command, [*others, *argv])
+        refusals.append(str(refused.value))
+    run = functools.partial(tm.train, command) if command in TRAINERS else getattr(tm, command)
+    with pytest.raises(tm.UsageError) as refused:
+        run(**required, **{name: value})
+    typed, written = refusals
+    assert typed == written and f"--{name}=" in typed
+    assert str(refused.value) == keywords.spell(typed)
+    assert str(refused.value).startswith(f"{name}=")
+    assert "--" not in str(refused.value).replace("--help=all` lists", "")
+
+
+@pytest.mark.parametrize(
+    ("missing", "call", "extra"),
+    [
+        ("tyro", "tm.build_corpus(input='x', output='y')", "pipelines"),
+        ("pyarrow", "tm.verify('x')", "pipelines"),
+        ("tyro", "tm.train('tf_qa', shards='x')", "tf"),
+        ("tyro", "tm.Clm(max_length=3)", "pipelines"),
+    ],
+)
+def test_a_missing_package_names_its_extra(missing, call, extra):
+    code = f"import sys; sys.modules[{missing!r}] = None; import textmill as tm; {call}"
+    done = run_python("-c", code)
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("ModuleNotFoundError: textmill")
+    assert f"needs the package {missing}, which is not installed here: pip install " in line
+    assert line.endswith(f"'/path/to/textmill[{extra}]'")
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_a_training_run(tmp_path):
+    write_clm_set(tmp_path / "shards", train=40, validation=10)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+
+    def interrupt():
+        while not (metrics.exists() and metrics.stat().st_size):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    settings = {
+        **{"shards": tmp_path / "shards", "output": tmp_path / "run", "batch_size": 4},
+        **{"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16},
+    }
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt, match="^the run is saved: resume=True continues it$"):
+        tm.train("flax_clm", steps=100_000, **settings)
+    stopped = tm.open(tmp_path / "run")
+    assert isinstance(stopped, tm.Run)
+    steps = len(stopped.metrics())
+    assert os.listdir(tmp_path / "run" / "checkpoints") == [str(steps)]
+    run = tm.train("flax_clm", steps=100_000, stop_after=steps + 2, resume=True, **settings)
+    lines = [line["step"] for line in run.metrics() if line["kind"] == "train"]
+    assert lines == [*range(1, steps + 3)]
