@@ -154,10 +154,10 @@ def _function(package: str, name: str) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if hasattr(type(value), "parse"):  # such as Jaccard, which reads this text
+        return str(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
-    if hasattr(type(value), "parse"):  # such as Jaccard, whose text this gives back
-        return str(value)
     return value

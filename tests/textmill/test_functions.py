@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,62 @@ def test_keywords_of_a_task_are_its_flags(name):
     assert kind(max_length=64, **defaults).settings == {"max_length": 64, **defaults}
     with pytest.raises(tm.UsageError, match="^unknown keyword text_feild=x: did you mean "):
         kind(text_feild="x")
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "value", "text"),
+    [
+        ("build_corpus", "near_duplicates", tm.Jaccard(0.8), "jaccard:0.8"),
+        ("build_corpus", "bands", tm.Bands(20, 6), "20x6"),
+        ("build_corpus", "shingle", tm.Shingle("char", 24), "char:24"),
+        ("build_corpus", "keep_fields", ["url", "title:og:title"], "url,title:og:title"),
+        ("build_corpus", "keep_fields", [tm.KeptField("title", "og:title")], "title:og:title"),
+        ("build_corpus", "duplicate_paragraphs", tm.Paragraphs("line", 10), "line:10"),
+        ("build_corpus", "language", tm.Languages({"en": 0.65, "nb": 0.0}), "en:0.65,nb"),
+        ("build_corpus", "language", {"en": 0.65, "nb": 0}, "en:0.65,nb"),
+        ("build_corpus", "gopher_max_top_ngrams", {2: 0.2, 3: 0.18}, "2:0.2,3:0.18"),
+        ("build_corpus", "c4_page_phrases", ["a, b", "c"], '"a, b",c'),
+        ("build_corpus", "num_files", 3, "3"),
+        ("build_corpus", "num_files", None, "auto"),
+        ("train_tokenizer", "special_tokens", ("<s>", "</s>"), "<s>,</s>"),
+        ("train_tokenizer", "normalizer", tm.Normalizers(("nfc", "lowercase")), "nfc,lowercase"),
+        ("train_tokenizer", "pattern", tm.Pattern("gpt2"), "gpt2"),
+        ("build_shards", "splits", tm.Splits({"train": 0.9, "test": 0.1}), "train:0.9,test:0.1"),
+        ("build_shards", "splits", {"test": 0.1, "train": 0.9}, "train:0.9,test:0.1"),
+        ("build_shards", "num_shards", 4, "4"),
+        ("build_shards", "file_format", ["array_record", "tfrecord"], "array_record,tfrecord"),
+        ("flax_clm", "shards", {"a": 0.7, Path("b"): 0.3}, "a:0.7,b:0.3"),
+        ("flax_clm", "dropout", None, "None"),
+    ],
+    ids=str,
+)
+def test_a_value_has_a_type_and_a_text(command, name, value, text):
+    keywords = keywords_of(command)
+    required = REQUIRED.get(command, {"shards": "made"})
+    if name in ("bands", "shingle"):
+        required = {**required, "near_duplicates": tm.Jaccard(0.8)}
+    others = keywords.arguments({n: other for n, other in required.items() if n != name})
+    of_type, of_text, of_flag = (
+        options_of(command, [*others, *argv])
+        for argv in (
+            keywords.arguments({name: value}),
+            keywords.arguments({name: text}),
+            [f"--{name}={text}"],
+        )
+    )
+    assert of_type == of_text == of_flag
+    assert of_type != options_of(command, keywords.arguments(required)) or text == "auto"
+
+
+@pytest.mark.parametrize("command", BUILDERS)
+def test_a_wrong_keyword_names_the_nearest(command):
+    with pytest.raises(tm.UsageError, match="^unknown keyword max_reject=3: did you mean max_rej"):
+        getattr(tm, command)(**REQUIRED[command], max_reject=3)
+
+
+def test_a_wrong_trainer_names_the_nearest():
+    with pytest.raises(tm.UsageError, match="^there is no trainer 'flax_cml': did you mean flax_"):
+        tm.train("flax_cml", shards="made")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 WRONG = [
