@@ -6,7 +6,9 @@ checked, and the list of files. `pipelines.verify` checks what must be read for 
 tokenizer.json, config.yaml, the files for TensorFlow Datasets). Python 3.8 syntax.
 """
 
-from typing import TYPE_CHECKING, Iterator, Optional, Set
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Iterator
 
 from textmill.schemas.features import is_training
 from textmill.schemas.manifest import EVALUATION, REJECTS, Manifest
@@ -37,7 +39,7 @@ _SHOWN = 3  # names in an error
 _MOST_NAMES = 1_000_000  # the most shards whose names are compared
 
 
-def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
+def disagreements(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
     """Yields each contradiction between the metadata files, a sentence."""
     if manifest.fingerprint != schema.fingerprint:
         yield (
@@ -53,7 +55,7 @@ def disagreements(schema: "Schema", stats: Statistics, manifest: Manifest) -> It
     yield from _odd_files(schema, stats, manifest)
 
 
-def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
+def _odd_shards(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
     """Checks that all three list the same shards, and the manifest each in its split."""
     listed = {file.path: file.split for file in manifest.files if file.split is not None}
     endings = [ending for name in schema.file_formats for ending in schema.endings(name)]
@@ -72,7 +74,7 @@ def _odd_shards(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iter
         yield f"MANIFEST.json and schema.json differ in the shards {names}"
 
 
-def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
+def _odd_sizes(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
     stride = 0 if schema.holds_documents else schema.codec().stride
     framed = framed_bytes(stride)
     for file in manifest.files:
@@ -91,7 +93,7 @@ def _odd_sizes(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
             yield f"{file.path} has {file.bytes:,} bytes, but {file.rows:,} rows take {most:,}"
 
 
-def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
+def _odd_counts(schema: Schema, stats: Statistics) -> Iterator[str]:
     classes = set(schema.parameters.get("classes", ()))
     positions, slots = schema.row_tokens, schema.max_masked
     for name, shard in stats.shards.items():
@@ -114,7 +116,7 @@ def _odd_counts(schema: "Schema", stats: Statistics) -> Iterator[str]:
         yield f"stats.json: {name}: the counts violate the rule: {rule}"
 
 
-def _count_specials(schema: "Schema", shard: ShardStatistics, copies: int) -> Optional[int]:
+def _count_specials(schema: Schema, shard: ShardStatistics, copies: int) -> int | None:
     """The special tokens that a shard must have, in all masked copies; None if no rule is known."""
     parameters = schema.parameters
     if schema.task == "qa":
@@ -127,7 +129,7 @@ def _count_specials(schema: "Schema", shard: ShardStatistics, copies: int) -> Op
     return shard.documents * around * copies
 
 
-def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Iterator[str]:
+def _odd_files(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
     others = {file.path: file for file in manifest.files if file.split is None}
     tokenizer, counts = others.get(TOKENIZER), others.get(TOKEN_COUNTS)
     if tokenizer is not None and tokenizer.sha256 != schema.tokenizer_sha256:
@@ -135,7 +137,7 @@ def _odd_files(schema: "Schema", stats: Statistics, manifest: Manifest) -> Itera
     expected = _NPY_HEAD + 8 * schema.vocab_size
     if counts is not None and counts.bytes != expected:
         yield f"{TOKEN_COUNTS} has {counts.bytes:,} bytes, but its ids take {expected:,}"
-    needed: Set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}
+    needed: set[str] = {name for name in DUE if not (schema.holds_documents and name in OF_ROWS)}
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         needed.add(EVALUATION)

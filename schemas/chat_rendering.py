@@ -3,10 +3,12 @@
 Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import functools
 import json
 import marshal
-from typing import Any, Optional, Tuple
+from typing import Any
 
 from jinja2 import Template, TemplateError, nodes, pass_context
 from jinja2.ext import Extension, loopcontrols
@@ -71,7 +73,7 @@ def answer(request: bytes) -> bytes:
 
 
 @functools.lru_cache(maxsize=16)
-def _compile(text: str) -> Tuple[Template, bool]:
+def _compile(text: str) -> tuple[Template, bool]:
     jinja = _environment()
     calls = jinja.parse(text).find_all(nodes.ExtensionAttribute)
     return jinja.from_string(text), any(call.name == "_put_marks" for call in calls)
@@ -90,8 +92,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
 def _to_json(
     value: Any,
     ensure_ascii: bool = False,
-    indent: Optional[int] = None,
-    separators: Optional[Tuple[str, str]] = None,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
     """Plain JSON; Jinja's own filter escapes characters for HTML."""

@@ -7,9 +7,11 @@ Templates come from untrusted sources and may loop forever, so a process with li
 memory compiles and renders them. Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import json
 import marshal
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Sequence
 
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
@@ -53,15 +55,15 @@ class ChatTemplate:
             raise UsageError(f"--chat_template: {place}: {value}; it must be valid Jinja")
         self.marks_generation = value
         self._variables = variables
-        self._takes_parts: Dict[str, bool] = {}
+        self._takes_parts: dict[str, bool] = {}
 
     def render(
         self,
         messages: Sequence[Message],
-        tools: Optional[List[Any]] = None,
+        tools: list[Any] | None = None,
         *,
         prompt: bool = False,
-        generation_marks: Tuple[str, str] = ("", ""),
+        generation_marks: tuple[str, str] = ("", ""),
     ) -> str:
         """Renders messages.
 
@@ -112,7 +114,7 @@ class ChatTemplate:
         return False
 
 
-def _ask(text: str, variables: Optional[Dict[str, Any]]) -> Tuple[str, Any, Optional[int]]:
+def _ask(text: str, variables: dict[str, Any] | None) -> tuple[str, Any, int | None]:
     """Runs `answer` in the child process.
 
     Raises:
@@ -130,7 +132,7 @@ def _ask(text: str, variables: Optional[Dict[str, Any]]) -> Tuple[str, Any, Opti
     return result
 
 
-def read_arguments(text: str) -> Dict[str, Any]:
+def read_arguments(text: str) -> dict[str, Any]:
     """Parses --chat_template_arguments, variables of a template.
 
     Raises:

@@ -12,7 +12,9 @@ There are two encodings of a value list:
               a fixed length, too. It also stores `positions`.
 """
 
-from typing import Dict, List, Sequence, Tuple
+from __future__ import annotations
+
+from typing import Sequence
 
 import numpy as np
 
@@ -67,7 +69,7 @@ class RowCodec:
         entries = [self._entry(feature) for feature in self.features]
         body = sum(len(head) + holes for head, holes in entries)
         template = bytearray(_field(1, body))  # Example.features
-        self._holes: List[Tuple[Feature, int, int]] = []
+        self._holes: list[tuple[Feature, int, int]] = []
         for feature, (head, holes) in zip(self.features, entries):
             template += head
             self._holes.append((feature, len(template), len(template) + holes))
@@ -82,7 +84,7 @@ class RowCodec:
         edges = np.flatnonzero(np.diff(constant, prepend=False, append=False))
         self._constant_runs = list(zip(edges[::2].tolist(), edges[1::2].tolist()))
 
-    def _entry(self, feature: Feature) -> Tuple[bytes, int]:
+    def _entry(self, feature: Feature) -> tuple[bytes, int]:
         """The constant head of one map entry, and the number of bytes of values after it."""
         name = feature.name.encode()
         if self.encoding == "bytes":
@@ -100,7 +102,7 @@ class RowCodec:
     def _varint_width(feature: Feature) -> int:
         return -(-int(_bits(feature.dtype)) // 7)
 
-    def encode(self, columns: Dict[str, np.ndarray]) -> np.ndarray:
+    def encode(self, columns: dict[str, np.ndarray]) -> np.ndarray:
         """Encodes columns to rows.
 
         Args:
@@ -130,7 +132,7 @@ class RowCodec:
                 rows[:, start:stop] = _padded_varints(flat, self._varint_width(feature))
         return rows
 
-    def decode(self, rows: np.ndarray, *, first_row: int = 0) -> Dict[str, np.ndarray]:
+    def decode(self, rows: np.ndarray, *, first_row: int = 0) -> dict[str, np.ndarray]:
         """Decodes rows to columns.
 
         Args:
@@ -183,7 +185,7 @@ class RowCodec:
         return values.astype(feature.dtype).reshape(shape)
 
 
-def _stored_features(features: Sequence[Feature], encoding: str) -> Tuple[Feature, ...]:
+def _stored_features(features: Sequence[Feature], encoding: str) -> tuple[Feature, ...]:
     stored = {feature.name: feature for feature in features}
     if encoding == "int64_list" and "segment_ids" in stored:
         stored["positions"] = Feature(

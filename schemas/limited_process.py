@@ -6,6 +6,8 @@ much. The limits of a request depend on the request alone: they count processor 
 that ends a child is tried again as the first of a new child. Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 import signal
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from typing import Dict, Iterator, List, Optional, Sequence, Union
+from typing import Iterator, Sequence
 
 from textmill.schemas.errors import DataError
 
@@ -91,8 +93,8 @@ class LimitedProcess:
         self._program, self._seconds, self._size = program, seconds, size
         self._more_seconds, self._more_size = more_seconds, more_size
         # A process that is forked while another thread holds the lock needs its own.
-        self._locks: Dict[int, threading.Lock] = {}
-        self._child: Optional[subprocess.Popen] = None
+        self._locks: dict[int, threading.Lock] = {}
+        self._child: subprocess.Popen | None = None
         self._owner = 0
         self._is_new = True  # whether the child has received no request
 
@@ -113,13 +115,13 @@ class LimitedProcess:
             raise answer
         return answer
 
-    def ask_all(self, requests: Sequence[bytes]) -> List[Union[bytes, LimitExceeded]]:
+    def ask_all(self, requests: Sequence[bytes]) -> list[bytes | LimitExceeded]:
         """The answers to requests, in order, with LimitExceeded for each that has none.
 
         Raises:
           DataError: the child cannot start.
         """
-        answers: List[Union[bytes, LimitExceeded]] = []
+        answers: list[bytes | LimitExceeded] = []
         with self._locks.setdefault(os.getpid(), threading.Lock()):
             while len(answers) < len(requests):
                 child = self._start()

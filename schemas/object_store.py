@@ -10,6 +10,8 @@ five minutes without a message, and then reads without credentials.
 Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import errno
 import functools
 import logging
@@ -20,7 +22,7 @@ import time
 from contextlib import contextmanager
 from glob import has_magic
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, Optional, TypeVar
+from typing import Any, Callable, Iterator, TypeVar
 
 from textmill.schemas.commands.terminal import call_if_slow, in_time, say
 from textmill.schemas.errors import DataError, TextmillError, UsageError, one_line
@@ -29,7 +31,7 @@ T = TypeVar("T")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _EXTRAS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}  # of setup.py
 # "gs" or "s3" to a function that returns options of its file system; fsspec's configuration wins.
-option_finders: Dict[str, Callable[[], Dict[str, Any]]] = {}
+option_finders: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
 def say_on_stderr(line: str) -> None:
@@ -84,7 +86,7 @@ def _protocol_of(url: str) -> str:
     return url.split("://")[0].lower()
 
 
-def read(url: str, start: int = 0, stop: Optional[int] = None) -> bytes:
+def read(url: str, start: int = 0, stop: int | None = None) -> bytes:
     """Reads bytes `start` to `stop` of a file, fewer if it ends earlier.
 
     Raises:
@@ -101,7 +103,7 @@ def read(url: str, start: int = 0, stop: Optional[int] = None) -> bytes:
         raise
 
 
-def describe(url: str) -> Dict[str, Any]:
+def describe(url: str) -> dict[str, Any]:
     """The object store's description of a file: "size" (bytes), and a checksum.
 
     Raises:
@@ -114,7 +116,7 @@ def describe(url: str) -> Dict[str, Any]:
     return info
 
 
-def size(url: str) -> Optional[int]:
+def size(url: str) -> int | None:
     """The size of a file in bytes; None if there is no such file.
 
     Raises:
@@ -126,7 +128,7 @@ def size(url: str) -> Optional[int]:
         return None
 
 
-def sizes(url: str) -> Dict[str, int]:
+def sizes(url: str) -> dict[str, int]:
     """The sizes in bytes of all files below a directory, by their sorted relative paths.
 
     They come from the object store's listing, which may be out of date.
@@ -139,7 +141,7 @@ def sizes(url: str) -> Dict[str, int]:
     return {key[len(folder) :]: size_of[key] for key in sorted(size_of) if key.startswith(folder)}
 
 
-def matches(pattern: str) -> Dict[str, int]:
+def matches(pattern: str) -> dict[str, int]:
     """The sizes in bytes of the files that match a URL with *, ?, [] and **, by their URLs.
 
     Raises:
@@ -152,7 +154,7 @@ def matches(pattern: str) -> Dict[str, int]:
     return {f"{pattern.split('://')[0]}://{key.lstrip('/')}": size_of[key] for key in size_of}
 
 
-def _list(url: str, method: str, key: str) -> Dict[str, int]:
+def _list(url: str, method: str, key: str) -> dict[str, int]:
     try:
         entries = call(url, method, key, detail=True)
     except FileNotFoundError:  # there is no such bucket
@@ -223,7 +225,7 @@ def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
 def retry(
     operation: Callable[[], T],
     may_pass: Callable[[BaseException], bool],
-    tries: Optional[int] = None,
+    tries: int | None = None,
     what: str = "",
 ) -> T:
     """Repeats an operation after temporary errors, for PATIENCE_SECONDS or `tries` times.
@@ -241,8 +243,8 @@ def retry(
 
 
 def _retries(
-    may_pass: Callable[[BaseException], bool], what: str, tries: Optional[int] = None
-) -> Dict[str, Any]:
+    may_pass: Callable[[BaseException], bool], what: str, tries: int | None = None
+) -> dict[str, Any]:
     """Arguments of tenacity: when to repeat an operation, and what to report before."""
     # Imported here: reading a directory does not need the package.
     import tenacity
@@ -378,7 +380,7 @@ def _retry_one_by_one(files: Any) -> None:
 
 def _reason(error: BaseException) -> str:
     """The status of an answer, or why there was none."""
-    cause: Optional[BaseException] = error
+    cause: BaseException | None = error
     while cause is not None:
         response = getattr(cause, "response", None)
         if isinstance(response, dict):
@@ -446,7 +448,7 @@ def _give_up(url: str, error: Exception, done: str) -> TextmillError:
     return DataError(f"{url} cannot be {done}: {reason:.500}; {remedy}")
 
 
-def _is_beyond_end(error: Optional[BaseException]) -> bool:
+def _is_beyond_end(error: BaseException | None) -> bool:
     """Whether a requested range begins at or after the end of a file: HTTP status 416."""
     return "416" in str(getattr(error, "code", "")) or "satisfiable" in str(error)
 

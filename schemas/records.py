@@ -19,10 +19,12 @@ block headers are called `stream` here, those with them `file`.
 Legend: B rows, W bytes of a chunk of one row.
 """
 
+from __future__ import annotations
+
 import os
 import struct
 from functools import cached_property
-from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, NamedTuple, Sequence, Union
 
 import numpy as np
 
@@ -41,12 +43,12 @@ class DocumentFormat(NamedTuple):
       reader: the projects that read it.
     """
 
-    endings: Tuple[str, ...]
+    endings: tuple[str, ...]
     reader: str
 
 
 # In the order in which Textmill's readers prefer them: formats that separate documents come first.
-DOCUMENT_FORMATS: Dict[str, DocumentFormat] = {
+DOCUMENT_FORMATS: dict[str, DocumentFormat] = {
     "megatron": DocumentFormat(("megatron.bin", "megatron.idx"), "megatron-core's IndexedDataset"),
     "array_record": DocumentFormat(("array_record",), "grain"),
     "npy": DocumentFormat(("ids.bin",), "numpy.memmap and ai2-olmo-core"),
@@ -242,7 +244,7 @@ def largest_file(rows: int, stride: int) -> int:
 class ArrayRecordReader:
     """Random access to an ArrayRecord file of rows of one length."""
 
-    def __init__(self, path: str, stride: int, hash_rows: Optional[HashRows] = None):
+    def __init__(self, path: str, stride: int, hash_rows: HashRows | None = None):
         """Maps the file, and gets the number of rows from its footer.
 
         The postscript and the heads of the first and the last row are checked: a file that passes
@@ -367,7 +369,7 @@ class ArrayRecordReader:
 RowReader = Union[TFRecordReader, ArrayRecordReader]
 
 
-def open_rows(path: str, stride: int, hash_rows: Optional[HashRows] = None) -> RowReader:
+def open_rows(path: str, stride: int, hash_rows: HashRows | None = None) -> RowReader:
     """Opens a shard by its file name's extension.
 
     Args:

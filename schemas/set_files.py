@@ -19,6 +19,8 @@ download a file once.
 Locks are those of the kernel, which releases them when a process is killed. Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import shutil
@@ -31,14 +33,9 @@ from dataclasses import dataclass, field
 from typing import (
     Any,
     ContextManager,
-    Deque,
-    Dict,
     Iterator,
-    List,
     NamedTuple,
-    Optional,
     Sequence,
-    Set,
     Union,
 )
 
@@ -198,7 +195,7 @@ class MissingFile(DataError):
     """A file that the manifest lists is not in the object store."""
 
 
-def local_names(directory: str) -> List[str]:
+def local_names(directory: str) -> list[str]:
     """All files of a directory at any depth, except hidden ones."""
     names = (
         os.path.relpath(os.path.join(folder, name), directory)
@@ -271,7 +268,7 @@ class LocalFiles:
         """The path of a file of the dataset."""
         yield self.fetch(path)
 
-    def names(self) -> List[str]:
+    def names(self) -> list[str]:
         """All files of the directory, in the manifest or not, except hidden ones."""
         return local_names(self.directory)
 
@@ -310,13 +307,13 @@ class CachedFiles:
         self._listed = {file.path: file for file in self.manifest.files}
         self._key = hashlib.sha256(content).hexdigest()
         self.folder = cache.folder(self._key)
-        self._good: Set[str] = set()  # paths whose files this process has checked
-        self._reserved: Set[str] = set()  # paths for which there is room
-        self._waiting: Deque[str] = deque()  # paths that threads will download
-        self._taken: Set[str] = set()  # paths that a thread has taken
-        self._threads: List[threading.Thread] = []
+        self._good: set[str] = set()  # paths whose files this process has checked
+        self._reserved: set[str] = set()  # paths for which there is room
+        self._waiting: deque[str] = deque()  # paths that threads will download
+        self._taken: set[str] = set()  # paths that a thread has taken
+        self._threads: list[threading.Thread] = []
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         """The state without downloads in progress; a forked process sees its threads as dead."""
         idle = {"_waiting": deque(), "_taken": set(), "_threads": []}
         return {**self.__dict__, "_good": self._good.copy(), **idle}
@@ -385,7 +382,7 @@ class CachedFiles:
             self._download(file, local)
             yield local
 
-    def names(self) -> List[str]:
+    def names(self) -> list[str]:
         """All files of the dataset in the object store, in the manifest or not."""
         parts = (name.split("/") for name in store.sizes(self.directory))
         return ["/".join(part) for part in parts if not any(p.startswith(".") for p in part)]
@@ -529,7 +526,7 @@ def no_set(directory: str) -> DataError:
 
 def open_files(
     directory: str,
-    cache: Optional[Cache] = None,
+    cache: Cache | None = None,
     *,
     verify: bool = True,
     follow_links: bool = False,

@@ -9,6 +9,8 @@ add tokens:
     added_tokens_decoder in tokenizer_config.json  {"50257": {"content": "<|im_start|>", ...}}
 """
 
+from __future__ import annotations
+
 import json
 import os
 from contextlib import contextmanager
@@ -18,12 +20,8 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
     NamedTuple,
-    Optional,
-    Set,
-    Tuple,
 )
 
 from textmill.schemas.errors import DataError, UsageError
@@ -165,7 +163,7 @@ _CLASS_OF_MODEL = {
 }
 
 
-def assemble(directory: str) -> Optional[Tuple[Config, str]]:
+def assemble(directory: str) -> tuple[Config, str] | None:
     """The tokenizer.json of vocab.json + merges.txt or vocab.txt, and the file to name in errors.
 
     Returns None if the directory has none of them. The result is unchecked, but for its vocabulary.
@@ -269,7 +267,7 @@ def _class_name(settings: Mapping[str, Any]) -> str:
     return name[: -len("Fast")] if name.endswith("Fast") else name
 
 
-def _class_of(directory: str, settings: Mapping[str, Any], is_bert: bool) -> Optional[_Class]:
+def _class_of(directory: str, settings: Mapping[str, Any], is_bert: bool) -> _Class | None:
     """The class that files name; None if there is none, and the vocabulary has to decide."""
     model = read_object(directory, MODEL)
     named = settings if settings.get("tokenizer_class") is not None else model
@@ -291,13 +289,13 @@ def _class_of(directory: str, settings: Mapping[str, Any], is_bert: bool) -> Opt
     return kind
 
 
-def _read_lines(path: str) -> Dict[str, int]:
+def _read_lines(path: str) -> dict[str, int]:
     text = _decode(path)
     lines = text.split("\n")[: -1 if text.endswith("\n") else None]
     return {line.rstrip(): number for number, line in enumerate(lines)}
 
 
-def _read_merges(path: str) -> List[List[str]]:
+def _read_merges(path: str) -> list[list[str]]:
     merges = []
     for number, line in enumerate(_decode(path).split("\n"), 1):
         pair = line.rstrip("\r").split(" ")
@@ -316,7 +314,7 @@ def _decode(path: str) -> str:
         raise DataError(f"{path} is not UTF-8: {error}; copy it again") from error
 
 
-def _bpe(merges: List[List[str]]) -> Config:
+def _bpe(merges: list[list[str]]) -> Config:
     nothing = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
     flags = ("fuse_unk", "byte_fallback", "ignore_merges")
     return {
@@ -345,11 +343,11 @@ def _post_processor(
 
 
 def _template(
-    before: List[str], after: List[str], between: List[str], kind: int, ids: Mapping[str, int]
+    before: list[str], after: list[str], between: list[str], kind: int, ids: Mapping[str, int]
 ) -> Config:
     """Tokens around each text, and before a second one, which has the token type `kind`."""
 
-    def special(tokens: List[str], type_id: int) -> List[Config]:
+    def special(tokens: list[str], type_id: int) -> list[Config]:
         return [{"SpecialToken": {"id": token, "type_id": type_id}} for token in tokens]
 
     def text(name: str, type_id: int) -> Config:
@@ -374,7 +372,7 @@ class _Token(NamedTuple):
     """An added token, the id that a file gives it, and whether it is known by its role."""
 
     value: Config
-    declared: Optional[int] = None
+    declared: int | None = None
     has_role: bool = False
 
 
@@ -395,7 +393,7 @@ def _added(token: Any, special: bool) -> Config:
 
 
 def _declared_tokens(
-    directory: str, settings: Mapping[str, Any], special: Set[str]
+    directory: str, settings: Mapping[str, Any], special: set[str]
 ) -> Iterator[_Token]:
     """The tokens to which files give an id, by id."""
     found = settings.get("added_tokens_decoder")

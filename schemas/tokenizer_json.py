@@ -11,12 +11,14 @@ tokenizer.json itself does not say which token is bos or eos: tokenizer_config.j
 `transformers` reads it.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 import re
 import unicodedata
 from itertools import chain
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
+from typing import Any, Iterator, Mapping
 
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import DataError
@@ -54,7 +56,7 @@ def _remedy() -> str:
 
 
 @pause_collector()
-def read_tokenizer_json(content: bytes, place: str) -> Dict[str, Any]:
+def read_tokenizer_json(content: bytes, place: str) -> dict[str, Any]:
     """Parses a tokenizer.json, and checks that it is safe to pass it to `tokenizers`.
 
     `try_tokenizer` checks patterns, `resolve_ids` the ids that `tokenizers` assigns. A vocabulary
@@ -107,7 +109,7 @@ def check_vocabulary(vocab: Any, place: str) -> None:
         raise _describe_misfit(place, error) from error
 
 
-def resolve_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
+def resolve_ids(config: dict[str, Any], place: str) -> dict[str, int]:
     """All tokens and their ids: {"<s>": 0, ...}.
 
     Args:
@@ -130,7 +132,7 @@ def resolve_ids(config: Dict[str, Any], place: str) -> Dict[str, int]:
     return ids
 
 
-def token_ids(config: Dict[str, Any]) -> Dict[str, int]:
+def token_ids(config: dict[str, Any]) -> dict[str, int]:
     """All tokens and their ids, unchecked: those of the model, then added tokens.
 
     Raises:
@@ -164,7 +166,7 @@ def _check_bounds(config: Any) -> None:
     _check_added_tokens(config.get("added_tokens") or [], normalized)
 
 
-def _model_ids(vocab: Any) -> Dict[str, int]:
+def _model_ids(vocab: Any) -> dict[str, int]:
     if isinstance(vocab, list):  # a Unigram model: a token and its score; the index is the id
         tokens = [_expect(v, list, "a piece")[0] if v else None for v in vocab]
         ids = {_expect(token, str, "a piece's token"): i for i, token in enumerate(tokens)}
@@ -177,7 +179,7 @@ def _model_ids(vocab: Any) -> Dict[str, int]:
     return ids
 
 
-def _check_ids(ids: Dict[str, int]) -> None:
+def _check_ids(ids: dict[str, int]) -> None:
     """Checks that ids are integers within bounds, each of one token, with few holes."""
     if not set(map(type, ids.values())) <= {int}:
         token = next(token for token, i in ids.items() if type(i) is not int)
@@ -203,7 +205,7 @@ def _check_added_tokens(added_tokens: Any, growth: float) -> None:
     _at_most(total, MOST_ADDED_TEXT, "characters of all its added tokens, as normalized")
 
 
-def _steps(part: Any, name: str) -> Iterator[Dict[str, Any]]:
+def _steps(part: Any, name: str) -> Iterator[dict[str, Any]]:
     """A part of a tokenizer.json and, if it is a sequence, its parts."""
     if part is None:
         return
@@ -226,7 +228,7 @@ def _check_sizes(value: Any, name: str) -> None:
         _at_most(value, MOST_TYPES - 1, f"for a {name}")
 
 
-def _growth(step: Dict[str, Any]) -> float:
+def _growth(step: dict[str, Any]) -> float:
     """The most characters that a step makes of one, for texts that are not very short.
 
     Output is counted in NFKD, in which one character becomes at most 18; no other normalization
@@ -261,7 +263,7 @@ def _longest_in_map(encoded: str) -> float:
     return float(max(_spelt_length(text.decode("utf-8", "replace")) for text in texts)) or 1.0
 
 
-def _check_added_ids(step: Dict[str, Any], known: Set[int]) -> None:
+def _check_added_ids(step: dict[str, Any], known: set[int]) -> None:
     """Checks that a post-processor adds only known ids, and uses each text once."""
     added = {name: value["ids"] for name, value in (step.get("special_tokens") or {}).items()}
     for name in ("cls", "sep"):  # of BertProcessing and RobertaProcessing
@@ -329,7 +331,7 @@ def answer(data):
 """
 
 
-def try_tokenizer(config: Dict[str, Any], place: str) -> None:
+def try_tokenizer(config: dict[str, Any], place: str) -> None:
     """Tries the regular expressions of a tokenizer.json that may backtrack catastrophically.
 
     Args:
@@ -346,7 +348,7 @@ def try_tokenizer(config: Dict[str, Any], place: str) -> None:
         raise DataError(f"{place}: its pattern {failure}, or use another tokenizer")
 
 
-def failure_of_patterns(patterns: List[str]) -> Optional[str]:
+def failure_of_patterns(patterns: list[str]) -> str | None:
     """Tries regular expressions on hard texts; returns the failure and the remedy, or None."""
     doubtful = [pattern for pattern in patterns if may_backtrack(pattern)]
     if not doubtful:
@@ -381,7 +383,7 @@ def may_backtrack(pattern: str) -> bool:
 
 def tokenizer_settings(
     ids: Mapping[str, int], special_ids: Mapping[str, int], **others: Any
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """The content of tokenizer_config.json: which token has which role, and `others`.
 
     {"bos": 0, "mask": 4, ...} of a schema -> {"bos_token": "<s>", "mask_token": "<mask>", ...}.
@@ -403,7 +405,7 @@ def odd_settings(
     return (name for name in sorted(due.keys() | given) if settings.get(name) != due.get(name))
 
 
-def _roles(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> Dict[str, str]:
+def _roles(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> dict[str, str]:
     tokens = {number: token for token, number in ids.items()}
     roles = {f"{role}_token": tokens[number] for role, number in special_ids.items()}
     if "mask" in special_ids:  # an encoder's first and last token go by these names too

@@ -5,6 +5,8 @@ plain values is one line, to be readable. JSON that is read may come from an unt
 must be unique, numbers finite and texts valid Unicode. Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
@@ -19,14 +21,10 @@ from itertools import count, islice, repeat
 from typing import (
     Any,
     Callable,
-    Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
     NamedTuple,
-    Tuple,
-    Type,
     TypeVar,
     Union,
     get_args,
@@ -153,7 +151,7 @@ def parse_json(content: bytes, place: str) -> Any:
         raise DataError(f"{place} is not JSON: {error}") from error
 
 
-def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -180,7 +178,7 @@ class _Misfit(Exception):
         self.path, self.what = "", what
 
 
-def from_json(cls: Type[T], value: Any, place: str) -> T:
+def from_json(cls: type[T], value: Any, place: str) -> T:
     """Converts parsed JSON to a dataclass; it must have exactly the fields of the class.
 
     Args:
@@ -219,9 +217,9 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
     return functools.partial(_expect, kind)
 
 
-def _decode_parts(decoders: Iterable[Any], values: Iterable[Any], keys: Iterable[Any]) -> List[Any]:
+def _decode_parts(decoders: Iterable[Any], values: Iterable[Any], keys: Iterable[Any]) -> list[Any]:
     """Decodes the parts of a value; an error gets the key of its part."""
-    decoded: List[Any] = []
+    decoded: list[Any] = []
     try:
         for decode, value in zip(decoders, values):
             decoded.append(decode(value))
@@ -232,12 +230,12 @@ def _decode_parts(decoders: Iterable[Any], values: Iterable[Any], keys: Iterable
     return decoded
 
 
-def _decode_dict(decode: Callable[[Any], Any], value: Any) -> Dict[str, Any]:
+def _decode_dict(decode: Callable[[Any], Any], value: Any) -> dict[str, Any]:
     values = _expect(dict, value)
     return dict(zip(values, _decode_parts(repeat(decode), values.values(), values)))
 
 
-def _decode_object(cls: Any, fields: Dict[str, Callable[[Any], Any]], value: Any) -> Any:
+def _decode_object(cls: Any, fields: dict[str, Callable[[Any], Any]], value: Any) -> Any:
     values = _expect(dict, value)
     if values.keys() != fields.keys():
         missing, unknown = sorted(fields.keys() - values), sorted(values.keys() - fields)
@@ -252,7 +250,7 @@ def _decode_object(cls: Any, fields: Dict[str, Callable[[Any], Any]], value: Any
         raise _Misfit(f": {error}") from error
 
 
-def _decode_tuple(kinds: Tuple[Any, ...], value: Any) -> Tuple[Any, ...]:
+def _decode_tuple(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
     items = _expect(list, value)
     if kinds[1:] == (Ellipsis,):
         if kinds[0] is int and set(map(type, items)) <= {int}:  # fast path for histograms

@@ -1,6 +1,7 @@
 """The directions of the house: who imports whom, how heavy an import is, and how old its syntax."""
 
 import ast
+import dataclasses
 import functools
 import importlib.metadata
 import json
@@ -8,11 +9,17 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
+from textmill.schemas.manifest import Manifest
+from textmill.schemas.metadata import Inputs, Schema
+from textmill.schemas.statistics import Statistics
+from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.run.run_directory import _Settings as Settings
 
 PARTS = ("schemas", "pipelines", "trainers")
 SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
@@ -233,20 +240,54 @@ def test_development_md_lists_the_layers():
 
 
 def _new_syntax(path: Path) -> Iterator[str]:
-    """What Python 3.8 rejects when it runs a file: list[str], int | None."""
+    """What Python 3.8 rejects when it runs a file: list[str], int | None.
+
+    With `from __future__ import annotations` it runs no hints of functions and fields.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 8))
-    for node in ast.walk(tree):
+    fields = ("annotation", "returns")
+    hints = [
+        hint for node in ast.walk(tree) for name in fields if (hint := getattr(node, name, None))
+    ]
+    in_hints = {part for hint in hints for part in ast.walk(hint)}
+    is_late = any(ast.unparse(node) == "from __future__ import annotations" for node in tree.body)
+    for node in {*ast.walk(tree)} - in_hints if is_late else {*ast.walk(tree)}:
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            if node.value.id in ("dict", "frozenset", "list", "set", "tuple"):
+            if node.value.id in ("dict", "frozenset", "list", "set", "tuple", "type"):
                 yield ast.unparse(node)
-        for name in ("annotation", "returns"):
-            if annotation := getattr(node, name, None):
-                if any(isinstance(part, ast.BinOp) for part in ast.walk(annotation)):
-                    yield ast.unparse(annotation)
+        if isinstance(node, ast.BinOp) and node in in_hints:
+            yield ast.unparse(node)
 
 
 def test_old_pythons_can_read_the_contract():
     assert {_name(path): new for path in OLD_SYNTAX if (new := [*_new_syntax(path)])} == {}
+
+
+def test_new_hints_need_the_future(tmp_path):
+    path = tmp_path / "module.py"
+    code = "def f(a: list[int], b: int | None):\n    c: dict[str, int] = {}\n\nD = tuple[int]\n"
+    path.write_text(code)
+    assert sorted(_new_syntax(path)) == ["dict[str, int]", "int | None", "list[int]", "tuple[int]"]
+    path.write_text(f"from __future__ import annotations\n{code}")
+    assert [*_new_syntax(path)] == ["tuple[int]"]
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    """A dataclass and those in its fields, by hints that can be read."""
+    if dataclasses.is_dataclass(kind):
+        yield kind
+        kinds = get_type_hints(kind).values()
+    else:
+        kinds = get_args(kind)
+    for part in kinds:
+        yield from _parts(part)
+
+
+def test_hints_that_are_read_are_no_text():
+    """An old Python has no value for `int | None`, and a file of JSON is checked by its hints."""
+    kinds = {ModelConfig}.union(*map(_parts, (Schema, Inputs, Manifest, Statistics, Settings)))
+    fields = [field for kind in kinds for field in dataclasses.fields(kind)]
+    assert [field.name for field in fields if isinstance(field.type, str)] == []
 
 
 # They print for all others, so that no text of a file commands a terminal.

@@ -7,7 +7,9 @@
 Legend: B rows, L tokens a row, T tokens of all segments, S segments of all rows.
 """
 
-from typing import List, NamedTuple, Optional, Tuple
+from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,7 +59,7 @@ def attention_mask(segment_ids_BxL: np.ndarray, *, causal: bool) -> np.ndarray:
     return np.tril(same) if causal else same
 
 
-def segments_of(segment_ids_BxL: np.ndarray) -> List[Tuple[int, int]]:
+def segments_of(segment_ids_BxL: np.ndarray) -> list[tuple[int, int]]:
     """Row and number of every segment: [[1, 1, 2], [1, 0, 0]] -> (0, 1), (0, 2), (1, 1)."""
     return [
         (row, int(segment))
@@ -66,7 +68,7 @@ def segments_of(segment_ids_BxL: np.ndarray) -> List[Tuple[int, int]]:
     ]
 
 
-def one_segment_a_row(batch: Batch, segments: Optional[List[Tuple[int, int]]] = None) -> Batch:
+def one_segment_a_row(batch: Batch, segments: list[tuple[int, int]] | None = None) -> Batch:
     """Rows of one segment each, which starts at position 0 and is padded with zeros.
 
     Args:

@@ -1,10 +1,12 @@
 """Random access to rows: as batches for a training loop, and as a dataset of single rows."""
 
+from __future__ import annotations
+
 import queue
 import sys
 import threading
 from abc import ABC, abstractmethod
-from typing import Any, Dict, Generator, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Dict, Generator, Iterator, Sequence, TypeVar
 
 import numpy as np
 
@@ -22,7 +24,7 @@ class BatchReader(ABC):
     name: str  # its directory, for errors
     schema: Schema
     fingerprint: str  # of rows and their meaning; a resumed run compares it
-    names: Tuple[str, ...] = ()  # short ones of the datasets of a mixture
+    names: tuple[str, ...] = ()  # short ones of the datasets of a mixture
 
     @abstractmethod
     def close(self) -> None:
@@ -30,7 +32,7 @@ class BatchReader(ABC):
 
     @property
     @abstractmethod
-    def splits(self) -> Tuple[str, ...]:
+    def splits(self) -> tuple[str, ...]:
         """Names of the splits, sorted."""
 
     @abstractmethod
@@ -74,7 +76,7 @@ class BatchReader(ABC):
         """Whether files of a split may have to be fetched from a bucket first."""
         return False
 
-    def describe_passes(self, split: str, steps: int, batch_size: int) -> List[str]:
+    def describe_passes(self, split: str, steps: int, batch_size: int) -> list[str]:
         """How often a run reads each dataset of a mixture, a line each; none for one dataset."""
         return []
 
@@ -90,7 +92,7 @@ class BatchReader(ABC):
         batch_size: int,
         seed: int,
         start_step: int = 0,
-        stop_step: Optional[int] = None,
+        stop_step: int | None = None,
         stride: int = 1,
         process_index: int = 0,
         process_count: int = 1,
@@ -134,7 +136,7 @@ class BatchReader(ABC):
         split: str,
         *,
         batch_size: int,
-        most: Optional[int] = None,
+        most: int | None = None,
         process_index: int = 0,
         process_count: int = 1,
         prefetch: int = 2,
@@ -164,16 +166,14 @@ class BatchReader(ABC):
 
         return read_ahead(read(), prefetch)
 
-    def count_in_order(self, split: str, *, batch_size: int, most: Optional[int] = None) -> int:
+    def count_in_order(self, split: str, *, batch_size: int, most: int | None = None) -> int:
         """The number of batches of `in_order`."""
         return -(-self._rows_in_order(split, most) // batch_size)
 
-    def _rows_in_order(self, split: str, most: Optional[int]) -> int:
+    def _rows_in_order(self, split: str, most: int | None) -> int:
         return min(self.rows(split), sys.maxsize if most is None else most)
 
-    def split(
-        self, name: str, *, seed: Optional[int] = None, count: Optional[int] = None
-    ) -> "SplitRows":
+    def split(self, name: str, *, seed: int | None = None, count: int | None = None) -> SplitRows:
         """One split as a dataset of single rows, in stored order or in that of `batches`.
 
         With a seed, row i is the row at position i of the stream, and there are `count` rows, by
@@ -195,7 +195,7 @@ class BatchReader(ABC):
 
     def _share(
         self, split: str, batch_size: int, process_index: int, process_count: int
-    ) -> Tuple[int, int]:
+    ) -> tuple[int, int]:
         """Number of rows that this process reads of a batch, and the first of them."""
         if batch_size < 1 or process_count < 1 or batch_size % process_count:
             raise UsageError(
@@ -226,8 +226,8 @@ class SplitRows:
         self,
         reader: BatchReader,
         split: str,
-        seed: Optional[int] = None,
-        count: Optional[int] = None,
+        seed: int | None = None,
+        count: int | None = None,
     ):
         """As `BatchReader.split`; a UsageError for a count without a seed."""
         self._reader, self._split, self._seed = reader, split, seed
@@ -246,7 +246,7 @@ class SplitRows:
         """One row: for every feature an array of its shape; -1 is the last row."""
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> List[Batch]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Batch]:
         """Several rows with one read; PyTorch's DataLoader calls this for a batch."""
         rows = np.asarray(indices)
         if rows.size and rows.dtype.kind not in "iu":

@@ -15,11 +15,13 @@ new permutation in each of its epochs. No state is stored, and any step can be c
 With weights 0.7 and 0.3 the first ten rows are of 0 1 0 0 0 1 0 0 1 0: books, web, books, books ...
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 import os
 from fractions import Fraction
-from typing import Any, Dict, Generator, Generic, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Generator, Generic, Iterator, Sequence, TypeVar
 
 import numpy as np
 
@@ -78,7 +80,7 @@ class Mixture(BatchReader, Generic[Part]):
             part.close()
 
     @property
-    def splits(self) -> Tuple[str, ...]:
+    def splits(self) -> tuple[str, ...]:
         """Names of the splits of all datasets, sorted."""
         return tuple(sorted({split for part in self.parts for split in part.splits}))
 
@@ -110,7 +112,7 @@ class Mixture(BatchReader, Generic[Part]):
                 batch[name][here] = columns[name]
         return batch
 
-    def order(self, split: str, positions: np.ndarray, *, seed: Optional[int] = None) -> Batch:
+    def order(self, split: str, positions: np.ndarray, *, seed: int | None = None) -> Batch:
         """The order by weight; adds an int64 [n] `set_index` to `row_index` and `epoch`."""
         ends = self._ends(split)
         set_index, own_positions = take_turns(positions, self._turns)
@@ -145,12 +147,12 @@ class Mixture(BatchReader, Generic[Part]):
 
         return read_ahead(read(), prefetch)
 
-    def count_in_order(self, split: str, *, batch_size: int, most: Optional[int] = None) -> int:
+    def count_in_order(self, split: str, *, batch_size: int, most: int | None = None) -> int:
         """The number of batches of `in_order`."""
         parts = [part for part in self.parts if split in part.splits]
         return sum(part.count_in_order(split, batch_size=batch_size, most=most) for part in parts)
 
-    def describe_passes(self, split: str, steps: int, batch_size: int) -> List[str]:
+    def describe_passes(self, split: str, steps: int, batch_size: int) -> list[str]:
         """How often a run reads each dataset."""
         lines = []
         for part, weight in zip(self.parts, self.weights):
@@ -170,7 +172,7 @@ class Mixture(BatchReader, Generic[Part]):
         return np.cumsum([self._rows_of(part, split) for part in self.parts])
 
 
-def shares_of(names: Sequence[str], weights: Sequence[float]) -> Tuple[Fraction, ...]:
+def shares_of(names: Sequence[str], weights: Sequence[float]) -> tuple[Fraction, ...]:
     """Weights as fractions that add up to 1: 0.7, 0.3 -> 7/10, 3/10."""
     if len(names) != len(weights) or not names:
         raise UsageError(f"{len(weights)} weights for {len(names)} datasets: give one to each")
@@ -187,7 +189,7 @@ def shares_of(names: Sequence[str], weights: Sequence[float]) -> Tuple[Fraction,
     return shares
 
 
-def _turns(shares: Sequence[Fraction]) -> List[Tuple[int, int]]:
+def _turns(shares: Sequence[Fraction]) -> list[tuple[int, int]]:
     """For each dataset but the last, its share of the rows that the datasets before it leave."""
     left, turns = Fraction(1), []
     for share in shares[:-1]:
@@ -198,8 +200,8 @@ def _turns(shares: Sequence[Fraction]) -> List[Tuple[int, int]]:
 
 
 def take_turns(
-    positions: np.ndarray, turns: Sequence[Tuple[int, int]]
-) -> Tuple[np.ndarray, np.ndarray]:
+    positions: np.ndarray, turns: Sequence[tuple[int, int]]
+) -> tuple[np.ndarray, np.ndarray]:
     """The dataset of each position of a stream, and the position in that dataset's own stream.
 
     The datasets take turns in order. One with share a/b has round(n * a / b), halves up, of the
@@ -229,7 +231,7 @@ def take_turns(
     return set_index, own
 
 
-def _difference(one: Schema, other: Schema) -> Optional[str]:
+def _difference(one: Schema, other: Schema) -> str | None:
     """The first difference in what rows mean: "max_length is 128 in the first and 512 in ...".
 
     None if they mean the same. Encoding, file format, packing, seed, splits, and tasks with the
@@ -240,8 +242,8 @@ def _difference(one: Schema, other: Schema) -> Optional[str]:
         *("all_special_ids", "static_masking", "max_masked"),
     )
 
-    def describe(schema: Schema) -> Dict[str, object]:
-        values: Dict[str, object] = {"task": ROWS_OF.get(schema.task, schema.task)}
+    def describe(schema: Schema) -> dict[str, object]:
+        values: dict[str, object] = {"task": ROWS_OF.get(schema.task, schema.task)}
         values.update((name, getattr(schema, name)) for name in names)
         for name in ("classes", "max_answer_length"):  # the latter is the room after a prompt
             values[name] = schema.parameters.get(name)

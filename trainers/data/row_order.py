@@ -9,8 +9,9 @@ Feistel network on a grid just larger than the number of rows, applied again unt
 inside.
 """
 
+from __future__ import annotations
+
 import hashlib
-from typing import Tuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ ROUNDS = 8
 
 def epoch_and_row(
     positions: np.ndarray, *, rows: int, seed: int, stream: int = 0
-) -> Tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Epochs int64 [n] and row indices int64 [n] of positions in the stream of all epochs.
 
     Positions are integers [n] from 0 on; each epoch has every row once. Each `stream` that is read
@@ -35,7 +36,7 @@ def epoch_and_row(
     return epochs, indices
 
 
-def permute(numbers: np.ndarray, *, rows: int, key: Tuple[int, ...]) -> np.ndarray:
+def permute(numbers: np.ndarray, *, rows: int, key: tuple[int, ...]) -> np.ndarray:
     """Permutes numbers below `rows`, integers [n], by a key; returns int64 [n].
 
     `rows` may be 1 to 2**62.

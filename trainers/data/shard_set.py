@@ -26,10 +26,12 @@ about 1 to 2 GB/s a core). Files at a URL are fetched into a cache when their ro
 the other files of the split follow in the background.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any
 
 import numpy as np
 
@@ -57,11 +59,11 @@ class ShardSet(BatchReader):
 
     def __init__(
         self,
-        directory: "Union[str, os.PathLike[str]]",
+        directory: str | os.PathLike[str],
         *,
         verify: bool = True,
-        file_format: Optional[str] = None,
-        cache_dir: Optional[str] = None,
+        file_format: str | None = None,
+        cache_dir: str | None = None,
         cache_gigabytes: float = CACHE_GIGABYTES,
         follow_links: bool = False,
     ):
@@ -104,7 +106,7 @@ class ShardSet(BatchReader):
         self._open_nothing()
 
     def _open_nothing(self) -> None:
-        self._readers: Dict[str, RowReader] = {}
+        self._readers: dict[str, RowReader] = {}
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def __getstate__(self) -> dict:
@@ -123,7 +125,7 @@ class ShardSet(BatchReader):
                 self._readers.popitem()[1].close()
 
     @property
-    def splits(self) -> Tuple[str, ...]:
+    def splits(self) -> tuple[str, ...]:
         """Names of the splits, sorted."""
         return tuple(sorted(self._splits))
 
@@ -153,7 +155,7 @@ class ShardSet(BatchReader):
                 encoded[here] = reader.read(row_indices[here] - first)
         return self._codec.decode(encoded)
 
-    def paths(self, split: str) -> List[str]:
+    def paths(self, split: str) -> list[str]:
         """The files of a split in order, fetched from a bucket; for other readers of the format."""
         self._bring(split, np.arange(len(self._shards(split))))
         return [self.locate(file.path) for file in self._shards(split)]
@@ -181,7 +183,7 @@ class ShardSet(BatchReader):
         return {"row_index": rows, "epoch": epochs}
 
     @staticmethod
-    def mix(weights: Dict[str, float], seed: int = 0, **opening: Any) -> "Mixture[ShardSet]":
+    def mix(weights: dict[str, float], seed: int = 0, **opening: Any) -> Mixture[ShardSet]:
         """Datasets read as one, by weight: `ShardSet.mix({"books": 0.7, "web": 0.3}, seed=1)`.
 
         `opening` is as for ShardSet: verify, cache_dir, cache_gigabytes, follow_links.
@@ -197,7 +199,7 @@ class ShardSet(BatchReader):
         parts = [ShardSet(directory, **opening) for directory in directories]
         return Mixture(parts, shares, seed=seed)
 
-    def _shards(self, split: str) -> List[ManifestFile]:
+    def _shards(self, split: str) -> list[ManifestFile]:
         if split not in self._splits:
             raise self.no_split(split)
         return self._splits[split]
@@ -231,7 +233,7 @@ class ShardSet(BatchReader):
         return self._readers[file.path]
 
 
-def _choose_format(info: SetInfo, wanted: Optional[str]) -> str:
+def _choose_format(info: SetInfo, wanted: str | None) -> str:
     formats = info.schema.file_formats
     if wanted is not None:
         if wanted not in formats:

@@ -4,9 +4,11 @@ open_shards("data/books")                       # a ShardSet
 open_shards("data/books:0.7,data/web:0.3")      # a Mixture
 """
 
+from __future__ import annotations
+
 import os
 import re
-from typing import Any, Dict, Optional, Union
+from typing import Any
 
 from textmill.schemas.errors import UsageError
 from textmill.schemas.object_store import is_url
@@ -17,7 +19,7 @@ from textmill.trainers.data.shard_set import ShardSet
 _WEIGHTED = re.compile(r"(?P<path>.+?):(?P<weight>[0-9.]+(?:e[-+]?[0-9]+)?)(?:,|$)")
 
 
-def parse_shards(text: str) -> Dict[str, Optional[float]]:
+def parse_shards(text: str) -> dict[str, float | None]:
     """The datasets of `--shards` and their weights; None for one dataset without a weight.
 
     "books:0.7,web:0.3" -> {"books": 0.7, "web": 0.3}; "gs:data" -> {"gs:data": None}. The weight
@@ -28,7 +30,7 @@ def parse_shards(text: str) -> Dict[str, Optional[float]]:
     """
     if os.path.isdir(text) or not (_WEIGHTED.match(text) or "," in text):
         return {text: None}
-    weights: Dict[str, Optional[float]] = {}
+    weights: dict[str, float | None] = {}
     start = 0
     while start < len(text):
         match = _WEIGHTED.match(text, start)
@@ -64,7 +66,7 @@ def shards_name(text: str) -> str:
     return "+".join(os.path.basename(os.path.realpath(path)) for path in parse_shards(text))
 
 
-def open_shards(text: str, *, seed: int = 0, **opening: Any) -> Union[ShardSet, Mixture[ShardSet]]:
+def open_shards(text: str, *, seed: int = 0, **opening: Any) -> ShardSet | Mixture[ShardSet]:
     """Opens `--shards`: a dataset, or a mixture "data/books:0.7,gs://bucket/web:0.3".
 
     `seed` decides a mixture's order; `opening` is as for ShardSet: verify, cache_dir and others.

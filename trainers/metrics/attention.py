@@ -12,8 +12,10 @@
 Legend: B rows, L tokens a row, C logits a token.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator
 
 import numpy as np
 
@@ -40,8 +42,8 @@ class Movement:
     """
 
     cause: str
-    changed: Optional[Tuple[int, int]]
-    moved: Tuple[int, int]
+    changed: tuple[int, int] | None
+    moved: tuple[int, int]
     position: int
     by: float
 
@@ -69,10 +71,10 @@ class AttentionReport:
     segments: int
     limit: float
     spread: float
-    movements: Tuple[Movement, ...]
+    movements: tuple[Movement, ...]
 
     @property
-    def leaks(self) -> Tuple[Movement, ...]:
+    def leaks(self) -> tuple[Movement, ...]:
         """Movements above the limit, the largest first."""
         above = [movement for movement in self.movements if movement.by > self.limit]
         return tuple(sorted(above, key=lambda movement: -movement.by))
@@ -82,9 +84,9 @@ class AttentionReport:
         """Whether there is no leak."""
         return not self.leaks
 
-    def largest(self) -> Dict[str, Movement]:
+    def largest(self) -> dict[str, Movement]:
         """The largest movement by each cause."""
-        by_cause: Dict[str, Movement] = {}
+        by_cause: dict[str, Movement] = {}
         for movement in sorted(self.movements, key=lambda movement: movement.by):
             by_cause[movement.cause] = movement
         causes = (EARLIER, LATER, AHEAD, PADDING, ROW, ALONE)
@@ -154,7 +156,7 @@ def verify_attention(
     return report_on(AttentionRows(logits_of, batch, seed), tolerance, causal=causal)
 
 
-def report_on(rows: "AttentionRows", tolerance: float, *, causal: bool) -> AttentionReport:
+def report_on(rows: AttentionRows, tolerance: float, *, causal: bool) -> AttentionReport:
     """Tries every cause on these rows; raises as `verify_attention`."""
     spread = float(rows.before[rows.segments > 0].std())
     limit = tolerance * spread
@@ -193,7 +195,7 @@ class AttentionRows:
         self.numbered = segments_of(self.segments)
         self.before = self.run(self.batch)
 
-    def alone(self, segments: List[Tuple[int, int]]) -> Batch:
+    def alone(self, segments: list[tuple[int, int]]) -> Batch:
         """A row for each of these segments, which holds nothing else."""
         return one_segment_a_row(self.batch, segments)
 
@@ -234,7 +236,7 @@ class AttentionRows:
         return np.abs(self.run(changed) - self.before).max(axis=-1)
 
     def farthest(
-        self, cause: str, changed: Optional[Tuple[int, int]], row: int, moved_L: np.ndarray
+        self, cause: str, changed: tuple[int, int] | None, row: int, moved_L: np.ndarray
     ) -> Iterator[Movement]:
         """The movement of one segment; `moved_L` is negative at all other positions."""
         position = int(moved_L.argmax())

@@ -5,7 +5,9 @@ Python 3.8 syntax.
 Legend: B rows, C classes, M bins.
 """
 
-from typing import Dict, List, NamedTuple, Sequence
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
 
 import numpy as np
 
@@ -33,7 +35,7 @@ def probabilities(logits_BxC: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(axis=1, keepdims=True)
 
 
-def class_metrics(logits_BxC: np.ndarray, label_B: np.ndarray) -> Dict[str, float]:
+def class_metrics(logits_BxC: np.ndarray, label_B: np.ndarray) -> dict[str, float]:
     """Metrics of a classifier on rows, by logits that need not be finite.
 
     loss: mean cross-entropy, nats. accuracy. auc: for two classes the area under the ROC curve of
@@ -113,7 +115,7 @@ def calibration(probability_BxC: np.ndarray, label_B: np.ndarray, bins: int = 15
     )
 
 
-def class_weights(text: str, counts: Sequence[float]) -> List[float]:
+def class_weights(text: str, counts: Sequence[float]) -> list[float]:
     """The weights of --class_weights for these training rows of each class.
 
     Rows [30, 10]: "balanced" -> [0.667, 2.0], B / (C * rows of the class) as in scikit-learn;

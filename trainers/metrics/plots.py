@@ -3,11 +3,13 @@
 Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import os
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Mapping, Sequence
 
 
-def new_figure(size: Tuple[float, float]) -> Tuple[Any, Any]:
+def new_figure(size: tuple[float, float]) -> tuple[Any, Any]:
     """A figure of this size in inches, and its axes; it needs no display."""
     # The import takes a second, which a run without plots need not wait.
     from matplotlib.figure import Figure
@@ -23,7 +25,7 @@ def save_figure(figure: Any, path: str) -> None:
     os.replace(partial, path)
 
 
-def draw_curve(metrics: List[Dict[str, Any]], path: str, title: str, *, unit: str) -> None:
+def draw_curve(metrics: list[dict[str, Any]], path: str, title: str, *, unit: str) -> None:
     """Draws training and evaluation loss over steps, from the lines of a metrics file."""
     figure, axes = new_figure((8, 4.5))
     styles = {"train": {"linewidth": 1.0}, "evaluation": {"marker": "o", "linewidth": 1.5}}

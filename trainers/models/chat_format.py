@@ -1,8 +1,10 @@
 """The chat template of a model, and what ends a turn of the assistant. Python 3.8 syntax."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Mapping
 
 from textmill.schemas.chat_template import ChatTemplate, TemplateFailed, read_arguments
 from textmill.schemas.errors import UsageError
@@ -30,7 +32,7 @@ class ChatFormat:
         except TemplateFailed as error:
             raise UsageError(f"--chat={message}: the template fails: {error}") from error
 
-    def end_ids(self, tokenizer: Any, special_ids: Tuple[int, ...]) -> Tuple[int, ...]:
+    def end_ids(self, tokenizer: Any, special_ids: tuple[int, ...]) -> tuple[int, ...]:
         """The id that ends an answer; () if several tokens do, or the template fails."""
         text = self.end_of_turn
         if text:
@@ -66,7 +68,7 @@ def format_of_schema(schema: Schema, tokenizer_json: bytes) -> ChatFormat:
     )
 
 
-def _arguments(schema: Schema) -> Dict[str, Any]:
+def _arguments(schema: Schema) -> dict[str, Any]:
     return read_arguments(str(schema.parameters.get("chat_template_arguments", "")))
 
 
@@ -83,7 +85,7 @@ def exported_template(schema: Schema) -> str:
     return "".join(defaults) + str(schema.parameters["chat_template"])
 
 
-def format_of_directory(directory: Path) -> Optional[ChatFormat]:
+def format_of_directory(directory: Path) -> ChatFormat | None:
     """The format of published weights, from their tokenizer_config.json; None if it has none."""
     path = directory / TOKENIZER_CONFIG
     settings = load_json(str(path)) if path.is_file() else None
@@ -96,7 +98,7 @@ def format_of_directory(directory: Path) -> Optional[ChatFormat]:
         template = read_bounded(str(directory / TEMPLATE_FILE)).decode("utf-8", "replace")
     if not isinstance(template, str):
         return None
-    variables: Dict[str, str] = {}
+    variables: dict[str, str] = {}
     for name, token in settings.items():
         content = token.get("content") if isinstance(token, dict) else token  # an AddedToken
         if name.endswith("_token") and isinstance(content, str):

@@ -4,16 +4,16 @@ A new family is a row of FAMILIES. Fields of ModelConfig without a key keep thei
 value of `always`.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
     Dict,
-    List,
     Mapping,
     NamedTuple,
-    Optional,
     Sequence,
     Tuple,
 )
@@ -27,7 +27,7 @@ Weights = Dict[str, np.ndarray]
 layer is [out, in]; query, key and value are concatenated along the first axis, in this order."""
 
 NORMAL = None
-LEAVES: Dict[str, Dict[str, Optional[float]]] = {
+LEAVES: dict[str, dict[str, float | None]] = {
     "table": {"weight": NORMAL},
     "norm": {"weight": 1.0, "bias": 0.0},
     "bare_norm": {"weight": 1.0},  # a LayerNorm without a bias
@@ -51,24 +51,24 @@ class Module(NamedTuple):
     """A module with weights."""
 
     ours: str  # "layers.0.qkv"
-    theirs: Tuple[str, ...]  # Hugging Face's names; several are concatenated along our first axis
+    theirs: tuple[str, ...]  # Hugging Face's names; several are concatenated along our first axis
     kind: str  # a key of LEAVES
-    rows: Tuple[int, ...]  # length of the first axis, for each of `theirs`
+    rows: tuple[int, ...]  # length of the first axis, for each of `theirs`
     width: int = 0  # length of the second axis; 0 if there is none
     deviation: float = 0.02  # standard deviation of new weights
     is_turned: bool = False  # whether Hugging Face stores [in, out] (GPT-2's Conv1D)
     part: str = ""  # a part that published weights may lack as a whole; "" if they may not
-    joined: Tuple[int, ...] = ()  # rows of each matrix, if one of theirs joins several (c_attn)
+    joined: tuple[int, ...] = ()  # rows of each matrix, if one of theirs joins several (c_attn)
 
     @property
-    def leaves(self) -> Dict[str, Tuple[int, ...]]:
+    def leaves(self) -> dict[str, tuple[int, ...]]:
         """Its weights and their shapes: {"weight": (out, in), "bias": (out,)}."""
         rows = (sum(self.rows),)
         shapes = {"weight": (*rows, self.width) if self.width else rows, "bias": rows}
         return {leaf: shapes[leaf] for leaf in LEAVES[self.kind]}
 
     @property
-    def tensors(self) -> Dict[str, Tuple[int, ...]]:
+    def tensors(self) -> dict[str, tuple[int, ...]]:
         """Hugging Face's names and the shapes in its files."""
         return {
             f"{name}.{leaf}": (rows, *shape[1:])[:: -1 if self.is_turned else 1]
@@ -80,7 +80,7 @@ class Module(NamedTuple):
 Table = Sequence[Tuple[Any, ...]]
 
 
-def modules_at(ours: str, theirs: str, table: Table) -> List[Module]:
+def modules_at(ours: str, theirs: str, table: Table) -> list[Module]:
     """Modules whose names have a common prefix, such as those of a layer.
 
     modules_at("layers.0.", "h.0.", [("mlp_in", "linear", "mlp.c_fc", 512, 128)]) is [Module(
@@ -128,7 +128,7 @@ class LocalKey(NamedTuple):
     every: int  # its default
     is_first: bool = False  # whether that is the first of them; else the last
 
-    def pattern(self, layers: int, every: int) -> Tuple[bool, ...]:
+    def pattern(self, layers: int, every: int) -> tuple[bool, ...]:
         """Whether each layer is local; if is_first, (5, 3) -> (False, True, True, False, True)."""
         index = 0 if self.is_first else every - 1
         # A hostile number of layers is refused later, as there are fewer tensors.
@@ -138,38 +138,38 @@ class LocalKey(NamedTuple):
 class ModelFamily(NamedTuple):
     """A model family."""
 
-    classes: Tuple[str, ...]  # in transformers: language model, and classifier if trainers have one
+    classes: tuple[str, ...]  # in transformers: language model, and classifier if trainers have one
     base: str  # prefix of names in files; models saved without a head lack it
-    body: Callable[["ModelConfig"], List[Module]]  # a model's modules without its head
+    body: Callable[[ModelConfig], list[Module]]  # a model's modules without its head
     # Names of a language model's head. The last is the output layer if it is not tied; an encoder's
     # head has a dense layer, a norm and a bias before.
-    head: Tuple[str, ...]
-    keys: Tuple[Key, ...]  # in config.json; the first of two for one field decides its default
+    head: tuple[str, ...]
+    keys: tuple[Key, ...]  # in config.json; the first of two for one field decides its default
     fixed: Mapping[str, Any]  # keys that would make another model, with the only value accepted
-    head_kinds: Tuple[str, str] = ("linear", "norm")  # of the dense layer and norm in that head
-    class_head: Tuple[str, ...] = ()  # names of a classifier's dense layer and output layer
+    head_kinds: tuple[str, str] = ("linear", "norm")  # of the dense layer and norm in that head
+    class_head: tuple[str, ...] = ()  # names of a classifier's dense layer and output layer
     # Prefixes of names that a language model ignores, and that a classifier ignores.
-    other_heads: Tuple[Tuple[str, ...], Tuple[str, ...]] = ((), ())
-    local: Optional[LocalKey] = None  # which of its layers are local
-    ropes: Tuple[RopeKey, ...] = ()  # its rotary positions; the first are those of `rope_scaling`
+    other_heads: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    local: LocalKey | None = None  # which of its layers are local
+    ropes: tuple[RopeKey, ...] = ()  # its rotary positions; the first are those of `rope_scaling`
     always: Mapping[str, Any] = {}  # fields with one value in the family, not ModelConfig's default
     # Whether `hidden_size` need not be a multiple of `heads`, as in the family of transformers.
     has_any_heads: bool = False
     new: Mapping[str, Any] = {}  # as `Key.absent`, of new models, where it differs
-    dropout_keys: Tuple[str, ...] = ()  # keys that are written from `dropout` and never read
-    eos_ids: Optional[Tuple[int, ...]] = None  # default eos ids of config.json; None for encoders
+    dropout_keys: tuple[str, ...] = ()  # keys that are written from `dropout` and never read
+    eos_ids: tuple[int, ...] | None = None  # default eos ids of config.json; None for encoders
     # Fields that depend on several keys, from the fields that `keys` gave.
     read_more: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
     # Keys that depend on several fields or keys, from the model and the other keys.
-    write_more: Callable[["ModelConfig", Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
+    write_more: Callable[[ModelConfig, Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
 
     @property
-    def fields(self) -> Tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:
         """The fields in its config.json."""
         names = tuple(key.ours for key in (*self.keys, *self.ropes))
         return (*names, "local_layers") if self.local else names
 
-    def complete(self, values: Mapping[str, Any], new: Mapping[str, Any] = {}) -> Dict[str, Any]:
+    def complete(self, values: Mapping[str, Any], new: Mapping[str, Any] = {}) -> dict[str, Any]:
         """Adds the family's defaults to some fields, where `new` has none."""
         values = {**self.always, **{key.ours: Rope(key.theta) for key in self.ropes}, **values}
         defaults = [(key.ours, key.absent) for key in self.keys if key.ours not in new]
@@ -183,7 +183,7 @@ class ModelFamily(NamedTuple):
         return {**self.of_all_heads(values), **values}
 
     @staticmethod
-    def of_all_heads(values: Mapping[str, Any]) -> Dict[str, Any]:
+    def of_all_heads(values: Mapping[str, Any]) -> dict[str, Any]:
         """The widths of models without keys for them."""
         hidden, heads = values["hidden_size"], values["heads"]
         return {"embedding_size": hidden, "kv_heads": heads, "head_size": _head_size(values)}
@@ -194,8 +194,8 @@ def _head_size(values: Mapping[str, Any]) -> int:
 
 
 def _stack(
-    config: "ModelConfig", embeddings: Table, at: str, layer: Table, last: Table = ()
-) -> List[Module]:
+    config: ModelConfig, embeddings: Table, at: str, layer: Table, last: Table = ()
+) -> list[Module]:
     """Embeddings, the layers at "encoder.layer", and what follows them."""
     modules = modules_at("embeddings.", config.base, embeddings)
     for n in range(config.layers):
@@ -203,7 +203,7 @@ def _stack(
     return modules + modules_at("", config.base, last)
 
 
-def _encoder(config: "ModelConfig") -> List[Module]:
+def _encoder(config: ModelConfig) -> list[Module]:
     width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
     embeddings = [
         ("tokens", "table", "embeddings.word_embeddings", config.vocab_size, width),
@@ -226,8 +226,8 @@ def _encoder(config: "ModelConfig") -> List[Module]:
 
 
 def _refine(
-    modules: List[Module], config: "ModelConfig", joined: Mapping[str, Tuple[int, ...]]
-) -> List[Module]:
+    modules: list[Module], config: ModelConfig, joined: Mapping[str, tuple[int, ...]]
+) -> list[Module]:
     """Modules with `joined` by name; the residual stream sums 2 * layers outputs."""
     less = {"deviation": 0.02 * (2 * config.layers) ** -0.5}
     refined = []
@@ -238,7 +238,7 @@ def _refine(
     return refined
 
 
-def _modernbert(config: "ModelConfig") -> List[Module]:
+def _modernbert(config: ModelConfig) -> list[Module]:
     hidden, wide = config.hidden_size, config.intermediate_size
     embeddings = [
         ("tokens", "table", "embeddings.tok_embeddings", config.vocab_size, hidden),
@@ -259,7 +259,7 @@ def _modernbert(config: "ModelConfig") -> List[Module]:
     return _refine(modules, config, {"qkv": (hidden,) * 3, "mlp_in": (wide, wide)})
 
 
-def _gpt2(config: "ModelConfig") -> List[Module]:
+def _gpt2(config: ModelConfig) -> list[Module]:
     hidden, wide = config.hidden_size, config.intermediate_size
     embeddings = [
         ("tokens", "table", "wte", config.vocab_size, hidden),
@@ -278,7 +278,7 @@ def _gpt2(config: "ModelConfig") -> List[Module]:
     return [module._replace(is_turned=module.kind == "linear") for module in modules]
 
 
-def _opt(config: "ModelConfig") -> List[Module]:
+def _opt(config: ModelConfig) -> list[Module]:
     width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
     embeddings = [
         ("tokens", "table", "decoder.embed_tokens", config.vocab_size, width),
@@ -315,13 +315,13 @@ _AROUND = {
 
 
 def _llama(
-    config: "ModelConfig",
+    config: ModelConfig,
     *,
     norms: Mapping[str, str] = _BEFORE,
     norm: str = "scale",
     qkv: str = "matrix",
     qk_norm: str = "none",
-) -> List[Module]:
+) -> list[Module]:
     """Llama and its kin: kinds of the norms and of `qkv`, and what `qk_norm` is over."""
     hidden, wide, size = config.hidden_size, config.intermediate_size, config.head_size
     queries, keys = config.heads * size, config.kv_heads * size
@@ -340,7 +340,7 @@ def _llama(
     return _stack(config, tokens, "layers", layer, [("final_norm", norm, "norm", hidden)])
 
 
-def head_modules(config: "ModelConfig") -> List[Module]:
+def head_modules(config: ModelConfig) -> list[Module]:
     """The modules of a model's head; a decoder's tied head has none."""
     row, hidden = FAMILIES[config.family], config.hidden_size
     if config.classes:
@@ -383,7 +383,7 @@ _KEYS = (
     Key("classifier_dropout", "classifier_dropout", lambda fields: fields["dropout"]),
 )
 _BESIDES_BOTH = ("roberta.pooler.", "discriminator_predictions.", "qa_outputs.")
-_OF_ENCODERS: Dict[str, Any] = {
+_OF_ENCODERS: dict[str, Any] = {
     "body": _encoder,
     "fixed": {
         "position_embedding_type": "absolute",
@@ -542,14 +542,14 @@ _LLAMA_KEYS = (
     Key("layer_norm_epsilon", "rms_norm_eps", 1e-6),
     Key("tied", "tie_word_embeddings", False),
 )
-_OF_LLAMAS: Dict[str, Any] = {
+_OF_LLAMAS: dict[str, Any] = {
     "base": "model.",
     "head": ("lm_head",),
     "ropes": (RopeKey(),),
     "new": {"kv_heads": _HEADS, "head_size": _head_size, "tied": True},
     "dropout_keys": ("attention_dropout",),
 }
-_ALWAYS: Dict[str, Any] = {"norm_first": True, "final_norm": True, "is_gated": True}
+_ALWAYS: dict[str, Any] = {"norm_first": True, "final_norm": True, "is_gated": True}
 _SILU = Key("activation", "hidden_act", "silu")
 _QWEN_KEYS = (
     Key("vocab_size", "vocab_size", 151936),
@@ -576,7 +576,7 @@ _GEMMA3_ROPES = (
     RopeKey("rope", "rope_theta", 1e6, "full_attention"),
     RopeKey("local_rope", "rope_local_base_freq", 1e4, "sliding_attention"),
 )
-_OF_GEMMAS: Dict[str, Any] = {
+_OF_GEMMAS: dict[str, Any] = {
     **_OF_LLAMAS,
     "new": {**_OF_LLAMAS["new"], "query_size": lambda fields: fields["head_size"]},
     "always": {**_ALWAYS, "scale_embeddings": True},

@@ -6,9 +6,11 @@
 Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterator, Mapping, Sequence
 
 from textmill.schemas.errors import DataError
 from textmill.schemas.metadata import Schema
@@ -29,7 +31,7 @@ _QWEN2_SPLIT = (
 _ADD_TOKENS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 
 
-def text_start(schema: Schema) -> Tuple[int, ...]:
+def text_start(schema: Schema) -> tuple[int, ...]:
     """The ids before each text of a decoder's rows: bos, or none."""
     parameters = schema.parameters
     if schema.task == "qa":
@@ -38,8 +40,8 @@ def text_start(schema: Schema) -> Tuple[int, ...]:
 
 
 def text_ends(
-    schema: Schema, tokenizer_json: bytes, *, vocab_size: int, first_weights: Optional[Path] = None
-) -> Tuple[int, ...]:
+    schema: Schema, tokenizer_json: bytes, *, vocab_size: int, first_weights: Path | None = None
+) -> tuple[int, ...]:
     """The ids that each end a text of a run: eos, the end of a turn, and those of --init_from."""
     ends = [schema.special_ids["eos"]] if "eos" in schema.special_ids else []
     if "chat_template" in schema.parameters:
@@ -51,7 +53,7 @@ def text_ends(
     return tuple(number for number in dict.fromkeys(ends) if number < vocab_size)
 
 
-def run_ends(output: Path, schema: Schema, tokenizer_json: bytes) -> Tuple[int, ...]:
+def run_ends(output: Path, schema: Schema, tokenizer_json: bytes) -> tuple[int, ...]:
     """The ids that a run's generation_config.json names; older runs have none, see `text_ends`."""
     ends = _named_ends(output, {})
     if ends is not None or (output / GENERATION).is_file():
@@ -61,7 +63,7 @@ def run_ends(output: Path, schema: Schema, tokenizer_json: bytes) -> Tuple[int, 
 
 def published_ids(
     content: Mapping[str, Any], directory: Path
-) -> Tuple[Optional[Tuple[int, ...]], Tuple[int, ...]]:
+) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
     """The ids that begin the texts of a published decoder, and those that end them.
 
     `content` is its config.json. The first is None if this has none, so that the tokenizer decides.
@@ -78,7 +80,7 @@ def published_ids(
     return _numbers(start, where) if "prefix_ids" in content else None, ends
 
 
-def _named_ends(directory: Path, config: Mapping[str, Any]) -> Optional[Tuple[int, ...]]:
+def _named_ends(directory: Path, config: Mapping[str, Any]) -> tuple[int, ...] | None:
     """The ends that generation_config.json names, else config.json, as `transformers` reads them.
 
     Raises:
@@ -95,7 +97,7 @@ def _named_ends(directory: Path, config: Mapping[str, Any]) -> Optional[Tuple[in
     return None
 
 
-def _numbers(value: Any, where: str) -> Tuple[int, ...]:
+def _numbers(value: Any, where: str) -> tuple[int, ...]:
     """One id or a list of them: 2 -> (2,)."""
     numbers = [] if value is None else value if isinstance(value, list) else [value]
     if not all(type(number) is int for number in numbers):
@@ -103,12 +105,12 @@ def _numbers(value: Any, where: str) -> Tuple[int, ...]:
     return tuple(numbers)
 
 
-def generation_settings(schema: Schema, ends: Sequence[int]) -> Dict[str, Any]:
+def generation_settings(schema: Schema, ends: Sequence[int]) -> dict[str, Any]:
     """The content of generation_config.json; config.json has the same.
 
     {"bos_token_id": 0, "eos_token_id": [2, 6], "pad_token_id": 1}
     """
-    settings: Dict[str, Any] = {
+    settings: dict[str, Any] = {
         f"{role}_token_id": schema.special_ids[role]
         for role in ("bos", "pad")
         if role in schema.special_ids
@@ -136,7 +138,7 @@ def for_prompts(tokenizer_json: bytes, start: Sequence[int]) -> bytes:
     return content.encode()
 
 
-def tokenizer_notes(family: str, tokenizer_json: bytes) -> List[str]:
+def tokenizer_notes(family: str, tokenizer_json: bytes) -> list[str]:
     """A note if AutoTokenizer opens the tokenizer of an export as a different one.
 
     Since transformers 5 it takes Qwen2Tokenizer for model_type qwen2, whatever is in the files.
@@ -149,7 +151,7 @@ def tokenizer_notes(family: str, tokenizer_json: bytes) -> List[str]:
     ]
 
 
-def _steps(step: Any) -> Iterator[Dict[str, Any]]:
+def _steps(step: Any) -> Iterator[dict[str, Any]]:
     """A step, or those of a sequence."""
     if step and step["type"] == "Sequence":
         for part in step["processors"]:
@@ -158,7 +160,7 @@ def _steps(step: Any) -> Iterator[Dict[str, Any]]:
         yield step
 
 
-def _without_tokens(step: Dict[str, Any]) -> Dict[str, Any]:
+def _without_tokens(step: dict[str, Any]) -> dict[str, Any]:
     """A step without the tokens that it adds: RobertaProcessing also trims the offsets of words."""
     if step["type"] == "RobertaProcessing":
         names = ("add_prefix_space", "trim_offsets")
@@ -166,12 +168,12 @@ def _without_tokens(step: Dict[str, Any]) -> Dict[str, Any]:
     return {} if step["type"] in _ADD_TOKENS else step
 
 
-def _template(config: Dict[str, Any], start: Sequence[int]) -> Dict[str, Any]:
+def _template(config: dict[str, Any], start: Sequence[int]) -> dict[str, Any]:
     """The step that puts tokens before a text, and before each of a pair."""
     token_of = {number: token for token, number in token_ids(config).items()}
     tokens = [token_of[number] for number in start]
 
-    def pieces(text: str, kind: int) -> List[Dict[str, Any]]:
+    def pieces(text: str, kind: int) -> list[dict[str, Any]]:
         before = [{"SpecialToken": {"id": token, "type_id": kind}} for token in tokens]
         return [*before, {"Sequence": {"id": text, "type_id": kind}}]
 

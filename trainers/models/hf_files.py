@@ -7,6 +7,8 @@
 Only safetensors are read: opening a pickle can run any code.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
@@ -14,15 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import (
     Any,
-    Dict,
     Iterator,
-    List,
     Mapping,
     NamedTuple,
     NoReturn,
-    Optional,
     Sequence,
-    Tuple,
 )
 
 import numpy as np
@@ -49,7 +47,7 @@ class _Place(NamedTuple):
 
     file: str
     name: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     dtype: str  # as safetensors names it
 
 
@@ -90,7 +88,7 @@ class Tensors(Mapping[str, np.ndarray]):
 
 def read_directory(
     path: str, *, model_types: Sequence[str] = (), flag: str = "--init_from="
-) -> Tuple[Dict[str, Any], Tensors]:
+) -> tuple[dict[str, Any], Tensors]:
     """Opens a directory of config.json and model.safetensors, in one file or with an index.
 
     Returns config.json and the tensors without buffers. Accepts any of `model_types`, or all if it
@@ -121,7 +119,7 @@ def read_directory(
     return config, Tensors(places)
 
 
-def _read_object(path: str, where: str) -> Dict[str, Any]:
+def _read_object(path: str, where: str) -> dict[str, Any]:
     if not os.path.isfile(path):
         _refuse_without(os.path.basename(path), os.path.dirname(path), where)
     try:
@@ -176,7 +174,7 @@ def _refuse_without(name: str, path: str, where: str) -> NoReturn:
     )
 
 
-def _places_in(file: str) -> List[_Place]:
+def _places_in(file: str) -> list[_Place]:
     try:
         with safe_open(file, framework="np") as reader:
             tensors = {name: reader.get_slice(name) for name in reader.keys()}
@@ -192,9 +190,9 @@ def write_directory(
     path: str,
     config: Mapping[str, Any],
     tensors: Mapping[str, np.ndarray],
-    tokenizer_json: Optional[bytes] = None,
-    tokenizer_config: Optional[Mapping[str, Any]] = None,
-    generation: Optional[Mapping[str, Any]] = None,
+    tokenizer_json: bytes | None = None,
+    tokenizer_config: Mapping[str, Any] | None = None,
+    generation: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a directory for `from_pretrained` of transformers, atomically.
 

@@ -4,17 +4,15 @@ Errors are a UsageError if there is no such model, or it cannot read the dataset
 DataError if published weights are broken or do not match their config.json.
 """
 
+from __future__ import annotations
+
 import re
 from dataclasses import fields, replace
 from typing import (
     Any,
-    Dict,
     Iterator,
-    List,
     Mapping,
     NamedTuple,
-    Optional,
-    Tuple,
     get_args,
     get_type_hints,
 )
@@ -32,7 +30,7 @@ from textmill.trainers.models.weights import check_published, fresh, from_publis
 
 # Turc et al., "Well-Read Students Learn Better", 2019 (arXiv:1908.08962); base is BERT's and
 # GPT-2's own, medium GPT-2's, and electra_small ELECTRA's (arXiv:2003.10555).
-SIZES: Dict[str, Dict[str, Any]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "tiny": dict(layers=2, hidden_size=128, heads=2, intermediate_size=512),
     "small": dict(layers=4, hidden_size=512, heads=8, intermediate_size=2048),
     "base": dict(layers=12, hidden_size=768, heads=12, intermediate_size=3072),
@@ -97,11 +95,11 @@ class PlannedModel(NamedTuple):
     """A model, with the tensors of --init_from and notes on its output layer and classes."""
 
     config: ModelConfig
-    tensors: Optional[Tensors]
-    init_from: Optional[str]
-    notes: Tuple[str, ...] = ()
+    tensors: Tensors | None
+    init_from: str | None
+    notes: tuple[str, ...] = ()
 
-    def first_weights(self, seed: int) -> Tuple[Weights, List[str]]:
+    def first_weights(self, seed: int) -> tuple[Weights, list[str]]:
         """Weights before the first step, and notes on them."""
         if self.tensors is None:
             return fresh(self.config, seed), []
@@ -110,7 +108,7 @@ class PlannedModel(NamedTuple):
         return weights, [*self.notes, *notes]
 
 
-def families_of(flags: ModelFlags) -> Tuple[str, ...]:
+def families_of(flags: ModelFlags) -> tuple[str, ...]:
     """The model families that a trainer accepts; the first is that of new models."""
     return get_args(get_args(get_type_hints(type(flags))["family"])[0])  # in an Optional
 
@@ -147,7 +145,7 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
     return PlannedModel(config, tensors, init_from, tuple(notes))
 
 
-def _renamed_classes(content: Mapping[str, Any], classes: Tuple[str, ...]) -> Iterator[str]:
+def _renamed_classes(content: Mapping[str, Any], classes: tuple[str, ...]) -> Iterator[str]:
     """A note if a published classifier has as many classes under other names."""
     labels = content.get("id2label")
     names = list(labels.values()) if isinstance(labels, dict) else []
@@ -159,7 +157,7 @@ def _renamed_classes(content: Mapping[str, Any], classes: Tuple[str, ...]) -> It
         )
 
 
-def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:
+def _new_dimensions(flags: ModelFlags, schema: Schema) -> dict[str, Any]:
     size = {"family": flags.family or families_of(flags)[0], **SIZES[flags.model]}
     if flags.family not in (size["family"], None):
         raise UsageError(
@@ -188,7 +186,7 @@ def _new_dimensions(flags: ModelFlags, schema: Schema) -> Dict[str, Any]:
     return values
 
 
-def _dimension_flags(flags: ModelFlags) -> Dict[str, Any]:
+def _dimension_flags(flags: ModelFlags) -> dict[str, Any]:
     """The fields of ModelConfig that have a flag of the same name, if it is set."""
     names = {field.name for field in fields(ModelConfig)}
     values = {name: getattr(flags, name, None) for name in sorted(names)}
@@ -226,7 +224,7 @@ def training_flops(config: ModelConfig, length: int, head_share: float = 1.0) ->
     return 6 * (body + head_share * head) + 12 * attended
 
 
-def peak_flops(device_kind: str) -> Optional[float]:
+def peak_flops(device_kind: str) -> float | None:
     """The peak of a device in bfloat16: "NVIDIA H100 80GB HBM3" -> 989e12; None if not known."""
     kinds = [kind for kind in _PEAKS if re.search(rf"\b{kind}\b", device_kind)]
     if not kinds or "MIG" in device_kind:  # a part of a GPU

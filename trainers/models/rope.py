@@ -8,9 +8,11 @@ transformers 4 writes `rope_theta` and `rope_scaling`, transformers 5 `rope_para
 families have for each type of layer. Pure numpy; Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, Mapping, NamedTuple, Tuple
+from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
@@ -18,13 +20,13 @@ from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.typed_json import quote
 
 _LENGTH = "original_max_position_embeddings"
-_USED: Dict[str, Tuple[str, ...]] = {
+_USED: dict[str, tuple[str, ...]] = {
     "default": ("rope_theta",),
     "linear": ("rope_theta", "factor"),
     "llama3": ("rope_theta", "factor", _LENGTH, "low_freq_factor", "high_freq_factor"),
     "yarn": ("rope_theta", "factor", _LENGTH, "beta_slow", "beta_fast", "attention_factor"),
 }
-_LIMITS: Dict[str, Tuple[float, float]] = {
+_LIMITS: dict[str, tuple[float, float]] = {
     "rope_theta": (2, 1e12),
     "factor": (1, 1e6),
     _LENGTH: (1, 1 << 30),
@@ -85,7 +87,7 @@ class Rope:
                 raise UsageError(f"{low}={from_}: must be below {high}={to}")
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], key: RopeKey, *, where: str) -> "Rope":
+    def from_json(cls, content: Mapping[str, Any], key: RopeKey, *, where: str) -> Rope:
         """The rotary positions of a config.json; errors begin with `where`, "--init_from=DIR".
 
         Raises:
@@ -117,7 +119,7 @@ class Rope:
             return replace(rope, attention_factor=0.1 * math.log(rope.factor) + 1)
         return rope
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The value of `rope_parameters` in config.json, or of one type of layer in it."""
         values = asdict(self)
         return {name: values[name] for name in ("rope_type", *_USED[self.rope_type])}
@@ -161,7 +163,7 @@ def _object(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value or {}
 
 
-def _check_keys(values: Mapping[str, Any], names: Tuple[str, ...]) -> None:
+def _check_keys(values: Mapping[str, Any], names: tuple[str, ...]) -> None:
     """Refuses keys that are unknown or change more than a type's parameters; finds missing ones."""
     for name, value in values.items():
         if name not in _READ or (name in _ONLY and value != _ONLY[name]):

@@ -3,10 +3,12 @@
 The package `tokenizers` is imported only to encode text.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Tuple
 
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.local_file import open_regular
@@ -28,7 +30,7 @@ from textmill.trainers.data.shard_set import ShardSet
 TOKENIZER, SCHEMA = "tokenizer.json", "schema.json"
 
 
-def sets_of(shards: BatchReader) -> List[ShardSet]:
+def sets_of(shards: BatchReader) -> list[ShardSet]:
     """The datasets of a reader: one, or those of a mixture, which share a tokenizer."""
     if isinstance(shards, Mixture):
         return list(shards.parts)
@@ -68,7 +70,7 @@ def read_tokenizer(directory: Path) -> bytes:
     return _read(directory / TOKENIZER, "copy it from the training dataset")
 
 
-def published_tokenizer(directory: Path) -> Optional[bytes]:
+def published_tokenizer(directory: Path) -> bytes | None:
     """The tokenizer.json of published weights, perhaps made of other files; None if there is none.
 
     Raises:
@@ -97,7 +99,7 @@ _PROBES = (
 
 def check_same_tokens(
     tokenizer_json: bytes, directory: str, *, flag: str = "--init_from="
-) -> List[str]:
+) -> list[str]:
     """Refuses published weights whose tokenizer gives other ids than the dataset's.
 
     Tokens and merges of one of the two do not count as a difference: a vocabulary may have grown.
@@ -151,7 +153,7 @@ Config = Dict[str, Any]
 Merge = Tuple[str, ...]
 
 
-def _published_config(directory: str) -> Tuple[Optional[Config], str]:
+def _published_config(directory: str) -> tuple[Config | None, str]:
     """The tokenizer.json of a directory, perhaps of other files; else None and why."""
     whole = os.path.join(directory, TOKENIZER)
     try:
@@ -167,9 +169,7 @@ def _published_config(directory: str) -> Tuple[Optional[Config], str]:
     return read_tokenizer_json(json.dumps(assembled[0]).encode(), assembled[1]), ""
 
 
-def _published_tokens(
-    directory: Path, config: Optional[Config]
-) -> Tuple[Dict[str, int], List[Merge]]:
+def _published_tokens(directory: Path, config: Config | None) -> tuple[dict[str, int], list[Merge]]:
     """Tokens to ids, and the merges of BPE; both empty for a directory without a tokenizer."""
     if config is not None:
         return token_ids(config), _merges(config)
@@ -200,7 +200,7 @@ def _with_vocabulary_of(own: Config, theirs: Config) -> Config:
     return {**own, **{name: theirs.get(name) for name in _SETTINGS[:2]}, "model": model}
 
 
-def _compare_settings(theirs: Config, own: Config) -> Tuple[str, str]:
+def _compare_settings(theirs: Config, own: Config) -> tuple[str, str]:
     """The first text to which settings give other ids, and parts that differ without that."""
     mixed = _with_vocabulary_of(own, theirs)
     if all(mixed[name] == own.get(name) for name in _SETTINGS):
@@ -214,7 +214,7 @@ def _compare_settings(theirs: Config, own: Config) -> Tuple[str, str]:
     return f"{text!r} is {there} there and {here} in the dataset, by a different {parts}", ""
 
 
-def _first_difference(theirs: Config, own: Config) -> Tuple[str, Tuple[List[str], List[str]]]:
+def _first_difference(theirs: Config, own: Config) -> tuple[str, tuple[list[str], list[str]]]:
     """The first of the probes with other ids, and its tokens in both; ("", ([], []))."""
     tokenizers = [open_tokenizer(json.dumps(config).encode()) for config in (theirs, own)]
     for text in _PROBES:
@@ -224,7 +224,7 @@ def _first_difference(theirs: Config, own: Config) -> Tuple[str, Tuple[List[str]
     return "", ([], [])
 
 
-def _compare_sizes(theirs: Config, own: Config, where: str) -> List[str]:
+def _compare_sizes(theirs: Config, own: Config, where: str) -> list[str]:
     """A note if one has more merges, or tokens that are not added, than the other."""
     merges = [len(_merges(config)) for config in (theirs, own)]
     added = {t["content"] for c in (theirs, own) for t in c.get("added_tokens") or []}
@@ -242,12 +242,12 @@ def _compare_sizes(theirs: Config, own: Config, where: str) -> List[str]:
     ]
 
 
-def _lines(path: Path) -> List[str]:
+def _lines(path: Path) -> list[str]:
     lines = read_bounded(str(path)).decode("utf-8").replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def _merges(config: Dict[str, Any]) -> List[Merge]:
+def _merges(config: dict[str, Any]) -> list[Merge]:
     """The merges of a tokenizer.json: "a b" in old files, ["a", "b"] in new ones."""
     merges = config["model"].get("merges") or []
     return [tuple(m.split(" ") if isinstance(m, str) else m) for m in merges]
@@ -279,7 +279,7 @@ def open_tokenizer(tokenizer_json: bytes) -> Any:
     return tokenizer
 
 
-def leading_ids(tokenizer: Any) -> List[int]:
+def leading_ids(tokenizer: Any) -> list[int]:
     """The ids that a `tokenizers.Tokenizer` puts before every text."""
     encoding = tokenizer.encode("a")
     return encoding.ids[: [*encoding.special_tokens_mask, 0].index(0)]

@@ -9,8 +9,10 @@ All functions follow the table `ModelConfig.modules`. Gradients convert like wei
 with `where`, such as "--init_from=DIR".
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 import numpy as np
 
@@ -31,7 +33,7 @@ class Layout(NamedTuple):
     is_turned: bool  # whether its linear layers are [in, out]
 
 
-def shapes(config: ModelConfig) -> Dict[str, Tuple[int, ...]]:
+def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """The shape of every weight: {"layers.0.qkv.weight": (3H, H), ...}."""
     return {f"{m.ours}.{leaf}": shape for m in config.modules for leaf, shape in m.leaves.items()}
 
@@ -45,7 +47,7 @@ def fresh(config: ModelConfig, seed: int) -> Weights:
     }
 
 
-def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.ndarray:
+def _fresh(module: Module, leaf: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     constant = LEAVES[module.kind][leaf]
     if constant is not NORMAL:
         return np.full(shape, constant, np.float32)
@@ -59,7 +61,7 @@ def _fresh(module: Module, leaf: str, shape: Tuple[int, ...], seed: int) -> np.n
 
 def from_published(
     tensors: Mapping[str, np.ndarray], config: ModelConfig, *, seed: int, where: str
-) -> Tuple[Weights, List[str]]:
+) -> tuple[Weights, list[str]]:
     """Published weights for this model, whatever their head.
 
     A model without the head, without BERT's pooler, or with a classifier for other classes gets a
@@ -113,7 +115,7 @@ def _read_finite(tensors: Mapping[str, np.ndarray], name: str, where: str) -> np
 
 def keep_own_layer(
     tensors: Mapping[str, np.ndarray], config: ModelConfig, *, where: str
-) -> Tuple[ModelConfig, List[str]]:
+) -> tuple[ModelConfig, list[str]]:
     """The model with the output layer that a file has, tied by config.json or not, and notes.
 
     Like transformers, it keeps an output layer whose values are not those of the embedding, and
@@ -152,7 +154,7 @@ def _check_layers(tensors: Mapping[str, Any], config: ModelConfig, where: str) -
 
 def check_published(
     tensors: Mapping[str, np.ndarray], config: ModelConfig, *, where: str, may_grow: bool = False
-) -> Tuple[Dict[str, str], List[str], Dict[str, str]]:
+) -> tuple[dict[str, str], list[str], dict[str, str]]:
     """Refuses weights that do not fit a model; reads no tensor.
 
     `may_grow`: the vocabulary of the model may be larger.
@@ -204,7 +206,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 def _match_names(
     tensors: Mapping[str, Any], expected: Mapping[str, Any], config: ModelConfig
-) -> Tuple[Dict[str, str], List[str]]:
+) -> tuple[dict[str, str], list[str]]:
     """Names in the model -> names in the file; and names in the file of other heads.
 
     Copies of other tensors and tensors that no model reads are skipped.
@@ -220,7 +222,7 @@ def _match_names(
     return names, ignored
 
 
-def _names_in_model(tensors: Mapping[str, Any], config: ModelConfig) -> Dict[str, str]:
+def _names_in_model(tensors: Mapping[str, Any], config: ModelConfig) -> dict[str, str]:
     """Names in the model, of doubles and other heads too -> names in the file.
 
     A model that was saved without its head has no prefix: `embeddings.LayerNorm.weight`.
@@ -235,7 +237,7 @@ def _names_in_model(tensors: Mapping[str, Any], config: ModelConfig) -> Dict[str
     return {in_model(name): name for name in sorted(tensors)}
 
 
-def _new_parts(present: Mapping[str, Tuple[int, ...]], modules: List[Module]) -> Dict[str, str]:
+def _new_parts(present: Mapping[str, tuple[int, ...]], modules: list[Module]) -> dict[str, str]:
     """Parts that the file lacks, or has for other classes, with notes; half a part is an error."""
     parts = {module.part for module in modules if any(name in present for name in module.tensors)}
     new = {m.part: f"{m.part} is new" for m in modules if m.part and m.part not in parts}
@@ -297,7 +299,7 @@ def _lay_out(value: Any, is_turned: bool) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(value).T if is_turned else value)
 
 
-def layout_names(config: ModelConfig, layout: Layout) -> Iterator[Tuple[str, str, bool]]:
+def layout_names(config: ModelConfig, layout: Layout) -> Iterator[tuple[str, str, bool]]:
     """For each weight our name, the framework's, and whether one is the transpose of the other."""
     for module in config.modules:
         for leaf in module.leaves:

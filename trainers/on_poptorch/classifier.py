@@ -4,8 +4,10 @@ Modules are named as in `trainers.models`. Legend: B rows, L tokens, E width of 
 the hidden states, N heads, C classes.
 """
 
+from __future__ import annotations
+
 import functools
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ from textmill.trainers.tasks.classification import LABEL
 # Added to the scores of padding. float16 can hold -10,000, exp() of it is 0 in every precision, and
 # a row of padding only gives a mean instead of NaN.
 HIDDEN_SCORE = -1e4
-FORMULAS: Dict[str, Callable[[Tensor], Tensor]] = {
+FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "tanh": torch.tanh,
     "silu": functional.silu,
@@ -114,7 +116,7 @@ def classifier_arrays(rows: Batch) -> Arrays:
 class Classifier(nn.Module):
     """An encoder and a classifier on its first token."""
 
-    def __init__(self, config: ModelConfig, mark_loss: Optional[Callable[[Tensor], Tensor]] = None):
+    def __init__(self, config: ModelConfig, mark_loss: Callable[[Tensor], Tensor] | None = None):
         """On IPUs, `mark_loss` is PopTorch's `identity_loss`: the backward pass starts there."""
         super().__init__()
         self._mark_loss, on_ipus = mark_loss, mark_loss is not None
@@ -123,7 +125,7 @@ class Classifier(nn.Module):
         self.head = Head(config, on_ipus)
 
     @property
-    def blocks(self) -> List[Tuple[str, nn.Module]]:
+    def blocks(self) -> list[tuple[str, nn.Module]]:
         """Names and modules that are not split over devices, in order of computation."""
         layers = [(f"layer {index}", layer) for index, layer in enumerate(self.layers)]
         return [("embeddings", self.embeddings), *layers, ("classifier", self.head)]
@@ -133,7 +135,7 @@ class Classifier(nn.Module):
         input_ids: Tensor,
         segment_ids: Tensor,
         token_type_ids: Tensor,
-        label: Optional[Tensor] = None,
+        label: Tensor | None = None,
     ) -> Tensor:
         """Float32 logits [B, C]; on IPUs with labels the mean loss of the rows, f32 [].
 

@@ -12,11 +12,13 @@ IPUs run D such steps in one call. Blocks are the embedding (with ELECTRA's proj
 encoder layer; the classifier is on the IPU of the last layer.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -76,7 +78,7 @@ class IpuProgram(Program):
         scaling = compute.loss_scaling if is_half else None
         self._optimizer = poptorch_optimizer(rates, self.module, poptorch, scaling)
         self._share_of_rate = Schedule(self.steps, rates)
-        self._state: Optional[Arrays] = None  # of the checkpoint to resume from
+        self._state: Arrays | None = None  # of the checkpoint to resume from
         self._training: Any = None
         self._inference: Any = None
         self._attached: Any = None
@@ -93,7 +95,7 @@ class IpuProgram(Program):
         for ipu, (name, block) in zip(ipus, blocks):
             self._poptorch.BeginBlock(block, user_id=name, ipu_id=ipu)
 
-    def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
+    def load(self, weights: Arrays, state: Arrays | None) -> None:
         """Puts weights on the host; the next program takes them and the state to the IPUs."""
         self._attach(None)
         self._state = state
@@ -167,7 +169,7 @@ class IpuProgram(Program):
         """Tensors on the host; PopTorch sends them to the IPUs."""
         return tuple(torch.from_numpy(array) for array in classifier_arrays(rows).values())
 
-    def train(self, placed: Tensors, step: int) -> Callable[[], List[Dict[str, float]]]:
+    def train(self, placed: Tensors, step: int) -> Callable[[], list[dict[str, float]]]:
         """Runs the steps of a call, all with the learning rate of the first."""
         training = self._attach(self._training)
         rate = self._rates.learning_rate * self._share_of_rate(step)
@@ -231,7 +233,7 @@ def poptorch_optimizer(
     flags: OptimizationFlags,
     module: torch.nn.Module,
     poptorch: ModuleType,
-    loss_scaling: Optional[float],
+    loss_scaling: float | None,
 ) -> torch.optim.Optimizer:
     """The optimizer for IPUs, with float32 moments.
 
@@ -263,7 +265,7 @@ def poptorch_optimizer(
     )
 
 
-def find_poptorch(device: str) -> Optional[ModuleType]:
+def find_poptorch(device: str) -> ModuleType | None:
     """PopTorch if --device is auto or ipu and there are IPUs, else None.
 
     Raises:
@@ -294,7 +296,7 @@ class Placement:
     """Rows and blocks on IPUs."""
 
     precision: str  # float32 or float16
-    blocks: Tuple[int, ...]  # number on each IPU: (1, 4, 4, 4)
+    blocks: tuple[int, ...]  # number on each IPU: (1, 4, 4, 4)
     microbatch: int  # rows
     accumulation: int  # A
     replication: int  # R
@@ -321,7 +323,7 @@ class Placement:
         )
 
 
-def parse_blocks(text: str, layers: int) -> Tuple[int, ...]:
+def parse_blocks(text: str, layers: int) -> tuple[int, ...]:
     """`--blocks_per_ipu`: "1+4+4+4" -> (1, 4, 4, 4); "auto" for 12 layers gives the same.
 
     auto puts the embedding on the first of four IPUs and distributes the layers evenly over the

@@ -4,8 +4,10 @@ Under torchrun each process computes the loss of its share of each batch, see
 `trainers.on_poptorch.ranks`.
 """
 
+from __future__ import annotations
+
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import torch
@@ -75,7 +77,7 @@ class ModuleProgram(Program):
         if self._device.type == "cuda" and ranks.count == 1:
             self.description += hint_at_gpus(torch.cuda.device_count())
 
-    def load(self, weights: Arrays, state: Optional[Arrays]) -> None:
+    def load(self, weights: Arrays, state: Arrays | None) -> None:
         """Loads weights and the optimizer's state, but no hyperparameters."""
         if state is not None:
             self._load_state(state)
@@ -134,7 +136,7 @@ class ModuleProgram(Program):
         return PlacedRows(tensors, counts)
 
     @report_lost_ranks()
-    def train(self, placed: PlacedRows, step: int) -> Callable[[], List[Dict[str, float]]]:
+    def train(self, placed: PlacedRows, step: int) -> Callable[[], list[dict[str, float]]]:
         """One step: microbatches one after another, then the optimizer.
 
         The loss is the mean over what counts in the whole batch, so that the gradients do not
@@ -165,7 +167,7 @@ class ModuleProgram(Program):
         self._optimizer.step()
         read = send_to_host(torch.cat((counts, torch.stack((stop, ranks.add(loss), norm)))))
 
-        def wait() -> List[Dict[str, float]]:
+        def wait() -> list[dict[str, float]]:
             counted, tokens, stop, loss, norm = read().tolist()
             others = {"counted": counted, "learning_rate": rate, "gradient_norm": norm}
             if ranks.count > 1:
@@ -193,14 +195,14 @@ class ModuleProgram(Program):
         state = {} if weights_only else self._optimizer_tensors()
         return copy_to_host(self.module.state_dict()), copy_to_host(state)
 
-    def _optimizer_tensors(self) -> Dict[str, Tensor]:
+    def _optimizer_tensors(self) -> dict[str, Tensor]:
         return {
             f"{number}.{name}": value
             for number, state in self._optimizer.state_dict()["state"].items()
             for name, value in state.items()
         }
 
-    def _count(self, counts: Tensor) -> Tuple[Tensor, Tensor]:
+    def _count(self, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Sums of all processes' counts, f64 [2], and the largest signal that one got, f64 []."""
         signal = torch.full((1,), self.asked_to_stop(), dtype=counts.dtype, device=counts.device)
         all_Rx3 = self._ranks.concatenate(torch.cat((counts, signal))[None])
@@ -209,7 +211,7 @@ class ModuleProgram(Program):
     def _logits(self, inputs: Inputs) -> Tensor:
         return self._parallel(*(inputs[name] for name in TEXT_INPUTS))
 
-    def _cut(self, inputs: Inputs) -> List[Inputs]:
+    def _cut(self, inputs: Inputs) -> list[Inputs]:
         count = self._microbatches
         chunks = {name: tensor.chunk(count) for name, tensor in inputs.items()}
         return [{name: parts[i] for name, parts in chunks.items()} for i in range(count)]
@@ -219,7 +221,7 @@ class ModuleProgram(Program):
         return torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_on)
 
 
-def parameter_groups(module: nn.Module, weight_decay: float) -> List[Dict[str, Any]]:
+def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Two groups of weights: matrices, which decay, and vectors (biases, norms), which do not."""
     weights = list(module.parameters())
     return [
@@ -257,7 +259,7 @@ def check_device(state: Arrays, *, on_ipus: bool) -> None:
         )
 
 
-def choose_device(device: str, precision: str, local: int = 0) -> Tuple[torch.device, str]:
+def choose_device(device: str, precision: str, local: int = 0) -> tuple[torch.device, str]:
     """The device and precision of the flags: cuda or cpu, bfloat16 or float32.
 
     Several processes of a machine, numbered by `local`, have a GPU each.

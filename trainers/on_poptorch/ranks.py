@@ -7,11 +7,13 @@ torchrun tells each process its number and where they meet (RANK, WORLD_SIZE, LO
 MASTER_ADDR, MASTER_PORT). NCCL connects GPUs, and gloo CPUs.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 import re
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, ContextManager, Iterator, List, Optional
+from typing import Any, Callable, ContextManager, Iterator
 
 import torch
 import torch.distributed as dist
@@ -41,7 +43,7 @@ class Ranks(Processes):
                 dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
         return values[0]
 
-    def gather(self, value: Any) -> List[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """See `Processes`."""
         values = [value] * self.count
         if self.count > 1:
@@ -49,7 +51,7 @@ class Ranks(Processes):
                 dist.all_gather_object(values, value)
         return values
 
-    def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         """Has this process end without PyTorch's destructors.
 
         Threads of torch.distributed may outlive what they use: one of 24 processes of PyTorch 2.15
