@@ -317,12 +317,13 @@ def arguments_of(values: Mapping[str, Any], known: Mapping[str, str], path: str)
             )
         if kind == "quoted" and isinstance(value, list):
             texts = [join_list(texts)]
-        if kind != "list" and len(texts) > 1 and any("," in text for text in texts):
+        is_repeated = kind in ("list", None)  # as Beam's lists are
+        if not is_repeated and len(texts) > 1 and any("," in text for text in texts):
             raise UsageError(
                 f"{path}: {name} is {reprlib.repr(value)}, but commas separate its values: write "
                 "all of them as one text, as on the command line"
             )
         if isinstance(value, dict):
             texts = [f"{key}:{text}" for key, text in zip(value, texts)]
-        arguments += [f"--{name}={t}" for t in (texts if kind == "list" else [",".join(texts)])]
+        arguments += [f"--{name}={t}" for t in (texts if is_repeated else [",".join(texts)])]
     return arguments

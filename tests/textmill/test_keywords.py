@@ -65,6 +65,10 @@ class Directory:
         ({"input": Directory()}, ["--input=corpus"]),
         ({"splits": {"train": 0.9, "test": 0.1}}, ["--splits=train:0.9,test:0.1"]),
         ({"fast": False, "direct_num_workers": 2}, ["--no_fast", "--direct_num_workers=2"]),
+        (
+            {"extra_package": ["a.gz", Path("b.gz")]},
+            ["--extra_package=a.gz", "--extra_package=b.gz"],
+        ),
         ({"config": "c4", "runner": "FlinkRunner"}, ["--config=c4", "--runner=FlinkRunner"]),
         ({"most": None, "dropout": None}, ["--most=None", "--dropout=None"]),
         ({"files": None}, ["--files=auto"]),
