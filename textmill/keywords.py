@@ -92,7 +92,7 @@ class Keywords:
         except SystemExit as stop:
             if stop.code not in (INTERRUPTED, TERMINATED):
                 raise
-            raise KeyboardInterrupt("the run is saved: resume=True continues it") from stop
+            raise KeyboardInterrupt("resume=True continues from the newest checkpoint") from stop
         except KeyboardInterrupt as stop:
             stop.args = tuple(self.spell(str(text)) for text in stop.args)
             raise

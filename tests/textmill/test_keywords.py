@@ -139,7 +139,7 @@ def raising(error):
             "needs the package apache_beam, which is not installed here: pip install "
             "'/path/to/textmill[pipelines]'",
         ),
-        (SystemExit(130), KeyboardInterrupt, "the run is saved: resume=True continues it"),
+        (SystemExit(130), KeyboardInterrupt, "resume=True continues from the newest checkpoint"),
         (KeyboardInterrupt("nothing is kept"), KeyboardInterrupt, "nothing is kept"),
         (ZeroDivisionError("a defect"), ZeroDivisionError, "a defect"),
     ],
