@@ -99,12 +99,14 @@ class Keywords:
         except Exception as error:
             if line := describe_missing(error, f"textmill ({self.name})", self._extra):
                 name = getattr(error, "name", None)
-                raise ModuleNotFoundError(line, name=name) from error
+                raise ModuleNotFoundError(line, name=name) from None
             known = correctable(error)
             if known is None:
                 raise
             kind = UsageError if isinstance(known, UsageError) else DataError
-            raise kind(self.spell(str(known))) from error
+            # Its message is complete, as in a command; the traceback of its cause (`__context__`)
+            # would be a hundred lines in a notebook.
+            raise kind(self.spell(str(known))) from None
 
     def spell(self, message: str) -> str:
         """A message of the command with keywords: --no_bos -> bos=False, --seed=-1 -> seed=-1."""
