@@ -296,7 +296,7 @@ def test_ctrl_c_saves_a_training_run(tmp_path):
         **{"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16},
     }
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt, match="^resume=True continues from the newest checkpoint$"):
+    with pytest.raises(KeyboardInterrupt, match="^resume=True continues from the newest"):
         tm.train("flax_clm", steps=100_000, **settings)
     stopped = tm.open(tmp_path / "run")
     assert isinstance(stopped, tm.Run)
