@@ -23,10 +23,8 @@ class UsageError(TextmillError):
     exit_code = 2
 
 
-class FieldError(UsageError, ValueError):
-    """A field of a command's options cannot have this value.
-
-    A ValueError, so that tyro adds the name of the field where the value alone is parsed.
+class OfField(TextmillError):
+    """An error about the value of a field of a command's options.
 
     Attributes:
       field: name of the field; "" for a value that no field holds yet.
@@ -46,6 +44,21 @@ class FieldError(UsageError, ValueError):
         """The message for a caller of Python: field=value: reason."""
         field = f"{self.field}=" if self.field else ""
         return f"{field}{self.value}: {self.reason}"
+
+    def of(self, field: str) -> "OfField":
+        """The same error about the value of a field."""
+        return type(self)(field, self.value, self.reason)
+
+
+class FieldError(OfField, UsageError, ValueError):
+    """A field of a command's options cannot have this value.
+
+    A ValueError, so that tyro adds the name of the field where the value alone is parsed.
+    """
+
+
+class FieldDataError(OfField, DataError):
+    """What a field of a command's options names does not exist, or cannot be read."""
 
 
 _ACCESS = "ask its owner for permission (chmod -R a+rX), or run as its owner"

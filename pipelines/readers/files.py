@@ -18,7 +18,7 @@ from textmill.pipelines.readers.stored import PACKINGS, inner_extension, is_comp
 from textmill.pipelines.store import is_url
 from textmill.schemas import object_store as stores
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, FieldDataError, FieldError
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))
@@ -104,7 +104,7 @@ def _read_list(path: str) -> list[str]:
 
 
 class FileFinder:
-    """Finds the files that --input names, and remembers what it does not read of directories.
+    """Finds the files that patterns name, and remembers what it does not read of directories.
 
     Attributes:
       label_folders: whether folders of text files are labels.
@@ -112,6 +112,7 @@ class FileFinder:
       any_name: whether to include files without extension of directories.
       follow_links: whether to follow links out of a directory, or out of the folder in which a glob
         searches.
+      field: of a command's options, which holds the patterns.
     """
 
     def __init__(
@@ -121,9 +122,10 @@ class FileFinder:
         web_pages: bool = False,
         any_name: bool = False,
         follow_links: bool = False,
+        field: str = "input",
     ):
         self._label_folders, self._follow_links = label_folders, follow_links
-        self._web_pages, self._any_name = web_pages, any_name
+        self._web_pages, self._any_name, self._field = web_pages, any_name, field
         self._unknown: list[str] = []
         self._private: list[str] = []
         self._links: list[str] = []
@@ -142,7 +144,7 @@ class FileFinder:
         """
         files = self._remote(pattern) if is_url(pattern) else self._local(pattern)
         if not files:
-            raise DataError(f"no file matches --input={pattern}{self._reason()}")
+            raise FieldDataError(self._field, pattern, f"no file matches{self._reason()}")
         return files
 
     def note(self) -> str:
@@ -165,9 +167,9 @@ class FileFinder:
 
     def _remote(self, pattern: str) -> list[tuple[str, int]]:
         if _PART_STARS.search(pattern):
-            raise UsageError(f"--input={pattern}: ** matches whole folders only: a/**/b or a/**")
+            raise FieldError(self._field, pattern, "** matches whole folders only: a/**/b or a/**")
         matched: list[tuple[str, int]] = []
-        for alternative in _alternatives(pattern) if not pattern.endswith("/") else ():
+        for alternative in _alternatives(self._field, pattern) if not pattern.endswith("/") else ():
             matched += [
                 (path, size)
                 for path, size in stores.matches(alternative).items()
@@ -195,7 +197,9 @@ class FileFinder:
         # A name that exists is taken literally, even if it contains [ or *.
         names = [pattern]
         if not os.path.lexists(pattern):
-            names = [name for one in _alternatives(pattern) for name in self._glob(one)]
+            names = [
+                name for one in _alternatives(self._field, pattern) for name in self._glob(one)
+            ]
         paths: list[str] = []
         for name in names:
             if not os.path.isdir(name):
@@ -204,14 +208,15 @@ class FileFinder:
                 paths += self._in_folder(name)
         if names == [pattern] and not paths:
             endings = " ".join(end for end in KNOWN if self._web_pages or end not in _WEB)
-            raise DataError(
-                f"--input={pattern} is a folder without files to read; known extensions: "
-                f"{endings}, and {', '.join(PACKINGS)} after those of text formats"
-                f"{self._reason()}"
+            raise FieldDataError(
+                self._field,
+                pattern,
+                f"a folder without files to read; known extensions: {endings}, and "
+                f"{', '.join(PACKINGS)} after those of text formats{self._reason()}",
             )
         if names and not paths:
-            raise DataError(
-                f"--input={pattern} matches folders only, such as {min(names)}: name one"
+            raise FieldDataError(
+                self._field, pattern, f"this matches folders only, such as {min(names)}: name one"
             )
         once: dict[tuple[str, str], str] = {}  # the shortest name of a file, which links may repeat
         for path in sorted(set(paths), key=lambda path: (len(path), path)):
@@ -236,12 +241,10 @@ class FileFinder:
 
     def _in_folder(self, folder: str) -> list[str]:
         if any(os.path.exists(os.path.join(folder, name)) for name in _SAVED_DATASET):
-            raise UsageError(
-                f"--input={folder} is a saved Hugging Face dataset: give --input=hf:{folder}"
-            )
+            raise FieldError(self._field, folder, f"a saved Hugging Face dataset: give hf:{folder}")
         paths = list(self._walk(folder))
         if self._label_folders:
-            _check_labels(folder, paths)
+            _check_labels(self._field, folder, paths)
         return paths
 
     def _walk(self, top: str) -> Iterator[str]:
@@ -359,8 +362,8 @@ def _size(path: str) -> int:
     return status.st_size
 
 
-def _check_labels(folder: str, paths: list[str]) -> None:
-    """Raises UsageError for text files beside folders that would be labels."""
+def _check_labels(field: str, folder: str, paths: list[str]) -> None:
+    """Raises FieldError for text files beside folders that would be labels."""
     rows = [(path, row) for path in paths for row in formats_of(inner_extension(path))]
     texts = [path for path, row in rows if row.labels == "folder"]
     top = sorted(path for path in texts if os.path.dirname(path) == folder.rstrip("/"))
@@ -368,10 +371,12 @@ def _check_labels(folder: str, paths: list[str]) -> None:
     inner = [name for name in below if os.path.isdir(os.path.join(folder, name))]
     if top and inner:
         first = os.path.join(folder, inner[0])
-        raise UsageError(
-            f"--input={folder} has text files ({os.path.basename(top[0])}"
-            f"{', ...' if len(top) > 1 else ''}) beside folders that would be labels "
-            f"({', '.join(inner)}): name the folders, --input={first} and so on"
+        raise FieldError(
+            field,
+            folder,
+            f"text files ({os.path.basename(top[0])}{', ...' if len(top) > 1 else ''}) are beside "
+            f"folders that would be labels ({', '.join(inner)}): name the folders, {first} and so "
+            "on",
         )
 
 
@@ -394,20 +399,23 @@ def _matches_private(path: str, pattern: str) -> bool:
     )
 
 
-def _alternatives(pattern: str) -> list[str]:
+def _alternatives(field: str, pattern: str) -> list[str]:
     """`a/{b,c}/*` -> [`a/b/*`, `a/c/*`]; inner braces first."""
     expanded = _expand_braces(_MANY_STARS.sub("**/", pattern))
     many = len(_BRACES.findall(pattern)) > _MOST_BRACES
     patterns = [] if many else list(itertools.islice(expanded, _MOST + 1))
     if many or len(patterns) > _MOST:
-        raise UsageError(
-            f"--input={pattern:.200} expands to more than {_MOST:,} patterns: write a list of "
-            "files, one path in each line, and give --input=@LIST.txt"
+        raise FieldError(
+            field,
+            pattern[:200],
+            f"this expands to more than {_MOST:,} patterns: write a list of files, one path in "
+            "each line, and give @LIST.txt",
         )
     if patterns[0].count("**") > _MOST_STARS:
-        raise UsageError(
-            f"--input={pattern:.200} has more than {_MOST_STARS} **, which take too long to "
-            "search: name folders instead"
+        raise FieldError(
+            field,
+            pattern[:200],
+            f"more than {_MOST_STARS} ** take too long to search: name folders instead",
         )
     return patterns
 

@@ -84,6 +84,7 @@ class Source:
         double in CSV and none in TSV.
       follow_links: whether to follow links out of directories.
       extraction: what text is taken from web pages; NO_PAGES to reject WARC and HTML files.
+      field: of a command's options, which holds the patterns; errors name it.
     """
 
     patterns: tuple[str, ...]
@@ -95,6 +96,7 @@ class Source:
     quoting: str = AUTO
     follow_links: bool = False
     extraction: Extraction = NO_PAGES
+    field: str = "input"
 
     def __post_init__(self) -> None:
         """Rejects impossible values."""
@@ -188,6 +190,7 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
         web_pages=source.extraction != NO_PAGES,
         any_name=source.input_format != AUTO,
         follow_links=source.follow_links,
+        field=source.field,
     )
     for argument in source.patterns:
         for pattern in expand_lists((argument,)):
@@ -195,7 +198,9 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
             hashes: dict[str, str] = {}
             if pattern.startswith(HUGGING_FACE):
                 split = huggingface.find_split(
-                    pattern.removeprefix(HUGGING_FACE), follow_links=source.follow_links
+                    pattern.removeprefix(HUGGING_FACE),
+                    follow_links=source.follow_links,
+                    field=source.field,
                 )
                 matched = [(path, os.path.getsize(path)) for path in split.paths]
             elif corpus := find_corpus(pattern, follow_links=source.follow_links):

@@ -38,7 +38,7 @@ from textmill.pipelines.runners.launch import with_beam
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, FieldError
 from textmill.schemas.features import is_training
 from textmill.schemas.manifest import DECONTAMINATION, EVALUATION, ManifestFile
 from textmill.schemas.metadata import SetInfo, read_set
@@ -67,10 +67,12 @@ def find_targets(filters: Filters, say: Callable[[str], None]) -> GramIndex:
     )
     texts, short = len(index.short_T), int(index.short_T.sum())
     if texts == short:
-        raise UsageError(
-            f"--decontaminate={flags.decontaminate[0]}: none of {number_of(texts, 'text')} has "
-            f"{flags.decontaminate_min_words} words, so there is nothing to search for: name other "
-            "--decontaminate_fields, or lower --decontaminate_min_words"
+        raise FieldError(
+            "decontaminate",
+            flags.decontaminate[0],
+            f"none of {number_of(texts, 'text')} has {flags.decontaminate_min_words} words, so "
+            "there is nothing to search for: name other decontaminate_fields, or lower "
+            "decontaminate_min_words",
         )
     say(
         f"decontamination: searching for {number_of(len(index.hash_G), 'n-gram')} of "
@@ -150,16 +152,18 @@ def read_targets(flags: Decontamination, tell: Callable[[str], None] | None = No
       DataError: a file is damaged, or has a bad record.
     """
     files = target_files(flags.decontaminate, tell)
+    named = flags.decontaminate_fields
     places: dict[str, tuple[int, str, int]] = {}
     for number, file in enumerate(files):
         before = len(places)
-        for field, record, text in _texts_of(file, flags.fields()):
+        for field, record, text in _texts_of(file, named):
             places.setdefault(text, (number, field, record))
-        if len(places) == before and not any(True for _ in _texts_of(file, flags.fields())):
-            raise UsageError(
-                f"--decontaminate={file.path}: no record has text in "
-                f"{' or '.join(flags.fields()) or 'text (of SQuAD JSON: question)'}: name the "
-                "fields with text, --decontaminate_fields=question,answer"
+        if len(places) == before and not any(True for _ in _texts_of(file, named)):
+            raise FieldError(
+                "decontaminate",
+                file.path,
+                f"no record has text in {' or '.join(named) or 'text (of SQuAD JSON: question)'}: "
+                "name the fields with text, decontaminate_fields=question,answer",
             )
     fields = sorted({field for _, field, _ in places.values()})
     return Targets(
@@ -173,11 +177,7 @@ def read_targets(flags: Decontamination, tell: Callable[[str], None] | None = No
 
 
 def _texts_of(file: TargetFile, fields: tuple[str, ...]) -> Texts:
-    texts = _set_texts if file.is_set else _file_texts
-    try:
-        yield from texts(file.path, fields)
-    except (DataError, UsageError) as error:
-        raise type(error)(str(error).replace("--input=", "--decontaminate=")) from error
+    return _set_texts(file.path, fields) if file.is_set else _file_texts(file.path, fields)
 
 
 def _file_texts(path: str, fields: tuple[str, ...]) -> Texts:
@@ -200,7 +200,8 @@ def _file_texts(path: str, fields: tuple[str, ...]) -> Texts:
 
 
 def _plan(path: str, field: str, kind: str) -> tuple[list[Block], Source]:
-    source = Source((path,), "line", roles=(Role("decontaminate", kind, field, optional=True),))
+    roles = (Role("decontaminate", kind, field, optional=True),)
+    source = Source((path,), "line", roles=roles, field="decontaminate")
     return plan_blocks(source), source
 
 
@@ -219,16 +220,18 @@ def _set_texts(path: str, fields: tuple[str, ...]) -> Texts:
     info = read_set(path)
     if fields or info.schema.task == "qa":
         if not any(file.path == EVALUATION for file in info.manifest.files):
-            raise UsageError(
-                f"--decontaminate={path} has no {EVALUATION}, in which --decontaminate_fields are "
-                "looked up: remove that flag"
+            raise FieldError(
+                "decontaminate",
+                path,
+                f"the dataset has no {EVALUATION}, in which decontaminate_fields are looked up: "
+                "remove that flag",
             )
         with info.borrow(EVALUATION) as local:
             yield from _file_texts(local, fields or _QUESTION)
         return
     splits = [split for split in sorted(info.schema.splits) if not is_training(split)]
     if not splits:
-        raise UsageError(f"--decontaminate={path}: the dataset has no evaluation split, only train")
+        raise FieldError("decontaminate", path, "the dataset has no evaluation split, only train")
     tokenizer = Tokenizer.from_str(store.read(info.locate("tokenizer.json")).decode())
     for split in splits:
         shards = info.manifest.shards(split, info.schema.read_ending)

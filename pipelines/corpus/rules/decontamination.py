@@ -14,11 +14,13 @@ from textmill.pipelines.corpus.rules.rule import Family, Rule, check_numbers
 from textmill.pipelines.readers.corpus_files import find_corpus
 from textmill.pipelines.readers.files import HUGGING_FACE, FileFinder, expand_lists
 from textmill.pipelines.readers.formats import huggingface
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.commands.values import join_list, spelled_list, take_values, text_of
+from textmill.schemas.errors import FieldError
 from textmill.schemas.manifest import MANIFEST
 
 Unit = Literal["document", "paragraph", "line"]
 _LONGEST = 64  # words of an n-gram
+_FIELDS = spelled_list(str, "FIELD,...", parse=str.strip)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Decontamination(Family):
     ] = ()
     """Drop documents that contain text of these files or Textmill datasets. Files are named as for
     --input; all splits of a dataset but train count. Repeatable."""
-    decontaminate_fields: Annotated[str, tyro.conf.arg(metavar="FIELD,...")] = ""
+    decontaminate_fields: Annotated[tuple[str, ...], _FIELDS] = ()
     """Fields of the files with text, separated by commas: question,answer. Each field is a text of
     its own. Default: question for SQuAD's JSON and for datasets of --task=qa, otherwise text."""
     decontaminate_ngram: int = 13
@@ -56,27 +58,26 @@ class Decontamination(Family):
 
     def __post_init__(self) -> None:
         """Rejects impossible values."""
+        take_values(self)
         if "" in self.decontaminate:
-            raise UsageError("--decontaminate is empty: give a file or a dataset")
+            raise FieldError("decontaminate", "", "give a file or a dataset")
         for flag in fields(self) if not self.decontaminate else ():
-            if getattr(self, flag.name) != flag.default:
-                raise UsageError(f"--{flag.name} needs --decontaminate=FILES_OR_DATASETS")
+            value = getattr(self, flag.name)
+            if value != flag.default:
+                text = text_of(flag.type, value)
+                raise FieldError(flag.name, text, "it needs decontaminate=FILES_OR_DATASETS")
         ngram, named = self.decontaminate_ngram, self.decontaminate_fields
         for name, low, high, unit in (
             ("decontaminate_ngram", 1, _LONGEST, "words"),
-            ("decontaminate_min_words", 1, ngram, "words, as --decontaminate_ngram has"),
+            ("decontaminate_min_words", 1, ngram, "words, as decontaminate_ngram has"),
             ("decontaminate_share", 0, 1, "of the n-grams"),
         ):
             if not low <= (value := getattr(self, name)) <= high:
-                raise UsageError(f"--{name}={value}: give from {low} to {high} {unit}")
+                raise FieldError(name, value, f"give from {low} to {high} {unit}")
         check_numbers(self)  # after the narrower ranges, whose errors name them
-        if not all(self.fields()):
-            raise UsageError(f"--decontaminate_fields={named}: give names separated by commas")
-
-    def fields(self) -> tuple[str, ...]:
-        """The names in --decontaminate_fields; () if the flag is not set."""
-        flag = self.decontaminate_fields
-        return tuple(field.strip() for field in flag.split(",")) if flag else ()
+        if not all(named):
+            reason = "give names separated by commas"
+            raise FieldError("decontaminate_fields", join_list(named), reason)
 
     def parameters(self) -> dict[str, Any]:
         """Values for fingerprints; targets count by content, not by name.
@@ -87,7 +88,7 @@ class Decontamination(Family):
         if not self.decontaminate:
             return {}
         files = target_files(self.decontaminate)
-        decides = {n: v for n, v in vars(self).items() if n != "decontaminate"}
+        decides = {n: v for n, v in super().parameters().items() if n != "decontaminate"}
         # A text in many documents was ignored before this rule.
         rule = {"decontaminate_common": "whole texts count"}
         return {**decides, **rule, "decontaminate_sha256": [file.sha256 for file in files]}
@@ -132,7 +133,8 @@ def target_files(
       DataError: a pattern matches no file, or a corpus is damaged.
     """
     files: dict[str, TargetFile] = {}
-    finder = FileFinder(follow_links=True)  # none of the files becomes a document
+    # None of the files becomes a document, so links may lead anywhere.
+    finder = FileFinder(follow_links=True, field="decontaminate")
     found = (file for pattern in expand_lists(patterns) for file in _find(pattern, finder))
     for file in sorted(found):
         files.setdefault(file.sha256, file)
@@ -148,13 +150,10 @@ def _find(pattern: str, finder: FileFinder) -> list[TargetFile]:
     manifest = os.path.join(pattern, MANIFEST)
     if store.exists(manifest):
         return [TargetFile(store.sha256(manifest), pattern, is_set=True)]
-    try:
-        if pattern.startswith(HUGGING_FACE):
-            stored = huggingface.find_split(pattern.removeprefix(HUGGING_FACE)).paths
-            digests = "".join(map(store.sha256, stored))
-            return [TargetFile(sha256(digests.encode()).hexdigest(), pattern, is_set=False)]
-        finder = FileFinder(follow_links=True)  # none of the files becomes a document
-        paths = [path for path, _ in finder.find(pattern)]
-    except (DataError, UsageError) as error:
-        raise type(error)(str(error).replace("--input=", "--decontaminate=")) from error
+    if pattern.startswith(HUGGING_FACE):
+        address = pattern.removeprefix(HUGGING_FACE)
+        stored = huggingface.find_split(address, field="decontaminate").paths
+        digests = "".join(map(store.sha256, stored))
+        return [TargetFile(sha256(digests.encode()).hexdigest(), pattern, is_set=False)]
+    paths = [path for path, _ in finder.find(pattern)]
     return [TargetFile(store.sha256(path), path, is_set=False) for path in paths]

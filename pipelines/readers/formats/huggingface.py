@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.schemas.errors import (
+    DataError,
+    FieldDataError,
+    FieldError,
+    OfField,
+    TextmillError,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -37,34 +43,40 @@ class StoredSplit:
     classes: dict[str, tuple[str, ...]]
 
 
-def find_split(address: str, *, follow_links: bool = False) -> StoredSplit:
+def find_split(address: str, *, follow_links: bool = False, field: str = "input") -> StoredSplit:
     """Finds, builds or downloads a split by its address without `hf:`.
 
     Args:
       address: path or name, with config and split.
       follow_links: whether files of a directory may be links out of it.
+      field: of the options, which holds the address.
 
     Raises:
       UsageError: the address names no split and there are several, or names a missing one.
       DataError: the dataset does not exist, or cannot be read.
     """
-    path, names = _parse(address)
     try:
         # An optional package, which takes two seconds to import.
         import datasets
     except ImportError as error:
-        raise UsageError(
-            f"--input=hf:{address} needs the package datasets: pip install '/path/to/textmill[hf]'"
+        raise FieldError(
+            field,
+            f"hf:{address}",
+            "this needs the package datasets: pip install '/path/to/textmill[hf]'",
         ) from error
     shown = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:
-        return _find_stored(_open(datasets, path, names, address, follow_links), address)
+        return _find_stored(_open(datasets, address, follow_links), address)
+    except OfField as error:
+        raise error.of(field) from error
     except TextmillError:
         raise
     except Exception as error:  # builders of datasets may raise anything
-        raise DataError(
-            f"--input=hf:{address}: datasets cannot open it ({type(error).__name__}: {error})"
+        raise FieldDataError(
+            field,
+            f"hf:{address}",
+            f"datasets cannot open it ({type(error).__name__}: {error})",
         ) from error
     finally:
         if shown:
@@ -81,31 +93,34 @@ def _parse(address: str) -> tuple[str, list[str]]:
         count = 1
     path, names = ":".join(parts[:count]), parts[count:]
     if not path or len(names) > 2:
-        raise UsageError(f"--input=hf:{address}: not {_FORMS}")
+        raise FieldError("", f"hf:{address}", f"not {_FORMS}")
     if any("[" in name for name in names):
-        raise UsageError(
-            f"--input=hf:{address}: slices of a split cannot be read; save the slice with "
-            "save_to_disk, and name its directory"
+        raise FieldError(
+            "",
+            f"hf:{address}",
+            "slices of a split cannot be read; save the slice with save_to_disk, and name its "
+            "directory",
         )
     is_path = path.startswith(("/", ".", "~")) or path.count("/") > 1
     if is_path and not os.path.isdir(path):
-        raise DataError(
-            f"--input=hf:{address}: there is no directory {path}"
-            + (f"; without hf: it can be read as {path}" if os.path.isfile(path) else "")
+        raise FieldDataError(
+            "",
+            f"hf:{address}",
+            f"there is no directory {path}"
+            + (f"; without hf: it can be read as {path}" if os.path.isfile(path) else ""),
         )
     return path, names
 
 
-def _open(
-    datasets: ModuleType, path: str, names: list[str], address: str, follow_links: bool
-) -> "Dataset":
+def _open(datasets: ModuleType, address: str, follow_links: bool) -> "Dataset":
+    path, names = _parse(address)
     if os.path.isdir(path) and any(os.path.exists(os.path.join(path, n)) for n in _SAVED):
         loaded, config = datasets.load_from_disk(path), ""
         several = [loaded] if isinstance(loaded, datasets.Dataset) else loaded.values()
         files = (file["filename"] for dataset in several for file in dataset.cache_files)
         _check_inside(path, files, follow_links)
         if len(names) == 2 and names[0]:
-            raise UsageError(f"--input=hf:{address}: a saved dataset has no config {names[0]!r}")
+            raise FieldError("", f"hf:{address}", f"a saved dataset has no config {names[0]!r}")
         split = names[-1] if names else ""
     else:
         configs = datasets.get_dataset_config_names(path)
@@ -113,8 +128,8 @@ def _open(
             names = ["", *names]
         config, split = [*names, "", ""][:2]
         if (config and config not in configs) or (not config and len(configs) > 1):
-            raise UsageError(
-                f"--input=hf:{address}: name one of its configs, {', '.join(configs)}: {_FORMS}"
+            raise FieldError(
+                "", f"hf:{address}", f"name one of its configs, {', '.join(configs)}: {_FORMS}"
             )
         builder = datasets.load_dataset_builder(path, config or None)
         files = (str(file) for some in (builder.config.data_files or {}).values() for file in some)
@@ -123,8 +138,8 @@ def _open(
         loaded = builder.as_dataset()
     if isinstance(loaded, datasets.Dataset):
         if split and split != str(loaded.split):
-            raise UsageError(
-                f"--input=hf:{address}: {path} holds one dataset without splits: remove {split!r}"
+            raise FieldError(
+                "", f"hf:{address}", f"{path} holds one dataset without splits: remove {split!r}"
             )
         return loaded
     splits = {str(name): dataset for name, dataset in loaded.items()}
@@ -133,9 +148,10 @@ def _open(
     if split not in splits:
         some = f"{path}:{config}" if config else path
         wanted = f"there is no split {split!r}" if split else "it has several splits"
-        raise UsageError(
-            f"--input=hf:{address}: {wanted}; name one: "
-            + ", ".join(f"--input=hf:{some}:{name}" for name in splits)
+        raise FieldError(
+            "",
+            f"hf:{address}",
+            f"{wanted}; name one: " + ", ".join(f"hf:{some}:{name}" for name in splits),
         )
     return splits[split]
 
@@ -176,9 +192,11 @@ def _find_stored(dataset: "Dataset", address: str) -> StoredSplit:
         with pa.memory_map(path) as mapped:  # reads only the sizes of batches
             rows += sum(len(batch) for batch in pa.ipc.open_stream(mapped))
     if rows != dataset.num_rows or dataset._indices is not None:
-        raise DataError(
-            f"--input=hf:{address} is a view of {dataset.num_rows:,} of the {rows:,} rows in its "
-            "files: save it with save_to_disk, and give that directory"
+        raise FieldDataError(
+            "",
+            f"hf:{address}",
+            f"a view of {dataset.num_rows:,} of the {rows:,} rows in its files: save it with "
+            "save_to_disk, and give that directory",
         )
     return StoredSplit(paths, feature_classes(dataset.features.to_dict()))
 

@@ -190,7 +190,7 @@ def test_flags_that_are_missing_or_wrong(
     flags += [none, "--project=12345"]
     found = failures(capsys, build_shards, *flags, f"--tokenizer={tokenizer_path}")
     assert "Invalid Project ID (12345)" in found.pop("job")  # as Beam says it
-    assert found == {"inputs": f"no file matches {none}"}
+    assert found == {"inputs": f"{none}: no file matches"}
     assert "settings" in failures(capsys, build_shards, *flags, f"--tokenizer={tmp_path}")
 
 

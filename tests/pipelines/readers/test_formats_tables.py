@@ -188,7 +188,7 @@ def test_class_numbers_of_any_width_are_compared_exactly(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", r"several splits; name one: --input=hf:.*:train, --inp"),
+        ("", r"several splits; name one: hf:.*:train, hf:"),
         (":dev", "there is no split 'dev'; name one"),
         (":plain:train", "no config 'plain'"),
         (":train[:1]", "slices of a split cannot be read"),

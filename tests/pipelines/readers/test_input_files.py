@@ -47,12 +47,12 @@ def test_a_directory_gives_its_files_of_known_kinds(files):
     expected = ["d/a.JSONL.gz", "d/b.txt", "d/e/c.csv.zst", "d/e/f/g.parquet"]
     assert names_of(folder, "d") == names_of(folder, "d/") == expected
     files("saved/state.json", "saved/data.arrow", "saved/README.md")
-    with pytest.raises(UsageError, match=r"a saved Hugging Face dataset: give --input=hf:.*saved"):
+    with pytest.raises(UsageError, match=r"a saved Hugging Face dataset: give hf:.*saved"):
         names_of(folder, "saved")
     with pytest.raises(DataError, match="matches folders only"):
         names_of(folder, "d/e/*f")
     (folder / "empty").mkdir()
-    with pytest.raises(DataError, match=r"empty is a folder without files to read; .*\.jsonl"):
+    with pytest.raises(DataError, match=r"empty: a folder without files to read; .*\.jsonl"):
         names_of(folder, "empty")
     with pytest.raises(UsageError, match="its own compression"):
         read_all(folder / "d/y.parquet.gz")
@@ -114,7 +114,7 @@ def test_a_list_names_what_input_names(files, monkeypatch):
     for content, message in (
         ("# nothing\n", "names no file"),
         ("@list.txt", "names another list"),
-        ("nowhere.txt", "no file matches --input=nowhere.txt"),
+        ("nowhere.txt", "--input=nowhere.txt: no file matches"),
         ("a\0b", "no list of paths"),
     ):
         (folder / "bad.txt").write_text(content)
@@ -143,7 +143,7 @@ def test_folders_are_labels_and_files_documents(files):
     (folder / "train/neg/link.txt").symlink_to(folder / "train/pos/1_9.txt")
     assert len(sizes_of(folder / "train", roles=LABELED)) == 3  # another label, another document
     files("train/urls_pos.txt")
-    with pytest.raises(UsageError, match=r"urls_pos\.txt\) beside folders .*\(neg, pos\)"):
+    with pytest.raises(UsageError, match=r"urls_pos\.txt\) are beside folders .*\(neg, pos\)"):
         names_of(folder, "train", roles=LABELED)
     assert len(names_of(folder, "train")) == 3  # without labels a link is the file that it names
 
@@ -173,7 +173,7 @@ def test_a_store_is_read_as_a_disk_is():
         ("memory://b/in/deep/c.csv", 63),
         ("memory://b/in/p.parquet", len(sink.getvalue())),
     ]
-    with pytest.raises(DataError, match="no file matches --input=memory://b/out"):
+    with pytest.raises(DataError, match="--input=memory://b/out.*: no file matches"):
         sizes_of("memory://b/out")
     with pytest.raises(UsageError, match="odd://b/x.*: no package reads odd://"):
         sizes_of("odd://b/x")

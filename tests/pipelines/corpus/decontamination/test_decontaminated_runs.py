@@ -8,6 +8,7 @@ import pytest
 from tests.tools.corpus_factory import PHRASE, QUESTIONS, build, hits_of, texts_of, write_lines
 from textmill.pipelines import build_shards
 from textmill.pipelines.build_corpus import main
+from textmill.pipelines.corpus.rules.decontamination import target_files
 from textmill.pipelines.inspection.read_rows import read_rows
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.metadata import read_set
@@ -198,9 +199,9 @@ Q = "--decontaminate={questions}"
 @pytest.mark.parametrize(
     ("flags", "error", "said"),
     [
-        ("--decontaminate=nowhere.jsonl", DataError, "no file matches --decontaminate=nowhere"),
-        ("--decontaminate=", UsageError, "--decontaminate is empty"),
-        ("--decontaminate_ngram=8", UsageError, "needs --decontaminate=FILES_OR_DATASETS"),
+        ("--decontaminate=nowhere.jsonl", DataError, "ate=nowhere.jsonl: no file matches"),
+        ("--decontaminate=", UsageError, "--decontaminate=: give a file"),
+        ("--decontaminate_ngram=8", UsageError, "=8: it needs decontaminate=FILES_OR"),
         (Q, UsageError, r"no record has text in text \(of SQuAD JSON: question\)"),
         (f"{Q} --decontaminate_fields=a,,b", UsageError, "names separated by commas"),
         (f"{Q} --decontaminate_ngram=65", UsageError, "from 1 to 64"),
@@ -227,3 +228,14 @@ def test_what_cannot_be_a_target_is_refused(flags, error, said, questions, tmp_p
     with pytest.raises(error, match=said):
         build(source, tmp_path / "set", *flags.format(**targets).split())
     assert not (tmp_path / "set/MANIFEST.json").exists()
+
+
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path):
+    (tmp_path / "sets").mkdir()
+    path = write_lines(tmp_path / "sets" / "a.jsonl", [PLAIN])
+    (tmp_path / "sets" / "notes.xyz").write_text("notes")
+    lines = []
+    [file] = target_files((str(tmp_path / "sets"),), lines.append)
+    assert file.path == str(path)
+    [line] = lines
+    assert line.startswith("note: --decontaminate: ") and "notes.xyz" in line
