@@ -100,7 +100,7 @@ $(BIN)/uv:
 # From the module proxy, in the version of the Beam that is installed (900 MB of Go's caches).
 .venv/prism.stamp: .venv/demo.stamp requirements.lock
 	@command -v go >/dev/null || { echo "make prism: Go is not installed; install it (https://go.dev)," \
-		"or give --prism_location=PATH of a Prism that you have" >&2; exit 2; }
+		"or start a Prism that you have" >&2; exit 2; }
 	@version=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("apache-beam"))') \
 		&& echo "building Prism $$version ..." && GOBIN="$(CURDIR)/.venv/bin" go install \
 		github.com/apache/beam/sdks/v2/go/cmd/prism@v$$version

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import functools
+import graphlib
 import importlib.metadata
 import json
 import re
@@ -229,6 +230,19 @@ def test_rooms_know_those_below():
         assert len(floors) == 1, f"{path}: in no floor, or in two"
         assert _rooms(path) - {own} <= set().union(*FLOORS[: floors[0]]), path
         assert _is_one_of(path, WIRING) or not _packages(path) & HEAVY["beam"], path
+
+
+def test_no_imports_run_in_circles():
+    """Those in functions are counted, too; those for types only are not."""
+    modules = {
+        _name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+        for path in SOURCES
+    }
+    graph = {}
+    for name, path in modules.items():
+        targets = {n if n in modules else n.rpartition(".")[0] for n in _imports(path)}
+        graph[name] = targets & modules.keys() - {name}
+    assert [*graphlib.TopologicalSorter(graph).static_order()]
 
 
 def test_development_md_lists_the_layers():

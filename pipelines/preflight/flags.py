@@ -7,8 +7,8 @@ from apache_beam.options.pipeline_options_validator import PipelineOptionsValida
 
 from textmill.pipelines.preflight.check import Check
 from textmill.pipelines.runners.beam_run import refuse_bad_runner
-from textmill.pipelines.runners.job_servers import reach_job_server
-from textmill.pipelines.runners.launch import runner_flags
+from textmill.pipelines.runners.job_server import reach_job_server
+from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.schemas.errors import UsageError
 
 

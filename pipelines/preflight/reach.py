@@ -9,7 +9,7 @@ from textmill.pipelines import store
 from textmill.pipelines.preflight.check import CannotCheck, Check, attempt
 from textmill.pipelines.readers.files import expand_lists, is_url
 from textmill.pipelines.readers.sources import Block
-from textmill.pipelines.runners.launch import RunnerFlags
+from textmill.pipelines.runners.runner_flags import RunnerFlags
 from textmill.schemas.commands.terminal import in_time, number_of
 from textmill.schemas.errors import one_line
 

@@ -33,8 +33,8 @@ from apache_beam.transforms.environments import Environment
 from apache_beam.utils import interactive_utils
 
 from textmill.pipelines.runners.console import Console, Display
-from textmill.pipelines.runners.job_servers import LostWorker, reach_job_server, start_prism
-from textmill.pipelines.runners.launch import LAUNCHER, RunnerFlags, runner_flags
+from textmill.pipelines.runners.job_server import reach_job_server
+from textmill.pipelines.runners.runner_flags import LAUNCHER, RunnerFlags, runner_flags
 from textmill.pipelines.runners.worker_package import package_code
 from textmill.schemas.commands.entry import shortage_of, want_addresses
 from textmill.schemas.commands.flag_file import kinds_of
@@ -140,6 +140,11 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
     if flags.runner is None:
         return
     _refuse_unknown_runner(flags.runner, flags.runner_class)
+    if flags.is_prism and not flags.job_endpoint:
+        raise UsageError(
+            f"--runner={flags.runner} needs a running Prism: start it with `prism "
+            "--job_port=8073`, which `make prism` builds, and set --job_endpoint=localhost:8073"
+        )
     if flags.runner_class == "PortableRunner" and not flags.job_endpoint:
         raise UsageError(
             f"--runner={flags.runner} needs a job server: set --job_endpoint=HOST:PORT"
@@ -222,8 +227,7 @@ def run_pipeline(
         try:
             with (
                 _overhear(died),
-                start_prism(beam_arguments) as started,
-                package_code(started, filter_name) as arguments,
+                package_code(beam_arguments, filter_name) as arguments,
             ):
                 try:
                     options = PipelineOptions([*arguments, "--no_save_main_session"])
@@ -398,8 +402,6 @@ def explain_failure(error: BaseException, job_server: str = "") -> BaseException
     text = str(error)
     if isinstance(error, TextmillError):
         return type(error)(_WHILE.sub("", text))
-    if isinstance(error, LostWorker):
-        return DataError(_WORKER_DIED)
     if job_server and isinstance(error, grpc.RpcError | grpc.FutureTimeoutError):
         return DataError(
             f"the job server at {job_server} ended during the job, or the connection to it was "

@@ -16,7 +16,8 @@ from textmill.pipelines.readers.sources import (
     uneven,
     write_blocks,
 )
-from textmill.pipelines.runners.launch import RunnerFlags, runner_flags, with_beam
+from textmill.pipelines.runners.launch import with_beam
+from textmill.pipelines.runners.runner_flags import RunnerFlags, runner_flags
 from textmill.pipelines.runners.shuffle import AGAIN, Deliveries
 from textmill.pipelines.store import is_url
 from textmill.pipelines.writers.rejects import Rejects

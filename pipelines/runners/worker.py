@@ -9,7 +9,7 @@ import threading
 import time
 
 from textmill.pipelines.host.imports import NOT_LOCAL, leave_out, leave_out_pandas
-from textmill.pipelines.runners.launch import LAUNCHER
+from textmill.pipelines.runners.runner_flags import LAUNCHER
 from textmill.schemas.commands.entry import leave_at_once
 
 

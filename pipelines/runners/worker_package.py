@@ -22,7 +22,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from textmill.pipelines.runners.launch import PACKAGE, runner_flags
+from textmill.pipelines.runners.runner_flags import PACKAGE, runner_flags
 from textmill.schemas.errors import UsageError
 from textmill.schemas.version import VERSION
 

@@ -1,12 +1,13 @@
-"""Waiting for other threads and processes; and fast backends, however little they encode."""
+"""Waiting, a running Prism; and fast backends, however little they encode."""
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.tools.prism import find_prism, prism_running
 from tests.tools.quick_libraries import quicken_beam
 from textmill.pipelines.encoding import tokenizer
 
@@ -27,3 +28,12 @@ def wait_for() -> Callable[[Callable[[], Any]], Any]:
         return value
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def prism() -> Iterator[list[str]]:
+    """Flags of a command on a running Prism; skipped without the program, but not in CI."""
+    if find_prism() is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("make prism builds Prism")
+    with prism_running() as (flags, _):
+        yield flags

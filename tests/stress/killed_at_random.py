@@ -30,15 +30,17 @@ import tyro
 
 from tests.tools.file_sums import file_sums
 from tests.tools.places import ROOT
+from tests.tools.prism import started_prism
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError
 
+PRISM = "prism"  # the flags of a running one
 WAYS = (
     [],
     ["--shuffle_by=runner"],
     ["--direct_running_mode=multi_threading", "--direct_num_workers=2"],
     ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
-    ["--runner=PrismRunner"],
+    [PRISM],
 )
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 CUT_OFF = 6  # attempts of a round, at most; later ones may end
@@ -128,7 +130,8 @@ def _attempt(
     said: Counter[str],
 ) -> bool:
     """One run; whether it was cut off. Its last message is counted."""
-    flags = [*options.build.split(), *draw.choice(WAYS)]
+    way = draw.choice(WAYS)
+    flags = [*options.build.split(), *(started_prism() if way == [PRISM] else way)]
     if options.command == "build_shards":
         flags += draw.choice(([], ["--resume"]))
     run = _run(folder, "set", options.command, *flags)

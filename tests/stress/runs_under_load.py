@@ -27,6 +27,7 @@ from pathlib import Path
 import tyro
 
 from tests.tools.file_sums import file_sums
+from tests.tools.prism import started_prism
 from textmill.pipelines import build_shards, train_tokenizer
 from textmill.pipelines.runners.launch import IN_PROCESS, with_beam
 from textmill.schemas.commands.entry import run_entry
@@ -38,7 +39,7 @@ MODES = {
     "in process": [f"--runner={IN_PROCESS}"],
     "threads": [f"--runner={IN_PROCESS}", "--direct_running_mode=multi_threading", *_WORKERS],
     "processes": [f"--runner={IN_PROCESS}", "--direct_running_mode=multi_processing", *_WORKERS],
-    "prism": ["--runner=PrismRunner"],
+    "prism": [],  # the flags of a running one
 }
 _NICE = 10  # of the crowd: a tenth of the weight of a run
 # They name paths or the run, or have the sha256 of a file that does.
@@ -101,7 +102,12 @@ def _run_many(folder: Path, options: Options, command: str, mode: str) -> int:
     started = 0
     while started < options.runs or running:
         while started < options.runs and len(running) < options.at_once:
-            flags = _flags(folder, command, f"run{started}", *MODES[mode])
+            flags = _flags(
+                folder,
+                command,
+                f"run{started}",
+                *(started_prism() if mode == "prism" else MODES[mode]),
+            )
             if command == "build_shards" and started % 2:
                 flags.append("--shuffle_by=runner")
             running[_fork(folder, command, flags, started)] = started, time.monotonic()

@@ -23,6 +23,7 @@ import tyro
 
 from tests.tools.flink_cluster import flink_cluster
 from tests.tools.places import ROOT
+from tests.tools.prism import started_prism
 from tests.tools.store_servers import Server, Store, gs_server, s3_server
 from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.schemas.commands.entry import run_entry
@@ -83,14 +84,14 @@ def _places(folder: Path) -> Iterator[tuple[str, Store | None, list[str], dict[s
     yield "in one process", None, LOCAL, {}
     yield "in two threads", None, threads, {}
     yield "two worker processes", None, processes, {}
-    yield "Prism", None, ["--runner=PrismRunner"], {}
+    yield "Prism", None, started_prism(), {}
     with flink_cluster() as cluster:
         yield "Flink, two hosts", None, cluster.flags(), {}
     for serve in (gs_server, s3_server):
         with _served(serve, folder) as server:
             for engine, flags in (("in one process", LOCAL), ("two worker processes", processes)):
                 yield engine, Store(server), flags, server.environment
-            yield "Prism", Store(server), ["--runner=PrismRunner"], server.environment
+            yield "Prism", Store(server), started_prism(), server.environment
 
 
 @contextlib.contextmanager

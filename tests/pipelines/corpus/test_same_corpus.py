@@ -1,6 +1,5 @@
 """However a corpus is built, its files have the same bytes."""
 
-import os
 import random
 
 import pyarrow as pa
@@ -9,8 +8,6 @@ import pytest
 
 from tests.tools.corpus_factory import PHRASE, QUESTIONS, build, hits_of, sums_of, write_lines
 from tests.tools.near_duplicates import near_documents
-from textmill.pipelines.runners.launch import find_program
-from textmill.schemas.errors import UsageError
 
 SEARCH = ["--num_files=3", "--decontaminate_fields=question", "--decontaminate_max_documents=5"]
 RULES = {
@@ -27,7 +24,7 @@ WAYS = {
         "table.parquet",
         ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
     ),
-    "prism": ("parts", ["--runner=PrismRunner"]),
+    "prism": ("parts", []),  # and the flags of a running one
 }
 
 
@@ -47,14 +44,6 @@ def draw_records():
     return [{"text": text, "n": draw.randint(0, 9)} for text in texts]
 
 
-def need_prism():
-    try:
-        find_program()
-    except UsageError as error:
-        assert not os.environ.get("CI"), error
-        pytest.skip(str(error))
-
-
 QUICK = [(rule, "parts") for rule in RULES]
 SLOW = [(rule, way) for rule in RULES for way in ("table", "prism")]
 
@@ -62,9 +51,10 @@ SLOW = [(rule, way) for rule in RULES for way in ("table", "prism")]
 @pytest.mark.parametrize(
     ("rule", "way"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
 )
-def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(tmp_path, rule, way):
-    if way == "prism":
-        need_prism()
+def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(
+    tmp_path, rule, way, request
+):
+    of_prism = request.getfixturevalue("prism") if way == "prism" else []
     records = draw_records()
     write_lines(tmp_path / "whole.jsonl", records)
     random.Random(1).shuffle(records)
@@ -78,6 +68,7 @@ def test_the_bytes_are_the_same_for_any_files_blocks_workers_and_shuffle(tmp_pat
     made = []
     for one in ("whole", way):
         (source, more), output = WAYS[one], tmp_path / "made" / one
+        more = [*more, *of_prism] if one == "prism" else more
         corpus = build(tmp_path / source, output, *flags, *more)
         counts = corpus.stats.dropped | corpus.stats.observed.get("edited", {})
         assert counts[rule.removesuffix(" lines")] > 8

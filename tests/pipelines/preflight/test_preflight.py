@@ -13,7 +13,7 @@ from textmill.pipelines.build_shards import main as build_shards
 from textmill.pipelines.preflight import job, reach
 from textmill.pipelines.preflight.check import Check
 from textmill.pipelines.preflight.flags import check_flags
-from textmill.pipelines.runners import job_servers
+from textmill.pipelines.runners import job_server
 from textmill.pipelines.train_tokenizer import main as train_tokenizer
 from textmill.schemas.errors import DataError, UsageError
 
@@ -283,7 +283,7 @@ def test_preflight_of_a_run_on_this_machine(corpus, tokenizer_path, capsys, tmp_
 
 
 def test_a_runner_that_is_not_there(corpus, tokenizer_path, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(job_servers, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(job_server, "_ANSWER_SECONDS", 0.5)
     flags = [f"--input={corpus}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path}/out"]
     found = failures(capsys, build_shards, "--runner=FlonkRunner", *flags)
     assert "FlonkRunner" in found["runner"]

@@ -1,24 +1,10 @@
-"""Prism, and small blocks."""
+"""Small blocks."""
 
-import os
 from dataclasses import replace
 
 import pytest
 
 from textmill.pipelines.readers import sources
-from textmill.pipelines.runners.launch import find_program
-from textmill.schemas.errors import UsageError
-
-
-@pytest.fixture(scope="session")
-def prism() -> str:
-    """Path of the program; tests of Prism are skipped without it, but not in CI."""
-    try:
-        return find_program()
-    except UsageError as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -11,15 +11,12 @@ import psutil
 import pytest
 
 from tests.tools.places import ROOT
+from tests.tools.prism import prism_running
 from tests.tools.run_processes import free_port
 from textmill.pipelines import build_shards
-from textmill.pipelines.runners import job_servers
-from textmill.pipelines.runners.launch import IN_PROCESS, find_program
+from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.metadata import read_set
-
-PRISM = "--runner=PrismRunner"
-pytestmark = pytest.mark.usefixtures("prism")
 
 
 def answers(port):
@@ -30,7 +27,7 @@ def answers(port):
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory, wait_for):
-    """A worker pool: Beam's flags for it, and its process."""
+    """A worker pool: Beam's flags for it."""
     port = free_port()
     # It starts `python`, whichever comes first.
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
@@ -45,7 +42,7 @@ def pool(tmp_path_factory, wait_for):
         )
     wait_for(lambda: answers(port))
     flags = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{port}"]
-    yield flags, psutil.Process(process.pid)
+    yield flags
     for child in psutil.Process(process.pid).children(recursive=True):
         child.kill()
     process.kill()
@@ -69,128 +66,58 @@ def long_corpus(topics, tmp_path, small_blocks):
     return str(path)
 
 
-@pytest.mark.timeout(180)
-def test_prism_ends_with_a_killed_command(long_corpus, tokenizer_path, tmp_path, wait_for):
-    flags = [f"--input={long_corpus}", f"--tokenizer={tokenizer_path}", PRISM]
-    command = [sys.executable, "-m", "pipelines.build_shards", f"--output={tmp_path / 'set'}"]
-    process = subprocess.Popen([*command, *flags], cwd=ROOT, stderr=subprocess.DEVNULL)
-    wait_for((tmp_path / "set" / ".staging" / "progress").exists)
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert "prism" in [child.name() for child in children]
-    process.kill()
-    assert psutil.wait_procs(children, timeout=10)[1] == []
-    process.wait()
-
-
-@pytest.fixture
-def build_and_kill(wait_for, long_corpus, tokenizer_path, tmp_path):
-    """Runs build_shards, and kills what `victim()` finds as soon as documents are read."""
+@pytest.mark.usefixtures("prism")
+def test_prism_killed_in_the_middle(long_corpus, tokenizer_path, tmp_path, wait_for):
     output = tmp_path / "set"
+    with prism_running() as (flags, process):
 
-    def kill(victim):
-        wait_for((output / ".staging" / "progress").exists)
-        victim().kill()
+        def kill():
+            wait_for((output / ".staging" / "progress").exists)
+            process.kill()
 
-    def run_and_kill(victim, *flags):
-        killer = threading.Thread(target=kill, args=(victim,))
+        killer = threading.Thread(target=kill)
         killer.start()
-        try:
-            build(long_corpus, tokenizer_path, output, PRISM, *flags)
-        finally:
-            killer.join()
-
-    yield run_and_kill
+        with pytest.raises(DataError, match=r"^the job server at localhost:\d+ ended during the"):
+            build(long_corpus, tokenizer_path, output, *flags)
+        killer.join()
     assert os.listdir(output) == [".lock"]
 
 
-def prism_process():
-    (found,) = [p for p in psutil.Process().children() if p.name() == "prism"]
-    return found
-
-
-def test_prism_killed_in_the_middle(build_and_kill):
-    with pytest.raises(DataError, match=r"^Prism, the runner, ended .*SIGKILL: killed, or out of"):
-        build_and_kill(prism_process)
-
-
 @pytest.mark.slow
-def test_a_worker_killed_in_the_middle(build_and_kill, corpus, tokenizer_path, tmp_path, pool):
-    of_pool, process = pool
-    with pytest.raises(DataError, match="^a worker process died"):
-        build_and_kill(lambda: process.children()[-1], *of_pool)
+def test_workers_of_a_pool(prism, corpus, tokenizer_path, tmp_path, pool):
     alone = build(corpus, tokenizer_path, tmp_path / "alone", f"--runner={IN_PROCESS}")
-    assert build(corpus, tokenizer_path, tmp_path / "again", PRISM, *of_pool) == alone
+    assert build(corpus, tokenizer_path, tmp_path / "pool", *prism, *pool) == alone
 
 
-@pytest.mark.timeout(300)
-def test_a_lost_worker_that_prism_overlooks(prism, tmp_path, monkeypatch):
-    """Prism does so now and then; here a process that only waits prints the same line."""
-    with open(prism, "rb") as file:
-        assert job_servers.LOST_WORKER in file.read()  # else a new Prism says something else
-    monkeypatch.setattr(job_servers, "_LOST_SECONDS", 0.1)
-    script = tmp_path / "prism.py"
-    script.write_text(
-        "import socket, time\n"
-        "listens = socket.create_server(('localhost', 0))\n"
-        f"print('x' * 70_000, {job_servers.LOST_WORKER.decode()!r}, flush=True)\n"
-        "time.sleep(3600)\n"
-    )
-    place = tmp_path / "prism"
-    place.write_text(f"#!/bin/sh\nexec {sys.executable} {script}\n")
-    place.chmod(0o755)
-    with (
-        pytest.raises(job_servers.LostWorker),
-        job_servers.start_prism([PRISM, f"--prism_location={place}"]) as arguments,
-    ):
-        (endpoint,) = [x for x in arguments if x.startswith("--job_endpoint=localhost:")]
-        with socket.create_connection(("localhost", int(endpoint.rsplit(":", 1)[1]))) as job:
-            job.recv(1)  # as a job is waited for: until the process ends
-        raise ConnectionError("lost")
+def test_a_job_may_take_longer_than_a_request(prism, long_corpus, tokenizer_path, tmp_path):
+    """Beam by itself would give up after the request's time."""
+    flags = [*prism, "--job_server_timeout=1"]
+    assert build(long_corpus, tokenizer_path, tmp_path / "set", *flags)
 
 
-def test_a_job_may_take_longer_than_a_request(
-    prism, long_corpus, tokenizer_path, tmp_path, wait_for
-):
-    """On a Prism that the user started; Beam by itself would give up after the request's time."""
-    port = free_port()
-    command = [prism, f"--job_port={port}", "--serve_http=false", "--log_level=error"]
-    with subprocess.Popen(command) as process:
-        try:
-            wait_for(lambda: answers(port))
-            flags = [PRISM, f"--job_endpoint=localhost:{port}", "--job_server_timeout=1"]
-            assert build(long_corpus, tokenizer_path, tmp_path / "set", *flags)
-        finally:
-            process.kill()
-
-
-def test_flags_of_prism_that_are_rejected(corpus, tokenizer_path, tmp_path):
-    with socket.create_server(("", 0)) as taken:
-        port = taken.getsockname()[1]
-        wrong = {
-            "--prism_location=/dev/null": "there is no such program",
-            "--prism_location=/bin/true": r"/bin/true .*does not start as Prism .*\(exit code 0\)",
-            "--prism_location=https://example.org/prism.zip": "does not download it",
-            f"--job_port={port}": f"--job_port={port} does not start .*address already in use",
-            "--environment_type=NONSENSE": "Unknown environment type: NONSENSE",
-            "--environment_type=EXTERNAL": "external_service_address is required",
-            "--prism_log_level=loud": "invalid choice: 'loud'",
-        }
-        for flag, said in wrong.items():
-            with pytest.raises((UsageError, DataError), match=f"^[^\n]*{said}[^\n]*$"):
-                build(corpus, tokenizer_path, tmp_path / "set", PRISM, flag)
-    flags = [PRISM, "--environment_type=EXTERNAL", f"--environment_config=localhost:{free_port()}"]
-    with pytest.raises(DataError, match="unable to start sdk worker.*connection refused"):
-        build(corpus, tokenizer_path, tmp_path / "set", *flags)
+def test_flags_that_are_rejected(prism, corpus, tokenizer_path, tmp_path):
+    wrong = {
+        "--environment_type=NONSENSE": "Unknown environment type: NONSENSE",
+        "--environment_type=EXTERNAL": "external_service_address is required",
+        "--prism_log_level=loud": "invalid choice: 'loud'",
+    }
+    for flag, said in wrong.items():
+        with pytest.raises((UsageError, DataError), match=f"^[^\n]*{said}[^\n]*$"):
+            build(corpus, tokenizer_path, tmp_path / "set", *prism, flag)
     assert os.listdir(tmp_path / "set") == [".lock"]
 
 
-def test_where_the_program_is_looked_for(prism, tmp_path, monkeypatch):
-    assert find_program(prism) == prism
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(UsageError, match="build it with `make prism`"):
-        find_program()
-    (tmp_path / "bin").mkdir()
-    for place in (tmp_path / "bin" / "prism", tmp_path / "prism"):
-        place.symlink_to(prism)
-        assert find_program() == str(place)
+@pytest.mark.usefixtures("prism")
+def test_a_pool_that_does_not_answer(corpus, tokenizer_path, tmp_path):
+    """Prism ends."""
+    nowhere = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{free_port()}"]
+    with prism_running() as (flags, _):
+        with pytest.raises(DataError, match=r"^the job server at localhost:\d+ ended during the"):
+            build(corpus, tokenizer_path, tmp_path / "set", *flags, *nowhere)
+    assert os.listdir(tmp_path / "set") == [".lock"]
+
+
+def test_a_prism_that_is_not_started(corpus, tokenizer_path, tmp_path):
+    with pytest.raises(UsageError, match="needs a running Prism: start it with `prism --job_port"):
+        build(corpus, tokenizer_path, tmp_path / "set", "--runner=PrismRunner")
+    assert not (tmp_path / "set").exists()

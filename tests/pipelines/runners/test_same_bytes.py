@@ -16,7 +16,7 @@ from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.schemas.metadata import read_set
 from textmill.schemas.records import DOCUMENT_FORMATS
 
-LOCAL, PRISM = f"--runner={IN_PROCESS}", "--runner=PrismRunner"
+LOCAL = f"--runner={IN_PROCESS}"
 THREADS = f"{LOCAL} --direct_running_mode=multi_threading"
 PROCESSES = f"{LOCAL} --direct_running_mode=multi_processing"
 THROUGH_RUNNER = "--shuffle_by=runner"
@@ -30,8 +30,8 @@ WAYS = {
     "two worker processes": f"{PROCESSES} --direct_num_workers=2",
     "two processes, by the runner": f"{PROCESSES} {THROUGH_RUNNER} --direct_num_workers=2",
     "DirectRunner by name": "--runner=DirectRunner",
-    "Prism": PRISM,
-    "Prism, through the runner": f"{PRISM} {THROUGH_RUNNER}",
+    "Prism": "",  # and the flags of a running one
+    "Prism, through the runner": THROUGH_RUNNER,
 }
 SPLITS = ["--input={d}", "--splits=train:0.8,validation:0.2"]
 GIVEN = ["--train_input={d}/train-*", "--validation_input={d}/validation-*"]
@@ -148,10 +148,9 @@ MATRIX = [
 
 @pytest.mark.parametrize(("task", "way"), MATRIX)
 def test_the_same_bytes(task, way, made, many_files, sentinels, tmp_path, small_blocks, request):
-    if "Prism" in way:
-        request.getfixturevalue("prism")
-    expected = made(task)[1]
-    assert make(task, many_files, sentinels, tmp_path / "made", WAYS[way]) == expected
+    of_prism = request.getfixturevalue("prism") if "Prism" in way else []
+    expected, flags = made(task)[1], " ".join([WAYS[way], *of_prism])
+    assert make(task, many_files, sentinels, tmp_path / "made", flags) == expected
 
 
 def test_small_buffers_give_the_same_bytes(made, two_files, sentinels, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
-from textmill.pipelines.runners.launch import runner_flags
+from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.pipelines.runners.worker_package import package_code, requirements, write_package
 from textmill.schemas.errors import UsageError
 
