@@ -8,7 +8,8 @@ import importlib.metadata
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -205,17 +206,70 @@ def test_rooms_of_the_trainers_know_those_below():
         assert names <= due | {room}, _name(path)
 
 
-def test_no_two_files_or_classes_of_the_trainers_have_one_name():
+def test_no_two_files_of_the_trainers_have_one_name():
     """Whoever reads of a loop, an encoder or a program need not ask which."""
-    classes = [
-        node.name
-        for path in TRAINERS
-        for node in _parse(path).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    ]
     files = [path.stem for path in TRAINERS if path.name != "__init__.py"]
-    for names in (classes, files):
-        assert [name for name in sorted(names) if names.count(name) > 1] == []
+    assert [name for name in sorted(files) if files.count(name) > 1] == []
+
+
+# Classes of one name in several files, each with the reason.
+SAME_NAME: dict[str, str] = {}
+
+
+def test_a_class_has_a_name_of_its_own():
+    """Whoever reads of a task, a rule or a plan need not ask which."""
+    files = defaultdict(list)
+    for path in SOURCES:
+        for node in _parse(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files[node.name].append(_name(path))
+    assert {name: several for name, several in files.items() if len(several) > 1}.keys() == (
+        SAME_NAME.keys()
+    )
+
+
+# Files that import each other in a circle, also in functions or for types, each with the reason.
+CIRCLES = {
+    ("schemas.agreement", "schemas.metadata"): "opening a dataset checks a Schema: a type only",
+    ("trainers.models.families", "trainers.models.model_config"): "a family's modules are made "
+    "from a ModelConfig: a type only",
+}
+
+
+def _modules_of_ours(path: Path, modules: Mapping[str, Path]) -> set[str]:
+    """What a file imports of the three packages: anywhere, for types too, and by import_later."""
+    found = set()
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_later":
+            [place] = node.args
+            found.add(ast.literal_eval(place).split(":")[0])
+    return {name for each in found if (name := each.removeprefix("textmill.")) in modules}
+
+
+def _reached(start: str, imports: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = imports[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+def test_no_import_goes_in_a_circle():
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in SOURCES}
+    imports = {name: _modules_of_ours(path, modules) for name, path in modules.items()}
+    reached = {name: _reached(name, imports) for name in modules}
+    circles = {
+        tuple(sorted(other for other in reached[name] if name in reached[other]))
+        for name in modules
+        if name in reached[name]
+    }
+    assert circles == CIRCLES.keys()
 
 
 def test_rooms_know_those_below():

@@ -13,7 +13,8 @@ from typing import ClassVar
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.trainers.flags.framework_flags import IpuComputeFlags
 from textmill.trainers.flags.run_flags import ClassifierFlags, RunFlags
-from textmill.trainers.run.program import ALONE, Processes, Program, Trainer, TrainingPlan
+from textmill.trainers.run.processes import ALONE, Processes
+from textmill.trainers.run.program import Program, Trainer, TrainingPlan
 from textmill.trainers.run.start import main_of
 from textmill.trainers.tasks.classification import ClassificationFlags, ClassificationTask
 

@@ -29,13 +29,13 @@ from textmill.trainers.run.checkpoints import Checkpoints, read_weights
 from textmill.trainers.run.program import (
     Arrays,
     Program,
-    Schedule,
     Snapshot,
     Trainer,
     TrainingPlan,
     check_state,
     to_tensors,
 )
+from textmill.trainers.run.schedule import Schedule
 from textmill.trainers.run.start import train
 from textmill.trainers.tasks.language_models import ClmFlags, ClmTask
 

@@ -26,7 +26,7 @@ from textmill.schemas.errors import DataError, TextmillError, UsageError
 from textmill.trainers.flags.command_line import command
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
 from textmill.trainers.on_flax.roll_call import call_roll
-from textmill.trainers.run.program import Processes, end_at_once
+from textmill.trainers.run.processes import Processes, end_at_once
 
 START_SECONDS = 50  # for all processes to meet
 SILENT_SECONDS = 30  # without a beat or an answer: the process has ended

@@ -15,7 +15,7 @@ import optax
 from textmill.trainers.flags.run_flags import OptimizationFlags
 from textmill.trainers.models.families import LEAVES, NORMAL, Module
 from textmill.trainers.on_flax.layers import modules_of_leaves, name_leaves
-from textmill.trainers.run.program import Schedule
+from textmill.trainers.run.schedule import Schedule
 
 Rate = Callable[[Any], Any]  # steps done -> learning rate
 MUON_MOMENTUM = 0.95  # this and the coefficients: Jordan et al.

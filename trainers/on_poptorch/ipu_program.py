@@ -40,12 +40,12 @@ from textmill.trainers.on_poptorch.ranks import Ranks
 from textmill.trainers.run.program import (
     Arrays,
     Program,
-    Schedule,
     Snapshot,
     TrainingPlan,
     check_state,
     to_tensors,
 )
+from textmill.trainers.run.schedule import Schedule
 from textmill.trainers.tasks.classification import LOGITS, ClassificationTask
 
 Tensors = Tuple[Tensor, ...]  # TEXT_INPUTS and the labels, int32

@@ -31,13 +31,13 @@ from textmill.trainers.run.program import (
     TOKENS,
     Arrays,
     Program,
-    Schedule,
     Snapshot,
     Tensors,
     TrainingPlan,
     check_state,
     to_tensors,
 )
+from textmill.trainers.run.schedule import Schedule
 from textmill.trainers.tasks.classification import LABEL, LOGITS, ROW_WEIGHTS
 
 Inputs = Mapping[str, Tensor]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers.run.program import Processes, end_at_once
+from textmill.trainers.run.processes import Processes, end_at_once
 
 _LOST = re.compile("gloo|nccl|connection (closed|reset)|heartbeat", re.IGNORECASE)
 

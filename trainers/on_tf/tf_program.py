@@ -26,12 +26,12 @@ from textmill.trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
 from textmill.trainers.run.program import (
     Arrays,
     Program,
-    Schedule,
     Snapshot,
     TrainingPlan,
     check_state,
     to_tensors,
 )
+from textmill.trainers.run.schedule import Schedule
 
 _DROPOUT = 0x64726F70  # "drop"; separates the seeds of dropout from others
 

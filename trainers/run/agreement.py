@@ -17,7 +17,8 @@ from textmill.schemas.version import VERSION
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.flags.command_line import flag_values
 from textmill.trainers.models.set_tokenizer import TOKENIZER, set_file
-from textmill.trainers.run.program import Arrays, Processes, TrainingPlan
+from textmill.trainers.run.processes import Processes
+from textmill.trainers.run.program import Arrays, TrainingPlan
 
 # Flags that may differ. The content of paths is compared: fingerprint, tokenizer, first weights.
 LOCAL = (

@@ -44,15 +44,8 @@ from textmill.schemas.manifest import file_sha256
 from textmill.schemas.typed_json import parse_json, read_bounded
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.models.weights import shapes
-from textmill.trainers.run.program import (
-    ALONE,
-    Arrays,
-    Processes,
-    Tensor,
-    Tensors,
-    TrainingTask,
-    first_difference,
-)
+from textmill.trainers.run.processes import ALONE, Processes
+from textmill.trainers.run.program import Arrays, Tensor, Tensors, TrainingTask, first_difference
 from textmill.trainers.run.run_directory import CHECKPOINTS
 
 

@@ -34,13 +34,12 @@ from textmill.trainers.run.journal import (
     each_metrics,
     open_sinks,
 )
+from textmill.trainers.run.processes import ALONE, Processes
 from textmill.trainers.run.program import (
-    ALONE,
     STOP,
     TOKENS,
     Arrays,
     Interruption,
-    Processes,
     Program,
     TrainingPlan,
     TrainingTask,

@@ -1,4 +1,4 @@
-"""The interface of frameworks, tasks and processes to the loop.
+"""The interface of frameworks and tasks to the loop.
 
 program.load(weights, None)                   # a new run; else a checkpoint's weights and state
 program.compile(trains=True, evaluates=True)
@@ -6,10 +6,7 @@ read = program.train(program.put(rows), 0)    # starts step 1 and does not wait
 read()                                        # [{"loss": 10.8, "counted": 210.0, ...}]
 """
 
-import math
-import os
 import signal
-import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +31,9 @@ from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.metadata import Schema
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
-from textmill.trainers.flags.run_flags import OptimizationFlags, RunFlags
+from textmill.trainers.flags.run_flags import RunFlags
 from textmill.trainers.models.model_config import ModelConfig
+from textmill.trainers.run.processes import Processes
 
 Arrays = Dict[str, np.ndarray]
 # Among the results of steps and evaluations: the number of a signal, and tokens without padding.
@@ -246,52 +244,6 @@ class TrainingTask(ABC):
         return []
 
 
-class Processes:
-    """The processes of a run, which share each batch; here one alone, as by default.
-
-    Each has devices of its own. The first decides whatever depends on a disk, writes files and
-    speaks. The context is a run's. Methods are collectives: all processes call them in one order.
-    """
-
-    index, count = 0, 1  # of this process, of all
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes files and speaks."""
-        return self.index == 0
-
-    def share(self, make: Callable[[], Any]) -> Any:
-        """The result of `make` on the first process, for all of them; JSON can hold it."""
-        return make()
-
-    def gather(self, value: Any) -> List[Any]:
-        """The values of all processes, in their order; JSON can hold each."""
-        return [value]
-
-    def meet(self) -> None:
-        """Waits for all processes, since some compile longer than collectives wait (gloo 30 s)."""
-
-    def leave(self) -> None:
-        """Ends the run: waits for the first process, and after this no failure is reported."""
-
-    def __enter__(self) -> "Processes":
-        """Begins the run."""
-        return self
-
-    def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
-        """Reports an error to the other processes, so that they do not wait."""
-
-
-ALONE = Processes()
-
-
-def end_at_once(code: int) -> None:
-    """Ends the process, whatever its threads wait for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 def join_processes(flags: RunFlags) -> Processes:
     """The processes of these flags; raises as `trainers.on_flax.jax_processes.join`."""
     assert isinstance(flags, FlaxRunFlags)
@@ -321,59 +273,6 @@ class Trainer(NamedTuple):
             program = self.import_program(plan, task)
         interruption.deliver()
         return program
-
-
-class Schedule:
-    """Share of the highest learning rate at each step.
-
-    It rises in a line, stays at 1, and falls to `final_rate`, which the last step has. If that is
-    0, the step after the last one would have it, so that no step is lost. With 4 steps of warm-up
-    among 8, and 0:
-
-      linear  1/4, 2/4, 3/4, 1, 4/5, 3/5, 2/5, 1/5
-      cosine  1/4, 2/4, 3/4, 1, .905, .655, .345, .095   (Loshchilov and Hutter, arXiv:1608.03983)
-      wsd     1/4, 2/4, 3/4, 1, 1, 1, 2/3, 1/3           with 2 --decay_steps
-
-    Warmup-stable-decay is by Hu et al. (MiniCPM, arXiv:2404.06395). Its stable steps do not depend
-    on the number of steps: a run that was stopped there may be resumed with more --steps.
-    """
-
-    def __init__(self, steps: int, flags: OptimizationFlags):
-        """Takes the steps of the run. Warm-up, and the decay of wsd, are a tenth by default."""
-
-        def tenth(given: Optional[int]) -> int:
-            return steps // 10 if given is None else given
-
-        self.steps, self._flags = steps, flags
-        self.warmup, rest = max(1, tenth(flags.warmup_steps)), steps
-        if flags.schedule == "wsd":
-            rest = tenth(flags.decay_steps)
-        self.decay = max(0, min(rest, steps - self.warmup))
-        self._end = steps if flags.final_rate == 0 else steps - 1  # the step of `final_rate`
-
-    def notes(self) -> List[str]:
-        """A note if the run ends before the highest learning rate."""
-        if self.warmup <= self.steps:
-            return []
-        return [
-            f"the warm-up of {self.warmup:,} steps is longer than the run of {self.steps:,}, so "
-            f"the learning rate ends at {self(self.steps - 1):.1%} of the highest: give more "
-            "--steps or fewer --warmup_steps"
-        ]
-
-    def __call__(self, done: int) -> float:
-        """The share for the step after `done`."""
-        return float(self.share(done, np))
-
-    def share(self, done: Any, numpy: Any) -> Any:
-        """As `__call__`, of numbers or arrays of `numpy`: numpy itself or jax.numpy."""
-        fall = max(1, self.decay + self._end + 1 - self.steps)
-        left = numpy.clip((self._end - done) / float(fall), 0.0, 1.0)
-        if self._flags.schedule == "cosine":
-            left = numpy.sin(left * (math.pi / 2)) ** 2  # (1 - cos(pi x)) / 2, precise near 0
-        end = self._flags.final_rate
-        rise, rest = (done + 1.0) / self.warmup, end + (1.0 - end) * left
-        return numpy.where(done < self.warmup, rise, rest)
 
 
 class Interruption:

@@ -49,17 +49,17 @@ from textmill.trainers.run.agreement import check_agreement, identity
 from textmill.trainers.run.checkpoints import Checkpoints, read_weights
 from textmill.trainers.run.journal import METRICS, ProgressLine, cut_metrics, duration, each_metrics
 from textmill.trainers.run.loop import Loop
+from textmill.trainers.run.processes import Processes
 from textmill.trainers.run.program import (
     Interruption,
     Metrics,
-    Processes,
     Program,
-    Schedule,
     Trainer,
     TrainingPlan,
     TrainingTask,
 )
 from textmill.trainers.run.run_directory import PROFILE, claim, start_or_resume
+from textmill.trainers.run.schedule import Schedule
 
 _NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|OOM when", re.IGNORECASE)
 

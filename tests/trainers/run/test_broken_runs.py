@@ -17,7 +17,8 @@ from textmill.schemas.errors import DataError
 from textmill.trainers import use_model
 from textmill.trainers.flags.run_flags import OptimizationFlags
 from textmill.trainers.run.checkpoints import numbered, read_weights
-from textmill.trainers.run.program import Schedule, Trainer
+from textmill.trainers.run.program import Trainer
+from textmill.trainers.run.schedule import Schedule
 
 # PyTorch finds no GPU in a process that TensorFlow came to first, and warns.
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

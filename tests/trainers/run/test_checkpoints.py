@@ -26,7 +26,8 @@ from textmill.trainers.run.checkpoints import (
     read_checkpoint,
     read_weights,
 )
-from textmill.trainers.run.program import Processes, Tensor, to_tensors
+from textmill.trainers.run.processes import Processes
+from textmill.trainers.run.program import Tensor, to_tensors
 
 FILES = ["SHA256SUMS", "progress.json", "state.safetensors"]
 

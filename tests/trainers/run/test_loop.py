@@ -32,7 +32,8 @@ from textmill.trainers.reader import ShardSet
 from textmill.trainers.run import journal, loop, start
 from textmill.trainers.run.checkpoints import Checkpoints
 from textmill.trainers.run.loop import check_finite
-from textmill.trainers.run.program import Schedule, check_state
+from textmill.trainers.run.program import check_state
+from textmill.trainers.run.schedule import Schedule
 from textmill.trainers.run.start import train
 from textmill.trainers.run.trained import find_trained
 

@@ -27,7 +27,7 @@ from textmill.trainers.flags.command_line import command
 from textmill.trainers.flags.run_flags import OptimizationFlags
 from textmill.trainers.reader import ShardSet
 from textmill.trainers.run.checkpoints import Checkpoints
-from textmill.trainers.run.program import Schedule
+from textmill.trainers.run.schedule import Schedule
 from textmill.trainers.run.start import train
 from textmill.trainers.tasks.language_models import ClmTask
 

@@ -8,7 +8,7 @@ import pytest
 from textmill.schemas.errors import UsageError
 from textmill.trainers.flags.run_flags import OptimizationFlags
 from textmill.trainers.on_flax.optimizers import learning_rate
-from textmill.trainers.run.program import Schedule
+from textmill.trainers.run.schedule import Schedule
 
 SCHEDULES = ("linear", "cosine", "wsd")
 
