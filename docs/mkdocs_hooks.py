@@ -63,7 +63,7 @@ API = {
         "textmill.pipelines.tasks.task.TextTask",
         "textmill.pipelines.tasks.task.Examples",
         "textmill.pipelines.tasks.task.Segments",
-        "textmill.pipelines.corpus.rules.rule.Family",
+        "textmill.pipelines.corpus.rules.rule.RuleGroup",
         "textmill.pipelines.corpus.rules.rule.Rule",
         "textmill.pipelines.corpus.rules.rule.Judged",
     ],

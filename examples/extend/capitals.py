@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
+from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers
 from textmill.pipelines.host.imports import pc
 
 
 @dataclass(frozen=True)
-class Capitals(Family):
+class Capitals(RuleGroup):
     """How much of a document is capital letters."""
 
     CAUSES = {"max_capitals": "the text may be in capitals throughout, as old telegrams are"}

@@ -13,7 +13,7 @@ from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.pipelines.corpus.rules.language import Language
 from textmill.pipelines.corpus.rules.limits import FineWeb, Gopher
 from textmill.pipelines.corpus.rules.pii import Pii
-from textmill.pipelines.corpus.rules.rule import Family, Rule, papers_numbers
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, papers_numbers
 from textmill.pipelines.corpus.rules.sizes import Sizes
 from textmill.pipelines.corpus.rules.url_blocklist import UrlBlocklist
 from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
@@ -22,7 +22,7 @@ from textmill.schemas.drops import DROPS, Funnel, Observed
 from textmill.schemas.errors import FieldError, UsageError
 
 Normalize = Literal["none", "nfc", "nfkc"]
-_F = TypeVar("_F", bound=Family)
+_F = TypeVar("_F", bound=RuleGroup)
 Row = Annotated[_F, tyro.conf.OmitArgPrefixes]  # a group of flags in the help
 _FEWEST = 20  # documents; with fewer, no share is worth a warning
 
@@ -65,12 +65,12 @@ class Filters:
                 )
         check_name(self.filter)
 
-    def families(self) -> Iterator[tuple[str, Family]]:
+    def groups(self) -> Iterator[tuple[str, RuleGroup]]:
         """Names and flags of rule groups, with the numbers of the papers that --quality names."""
         for row in fields(self):
-            family = getattr(self, row.name)
-            if isinstance(family, Family):
-                yield row.name, family.of_paper() if row.name in (self.quality or ()) else family
+            group = getattr(self, row.name)
+            if isinstance(group, RuleGroup):
+                yield row.name, group.of_paper() if row.name in (self.quality or ()) else group
 
     def check_roles(self, roles: Iterable[str]) -> None:
         """Checks that documents have the fields that rules need besides the text.
@@ -82,8 +82,8 @@ class Filters:
           UsageError: a field is missing; names the flag that needs it.
         """
         known = {*roles}
-        for _, family in self.families():
-            for role, flag in family.roles().items():
+        for _, group in self.groups():
+            for role, flag in group.roles().items():
                 if role not in known:
                     raise UsageError(f"{flag} needs each document's {role}: --keep_fields={role}")
 
@@ -100,15 +100,15 @@ class Filters:
         values: dict[str, Any] = {"normalize": self.normalize}
         if self.normalize != "none":
             values |= {"unicode": unicodedata.unidata_version, "line_ends": "lf"}
-        for _, family in self.families():
-            values |= family.parameters()
+        for _, group in self.groups():
+            values |= group.parameters()
         return values | filter_parameters(self.filter)
 
 
 @functools.cache
 def papers() -> tuple[str, ...]:
     """The rule groups that implement a paper."""
-    return tuple(row for row, family in Filters().families() if papers_numbers(type(family)))
+    return tuple(row for row, group in Filters().groups() if papers_numbers(type(group)))
 
 
 @functools.lru_cache(8)
@@ -118,12 +118,12 @@ def rules_of(filters: Filters) -> tuple[Rule, ...]:
     Raises:
       UsageError: something that a rule needs is not available on this machine.
     """
-    return tuple(rule for _, family in filters.families() for rule in family.make_rules())
+    return tuple(rule for _, group in filters.groups() for rule in group.make_rules())
 
 
 def in_order(reasons: Iterable[str]) -> list[str]:
     """Sorts reasons: of readers, of rules in their order, of the user's function, of duplicates."""
-    rows = [(row, family.REASONS) for row, family in Filters().families()]
+    rows = [(row, group.REASONS) for row, group in Filters().groups()]
     of_rules = {name for _, names in rows for name in names}
     after = [name for name in DROPS if name not in of_rules]
 
@@ -149,23 +149,23 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
     """
     warnings = []
     documents, text_bytes = funnel.documents, funnel.text_bytes
-    for row, family in Filters().families():
+    for row, group in Filters().groups():
         removed = {
             reason: one
             for reason, one in funnel.removed.items()
-            if reason in family.REASONS or reason.startswith(f"{row}:")
+            if reason in group.REASONS or reason.startswith(f"{row}:")
         }
         edited = observed.get("edited_bytes", {})
         taken = sum(one.text_bytes for one in removed.values())
-        taken += sum(edited.get(name, 0) for name in (row, *family.REASONS))
+        taken += sum(edited.get(name, 0) for name in (row, *group.REASONS))
         dropped = [
             f"{reason} drops {one.documents:,} of the {documents:,} documents that reach it"
-            + _cause(family, reason.removeprefix(f"{row}:"))
+            + _cause(group, reason.removeprefix(f"{row}:"))
             for reason, one in sorted(removed.items())
             if one.documents * 2 > documents >= _FEWEST
         ]
         warnings += dropped
-        if not dropped and "" in family.CAUSES and taken * 2 > text_bytes and documents >= _FEWEST:
+        if not dropped and "" in group.CAUSES and taken * 2 > text_bytes and documents >= _FEWEST:
             share = f"{taken / text_bytes:.0%}"
             most = max(removed, key=lambda reason: removed[reason].text_bytes, default="")
             if not most or removed[most].text_bytes * 2 <= taken:
@@ -173,12 +173,12 @@ def warn_of(funnel: Funnel, observed: Observed) -> list[str]:
             warnings.append(
                 f"{row} removes {share} of the text that reaches it"
                 + (f", most of it by {most}" if most else "")
-                + _cause(family, most.removeprefix(f"{row}:"))
+                + _cause(group, most.removeprefix(f"{row}:"))
             )
         documents -= sum(one.documents for one in removed.values())
         text_bytes -= taken
     return warnings
 
 
-def _cause(family: Family, reason: str) -> str:
-    return f": {family.CAUSES[reason]}" if reason in family.CAUSES else ""
+def _cause(group: RuleGroup, reason: str) -> str:
+    return f": {group.CAUSES[reason]}" if reason in group.CAUSES else ""

@@ -15,7 +15,7 @@ from textmill.pipelines import store
 from textmill.pipelines.corpus.decontamination.matches import Hit, add_hits
 from textmill.pipelines.corpus.filter_documents import Filtered
 from textmill.pipelines.corpus.filters import Filters
-from textmill.pipelines.corpus.near_duplicates.flags import Rule
+from textmill.pipelines.corpus.near_duplicates.flags import NearDuplicateRule
 from textmill.pipelines.corpus.near_duplicates.rows import REMOVED, differs, distinct, take_rows
 from textmill.pipelines.corpus.near_duplicates.steps import (
     Cluster,
@@ -66,7 +66,7 @@ class CorpusJob(BlockJob):
     keep_source: bool
     max_rejects: int  # the run fails if it rejects more; no limit below 0
     config: bytes  # content of config.yaml, which repeats the run
-    near: Rule | None = None  # None if near-duplicates are kept
+    near: NearDuplicateRule | None = None  # None if near-duplicates are kept
     paragraphs: Paragraphs | None = None  # None if repeated paragraphs are kept
 
     @property

@@ -12,7 +12,7 @@ from textmill.pipelines.corpus.decontamination.targets import find_targets
 from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
 from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.job import encode_documents
-from textmill.pipelines.corpus.near_duplicates.flags import Rule
+from textmill.pipelines.corpus.near_duplicates.flags import NearDuplicateRule
 from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
     MEMBER,
@@ -85,7 +85,7 @@ class CorpusPlan:
     kept: float
     kept_bytes: float
     schema: CorpusSchema
-    near: Rule | None
+    near: NearDuplicateRule | None
 
 
 def plan_corpus(
@@ -212,7 +212,7 @@ def _clean(
     return [some.documents for some in searched]
 
 
-def _find_near(batch: pa.RecordBatch, rule: Rule, clock: Clock) -> tuple[int, int]:
+def _find_near(batch: pa.RecordBatch, rule: NearDuplicateRule, clock: Clock) -> tuple[int, int]:
     """The number of near-duplicates of a partition, and the bytes sent to find them."""
     text = batch["text"]
     list(make_members(0, text.slice(0, 1), rule, 1))  # compiles

@@ -10,7 +10,7 @@ from textmill.pipelines.preflight.reach import reach
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.result import Say
 from textmill.pipelines.shards.options import BuildOptions
-from textmill.pipelines.shards.prepare import Run, complete
+from textmill.pipelines.shards.prepare import BuildRun, complete
 from textmill.pipelines.shards.wire import wire
 from textmill.schemas.errors import TextmillError
 
@@ -31,7 +31,7 @@ def preflight_shards(options: BuildOptions, beam_arguments: list[str], *, say: S
             if blocks is None:  # which the task needs
                 raise CannotCheck("the inputs cannot be read from this machine") from error
             raise
-        run = Run.of(completed, tokenizer, blocks or [], beam_arguments)
+        run = BuildRun.of(completed, tokenizer, blocks or [], beam_arguments)
         return wire(run, as_if_staged(options.output))
 
     command = Command(

@@ -16,7 +16,7 @@ from textmill.pipelines.rows.example_batch import join, keep
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.plan import Clock
 from textmill.pipelines.runners.sample import take_sample
-from textmill.pipelines.shards.prepare import Run
+from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.shards.write import stage_shard
 from textmill.pipelines.user_filter import choose_documents
@@ -54,7 +54,7 @@ class Estimate:
         return Estimate(**sums)
 
 
-def estimate(run: Run) -> Estimate:
+def estimate(run: BuildRun) -> Estimate:
     """Estimates the output of a run.
 
     Raises:
@@ -73,7 +73,7 @@ def estimate(run: Run) -> Estimate:
     return total
 
 
-def _estimate(run: Run, blocks: list[Block]) -> Estimate:
+def _estimate(run: BuildRun, blocks: list[Block]) -> Estimate:
     total = sum(block.bytes for block in blocks)
     sample = take_sample(run.source, blocks)
     documents, split = join_documents(sample.pieces), blocks[0].split
@@ -102,7 +102,7 @@ def _estimate(run: Run, blocks: list[Block]) -> Estimate:
 
 
 def _make(
-    documents: Documents, run: Run, split: str
+    documents: Documents, run: BuildRun, split: str
 ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """Filters, tokenizes, packs and writes documents as workers do, one shard per split.
 

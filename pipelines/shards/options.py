@@ -117,7 +117,7 @@ class SplitFlags:
 
 
 @dataclass(frozen=True)
-class RunFlags:
+class ExecutionFlags:
     """How the command runs; none of these flags changes a byte of the dataset."""
 
     shuffle_by: Literal["auto", "files", "runner"] = "auto"
@@ -168,7 +168,7 @@ class BuildOptions(Generic[T]):
     any reader of TFRecord decodes but which is larger."""
     reading: Reading = InputFlags()
     splitting: tyro.conf.OmitArgPrefixes[SplitFlags] = SplitFlags()
-    run: tyro.conf.OmitArgPrefixes[RunFlags] = RunFlags()
+    run: tyro.conf.OmitArgPrefixes[ExecutionFlags] = ExecutionFlags()
     settings: tyro.conf.OmitArgPrefixes[T]
     """The flags of the task."""
 

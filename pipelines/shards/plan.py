@@ -12,7 +12,7 @@ from textmill.pipelines.readers.sources import BLOCK_BYTES
 from textmill.pipelines.runners.plan import Needs, RunPlan
 from textmill.pipelines.runners.shuffle import count_elements
 from textmill.pipelines.shards.estimate import Estimate
-from textmill.pipelines.shards.prepare import Run
+from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.writers.output_directory import other_sizes, set_of
 from textmill.schemas.errors import DataError
 from textmill.schemas.manifest import MANIFEST
@@ -26,10 +26,10 @@ _MOST_KEY_BYTES, _GOOD_KEY_BYTES = 2_000_000_000, 200_000_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """A run and its estimate."""
 
-    run: Run
+    run: BuildRun
     estimate: Estimate
 
     @property

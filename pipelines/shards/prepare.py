@@ -17,7 +17,7 @@ from textmill.schemas.metadata import Schema
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(BlockRun):
+class BuildRun(BlockRun):
     """A run before its pipeline starts.
 
     Attributes:
@@ -40,7 +40,7 @@ class Run(BlockRun):
         beam_arguments: list[str],
         how: str = "",
         times: float = 1.0,
-    ) -> "Run":
+    ) -> "BuildRun":
         """Makes the run of a command whose runner is chosen.
 
         Raises:
@@ -49,7 +49,7 @@ class Run(BlockRun):
         bytes_of: Counter[str] = Counter()
         for block in blocks:
             bytes_of[block.split] += int(block.bytes * times)
-        return Run(
+        return BuildRun(
             "build_shards",
             options.source,
             blocks,
@@ -73,7 +73,9 @@ class Run(BlockRun):
         return self.tokenizer.load_backend(int(self.total_bytes * self.times))
 
 
-def prepare(options: BuildOptions, beam_arguments: list[str], say: Callable[[str], None]) -> Run:
+def prepare(
+    options: BuildOptions, beam_arguments: list[str], say: Callable[[str], None]
+) -> BuildRun:
     """Finds the inputs, the tokenizer and the runner of a command.
 
     Raises:
@@ -89,7 +91,7 @@ def prepare(options: BuildOptions, beam_arguments: list[str], say: Callable[[str
     total = sum(block.bytes for block in blocks)
     assumed = options.run.assume_bytes or total
     beam_arguments, how = choose_runner(beam_arguments, assumed)
-    return Run.of(options, tokenizer, blocks, beam_arguments, how, times=assumed / total)
+    return BuildRun.of(options, tokenizer, blocks, beam_arguments, how, times=assumed / total)
 
 
 def complete(

@@ -9,8 +9,8 @@ from textmill.pipelines.runners.result import Result
 from textmill.pipelines.shards.check import warnings_of
 from textmill.pipelines.shards.estimate import estimate
 from textmill.pipelines.shards.options import BuildOptions
-from textmill.pipelines.shards.plan import Plan
-from textmill.pipelines.shards.prepare import Run, prepare
+from textmill.pipelines.shards.plan import BuildPlan
+from textmill.pipelines.shards.prepare import BuildRun, prepare
 from textmill.pipelines.shards.wire import wire
 from textmill.pipelines.store import is_url, write_file
 from textmill.pipelines.writers.output_directory import find_finished_set, refuse_others, set_of
@@ -54,13 +54,15 @@ def run(
     return Result(thing=info, seconds=seconds, documents=prepared.documents, warnings=warnings)
 
 
-def plan(options: BuildOptions, beam_arguments: list[str], *, say: Callable[[str], None]) -> Plan:
+def plan(
+    options: BuildOptions, beam_arguments: list[str], *, say: Callable[[str], None]
+) -> BuildPlan:
     """Plans a run from a sample of its inputs; arguments and errors as of `run`."""
     prepared = prepare(options, beam_arguments, say)
-    return Plan(prepared, estimate(prepared))
+    return BuildPlan(prepared, estimate(prepared))
 
 
-def _find_finished(run: Run) -> SetInfo | None:
+def _find_finished(run: BuildRun) -> SetInfo | None:
     """The requested dataset, if it exists; see `find_finished_set`."""
     options = run.options
     refuse_others(options.output, MANIFEST)
@@ -69,7 +71,7 @@ def _find_finished(run: Run) -> SetInfo | None:
     return find_finished_set(options.output, run.schema, run.blocks)
 
 
-def _build(run: Run, staging: Staging, say: Callable[[str], None]) -> None:
+def _build(run: BuildRun, staging: Staging, say: Callable[[str], None]) -> None:
     """Runs the pipeline, whose last step publishes the dataset."""
     folder = staging.folder
     say(f"{run.facts}; shuffle by {run.shuffle_by}; ids by {run.load_encoder()}")

@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from textmill.pipelines.inspection.set_tables import labels_table
 from textmill.pipelines.runners.console import facts_table
 from textmill.pipelines.runners.result import Result
-from textmill.pipelines.shards.plan import Plan
+from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.terminal import command_name, number_of
 from textmill.schemas.drops import REJECTED, Drop, describe_dropped
@@ -17,7 +17,7 @@ from textmill.schemas.metadata import SetInfo
 _MUCH_TEXT = 1_000_000  # bytes; with less, most of the time goes into starting
 
 
-def print_plan(plan: Plan, say: Callable[..., None]) -> None:
+def print_plan(plan: BuildPlan, say: Callable[..., None]) -> None:
     """Prints the plan of a run, and its warnings.
 
     Args:
@@ -94,7 +94,7 @@ def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, st
     return facts | {"output": info.directory}
 
 
-def plan_facts(plan: Plan) -> dict[str, str]:
+def plan_facts(plan: BuildPlan) -> dict[str, str]:
     """The lines of the plan, by their titles."""
     estimate, run, schema = plan.estimate, plan.run, plan.run.schema
     about = "" if estimate.whole else "about "

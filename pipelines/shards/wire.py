@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from textmill.pipelines.shards.job import Job, share_tokenizer
-from textmill.pipelines.shards.prepare import Run
+from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.schema import tokenizer_config
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _build_shards = import_later("textmill.pipelines.shards.transforms:BuildShards")
 
 
-def wire(run: Run, staging: Staging) -> "Callable[[beam.Pipeline], None]":
+def wire(run: BuildRun, staging: Staging) -> "Callable[[beam.Pipeline], None]":
     """Returns a function that adds the transforms to a pipeline."""
 
     def build(pipeline: "beam.Pipeline") -> None:

@@ -46,7 +46,7 @@ def test_every_reason_has_a_title_with_or_without_a_row():
     assert drop_of("filter:spam").title == drop_of("min_chars").title == FILTERED
     assert drop_of("whatever a task says").title == REJECTED
     for name, drop in DROPS.items():
-        of_rule = any(name in family.REASONS for _, family in Filters().families())
+        of_rule = any(name in group.REASONS for _, group in Filters().groups())
         assert of_rule <= (drop.title == FILTERED)
     assert total_counts({"a": 1, "b": 0}, {"a": 2, "c": 3}) == {"a": 3, "c": 3}
 

@@ -39,7 +39,7 @@ def documents_of(
 def filters_of(**flags: Any) -> Filters:
     """Each flag goes to its row: filters_of(min_chars=3, normalize="nfc")."""
     rows: dict[str, Any] = {}
-    for row, family in Filters().families():
-        own = {*vars(family)} & {*flags}
-        rows[row] = type(family)(**{flag: flags.pop(flag) for flag in own})
+    for row, group in Filters().groups():
+        own = {*vars(group)} & {*flags}
+        rows[row] = type(group)(**{flag: flags.pop(flag) for flag in own})
     return Filters(**flags, **rows)

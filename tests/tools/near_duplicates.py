@@ -12,7 +12,7 @@ import pyarrow as pa
 import xxhash
 
 from textmill.pipelines.corpus.near_duplicates.buckets import find_pairs
-from textmill.pipelines.corpus.near_duplicates.flags import Bands, Rule, Shingle
+from textmill.pipelines.corpus.near_duplicates.flags import Bands, NearDuplicateRule, Shingle
 from textmill.pipelines.corpus.near_duplicates.resolve import resolve
 from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
@@ -121,7 +121,7 @@ def find_near(
 ) -> Found:
     """Finds what is removed, by the steps of the job in one partition; equal texts count once."""
     text = pa.array(texts, pa.large_string()) if isinstance(texts, list) else texts
-    rule = Rule(Fraction(threshold), Shingle.parse(shingle), Bands.parse(bands))
+    rule = NearDuplicateRule(Fraction(threshold), Shingle.parse(shingle), Bands.parse(bands))
     _, number = np.unique(content_digests(text).view("V16").reshape(-1), return_index=True)
     text = text.take(pa.array(number))
     made = (batches for batches, _ in make_members(0, text, rule, 1))

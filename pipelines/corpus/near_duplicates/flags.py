@@ -137,7 +137,7 @@ def s_curve(bands: Bands, similarities: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Rule:
+class NearDuplicateRule:
     """The definition of near-duplicates, and the parameters of the search.
 
     Attributes:
@@ -189,10 +189,10 @@ class NearFlags:
                 raise FieldError(name, value, "it needs near_duplicates, such as jaccard:0.8")
 
     @cached_property
-    def rule(self) -> Rule | None:
+    def rule(self) -> NearDuplicateRule | None:
         """The rule; None if near-duplicates are kept."""
         least = self.near_duplicates
-        return Rule(least.fraction, self.shingle, self.bands) if least else None
+        return NearDuplicateRule(least.fraction, self.shingle, self.bands) if least else None
 
     def parameters(self) -> dict[str, Any]:
         """Texts of the flags, for fingerprints; {} if near-duplicates are kept."""

@@ -19,7 +19,7 @@ from textmill.pipelines.corpus.near_duplicates.buckets import (
     signatures,
     sketches,
 )
-from textmill.pipelines.corpus.near_duplicates.flags import Rule
+from textmill.pipelines.corpus.near_duplicates.flags import NearDuplicateRule
 from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
     EDGE,
@@ -59,7 +59,7 @@ def observe(**numbers: int) -> Observed:
 
 
 def make_members(
-    partition: int, text: pa.LargeStringArray, rule: Rule, partitions: int
+    partition: int, text: pa.LargeStringArray, rule: NearDuplicateRule, partitions: int
 ) -> Iterator[tuple[Batches, Observed]]:
     """Documents of a partition -> MEMBER rows of buckets, by the partition of the bucket."""
     for start in range(0, len(text), _DOCUMENTS_AT_ONCE):
@@ -77,7 +77,9 @@ def make_members(
         yield batches_by_key(members, to), observe(compared=len(chosen))
 
 
-def propose_pairs(members: np.ndarray, rule: Rule) -> Iterator[tuple[Batches, Batches, Observed]]:
+def propose_pairs(
+    members: np.ndarray, rule: NearDuplicateRule
+) -> Iterator[tuple[Batches, Batches, Observed]]:
     """Members of whole buckets -> pairs to compare.
 
     Yields:
@@ -92,7 +94,9 @@ def propose_pairs(members: np.ndarray, rule: Rule) -> Iterator[tuple[Batches, Ba
         yield batches_by_key(pairs, lower_in), batches_by_key(asks, asks["higher"] >> 32), counts
 
 
-def make_sets(requests: np.ndarray, text: pa.LargeStringArray, rule: Rule) -> Iterator[Batches]:
+def make_sets(
+    requests: np.ndarray, text: pa.LargeStringArray, rule: NearDuplicateRule
+) -> Iterator[Batches]:
     """Documents of a partition -> sets that ASK rows request, by the partition that requests."""
     requests = distinct(requests)
     rows = rows_of(requests["higher"])
@@ -120,7 +124,7 @@ def verify_pairs(
     pairs: np.ndarray,
     read_sets: Callable[[], Iterator[tuple[np.ndarray, Ragged]]],
     text: pa.LargeStringArray,
-    rule: Rule,
+    rule: NearDuplicateRule,
 ) -> Iterator[tuple[np.ndarray, Observed]]:
     """Compares the pairs of a partition's lower documents.
 

@@ -20,7 +20,7 @@ import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
-from textmill.pipelines.corpus.near_duplicates.flags import Rule
+from textmill.pipelines.corpus.near_duplicates.flags import NearDuplicateRule
 from textmill.pipelines.corpus.near_duplicates.resolve import first_messages, resolve, settle
 from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
@@ -64,7 +64,7 @@ class FindJob(CorpusJob):
     `blocks + partitions + partition` when its sets are sent.
     """
 
-    rule: Rule
+    rule: NearDuplicateRule
 
     @property
     def rounds(self) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.english_cutting import cut
 from textmill.pipelines.corpus.english_tables import BREAK, MARK, SPACE, TERMINAL, character_table
-from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
+from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers, paper
 from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
@@ -55,7 +55,7 @@ _PHRASE_LIST = spelled_list(str, "PHRASE,...", none="None")
 
 
 @dataclass(frozen=True)
-class C4(Family):
+class C4(RuleGroup):
     """C4's rules for English (Raffel et al. 2020); --quality=c4 turns all of them on."""
 
     CAUSES = {

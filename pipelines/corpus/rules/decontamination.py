@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import tyro
 
 from textmill.pipelines import store
-from textmill.pipelines.corpus.rules.rule import Family, Rule, check_numbers
+from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, check_numbers
 from textmill.pipelines.readers.corpus_files import find_corpus
 from textmill.pipelines.readers.files import HUGGING_FACE, FileFinder, expand_lists
 from textmill.pipelines.readers.formats import huggingface
@@ -24,7 +24,7 @@ _FIELDS = spelled_list(str, "FIELD,...", parse=str.strip)
 
 
 @dataclass(frozen=True)
-class Decontamination(Family):
+class Decontamination(RuleGroup):
     """Keep text of evaluation sets out of the corpus."""
 
     REASONS = ("contaminated",)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule
+from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
 from textmill.pipelines.corpus.rules.shares import Languages
 from textmill.schemas.commands.values import spelled, take_values
 from textmill.schemas.errors import FieldError, UsageError
@@ -30,7 +30,7 @@ Labels = tuple[list[str], np.ndarray]  # labels of n documents; float64 [n], pro
 
 
 @dataclass(frozen=True)
-class Language(Family):
+class Language(RuleGroup):
     """Keep documents in some languages; needs the extra [languages]."""
 
     CAUSES = {

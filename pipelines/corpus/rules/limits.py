@@ -23,7 +23,7 @@ from textmill.pipelines.corpus.english_measures import (
     repeated_spans,
 )
 from textmill.pipelines.corpus.english_tables import character_table, hash_spelling
-from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers, paper
+from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers, paper
 from textmill.pipelines.corpus.rules.shares import NgramLimits
 from textmill.schemas.commands.values import spelled, take_values
 
@@ -36,7 +36,7 @@ _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 
 @dataclass(frozen=True)
-class Gopher(Family):
+class Gopher(RuleGroup):
     """Gopher's rules for English (Rae et al. 2021); --quality=gopher turns all of them on."""
 
     CAUSES = {
@@ -142,7 +142,7 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class FineWeb(Family):
+class FineWeb(RuleGroup):
     """FineWeb's rules for English (Penedo et al. 2024); --quality=fineweb turns all of them on."""
 
     CAUSES = {

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule
+from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
 from textmill.pipelines.host.imports import pc
 from textmill.schemas.commands.values import take_values
 from textmill.schemas.errors import FieldError
@@ -48,7 +48,7 @@ _PHONE_TRACES = r"\+\d|\d{3}\)?[ .-]{0,2}\d{3}[ .-]\d{4}"
 
 
 @dataclass(frozen=True)
-class Pii(Family):
+class Pii(RuleGroup):
     """Replace personal data with placeholders, in any language."""
 
     pii: Literal["keep", "replace"] = "keep"

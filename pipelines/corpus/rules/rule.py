@@ -1,7 +1,7 @@
-"""The interface of rules: rule groups (`Family`), rules, and verdicts on many documents at once.
+"""The interface of rules: rule groups (`RuleGroup`), rules, and verdicts on many documents at once.
 
-A rule group is a frozen dataclass of flags, a `Family`, in a file of this folder, and one field of
-`pipelines.corpus.filters.Filters`. Its docstring and those of its fields are the help text. It
+A rule group is a frozen dataclass of flags, a `RuleGroup`, in a file of this folder, and one field
+of `pipelines.corpus.filters.Filters`. Its docstring and those of its fields are the help text. It
 checks its values when it is created, and makes the rules that they turn on; a rule loads its model
 or table then, once a process. The reason of a dropped document is `group:rule`, with the name of
 the field: `gopher:min_words`.
@@ -68,7 +68,7 @@ class Rule:
     searches: bool = False
 
 
-class Family:
+class RuleGroup:
     """The flags of a rule group.
 
     Attributes:
@@ -118,9 +118,9 @@ def paper(value: Any, text: str = "") -> Any:
     return field(default=None, metadata={"paper": value, "default": shown})
 
 
-def papers_numbers(family: type) -> dict[str, Any]:
+def papers_numbers(group: type) -> dict[str, Any]:
     """The flags of a rule group with the numbers of its paper; {} without a paper."""
-    return {f.name: f.metadata["paper"] for f in fields(family) if "paper" in f.metadata}
+    return {f.name: f.metadata["paper"] for f in fields(group) if "paper" in f.metadata}
 
 
 def check_numbers(flags: Any) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule, check_numbers
+from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
@@ -26,7 +26,7 @@ _NEWLINE = 10
 
 
 @dataclass(frozen=True)
-class Sizes(Family):
+class Sizes(RuleGroup):
     """Limit the size and repetition of documents, in any language."""
 
     REASONS = ("min_chars", "max_chars", "min_words", "max_repetition")

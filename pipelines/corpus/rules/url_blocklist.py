@@ -19,7 +19,7 @@ import tyro
 import xxhash
 
 from textmill.pipelines import store
-from textmill.pipelines.corpus.rules.rule import Family, Judged, Rule
+from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
 from textmill.pipelines.readers.files import expand_lists
 from textmill.schemas.errors import UsageError
 
@@ -46,7 +46,7 @@ _NOT_OF_A_PAGE = re.compile(r"[*^|]|#[@?$]?#")  # wildcards, and adblock's rules
 
 
 @dataclass(frozen=True)
-class UrlBlocklist(Family):
+class UrlBlocklist(RuleGroup):
     """Drop documents by their URL, before all other rules."""
 
     url_blocklist: Annotated[

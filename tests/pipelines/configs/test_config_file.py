@@ -117,8 +117,8 @@ def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
 
 
 PAPERS = {
-    row: replace(family, **papers_numbers(type(family))).parameters()  # pyright: ignore
-    for row, family in Filters().families()
+    row: replace(group, **papers_numbers(type(group))).parameters()  # pyright: ignore
+    for row, group in Filters().groups()
     if row in papers()
 }
 

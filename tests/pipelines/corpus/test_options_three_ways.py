@@ -9,7 +9,7 @@ import pytest
 
 from textmill.pipelines.corpus.near_duplicates.flags import Bands, Jaccard, Shingle
 from textmill.pipelines.corpus.options import HELP, CorpusOptions, KeptField, Paragraphs
-from textmill.pipelines.corpus.rules.rule import Family
+from textmill.pipelines.corpus.rules.rule import RuleGroup
 from textmill.pipelines.host.flags import parse_flags
 from textmill.schemas.commands.flag_file import config_bytes, with_config
 from textmill.schemas.errors import FieldError, UsageError
@@ -46,7 +46,7 @@ def with_value(options, name, value):
     """The options with another value of a field, which may be in a group of them."""
     for field in dataclasses.fields(options):
         old = getattr(options, field.name)
-        if field.name == name and not isinstance(old, Family):
+        if field.name == name and not isinstance(old, RuleGroup):
             return dataclasses.replace(options, **{name: value})
         if dataclasses.is_dataclass(old) and name in str(old):
             return dataclasses.replace(options, **{field.name: with_value(old, name, value)})

@@ -30,8 +30,8 @@ from textmill.pipelines.runners.console import duration, facts_table
 from textmill.pipelines.runners.shuffle import count_elements
 from textmill.pipelines.shards.estimate import Estimate, estimate
 from textmill.pipelines.shards.options import parse_options
-from textmill.pipelines.shards.plan import Plan
-from textmill.pipelines.shards.prepare import Run
+from textmill.pipelines.shards.plan import BuildPlan
+from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.summary import plan_facts
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.metadata import read_set
@@ -58,7 +58,7 @@ def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, shuffle_by="
     part = Part("text.jsonl", 100_000_000, 0, 100_000_000)
     options: Any = SimpleNamespace(output=str(tmp_path / "set"), overwrite=False)
     tokenizer: Any = SimpleNamespace(load_backend=lambda size: "gigatoken")
-    run = Run(
+    run = BuildRun(
         "build_shards",
         Source(("text.jsonl",)),
         [Block(0, (part,))],
@@ -69,7 +69,7 @@ def plan(tmp_path, *beam_arguments, estimate=ESTIMATE, schema=None, shuffle_by="
         schema=schema or mlm_schema(),
         tokenizer=tokenizer,
     )
-    return Plan(run, estimate)
+    return BuildPlan(run, estimate)
 
 
 def text_of(planned):
@@ -178,7 +178,7 @@ def test_what_the_output_holds(corpus, tokenizer_path, tmp_path, capsys):
 
 def estimated(*flags: str) -> Estimate:
     options, _ = parse_options([*flags, "--output=unused"])
-    return estimate(Run.of(options, load_tokenizer(options.tokenizer), options.blocks(), []))
+    return estimate(BuildRun.of(options, load_tokenizer(options.tokenizer), options.blocks(), []))
 
 
 def few_characters(document):
@@ -304,15 +304,17 @@ def test_a_sample_stands_for_the_bytes_that_are_assumed(tmp_path, lines, tokeniz
     flags = [f"--input={path}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"]
     options, _ = parse_options([*flags, "--dry_run", "--assume_bytes=2TB"])
     times, tokenizer = 2e12 / len(lines), load_tokenizer(tokenizer_path)
-    small = Run.of(options, tokenizer, options.blocks(), [])
-    large = Run.of(options, tokenizer, options.blocks(), ["--runner=DataflowRunner"], times=times)
+    small = BuildRun.of(options, tokenizer, options.blocks(), [])
+    large = BuildRun.of(
+        options, tokenizer, options.blocks(), ["--runner=DataflowRunner"], times=times
+    )
     assert large.schema.shards["train"] == 65_536
     one, many = estimate(small), estimate(large)
     assert one.whole and not many.whole
     for name in ("text_bytes", "documents", "tokens", "scratch_bytes", "shard_bytes"):
         due = times * getattr(one, name)
         assert getattr(many, name) == pytest.approx(due, rel=0.01), name
-    facts = plan_facts(Plan(large, many))
+    facts = plan_facts(BuildPlan(large, many))
     assert facts["inputs"].startswith(
         f"1 file, {decimal(len(lines))}, 1 block; a sample of 2.0 TB;"
     )

@@ -42,6 +42,10 @@ def checkout(tmp_path_factory):
     code = code_of_page()
     for package in ("pipelines", "schemas"):
         link_all_but([ROOT / path for path in code], ROOT / package, root / package)
+    (root / "textmill").mkdir()
+    for path in (ROOT / "textmill").iterdir():
+        own = root / path.name if path.name in ("pipelines", "schemas") else path.resolve()
+        (root / "textmill" / path.name).symlink_to(own)
     # As a reader of the page would: a function before its table, and a line in a table.
     function, row = code.pop(FEATURES).split("_TASKS = {..., ")
     row = row.strip().removesuffix("}")

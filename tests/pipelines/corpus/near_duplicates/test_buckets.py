@@ -17,7 +17,13 @@ from textmill.pipelines.corpus.near_duplicates.buckets import (
     signatures,
     sketches,
 )
-from textmill.pipelines.corpus.near_duplicates.flags import Bands, Jaccard, NearFlags, Rule, Shingle
+from textmill.pipelines.corpus.near_duplicates.flags import (
+    Bands,
+    Jaccard,
+    NearDuplicateRule,
+    NearFlags,
+    Shingle,
+)
 from textmill.pipelines.corpus.near_duplicates.rows import MEMBER
 from textmill.pipelines.corpus.near_duplicates.shingles import shingle_hashes
 from textmill.pipelines.rows.text_bytes import utf8_bytes
@@ -239,7 +245,7 @@ def test_sketches_hold_two_bits_of_each_hash(hashes):
 
 def test_flags_of_near_duplicates():
     flags = NearFlags(Jaccard(0.75), bands=Bands(20, 13))
-    assert flags.rule == Rule(Fraction(3, 4), Shingle("word", 5), Bands(20, 13))
+    assert flags.rule == NearDuplicateRule(Fraction(3, 4), Shingle("word", 5), Bands(20, 13))
     assert flags.parameters() == {
         "near_duplicates": "jaccard:0.75",
         "shingle": "word:5",
