@@ -227,12 +227,6 @@ CIRCLES = {
     ("schemas.agreement", "schemas.metadata"): "checks take a Schema: a type only",
     ("trainers.models.families", "trainers.models.model_config"): "a family makes the modules of "
     "a ModelConfig: a type only",
-    (
-        "pipelines.runners.beam_run",
-        "pipelines.runners.job_servers",
-        "pipelines.runners.launch",
-        "pipelines.runners.worker_package",
-    ): "launch imports Beam with beam_run, when a command needs it",
 }
 
 
