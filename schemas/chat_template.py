@@ -13,7 +13,7 @@ import json
 import marshal
 from typing import Any, Dict, Mapping, Sequence
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, FieldError, UsageError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 
 Message = Dict[str, Any]
@@ -133,18 +133,20 @@ def _ask(text: str, variables: dict[str, Any] | None) -> tuple[str, Any, int | N
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """Parses --chat_template_arguments, variables of a template.
+    """Parses the JSON of variables of a template.
 
     Raises:
-      UsageError: it is no JSON object, or has a reserved name.
+      FieldError: it is no JSON object, or has a reserved name.
     """
     try:
         variables = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--chat_template_arguments={text} is not JSON: {error}") from error
+        reason = f"it is not JSON: {error}"
+        raise FieldError("chat_template_arguments", text, reason) from error
     if not isinstance(variables, dict) or _RESERVED & variables.keys():
-        raise UsageError(
-            f"--chat_template_arguments={text}: must be a JSON object of variables, such as "
-            f'{{"enable_thinking": false}}, without {", ".join(sorted(_RESERVED))}'
+        reason = (
+            'must be a JSON object of variables, such as {"enable_thinking": false}, without '
+            + ", ".join(sorted(_RESERVED))
         )
+        raise FieldError("chat_template_arguments", text, reason)
     return variables

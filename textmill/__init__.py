@@ -39,6 +39,9 @@ _PLACES = {
     **dict.fromkeys(("Languages", "NgramLimits"), "textmill.pipelines.corpus.rules.shares"),
     **dict.fromkeys(("Normalizers", "Pattern"), "textmill.pipelines.tokenizer.values"),
     **dict.fromkeys(("ShardCounts", "Splits"), "textmill.pipelines.shards.values"),
+    "ClassNames": "textmill.pipelines.tasks.class_names",
+    "QuestionTemplate": "textmill.pipelines.tasks.questions",
+    "TemplateArguments": "textmill.pipelines.tasks.chat_template",
     "ShardSet": "textmill.trainers.data.shard_set",
 }
 _NAMES = {"open": "open_directory"}  # there, where it would hide Python's own

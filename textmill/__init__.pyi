@@ -13,6 +13,9 @@ from textmill.pipelines.corpus.rules.shares import Languages as Languages
 from textmill.pipelines.corpus.rules.shares import NgramLimits as NgramLimits
 from textmill.pipelines.shards.values import ShardCounts as ShardCounts
 from textmill.pipelines.shards.values import Splits as Splits
+from textmill.pipelines.tasks.chat_template import TemplateArguments as TemplateArguments
+from textmill.pipelines.tasks.class_names import ClassNames as ClassNames
+from textmill.pipelines.tasks.questions import QuestionTemplate as QuestionTemplate
 from textmill.pipelines.tokenizer.values import Normalizers as Normalizers
 from textmill.pipelines.tokenizer.values import Pattern as Pattern
 from textmill.results import Corpus as Corpus
@@ -544,7 +547,7 @@ class Chat(Task):
         messages_field: _Text = ...,
         tools_field: _Text = ...,
         chat_template: _Text = ...,
-        chat_template_arguments: _Text = ...,
+        chat_template_arguments: TemplateArguments | _Text = ...,
         train_on: Literal["assistant", "last", "all"] = ...,
         end_of_turn: _Text = ...,
         packing: Literal["best_fit", "concat", "none"] = ...,
@@ -560,8 +563,8 @@ class Classification(Task):
         text_pair_field: _Text = ...,
         label_field: _Text = ...,
         id_field: _Text = ...,
-        classes: _Texts = ...,
-        class_names: _Texts = ...,
+        classes: ClassNames | _Texts = ...,
+        class_names: ClassNames | _Texts = ...,
         truncation: Literal["head", "tail", "head_tail"] = ...,
     ) -> None: ...
 
@@ -576,7 +579,7 @@ class Qa(Task):
         answers_field: _Text = ...,
         id_field: _Text = ...,
         qa_form: Literal["causal", "prefix"] = ...,
-        qa_template: _Text = ...,
+        qa_template: QuestionTemplate | _Text = ...,
         max_question_length: int = ...,
         max_answer_length: int = ...,
         window_stride: int = ...,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from textmill.pipelines.encoding.tokenizer_files import DEFAULT
 from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged, cut, ranges
-from textmill.pipelines.tasks.chat_template import read_chat_template
+from textmill.pipelines.tasks.chat_template import TemplateArguments, read_chat_template
 from textmill.pipelines.tasks.chat_turns import (
     BadConversation,
     Conversation,
@@ -34,7 +34,8 @@ from textmill.pipelines.tasks.task import (
     problems_where,
 )
 from textmill.pipelines.tasks.token_spans import token_ends, token_span
-from textmill.schemas.chat_template import ChatTemplate, Message, Part, read_arguments
+from textmill.schemas.chat_template import ChatTemplate, Message, Part
+from textmill.schemas.commands.values import spelled, take_values
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.features import token_dtype
 from textmill.schemas.metadata import Schema
@@ -62,7 +63,9 @@ class Chat(Task):
     chat_template: str = ""
     """Name of one of the tokenizer's chat templates, or a file with one (Jinja). Default: the
     template named default."""
-    chat_template_arguments: str = ""
+    chat_template_arguments: Annotated[
+        TemplateArguments, spelled(TemplateArguments, "ARGUMENTS")
+    ] = TemplateArguments()
     """Variables for the template, as JSON: {"enable_thinking": false}."""
     train_on: Literal["assistant", "last", "all"] = "assistant"
     """Tokens with loss weights. assistant: the assistant's messages with their ends of turn. last:
@@ -72,6 +75,10 @@ class Chat(Task):
     packing: Literal["best_fit", "concat", "none"] = "best_fit"
     """How conversations are packed into rows. best_fit: whole conversations, little padding.
     concat: one stream, cut every --max_length tokens. none: one piece per row."""
+
+    def __post_init__(self) -> None:
+        """Refuses variables that are not JSON, and values of other types."""
+        take_values(self, chat_template_arguments=TemplateArguments)
 
     def roles(self) -> tuple[Role, ...]:
         """Messages, and optional tools."""
@@ -83,7 +90,7 @@ class Chat(Task):
     def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Requires a template that can be used, and whose end of turn is known."""
         need_predicted(max_length)
-        template, arguments = self._template_text(tokenizer), self.chat_template_arguments
+        template, arguments = self._template_text(tokenizer), self.chat_template_arguments.text
         self._renderer(tokenizer, tokenizer, template)
         parameters = {
             "chat_template": template,  # its text, so that users of the model have the same one
@@ -243,13 +250,13 @@ class _Renderer:
 def _compiled(
     text: str,
     roles: tuple[tuple[str, str], ...],
-    arguments: str,
+    arguments: TemplateArguments,
     special: tuple[str, ...],
     train_on: str,
     end_of_turn: str,
 ) -> _Renderer:
     """Compiles a template and finds out how its turns end, once per process."""
-    template = ChatTemplate(text, "the template", dict(roles) | read_arguments(arguments))
+    template = ChatTemplate(text, "the template", dict(roles) | arguments.values)
     ends = None if train_on == "all" else find_turn_ends(template, special, end_of_turn)
     return _Renderer(template, ends, train_on == "last")
 

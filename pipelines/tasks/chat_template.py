@@ -1,8 +1,45 @@
-"""Reads chat templates from files."""
+"""Reads chat templates from files, and the variables that users give them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from textmill.pipelines import store
-from textmill.schemas.chat_template import ChatTemplate
-from textmill.schemas.errors import UsageError
+from textmill.schemas.chat_template import ChatTemplate, read_arguments
+from textmill.schemas.errors import FieldError, UsageError
+
+
+@dataclass(frozen=True)
+class TemplateArguments:
+    """Variables for a chat template, made of their JSON or of a mapping.
+
+    Attributes:
+      text: their JSON, which the schema of a dataset records as it was given; "" without any.
+      values: the variables.
+    """
+
+    text: str = ""
+    values: dict[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Parses the text."""
+        if isinstance(self.text, Mapping):
+            try:
+                text = json.dumps(dict(self.text), ensure_ascii=False)
+            except (TypeError, ValueError) as error:
+                raise FieldError("", self.text, f"it is not JSON: {error}") from error
+            object.__setattr__(self, "text", text)
+        object.__setattr__(self, "values", read_arguments(self.text))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Makes the variables of a text."""
+        return cls(text)
+
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return self.text
 
 
 def read_chat_template(path: str, instead: str = "") -> str:

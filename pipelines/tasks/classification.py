@@ -5,20 +5,19 @@ tokens in rows. Legend: D documents, E examples (documents that have tokens), T 
 P parts of an example: texts and special tokens.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-import tyro
 
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.rows.evaluation import evaluation_lines
 from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged, join_slices
+from textmill.pipelines.tasks.class_names import ClassNames
 from textmill.pipelines.tasks.task import (
     Columns,
     Examples,
@@ -30,7 +29,8 @@ from textmill.pipelines.tasks.task import (
     problems_where,
 )
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.commands.values import spelled, take_values
+from textmill.schemas.errors import DataError, FieldError, UsageError
 from textmill.schemas.features import token_dtype
 from textmill.schemas.metadata import Schema
 
@@ -76,10 +76,10 @@ class Classification(Task):
     """The field with the label; the label of a text file is the name of its directory."""
     id_field: str = "id"
     """The field with the document's id, if it has one, for evaluation.jsonl."""
-    classes: Annotated[str, tyro.conf.arg(metavar="LABEL,...")] = ""
+    classes: Annotated[ClassNames, spelled(ClassNames, "LABEL,...")] = ClassNames()
     """The labels in the order of their numbers: neg,pos or a JSON list. Default: all labels of the
     inputs, sorted."""
-    class_names: Annotated[str, tyro.conf.arg(metavar="NAME,...")] = ""
+    class_names: Annotated[ClassNames, spelled(ClassNames, "NAME,...")] = ClassNames()
     """Names of the classes, in the order of --classes or of the sorted labels: negative,positive
     for the labels 0 and 1. Default: the labels."""
     truncation: Literal["head", "tail", "head_tail"] = "head"
@@ -87,27 +87,20 @@ class Classification(Task):
     end (Sun et al., 2019). The longer text of a pair is cut first, until both are equally long."""
 
     def __post_init__(self) -> None:
-        """Rejects invalid --classes and --class_names, once the labels are known also their number.
-
-        Raises:
-          UsageError: they are not two or more different names, or not one name for each label.
-        """
-        names = _parse_names("class_names", self.class_names)
-        labels = self.labels()
+        """Refuses names that are not one for each label, once the labels are known."""
+        take_values(self, classes=ClassNames, class_names=ClassNames)
+        names, labels = self.class_names, self.classes
         if names and labels and len(names) != len(labels):
-            raise UsageError(
-                f"--class_names={self.class_names}: {number_of(len(names), 'name')} for "
-                f"{number_of(len(labels), 'label')} ({_list_some(labels)}): give one name for "
-                "each, in this order"
+            reason = (
+                f"{number_of(len(names), 'name')} for {number_of(len(labels), 'label')} "
+                f"({_list_some(labels)}): give one name for each, in this order"
             )
+            raise FieldError("class_names", names, reason)
 
-    def labels(self) -> tuple[str, ...]:
-        """Parses --classes: the labels in the order of their numbers; () before they are known."""
-        return _parse_names("classes", self.classes)
-
-    def names(self) -> tuple[str, ...]:
-        """The names of the classes: --class_names, or the labels."""
-        return _parse_names("class_names", self.class_names) or self.labels()
+    @property
+    def names(self) -> ClassNames:
+        """The names of the classes: those that were given, or the labels."""
+        return self.class_names or self.classes
 
     def complete(self, values_of: Callable[[Role], tuple[str, ...]]) -> Self:
         """Takes all labels of the inputs as classes, unless --classes is set."""
@@ -116,11 +109,13 @@ class Classification(Task):
         [role] = (role for role in self.roles() if role.values.is_folder)
         labels = values_of(role)
         if len(labels) < 2:
-            raise UsageError(
-                f"the only label in the inputs is {next(iter(labels))!r}: set --label_field to the "
-                "field with the label, or list all classes with --classes=a,b"
+            raise FieldError(
+                "label_field",
+                self.label_field,
+                f"the only label in the inputs is {next(iter(labels))!r}: name the field with the "
+                "label, or list all classes",
             )
-        return replace(self, classes=json.dumps(labels, ensure_ascii=False))
+        return replace(self, classes=ClassNames(labels, is_json=True))
 
     def roles(self) -> tuple[Role, ...]:
         """A text, a second text for pairs, a label and an optional id."""
@@ -149,8 +144,8 @@ class Classification(Task):
                 "post-processor has a template for pairs, such as `[CLS] $A [SEP] $B:1 [SEP]:1`"
             )
         parameters = {
-            "classes": list(self.names()),
-            **({"labels": list(self.labels())} if self.class_names else {}),
+            "classes": list(self.names),
+            **({"labels": list(self.classes)} if self.class_names else {}),
             "truncation": self.truncation,
             "prefix_ids": prefix,
             **({"middle_ids": middle} if self.text_pair_field else {}),
@@ -218,9 +213,9 @@ class Classification(Task):
 
     def _labels(self, documents: Documents) -> tuple[np.ndarray, dict[int, tuple[str, str]]]:
         """Class numbers int64 [D], -1 for labels that are no class; and the rejected documents."""
-        known = self.labels()
+        known = self.classes
         labels = documents.columns["label"]
-        numbers = pc.index_in(labels, value_set=pa.array(known, labels.type))
+        numbers = pc.index_in(labels, value_set=pa.array(list(known), labels.type))
         label_D = numbers.fill_null(-1).to_numpy().astype(np.int64)
         rejects = {}
         for document in np.flatnonzero(label_D < 0).tolist():
@@ -252,7 +247,7 @@ class Classification(Task):
         is_evaluated_E = ~is_trained_D[document_E]
         document = document_E[is_evaluated_E]
         ids = documents.columns["id"].take(pa.array(document))
-        labels = pa.array(self.names(), pa.large_string()).take(pa.array(label_D[document]))
+        labels = pa.array(list(self.names), pa.large_string()).take(pa.array(label_D[document]))
         objects = pa.StructArray.from_arrays([ids, labels], ["id", "label"])
         return evaluation_lines(objects, is_evaluated_E)
 
@@ -280,30 +275,6 @@ class Classification(Task):
                 (columns["segment_ids"] == 0) & (types != 0),
                 lambda row, i: f"token_type_ids[{i}] is {types[row, i]} in padding, not 0",
             )
-
-
-def _parse_names(flag: str, text: str) -> tuple[str, ...]:
-    """Parses "neg,pos" or a JSON list; () if the text is empty.
-
-    Raises:
-      UsageError: they are not two or more different names; names the flag.
-    """
-    if not text:
-        return ()
-    names: Any = text.split(",")
-    if text.startswith("["):
-        try:
-            names = json.loads(text)
-            json.dumps(names, ensure_ascii=False).encode()  # no lone surrogates
-        except ValueError as error:
-            raise UsageError(f"--{flag}={text}: not a JSON list ({error})") from error
-    if not all(isinstance(name, str) and name for name in names):
-        raise UsageError(f"--{flag}={text}: must be names such as neg,pos, none of them empty")
-    if len(set(names)) < len(names):
-        raise UsageError(f"--{flag}={text}: a name occurs twice")
-    if len(names) < 2:
-        raise UsageError(f"--{flag}={text}: at least two classes are needed")
-    return tuple(names)
 
 
 def _list_some(names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from textmill.pipelines.tasks.task import (
     need_room,
     need_special,
 )
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import FieldError
 from textmill.schemas.features import max_masked_slots, token_dtype
 from textmill.schemas.metadata import Schema
 
@@ -48,26 +48,30 @@ class Mlm(TextTask):
 
     def __post_init__(self) -> None:
         """Rejects invalid values."""
+        super().__post_init__()
         if not 0 < self.mask_rate < 1:
-            raise UsageError(
-                f"--mask_rate={self.mask_rate}: must be between 0 and 1; use --no_static_masking "
-                "for rows without masks"
+            raise FieldError(
+                "mask_rate",
+                self.mask_rate,
+                "must be between 0 and 1; turn static_masking off for rows without masks",
             )
         if not 1 <= self.mask_copies <= _MOST_COPIES:
-            raise UsageError(
-                f"--mask_copies={self.mask_copies}: must be from 1 to {_MOST_COPIES:,} (RoBERTa "
-                "used 10); with --no_static_masking the trainer masks a row differently each time "
-                "it reads it"
+            raise FieldError(
+                "mask_copies",
+                self.mask_copies,
+                f"must be from 1 to {_MOST_COPIES:,} (RoBERTa used 10); without static_masking the "
+                "trainer masks a row differently each time it reads it",
             )
         if self.mask_unit != "token" and not self.static_masking:
-            raise UsageError(
-                f"--mask_unit={self.mask_unit} with --no_static_masking has no effect, since the "
-                "trainer masks single tokens: use only one"
+            raise FieldError(
+                "mask_unit",
+                self.mask_unit,
+                "it has no effect without static_masking, since the trainer masks single tokens: "
+                "use only one",
             )
         if self.mask_copies > 1 and not self.static_masking:
-            raise UsageError(
-                "--mask_copies with --no_static_masking would make equal rows: use only one"
-            )
+            reason = "without static_masking the copies would be equal rows: use only one"
+            raise FieldError("mask_copies", self.mask_copies, reason)
 
     def schema_fields(self, tokenizer: "LoadedTokenizer", max_length: int) -> dict[str, Any]:
         """Requires a mask token for static masks, and room for text between special tokens."""

@@ -12,7 +12,7 @@ document has too. Legend: D documents, E examples (windows), P parts of an examp
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +28,11 @@ from textmill.pipelines.tasks.questions import (
     HOLDING,
     NONE,
     Questions,
+    QuestionTemplate,
     Slot,
     Windows,
     choose_windows,
     name_of,
-    parse_template,
     tokenize_questions,
 )
 from textmill.pipelines.tasks.task import (
@@ -45,7 +45,8 @@ from textmill.pipelines.tasks.task import (
     need_special,
     problems_where,
 )
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.values import spelled
+from textmill.schemas.errors import FieldError, UsageError
 from textmill.schemas.features import MAX_TOKENS, is_training, token_dtype
 from textmill.schemas.metadata import Schema
 
@@ -72,7 +73,9 @@ class Qa(Task):
     qa_form: Literal["causal", "prefix"] = "causal"
     """How tokens of the prompt attend to each other. causal: as in a plain decoder. prefix:
     in both directions."""
-    qa_template: str = "Question: {question} Context: {context} answer: {answer}"
+    qa_template: Annotated[QuestionTemplate, spelled(QuestionTemplate, "TEMPLATE")] = (
+        QuestionTemplate("Question: {question} Context: {context} answer: {answer}")
+    )
     """The text of a row, from {question}, {context} and, at its end, {answer}."""
     max_question_length: int = 64
     """Maximum tokens of a question; the rest is truncated and counted."""
@@ -89,15 +92,15 @@ class Qa(Task):
 
     def __post_init__(self) -> None:
         """Rejects invalid values."""
-        parse_template(self.qa_template)
+        super().__post_init__()
         for name in ("max_question_length", "max_answer_length", "window_stride"):
             if not 1 <= getattr(self, name) < MAX_TOKENS:
-                raise UsageError(f"--{name}={getattr(self, name)}: from 1 to {MAX_TOKENS - 1}")
+                raise FieldError(name, getattr(self, name), f"from 1 to {MAX_TOKENS - 1}")
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The parts of --qa_template, each a literal and a field."""
-        return parse_template(self.qa_template)
+        """The parts of the template, each a literal and a field."""
+        return self.qa_template.slots
 
     def roles(self) -> tuple[Role, ...]:
         """A question, its context, its answers and its id."""

@@ -7,7 +7,8 @@ contexts, W windows.
 
 import string
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.ragged import Ragged, ranges
 from textmill.pipelines.rows.text_bytes import character_begins, utf8_bytes
 from textmill.pipelines.tasks.token_spans import token_ends, token_span
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import FieldError
 
 _IS_PLAIN = np.array([chr(byte).isascii() and chr(byte).isalnum() for byte in range(256)])
 NONE, FIRST, EVERY, HOLDING = range(4)  # windows to keep; HOLDING: those that hold the answer
@@ -204,32 +205,58 @@ def parse_template(template: str) -> tuple[Slot, ...]:
     The template must name each of FIELDS once, the last one at its end; `{{` is a brace.
 
     Raises:
-      UsageError: the template is malformed, or a field is missing, repeated or unknown.
+      FieldError: the template is malformed, or a field is missing, repeated or unknown.
     """
-    where = f"--qa_template={template!r}"
     try:
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise UsageError(f"{where}: {error}; write {{{{ for a literal brace") from error
+        reason = f"{error}; write {{{{ for a literal brace"
+        raise FieldError("", template, reason) from error
     slots = []
     literal = ""
-    for text, field, form, conversion in parsed:
+    for text, name, form, conversion in parsed:
         literal += text
-        if field is None:  # an escaped brace, or the end
+        if name is None:  # an escaped brace, or the end
             continue
-        if field not in FIELDS or form or conversion:
+        if name not in FIELDS or form or conversion:
             known = ", ".join(f"{{{name}}}" for name in FIELDS)
-            raise UsageError(f"{where}: there is no {{{field}}}, only {known}")
+            raise FieldError("", template, f"there is no {{{name}}}, only {known}")
         bare = literal.rstrip()
-        slots.append(Slot(bare, literal[len(bare) :], field))
+        slots.append(Slot(bare, literal[len(bare) :], name))
         literal = ""
     found = [slot.field for slot in slots]
     for name in FIELDS:
         if found.count(name) != 1:
-            raise UsageError(f"{where}: {{{name}}} occurs {found.count(name)} times, not once")
+            raise FieldError("", template, f"{{{name}}} occurs {found.count(name)} times, not once")
     if found[-1] != FIELDS[-1] or literal:
-        raise UsageError(f"{where}: it must end with {{{FIELDS[-1]}}}")
+        raise FieldError("", template, f"it must end with {{{FIELDS[-1]}}}")
     return tuple(slots)
+
+
+@dataclass(frozen=True)
+class QuestionTemplate:
+    """The text of a row with a question, its context and its answer.
+
+    Attributes:
+      text: names each field once: "Question: {question} Context: {context} answer: {answer}".
+      slots: its parts, each a literal and a field.
+    """
+
+    text: str
+    slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Parses the text."""
+        object.__setattr__(self, "slots", parse_template(self.text))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Makes the template of a text."""
+        return cls(text)
+
+    def __str__(self) -> str:
+        """The text that `parse` reads."""
+        return self.text
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from textmill.pipelines.tasks.task import (
     need_special,
     problems_where,
 )
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import FieldError, UsageError
 from textmill.schemas.features import MAX_TOKENS, token_dtype
 from textmill.schemas.metadata import Schema
 
@@ -198,21 +198,18 @@ class SpanCorruption(TextTask):
 
     def __post_init__(self) -> None:
         """Rejects invalid values."""
+        super().__post_init__()
         if not 0 < self.noise_density < 1:
-            raise UsageError(f"--noise_density={self.noise_density}: must be between 0 and 1")
+            raise FieldError("noise_density", self.noise_density, "must be between 0 and 1")
         if not 1 <= self.mean_span_length < MAX_TOKENS:
-            raise UsageError(
-                f"--mean_span_length={self.mean_span_length}: must be from 1 to {MAX_TOKENS - 1}"
-            )
+            reason = f"must be from 1 to {MAX_TOKENS - 1}"
+            raise FieldError("mean_span_length", self.mean_span_length, reason)
         if not 0 <= self.max_target_length < MAX_TOKENS:
-            raise UsageError(
-                f"--max_target_length={self.max_target_length}: must be from 0 to {MAX_TOKENS - 1}"
-            )
+            reason = f"must be from 0 to {MAX_TOKENS - 1}"
+            raise FieldError("max_target_length", self.max_target_length, reason)
         if self.sentinels.count("{}") != 1:
-            raise UsageError(
-                f"--sentinels={self.sentinels}: must have {{}} in place of the number, such as "
-                "<extra_id_{}>"
-            )
+            reason = "must have {} in place of the number, such as <extra_id_{}>"
+            raise FieldError("sentinels", self.sentinels, reason)
 
     @property
     def _noise(self) -> Noise:

@@ -9,7 +9,7 @@ segments, B rows of a chunk, L positions of a row.
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
+from textmill.schemas.commands.values import take_values, text_of
 from textmill.schemas.errors import UsageError
 from textmill.schemas.features import TASKS, token_dtype
 from textmill.schemas.metadata import Schema
@@ -125,6 +126,10 @@ class Task(ABC):
     ids_differ: ClassVar[bool] = False
     holds_documents: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        """Refuses values of other types."""
+        take_values(self)
+
     @abstractmethod
     def roles(self) -> tuple[Role, ...]:
         """The fields of a document that it reads; a document is empty if the first is empty."""
@@ -141,7 +146,11 @@ class Task(ABC):
         return {
             "packing": getattr(self, "packing", "best_fit"),
             **NO_MASKS,
-            "parameters": {n: value for n, value in asdict(self).items() if n not in recorded},
+            "parameters": {
+                field.name: text_of(field.type, getattr(self, field.name))
+                for field in fields(self)
+                if field.name not in recorded
+            },
         }
 
     @abstractmethod

@@ -73,6 +73,7 @@ def write_question_set(
     from tests.tools.question_factory import Question, write_qa_set
     from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
     from textmill.pipelines.tasks.qa import Qa
+    from textmill.pipelines.tasks.questions import QuestionTemplate
 
     random = np.random.default_rng(0)
 
@@ -84,7 +85,7 @@ def write_question_set(
 
     asked = [question(number) for number in range(train + validation)]
     task = Qa(
-        qa_template="w5 {question} w6 {context} w7 {answer}",
+        qa_template=QuestionTemplate("w5 {question} w6 {context} w7 {answer}"),
         qa_form="prefix",
         max_question_length=3,
         max_answer_length=4,

@@ -4,7 +4,9 @@ Each case: the field, its value as text, the value in Python, and the reason of 
 """
 
 import json
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,6 +15,11 @@ from tests.pipelines.corpus.test_options_three_ways import with_value
 from textmill.pipelines.build_shards import _all_flags
 from textmill.pipelines.shards.options import parse_options
 from textmill.pipelines.shards.values import ShardCounts, Splits
+from textmill.pipelines.tasks.chat import Chat
+from textmill.pipelines.tasks.class_names import ClassNames
+from textmill.pipelines.tasks.classification import Classification
+from textmill.pipelines.tasks.qa import Qa
+from textmill.pipelines.tasks.questions import QuestionTemplate
 from textmill.schemas.commands.flag_file import config_bytes, with_config
 from textmill.schemas.errors import FieldError, UsageError
 
@@ -70,6 +77,56 @@ def refuse_everywhere(name, text, value, reason, file, task="mlm"):
 @pytest.mark.parametrize("name, text, value, reason", WRONG)
 def test_a_wrong_value_is_refused_from_everywhere(name, text, value, reason, tmp_path):
     refuse_everywhere(name, text, value, reason, tmp_path / "job.yaml")
+
+
+OF_TASKS = [
+    ("mlm", "mask_rate", "1.5", 1.5, "must be between 0 and 1"),
+    ("mlm", "mask_copies", "0", 0, "must be from 1 to 1,000"),
+    ("mlm", "packing", "tight", "tight", "choose one of best_fit, concat, none"),
+    ("classification", "classes", "a,b,a", ["a", "b", "a"], "a name occurs twice"),
+    ("classification", "classes", "a", ["a"], "at least two classes are needed"),
+    ("classification", "class_names", "a,,b", ["a", "", "b"], "must be names such as neg,pos"),
+    ("span_corruption", "noise_density", "0.0", 0.0, "must be between 0 and 1"),
+    ("span_corruption", "sentinels", "<x>", "<x>", "must have {} in place of the number"),
+    ("qa", "qa_template", "{question}", "{question}", "{context} occurs 0 times, not once"),
+    ("qa", "window_stride", "0", 0, "from 1 to 65535"),
+    ("chat", "chat_template_arguments", "[1]", "[1]", "must be a JSON object of variables"),
+    ("chat", "train_on", "user", "user", "choose one of assistant, last, all"),
+]
+
+
+@pytest.mark.parametrize("task, name, text, value, reason", OF_TASKS)
+def test_a_wrong_value_of_a_task(task, name, text, value, reason, tmp_path):
+    refuse_everywhere(name, text, value, reason, tmp_path / "job.yaml", task)
+
+
+def test_values_of_tasks_from_python(tmp_path):
+    # Lists, mappings and texts stand for values.
+    classification: Any = Classification
+    chats: Any = Chat
+    qa: Any = Qa
+    named = classification(classes=["no, not", "yes"], class_names=["a", "b"])
+    assert (named.classes, named.names) == (("no, not", "yes"), ("a", "b"))
+    flags = ("--task=classification", '--classes="no, not",yes', "--class_names=a,b")
+    assert parse(*flags).settings == named
+    lines = ("task: classification", "classes: ['no, not', 'yes']", "class_names: [a, b]")
+    assert from_yaml(tmp_path / "job.yaml", *lines).settings == named
+    for classes in (
+        ClassNames(["[x]", "y"]),
+        ClassNames(["a", "b"], is_json=True),
+        ClassNames(['a"', "b, c"]),
+    ):
+        assert ClassNames.parse(str(classes)) == classes
+    assert [str(ClassNames(names)) for names in ((), ("a", "b"))] == ["", "a,b"]
+    again = pickle.loads(pickle.dumps(ClassNames(["a", "b"], is_json=True)))
+    assert str(again) == '["a", "b"]'
+    chat = chats(chat_template_arguments={"thinking": False, "name": "ø"})
+    assert chat == chats(chat_template_arguments='{"thinking": false, "name": "ø"}')
+    assert chat.chat_template_arguments.values == {"thinking": False, "name": "ø"}
+    with pytest.raises(FieldError, match="^--chat_template_arguments=.*it is not JSON"):
+        chats(chat_template_arguments={"a": {1}})
+    template = "{context}: {question} {answer}"
+    assert qa(qa_template=template) == Qa(qa_template=QuestionTemplate(template))
 
 
 def test_values_of_python_are_the_same_options(tmp_path):

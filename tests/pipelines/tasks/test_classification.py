@@ -15,6 +15,7 @@ from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.row_checks import row_problems
 from textmill.pipelines.rows.evaluation import evaluation_file
 from textmill.pipelines.shards.steps import evaluation_of
+from textmill.pipelines.tasks.class_names import ClassNames
 from textmill.pipelines.tasks.classification import (
     Classification,
     fill_form,
@@ -66,7 +67,7 @@ def test_a_document_is_a_row_with_its_label():
 
 
 def test_head_and_tail_of_512_are_as_published():
-    task = Classification(classes="a,b", truncation="head_tail")
+    task = Classification(classes=ClassNames.parse("a,b"), truncation="head_tail")
     head = task._head(np.array([[600], [500]]), np.array([[510], [500]]))
     assert head.tolist() == [[128], [500]], "Sun et al.: 128 of the start, 382 of the end"
 
@@ -231,13 +232,13 @@ def test_classes_that_are_not_given_are_asked_for():
         return ("no", "yes")
 
     task = Classification(label_field="sentiment")
-    assert task.complete(values_of).labels() == ("no", "yes") and asked == ["sentiment"]
-    given_ = Classification(classes="b,a")
+    assert task.complete(values_of).classes == ("no", "yes") and asked == ["sentiment"]
+    given_ = Classification(classes=ClassNames.parse("b,a"))
     assert given_.complete(values_of) is given_ and len(asked) == 1
-    named = Classification(class_names="negative,positive").complete(values_of)
-    assert (named.labels(), named.names()) == (("no", "yes"), ("negative", "positive"))
+    named = Classification(class_names=ClassNames.parse("negative,positive")).complete(values_of)
+    assert (named.classes, named.names) == (("no", "yes"), ("negative", "positive"))
     with pytest.raises(UsageError, match=r"3 names for 2 labels \(no, yes\): give one name"):
-        Classification(class_names="a,b,c").complete(values_of)
+        Classification(class_names=ClassNames.parse("a,b,c")).complete(values_of)
     with pytest.raises(UsageError, match="the only label in the inputs is 'no'"):
         task.complete(lambda role: ("no",))
 

@@ -24,12 +24,13 @@ from textmill.pipelines.inspection.checks.row_checks import row_problems
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.shards.steps import evaluation_of
 from textmill.pipelines.tasks.qa import Qa
+from textmill.pipelines.tasks.questions import QuestionTemplate
 from textmill.schemas.errors import DataError, UsageError
 
 WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...
 BPE = LoadedTokenizer(trained_tokenizer().to_str().encode())
 BY_HAND = Qa(
-    qa_template="w5 {question} w6 {context} w7 {answer}",
+    qa_template=QuestionTemplate("w5 {question} w6 {context} w7 {answer}"),
     qa_form="prefix",
     max_question_length=3,
     max_answer_length=2,
@@ -156,7 +157,9 @@ def test_tasks_of_questions_that_cannot_work_are_refused():
     cases = {
         "--max_answer_length=0: from 1 to 65535": lambda: Qa(max_answer_length=0),
         f"--window_stride={1 << 64}: from 1 to": lambda: Qa(window_stride=1 << 64),
-        "it must end with {answer}": lambda: Qa(qa_template="{answer} {question} {context}"),
+        "it must end with {answer}": lambda: Qa(
+            qa_template=QuestionTemplate("{answer} {question} {context}")
+        ),
         "no eos token, which ends an answer": lambda: schema_of(BY_HAND, NO_SPECIALS, 20),
         "the tokenizer has no bos token: drop": lambda: schema_of(WITH_BOS, NO_BOS, 20),
         "4 tokens of the template, --max_question_length=3 and --max_answer_length=2: use": (
@@ -167,7 +170,7 @@ def test_tasks_of_questions_that_cannot_work_are_refused():
         with pytest.raises(UsageError) as error:
             wrong()
         assert expected in str(error.value)
-    assert schema_of(BY_HAND, WORDS, 10).parameters["qa_template"] == BY_HAND.qa_template
+    assert schema_of(BY_HAND, WORDS, 10).parameters["qa_template"] == str(BY_HAND.qa_template)
 
 
 def _without(*tokens):

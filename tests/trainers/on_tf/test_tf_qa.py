@@ -14,6 +14,7 @@ from tests.tools.run_reading import read_metrics
 from tests.tools.shard_factory import tokenizer_json
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.tasks.qa import Qa
+from textmill.pipelines.tasks.questions import QuestionTemplate
 from textmill.schemas.errors import UsageError
 from textmill.trainers import use_model
 from textmill.trainers.data.shard_set import ShardSet
@@ -28,7 +29,7 @@ from textmill.trainers.tf_qa import TfQaFlags, main
 WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...
 EOS, LENGTH, NEW = 2, 24, 4
 TASK = Qa(
-    qa_template="w5 {question} w6 {context} w7 {answer}",
+    qa_template=QuestionTemplate("w5 {question} w6 {context} w7 {answer}"),
     qa_form="prefix",
     max_question_length=3,
     max_answer_length=NEW,

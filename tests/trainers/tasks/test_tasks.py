@@ -15,6 +15,7 @@ from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import mlm_schema, tokenizer_json
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.tasks.qa import Qa
+from textmill.pipelines.tasks.questions import QuestionTemplate
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.statistics import ShardStatistics
 from textmill.trainers.flags.command_line import make_flags
@@ -297,7 +298,9 @@ def test_predictions_are_a_line_each(tmp_path, capsys):
 
 
 QA = Qa(
-    qa_template="w5 {question} w6 {context} w7 {answer}", max_question_length=3, max_answer_length=4
+    qa_template=QuestionTemplate("w5 {question} w6 {context} w7 {answer}"),
+    max_question_length=3,
+    max_answer_length=4,
 )
 WORDS = LoadedTokenizer(tokenizer_json(50))
 ASKED = [
