@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -222,55 +222,6 @@ def test_a_class_has_a_name_of_its_own():
     assert {name: several for name, several in files.items() if len(several) > 1} == {}
 
 
-# Files that import each other in a circle, in functions or for types too, each with the reason.
-CIRCLES = {
-    ("schemas.agreement", "schemas.metadata"): "checks take a Schema: a type only",
-    ("trainers.models.families", "trainers.models.model_config"): "a family makes the modules of "
-    "a ModelConfig: a type only",
-}
-
-
-def _circles(imports: Mapping[str, set[str]]) -> set[tuple[str, ...]]:
-    """Files that import each other, directly or not, of a table: file -> those that it imports."""
-    reached = {name: _reached(name, imports) for name in imports}
-    return {
-        tuple(sorted(other for other in reached[name] if name in reached.get(other, ())))
-        for name in imports
-        if name in reached[name]
-    }
-
-
-def _reached(start: str, imports: Mapping[str, set[str]]) -> set[str]:
-    seen: set[str] = set()
-    waiting = [start]
-    while waiting:
-        new = imports.get(waiting.pop(), set()) - seen
-        seen |= new
-        waiting += new
-    return seen
-
-
-def _modules(nodes: Iterable[ast.AST]) -> set[str]:
-    """The modules and their names that statements import, and those of import_later."""
-    found = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_later":
-            found.add(ast.literal_eval(node.args[0]).split(":")[0])
-    return {name.removeprefix("textmill.") for name in found}
-
-
-def test_no_imports_in_a_circle():
-    modules = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): _modules(ast.walk(_parse(path)))
-        for path in SOURCES
-    }
-    assert _circles(modules) == CIRCLES.keys()
-
-
 def test_rooms_know_those_below():
     for path in (ROOT / "pipelines").rglob("*.py"):
         place = path.relative_to(ROOT / "pipelines")
@@ -285,16 +236,36 @@ def test_rooms_know_those_below():
         assert _is_one_of(path, WIRING) or not _packages(path) & HEAVY["beam"], path
 
 
+# Files that import, for types only, those that import them.
+BACKWARDS = {
+    "schemas.agreement": "schemas.metadata",  # its checks take a Schema
+    "trainers.models.families": "trainers.models.model_config",  # makes modules of a ModelConfig
+}
+
+
+def _modules(tree: ast.Module) -> Iterator[str]:
+    """What a file imports: in functions, for types and by import_later too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_later":
+            yield ast.literal_eval(node.args[0]).split(":")[0]
+
+
 def test_no_imports_run_in_circles():
-    """Those in functions are counted, too; those for types only are not."""
-    modules = {
-        _name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+    trees = {
+        _name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): _parse(path)
         for path in SOURCES
     }
-    graph = {}
-    for name, path in modules.items():
-        targets = {n if n in modules else n.rpartition(".")[0] for n in _imports(path)}
-        graph[name] = targets & modules.keys() - {name}
+    graph = {
+        name: {each.removeprefix("textmill.") for each in _modules(tree)} & trees.keys()
+        for name, tree in trees.items()
+    }
+    for name, target in BACKWARDS.items():
+        graph[name].remove(target)
     assert [*graphlib.TopologicalSorter(graph).static_order()]
 
 
