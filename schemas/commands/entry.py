@@ -5,6 +5,8 @@ start. It may also do what Python cannot catch: C++ aborts the process, or waits
 never started. So an entry refuses to start if `ulimit -v` allows too few addresses.
 """
 
+from __future__ import annotations
+
 import atexit
 import errno
 import gc
@@ -21,7 +23,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from operator import attrgetter
 from types import FrameType, TracebackType
-from typing import Any, Callable, Iterator, List, NoReturn, Optional, Set, Type
+from typing import Any, Callable, Iterator, NoReturn
 
 from textmill.schemas.commands.terminal import say
 from textmill.schemas.errors import (
@@ -59,7 +61,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
         yield
         return
 
-    def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
         raise Terminated
 
     usual = signal.signal(signal.SIGTERM, stop)
@@ -99,7 +101,7 @@ def leave_at_once(code: int) -> None:
     os._exit(code)
 
 
-def correctable(error: Exception) -> Optional[TextmillError]:
+def correctable(error: Exception) -> TextmillError | None:
     """The error to report for a user's mistake, a full disk or short memory; None for a defect."""
     short = shortage_of(error)
     if short is not None:
@@ -189,7 +191,7 @@ def _prepare_end() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def run_entry(main: Callable[[List[str]], None]) -> None:
+def run_entry(main: Callable[[list[str]], None]) -> None:
     """Runs `main(argv)` and leaves the process with its exit code.
 
     0: done. 1: the data or the run failed. 2: wrong usage. 130: interrupted. 143: terminated.
@@ -255,9 +257,9 @@ def want_addresses(gigabytes: float, what: str) -> None:
         )
 
 
-def shortage_of(error: Optional[BaseException]) -> Optional[DataError]:
+def shortage_of(error: BaseException | None) -> DataError | None:
     """The error to report if memory ran short; None if the exception has another cause."""
-    seen: Set[int] = set()
+    seen: set[int] = set()
     while error is not None and id(error) not in seen:  # one may be raised from itself
         seen.add(id(error))
         kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__
@@ -268,7 +270,7 @@ def shortage_of(error: Optional[BaseException]) -> Optional[DataError]:
     return None
 
 
-def _find_shortage(text: str) -> Optional[DataError]:
+def _find_shortage(text: str) -> DataError | None:
     """The same for the text of a traceback, which is all that a worker sends."""
     signs = (line.strip(" :") for line in reversed(text.splitlines()) if _SIGNS.search(line))
     told = next(signs, None)
@@ -282,7 +284,7 @@ def _find_shortage(text: str) -> Optional[DataError]:
     )
 
 
-def _limit() -> Optional[int]:
+def _limit() -> int | None:
     """Bytes of addresses that this process may have; None for no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
@@ -296,7 +298,7 @@ def report_missing_packages() -> None:
     sys.excepthook = _report
 
 
-def describe_missing(error: BaseException, user: str = "", extra: str = "") -> Optional[str]:
+def describe_missing(error: BaseException, user: str = "", extra: str = "") -> str | None:
     """The line that names the extra to install if a package is missing; else None.
 
     Args:
@@ -320,9 +322,7 @@ def describe_missing(error: BaseException, user: str = "", extra: str = "") -> O
     )
 
 
-def _report(
-    kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
-) -> None:
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     line = describe_missing(error)
     if kind is KeyboardInterrupt:
         say("interrupted", sys.stderr)

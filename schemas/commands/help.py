@@ -9,6 +9,8 @@ string under its field; the first screen shows its first sentence. Help adds the
 text ends with a sentence "Default: ...". Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import ast
 import dataclasses
 import difflib
@@ -18,7 +20,7 @@ import re
 import shutil
 import sys
 import textwrap
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, TypeVar
+from typing import Any, Iterator, Mapping, NamedTuple, TypeVar
 
 from textmill.schemas.commands.terminal import command_name, say
 from textmill.schemas.commands.values import rule_of, text_of
@@ -81,12 +83,12 @@ class Flag(NamedTuple):
 
     name: str
     typed: str
-    sentences: Tuple[str, ...]
-    path: Tuple[str, ...]
+    sentences: tuple[str, ...]
+    path: tuple[str, ...]
     group: str
 
 
-def show_help(argv: List[str], page: Help, options: Any, **stand_ins: type) -> None:
+def show_help(argv: list[str], page: Help, options: Any, **stand_ins: type) -> None:
     """Prints the help that a command line requests and ends the process; else does nothing.
 
     Args:
@@ -106,7 +108,7 @@ def show_help(argv: List[str], page: Help, options: Any, **stand_ins: type) -> N
         sys.exit(0)
 
 
-def report_parse_errors(argv: List[str], options: Any, **stand_ins: type) -> None:
+def report_parse_errors(argv: list[str], options: Any, **stand_ins: type) -> None:
     """From now on, flags that tyro rejects raise UsageError; arguments as of `show_help`.
 
     Raises:
@@ -123,7 +125,7 @@ def report_parse_errors(argv: List[str], options: Any, **stand_ins: type) -> Non
         hook.set(lambda event: _raise_in_one_line(event, flags))
 
 
-def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
+def _raise_in_one_line(event: Any, flags: list[Flag]) -> None:
     """Raises what tyro rejects as a line; returns for other events, which tyro reports itself.
 
     Raises:
@@ -139,7 +141,7 @@ def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
         raise FieldError(cause.field or name, cause.value, cause.reason) from cause
     typed = {f"--{flag.name}": flag.typed for flag in flags}
     if kind == "MissingArgs":
-        missing: List[str] = [context.arg.display_name() for context in event.missing_arguments]
+        missing: list[str] = [context.arg.display_name() for context in event.missing_arguments]
         for argument in event.unrecognized_tokens:
             if difflib.get_close_matches(argument.partition("=")[0], missing):
                 raise UsageError(describe_unknown(argument, missing, remedy))
@@ -166,7 +168,7 @@ def _raise_in_one_line(event: Any, flags: List[Flag]) -> None:
         raise UsageError(f"{event.argument.display_name()}: {reason}; {remedy}")
 
 
-def describe_unknown(argument: str, names: List[str], remedy: str) -> str:
+def describe_unknown(argument: str, names: list[str], remedy: str) -> str:
     """The error for an argument that is no flag, nor a value of one.
 
     Args:
@@ -186,7 +188,7 @@ def describe_unknown(argument: str, names: List[str], remedy: str) -> str:
     return f"unknown flag {argument}: {f'did you mean {near[0]}?' if near else remedy}"
 
 
-def help_lines(request: str, page: Help, flags: List[Flag]) -> Iterator[str]:
+def help_lines(request: str, page: Help, flags: list[Flag]) -> Iterator[str]:
     """The lines of a help.
 
     Args:
@@ -222,7 +224,7 @@ def help_lines(request: str, page: Help, flags: List[Flag]) -> Iterator[str]:
     yield from docs_line(page.page)
 
 
-def docs_line(page: str) -> List[str]:
+def docs_line(page: str) -> list[str]:
     """The line that names a page of the documentation; none without it, as in a wheel."""
     path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", page)
     return [f"Docs: {os.path.relpath(path)}"] if os.path.exists(path) else []
@@ -234,7 +236,7 @@ def flags_of(options: Any, **stand_ins: type) -> Iterator[Flag]:
 
 
 def _walk(
-    kind: Any, values: Any, path: Tuple[str, ...], group: str, stand_ins: Mapping[str, type]
+    kind: Any, values: Any, path: tuple[str, ...], group: str, stand_ins: Mapping[str, type]
 ) -> Iterator[Flag]:
     """The flags of a dataclass whose defaults are the attributes of `values`."""
     texts = {name: text for cls in reversed(kind.__mro__) for name, text in _texts(cls).items()}
@@ -261,7 +263,7 @@ def _walk(
 
 
 @functools.lru_cache(maxsize=None)
-def _texts(cls: type) -> Dict[str, str]:
+def _texts(cls: type) -> dict[str, str]:
     """The strings under the fields of a class's own body."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     for node in _parse(file).body if file else ():
@@ -281,12 +283,12 @@ def _parse(path: str) -> ast.Module:
         return ast.parse(file.read())
 
 
-def _hinted(hints: Tuple[Any, ...], name: str) -> str:
+def _hinted(hints: tuple[Any, ...], name: str) -> str:
     """An attribute of `tyro.conf.arg(...)` among the hints of an annotation."""
     return next((getattr(hint, name) for hint in hints if getattr(hint, name, None)), "")
 
 
-def _typed(name: str, type_: Any, default: Any, hints: Tuple[Any, ...]) -> str:
+def _typed(name: str, type_: Any, default: Any, hints: tuple[Any, ...]) -> str:
     """--resume, --batch_size=N, --document=line|paragraph|file."""
     if type_ is bool:
         return f"--{name}, --no_{name}" if default is True else f"--{name}"
@@ -302,17 +304,17 @@ def _typed(name: str, type_: Any, default: Any, hints: Tuple[Any, ...]) -> str:
     return value if "Positional" in map(str, hints) else f"--{name}={value}"
 
 
-def _default(value: Any) -> List[str]:
+def _default(value: Any) -> list[str]:
     if value is dataclasses.MISSING or value is None or value is False or value in ("", ()):
         return []
     shown = "on" if value is True else f"{value:g}" if isinstance(value, float) else value
     return [f"Default: {shown}."]
 
 
-def _groups_of(page: Help, flags: List[Flag]) -> Dict[str, List[Flag]]:
+def _groups_of(page: Help, flags: list[Flag]) -> dict[str, list[Flag]]:
     """Flags by the title of their group, in order."""
     titles = {name: title for title, names in page.groups.items() for name in names.split()}
-    groups: Dict[str, List[Flag]] = {title: [] for title in page.groups}
+    groups: dict[str, list[Flag]] = {title: [] for title in page.groups}
     for flag in flags:
         of_page = [titles[field] for field in reversed(flag.path) if field in titles]
         groups.setdefault((of_page or [flag.group])[0], []).append(flag)
@@ -344,7 +346,7 @@ def _show(flag: Flag, page: Help, is_first: bool) -> Iterator[str]:
     yield from _wrap(words, start.ljust(_COLUMN), " " * _COLUMN)
 
 
-def _wrap(text: str, first: str = "", more: str = "", *, less: int = 0) -> List[str]:
+def _wrap(text: str, first: str = "", more: str = "", *, less: int = 0) -> list[str]:
     width = min(max(shutil.get_terminal_size().columns, _WIDTHS[0]), _WIDTHS[1])
     return textwrap.wrap(
         text,

@@ -4,12 +4,14 @@ Names of files and splits, tokens, keys and paths may hold control characters. A
 through this module (in the pipelines through `pipelines.runners.console`).
 """
 
+from __future__ import annotations
+
 import sys
 import threading
 import unicodedata
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Optional, TextIO
+from typing import Any, Callable, Iterator, TextIO
 
 from textmill.entries import is_hidden
 
@@ -39,7 +41,7 @@ def _visible(character: str) -> str:
     return character
 
 
-def say(text: str, file: Optional[TextIO] = None) -> None:
+def say(text: str, file: TextIO | None = None) -> None:
     """Prints text; control characters except line ends and tabs are escaped.
 
     Args:
@@ -72,7 +74,7 @@ def number_of(count: int, one: str, many: str = "") -> str:
 
 @contextmanager
 def call_if_slow(
-    seconds: float, tell: Callable[[], None], *, again: Optional[float] = None
+    seconds: float, tell: Callable[[], None], *, again: float | None = None
 ) -> Iterator[None]:
     """Calls a function in its own thread if the block takes longer; waits for its end.
 
@@ -84,7 +86,7 @@ def call_if_slow(
     ended = threading.Event()
 
     def watch() -> None:
-        pause: Optional[float] = seconds
+        pause: float | None = seconds
         while pause is not None and not ended.wait(pause):
             tell()
             pause = again

@@ -3,11 +3,12 @@
 Either half may be installed alone, so a command is imported when it is called. Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import difflib
 import os
 import sys
 from importlib import import_module
-from typing import Dict, List
 
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.commands.help import docs_line
@@ -16,7 +17,7 @@ from textmill.schemas.errors import UsageError
 from textmill.schemas.version import VERSION
 
 # Modules of commands; their last names are the commands'.
-ABOUT: Dict[str, str] = {
+ABOUT: dict[str, str] = {
     "pipelines.build_corpus": "Clean, filter and deduplicate text.",
     "pipelines.train_tokenizer": "Train a BPE or WordPiece tokenizer.",
     "pipelines.build_shards": "Tokenize and pack text into a dataset of shards.",
@@ -40,7 +41,7 @@ def main() -> None:
     run_entry(_dispatch)
 
 
-def _dispatch(argv: List[str]) -> None:
+def _dispatch(argv: list[str]) -> None:
     words = argv[1:] if argv[:1] == ["train"] else argv  # `train flax-clm` is `flax-clm`, too
     first = words[0] if words else ""
     name = first.replace("_", "-")
@@ -59,7 +60,7 @@ def _dispatch(argv: List[str]) -> None:
         raise UsageError(f"textmill has no command {first!r}: {hint}")
 
 
-def _overview(package: str) -> List[str]:
+def _overview(package: str) -> list[str]:
     modules = [module for module in ABOUT if module.startswith(package)]
     return [
         "usage: textmill COMMAND [FLAGS]",

@@ -21,10 +21,12 @@ A type checks itself when it is made, reads its text by `parse`, and gives it ba
             take_values(self)
 """
 
+from __future__ import annotations
+
 import csv
 import dataclasses
 import os
-from typing import Any, Callable, Iterable, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Iterable, Mapping, TypeVar
 
 from textmill.schemas.errors import FieldError
 
@@ -37,7 +39,7 @@ def spelled(
     metavar: str,
     *,
     none: str = "",
-    parse: Optional[Callable[[str], Any]] = None,
+    parse: Callable[[str], Any] | None = None,
     write: Callable[[Any], str] = str,
 ) -> Any:
     """The rule of tyro by which a value is read from its text; for `Annotated[kind, ...]`.
@@ -51,7 +53,7 @@ def spelled(
     """
     read: Callable[[str], Any] = parse or kind.parse
 
-    def from_words(words: "list[str]") -> Any:
+    def from_words(words: list[str]) -> Any:
         [text] = words
         return None if none and text == none else _parse(read, text)
 
@@ -69,7 +71,7 @@ def spelled(
 
 
 def spelled_list(
-    kind: type, metavar: str, *, none: str = "", parse: Optional[Callable[[str], Any]] = None
+    kind: type, metavar: str, *, none: str = "", parse: Callable[[str], Any] | None = None
 ) -> Any:
     """The rule of a tuple of values, whose texts commas separate; arguments as of `spelled`.
 
@@ -77,7 +79,7 @@ def spelled_list(
     """
     read: Callable[[str], Any] = parse or getattr(kind, "parse", kind)
 
-    def from_words(words: "list[str]") -> Any:
+    def from_words(words: list[str]) -> Any:
         [text] = words
         if none and text == none:
             return None
@@ -95,7 +97,7 @@ def spelled_list(
 
 def _make_rule(
     metavar: str,
-    from_words: Callable[["list[str]"], Any],
+    from_words: Callable[[list[str]], Any],
     is_one: Callable[[Any], bool],
     text_of: Callable[[Any], str],
 ) -> Any:
@@ -111,14 +113,14 @@ def _make_rule(
     )
 
 
-def _parse(read: Callable[[str], T], text: str, whole: Optional[str] = None) -> T:
+def _parse(read: Callable[[str], T], text: str, whole: str | None = None) -> T:
     try:
         return read(text)
     except FieldError as error:
         raise FieldError("", text if whole is None else whole, error.reason) from error
 
 
-def split_list(text: str) -> Tuple[str, ...]:
+def split_list(text: str) -> tuple[str, ...]:
     """The parts that commas separate: `a,"b, c"` -> ("a", "b, c"); of "" none."""
     if '"' not in text:
         return tuple(text.split(",")) if text else ()

@@ -1,8 +1,10 @@
 """Command lines to flags and back."""
 
+from __future__ import annotations
+
 import dataclasses
 import shlex
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple, Type, TypeVar
+from typing import Any, Iterable, Iterator, Mapping, TypeVar
 
 import tyro
 
@@ -52,7 +54,7 @@ _ELSEWHERE = {
 }
 
 
-def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
+def parse_flags(argv: list[str], kind: type[Flags]) -> Flags:
     """The flags of a command line and of the file that its --config names.
 
     Raises:
@@ -73,7 +75,7 @@ def parse_flags(argv: List[str], kind: Type[Flags]) -> Flags:
     return parse_groups(argv, kind, page)
 
 
-def parse_groups(argv: List[str], kind: Type[Group], page: Help) -> Group:
+def parse_groups(argv: list[str], kind: type[Group], page: Help) -> Group:
     """A dataclass of groups from a command line, without the groups' names in its flags.
 
     Raises as `parse_flags`.
@@ -109,12 +111,12 @@ def unknown_flag(argument: str, names: Iterable[str]) -> UsageError:
     return UsageError(describe_unknown(argument, flags, "--help=all lists the flags"))
 
 
-def flag_values(flags: Any) -> Dict[str, Any]:
+def flag_values(flags: Any) -> dict[str, Any]:
     """Names of flags to values: {"shards": "data", "batch_size": 32, ...}."""
     return {field.name: text_of(field.type, value) for field, value in _fields_of(flags)}
 
 
-def _fields_of(flags: Any) -> "Iterator[Tuple[dataclasses.Field, Any]]":
+def _fields_of(flags: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
         if dataclasses.is_dataclass(value) and rule_of(field.type) is None:
@@ -123,7 +125,7 @@ def _fields_of(flags: Any) -> "Iterator[Tuple[dataclasses.Field, Any]]":
             yield field, value
 
 
-def make_flags(kind: Type[Group], **values: Any) -> Group:
+def make_flags(kind: type[Group], **values: Any) -> Group:
     """Flags with these values, and defaults for the others.
 
     make_flags(FlaxMlmFlags, shards="data", steps=10).length.steps is 10.

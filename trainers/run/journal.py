@@ -3,6 +3,8 @@
 tensorboardX and wandb are imported only for --log_to.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
@@ -15,16 +17,11 @@ from pathlib import Path
 from typing import (
     Any,
     Callable,
-    Deque,
-    Dict,
     Iterator,
-    List,
     Mapping,
     NamedTuple,
-    Optional,
     Sequence,
     TextIO,
-    Tuple,
 )
 
 from textmill.schemas.commands.terminal import say, visible
@@ -55,7 +52,7 @@ class MetricsFile:
         self.path, self._also = path, also
         self._file = open(path, "a", encoding="utf-8")
 
-    def write(self, metrics: Dict[str, Any]) -> None:
+    def write(self, metrics: dict[str, Any]) -> None:
         """Appends one line and flushes it."""
         self._file.write(json_text(metrics))
         self._file.flush()
@@ -69,7 +66,7 @@ class MetricsFile:
             sink.close()
 
 
-def cut_metrics(path: str, start_step: int) -> Optional[str]:
+def cut_metrics(path: str, start_step: int) -> str | None:
     """Truncates a metrics file at the first line after `start_step`, since a run repeats its steps.
 
     Also at the first broken line, such as a power cut leaves, about which it returns a note.
@@ -88,7 +85,7 @@ def cut_metrics(path: str, start_step: int) -> Optional[str]:
     return None
 
 
-def _step_of(line: bytes) -> Optional[int]:
+def _step_of(line: bytes) -> int | None:
     """The step of an object with a `kind`, a step, a loss and other numbers; None for others."""
     try:
         values = json.loads(line)
@@ -105,7 +102,7 @@ def _step_of(line: bytes) -> Optional[int]:
     return step if is_whole else None
 
 
-def json_text(metrics: Mapping[str, Any], indent: Optional[int] = None) -> str:
+def json_text(metrics: Mapping[str, Any], indent: int | None = None) -> str:
     """Metrics as JSON and a line end; NaN and infinity become null, since JSON has neither."""
     values = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -114,7 +111,7 @@ def json_text(metrics: Mapping[str, Any], indent: Optional[int] = None) -> str:
     return json.dumps(values, indent=indent) + "\n"
 
 
-def each_metrics(path: str) -> Iterator[Dict[str, Any]]:
+def each_metrics(path: str) -> Iterator[dict[str, Any]]:
     """The lines of a metrics file, one at a time since there may be millions.
 
     There are none without a file. A last line without its end is skipped; null is read as NaN.
@@ -128,7 +125,7 @@ def each_metrics(path: str) -> Iterator[Dict[str, Any]]:
                 yield {name: math.nan if v is None else v for name, v in values.items()}
 
 
-def scalars(metrics: Mapping[str, Any]) -> Dict[str, float]:
+def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Tags to numbers of a line: {"kind": "train", "loss": 2.0} -> {"train/loss": 2.0}."""
     return {
         f"{metrics['kind']}/{name}": float(value)
@@ -193,12 +190,12 @@ def _open_wandb(output: str, settings: Mapping[str, Any]) -> MetricSink:
 
 def open_sinks(
     log_to: str, output: str, *, start_step: int, settings: Mapping[str, Any]
-) -> List[MetricSink]:
+) -> list[MetricSink]:
     """Opens the sinks of `--log_to` for a run in `output` that continues after `start_step`.
 
     Weights & Biases shows the settings.
     """
-    openers: Dict[str, Callable[[], MetricSink]] = {
+    openers: dict[str, Callable[[], MetricSink]] = {
         "tensorboard": lambda: _open_tensorboard(output, start_step),
         "wandb": lambda: _open_wandb(output, settings),
     }
@@ -219,7 +216,7 @@ class Rates:
     def __init__(self) -> None:
         self._steps, self._tokens, self._waited = 0, 0.0, 0.0
         self._began = time.perf_counter()
-        self._history: Deque[Tuple[float, int, float, float]] = deque([(self._began, 0, 0.0, 0.0)])
+        self._history: deque[tuple[float, int, float, float]] = deque([(self._began, 0, 0.0, 0.0)])
 
     def count_wait(self, seconds: float) -> None:
         """Counts time in which the loop waited for a batch."""
@@ -255,7 +252,7 @@ class Rates:
 class ProgressLine:
     """One line that is overwritten on a terminal, or a line every 10 s in a log."""
 
-    def __init__(self, stream: Optional[TextIO] = None):
+    def __init__(self, stream: TextIO | None = None):
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
         self._last, self._is_open = 0.0, False

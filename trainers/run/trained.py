@@ -1,10 +1,12 @@
 """Finds a trained model: that of a run, or published weights, whose dataset is unknown."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping
 
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import UsageError
@@ -29,18 +31,18 @@ class Trained:
     config: ModelConfig
     directory: Path  # a run's, or one of published weights
     # Names and functions that read them; several with --checkpoint=all.
-    weights: Tuple[Tuple[str, Callable[[], Weights]], ...]
-    schema: Optional[Schema]  # of the rows it was trained on
-    tokenizer_json: Optional[bytes]
+    weights: tuple[tuple[str, Callable[[], Weights]], ...]
+    schema: Schema | None  # of the rows it was trained on
+    tokenizer_json: bytes | None
     # The start of every document in training; None if that is what the tokenizer begins texts with.
-    prefix_ids: Optional[Tuple[int, ...]]
-    eos_ids: Tuple[int, ...]  # each ends a text
-    chat: Optional[ChatFormat] = None
-    notes: Tuple[str, ...] = ()  # on published weights
-    fingerprint: Optional[str] = None  # of the dataset of a run
+    prefix_ids: tuple[int, ...] | None
+    eos_ids: tuple[int, ...]  # each ends a text
+    chat: ChatFormat | None = None
+    notes: tuple[str, ...] = ()  # on published weights
+    fingerprint: str | None = None  # of the dataset of a run
 
 
-def find_trained(path: str, which: Optional[str] = None) -> Trained:
+def find_trained(path: str, which: str | None = None) -> Trained:
     """The model in a directory of a run, a checkpoint or published weights.
 
     `which` names the checkpoint of a run, see `Checkpoints.choose`.
@@ -69,7 +71,7 @@ def find_trained(path: str, which: Optional[str] = None) -> Trained:
     return _find_published(directory)
 
 
-def _find_run(output: Path, which: Optional[str]) -> Trained:
+def _find_run(output: Path, which: str | None) -> Trained:
     settings, schema = read_settings(output), read_schema(output)
     config = ModelConfig.from_settings(settings["model"])
     tokenizer_json = read_tokenizer(output)
