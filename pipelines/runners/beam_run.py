@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO
@@ -34,7 +33,7 @@ from apache_beam.utils import interactive_utils
 
 from textmill.pipelines.runners.console import Console, Display
 from textmill.pipelines.runners.job_server import reach_job_server
-from textmill.pipelines.runners.runner_flags import LAUNCHER, RunnerFlags, runner_flags
+from textmill.pipelines.runners.runner_flags import LAUNCHER, runner_flags
 from textmill.pipelines.runners.worker_package import package_code
 from textmill.schemas.commands.entry import shortage_of, want_addresses
 from textmill.schemas.commands.flag_file import kinds_of
@@ -140,17 +139,14 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
     if flags.runner is None:
         return
     _refuse_unknown_runner(flags.runner, flags.runner_class)
-    if flags.is_prism and not flags.job_endpoint:
+    if flags.lacks_job_server:
+        needs, command = "a job server", "start it"
+        if flags.is_prism:
+            needs = "a running Prism"
+            command += " with `prism --job_port=8073`, which `make prism` builds"
         raise UsageError(
-            f"--runner={flags.runner} needs a running Prism: start it with `prism "
-            "--job_port=8073`, which `make prism` builds, and set --job_endpoint=localhost:8073"
+            f"--runner={flags.runner} needs {needs}: {command}, and set --job_endpoint=HOST:PORT"
         )
-    if flags.runner_class == "PortableRunner" and not flags.job_endpoint:
-        raise UsageError(
-            f"--runner={flags.runner} needs a job server: set --job_endpoint=HOST:PORT"
-        )
-    if flags.jar_flag:
-        _check_jar(flags)
 
 
 def _refuse_unknown_runner(name: str, runner_class: str) -> None:
@@ -166,21 +162,6 @@ def _refuse_unknown_runner(name: str, runner_class: str) -> None:
     is_runner = inspect.isclass(value) and issubclass(value, PipelineRunner)
     if not is_runner or value is PipelineRunner:
         raise UsageError(f"--runner={name}: there is no such runner{reason}; {_OTHERS}")
-
-
-def _check_jar(flags: RunnerFlags) -> None:
-    """Checks the jar of a job server; without one, Beam would download 100 MB or more."""
-    flag, jar = flags.jar_flag, getattr(flags, flags.jar_flag)
-    instead = f"set --job_endpoint=HOST:PORT of a running job server, or --{flag}=PATH"
-    if not jar:
-        raise UsageError(
-            f"--runner={flags.runner} needs a job server, which Textmill does not download: "
-            f"{instead}"
-        )
-    if "://" not in jar and not zipfile.is_zipfile(jar):
-        raise UsageError(f"--{flag}={jar} is not a jar; {instead}")
-    if not shutil.which("java"):
-        raise UsageError(f"--{flag} needs Java, but `java` is not on the PATH: {instead}")
 
 
 def run_pipeline(
@@ -415,11 +396,6 @@ def explain_failure(error: BaseException, job_server: str = "") -> BaseException
         return DataError(_WHILE.sub("", messages[-1]).strip())
     if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):
         return DataError(_WORKER_DIED)
-    if "Service failed to start up" in text:
-        return DataError(
-            "the job server ended when it was started: use the jar of a job server of exactly this "
-            "version of Beam, and see the output of `java -jar JAR`"
-        )
     failure = re.search(r"failed in state \w+: (.*)", text)
     if failure and "Traceback" not in text:
         return DataError(f"the runner gave up the job: {failure[1]}")

@@ -26,12 +26,8 @@ RUNNERS = (
     "TestDataflowRunner",
 )
 _LOCAL = ("BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner", "FnApiRunner")
-# Runners whose job server is a Java program, and the flags of its jar.
-_JARS = {
-    "FlinkRunner": "flink_job_server_jar",
-    "SparkRunner": "spark_job_server_jar",
-    "KafkaStreamsRunner": "kafka_streams_job_server_jar",
-}
+# Runners to which a job server submits jobs.
+_SERVED = ("PortableRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "KafkaStreamsRunner")
 
 
 class Workers(NamedTuple):
@@ -64,9 +60,6 @@ class RunnerFlags:
     extra_package: list[str] = field(default_factory=list)
     flink_master: str = "[auto]"
     spark_master_url: str = "local[4]"
-    flink_job_server_jar: str = ""
-    spark_job_server_jar: str = ""
-    kafka_streams_job_server_jar: str = ""
 
     @cached_property
     def runner_class(self) -> str:
@@ -98,9 +91,9 @@ class RunnerFlags:
         return "" if self.job_endpoint == "embed" else self.job_endpoint  # "embed": this process
 
     @property
-    def jar_flag(self) -> str:
-        """The flag of the job server's jar that the runner starts; "" if it starts none."""
-        return "" if self.job_endpoint else _JARS.get(self.runner_class, "")
+    def lacks_job_server(self) -> bool:
+        """Whether the runner needs a job server, and none is named."""
+        return self.runner_class in _SERVED and not self.job_endpoint
 
     @property
     def number(self) -> int:
@@ -126,7 +119,7 @@ class RunnerFlags:
         if self.is_dataflow:
             image = self.sdk_container_image or self.worker_harness_container_image
             return Workers("DOCKER", image, not image and not has_own)
-        if self.runner_class not in ("PortableRunner", "PrismRunner", *_JARS):
+        if self.runner_class not in _SERVED:
             return Workers("LOOPBACK", "", False)
         in_this_process = (
             self.is_prism
