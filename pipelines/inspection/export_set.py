@@ -1,6 +1,5 @@
 """Exports a dataset to another format: one file per shard, and export.json last."""
 
-import json
 import os
 import re
 import sys
@@ -9,28 +8,23 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 from rich.filesize import decimal
-from tokenizers import Tokenizer
 
 from textmill.pipelines.inspection.export_formats import INDEX, INDICES, WRITERS
 from textmill.pipelines.inspection.options import ExportOptions
-from textmill.pipelines.inspection.read_rows import find_split, read_rows, segment_texts, sequences
-from textmill.pipelines.inspection.row_text import MASKS
+from textmill.pipelines.inspection.read_rows import find_split
+from textmill.pipelines.inspection.row_table import RowTable
 from textmill.pipelines.runners.console import Console, Display, Journal
 from textmill.pipelines.store import disk_errors, write_file
 from textmill.pipelines.writers.output_directory import EXPORT_RECORD, refuse_another, refuse_others
 from textmill.pipelines.writers.staging import Staging, find_or_make, publish_files
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import unmask
-from textmill.schemas.layouts import LAYOUTS, check_layout
 from textmill.schemas.manifest import ManifestFile, file_sha256
 from textmill.schemas.metadata import SetInfo, read_set
-from textmill.schemas.typed_json import from_json, load_json, read_bounded, to_json
+from textmill.schemas.typed_json import from_json, load_json, to_json
 
-CHUNK_BYTES = 4 << 20  # of rows in memory at once; one row group of Parquet
 _UPDATE_SECONDS = 0.2
 _NAME = re.compile(r"(\w+/)?[\w-]+\.\w+")  # a file name; a split may have its own folder
 
@@ -119,77 +113,6 @@ def _name_files(
         if folder and named:
             indices[folder + INDEX] = list(named)
     return files, indices
-
-
-class RowTable:
-    """The rows of a dataset as a table with the same columns for every shard.
-
-    Attributes:
-      info: the dataset.
-      schema: names and types of the columns. A feature [L] is a list of L numbers, a feature [] a
-        number. The metadata holds fingerprint, task and special ids.
-    """
-
-    def __init__(self, info: SetInfo, options: ExportOptions):
-        """Chooses the columns.
-
-        Raises:
-          UsageError: the layout or --unmask does not fit these rows.
-        """
-        schema = info.schema
-        codec = schema.codec(info.directory)  # raises for a dataset that has no rows
-        if options.unmask and not schema.static_masking:
-            raise UsageError(
-                f"--unmask: the rows of {info.directory} have no masks to remove; omit the flag"
-            )
-        if options.layout is not None:
-            check_layout(options.layout, schema)
-        self.info, self._options, self._stride = info, options, codec.stride
-        self._tokenizer: Tokenizer | None = None
-        if options.text:
-            content = read_bounded(info.locate("tokenizer.json"))
-            self._tokenizer = Tokenizer.from_str(content.decode())
-        empty = {f.name: np.zeros((0, *f.shape), f.dtype) for f in codec.features}
-        metadata = {
-            "textmill.fingerprint": schema.fingerprint,
-            "textmill.task": schema.task,
-            "textmill.special_ids": json.dumps(schema.special_ids, sort_keys=True),
-        }
-        arrays = self._arrays(empty)
-        fields = [(name, array.type) for name, array in arrays.items()]
-        self.schema = pa.schema(fields, metadata)
-
-    def batches(self, shard: ManifestFile, journal: Journal) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a shard in batches."""
-        rows = range(0, shard.rows or 0, max(1, CHUNK_BYTES // self._stride))
-        for _, columns in read_rows(self.info, shard, rows):
-            arrays = list(self._arrays(columns).values())
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-            yield batch
-            journal.add(bytes_read=len(batch) * self._stride, rows=len(batch))
-
-    def _arrays(self, columns: dict[str, np.ndarray]) -> dict[str, pa.Array]:
-        """Returns the columns: numbers sorted by name, then text."""
-        numbers = columns
-        if self._options.unmask:
-            numbers = {**columns, "input_ids": unmask(columns)}
-            numbers = {name: numbers[name] for name in numbers if name not in MASKS}
-        if self._options.layout is not None:
-            numbers = LAYOUTS[self._options.layout](numbers)
-        arrays = {name: _array(numbers[name]) for name in sorted(numbers)}
-        if self._tokenizer is not None:
-            for ids in sequences(self.info.schema):
-                name = f"{ids.removesuffix('ids')}text".removeprefix("input_")  # or target_text
-                texts = segment_texts(columns, self.info.schema, self._tokenizer, ids)
-                arrays[name] = pa.array(texts, pa.list_(pa.string()))
-        return arrays
-
-
-def _array(column: np.ndarray) -> pa.Array:
-    values = pa.array(column.reshape(-1))
-    if column.ndim == 1:
-        return values
-    return pa.FixedSizeListArray.from_arrays(values, column.shape[1])
 
 
 def _find_finished(asked: ExportRecord, output: str) -> ExportRecord | None:

@@ -28,7 +28,7 @@ from tests.tools.shard_factory import (
     write_set,
 )
 from textmill.pipelines.export import main
-from textmill.pipelines.inspection import export_formats, export_set
+from textmill.pipelines.inspection import export_formats, row_table
 from textmill.pipelines.inspection.export_formats import index_mds, write_mds
 from textmill.pipelines.inspection.options import Format, Layout
 from textmill.pipelines.writers.output_directory import EXPORT_RECORD
@@ -97,7 +97,7 @@ def texts_of(columns):
 @pytest.mark.parametrize("encoding", ["bytes", "int64_list"])
 @pytest.mark.parametrize("to", FORMATS)
 def test_every_row_comes_out(tmp_path, monkeypatch, to, encoding):
-    monkeypatch.setattr(export_set, "CHUNK_BYTES", 2000)  # several chunks a shard
+    monkeypatch.setattr(row_table, "CHUNK_BYTES", 2000)  # several chunks a shard
     columns = make(tmp_path / "set", encoding=encoding, file_formats=("array_record",))
     text = ["--text"] if encoding == "bytes" else []
     export(tmp_path / "set", tmp_path / "out", *text, to=to)
@@ -235,10 +235,10 @@ def test_a_disk_that_refuses(made, tmp_path, to):
 def test_interrupted_it_leaves_nothing(made, tmp_path):
     """Ctrl-C while rows are written: 130, and no file that a reader would open."""
     code = (
-        "import time\nfrom textmill.pipelines.inspection import export_set\n"
+        "import time\nfrom textmill.pipelines.inspection import row_table\n"
         "from textmill.schemas.commands.entry import run_entry\n"
         "from textmill.pipelines.export import main\n"
-        "export_set.read_rows = lambda *arguments: time.sleep(60)\nrun_entry(main)"
+        "row_table.read_rows = lambda *arguments: time.sleep(60)\nrun_entry(main)"
     )
     output = tmp_path / "out"
     process = subprocess.Popen(
