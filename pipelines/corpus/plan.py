@@ -11,7 +11,6 @@ from textmill.pipelines.corpus.decontamination.matches import Finder
 from textmill.pipelines.corpus.decontamination.targets import find_targets
 from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
 from textmill.pipelines.corpus.filters import Filters
-from textmill.pipelines.corpus.job import encode_documents
 from textmill.pipelines.corpus.near_duplicates.flags import NearDuplicateRule
 from textmill.pipelines.corpus.near_duplicates.rows import (
     ASK,
@@ -32,6 +31,7 @@ from textmill.pipelines.corpus.near_duplicates.steps import (
 from textmill.pipelines.corpus.options import CorpusOptions, Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
 from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch
+from textmill.pipelines.corpus.partition_files import encode_documents
 from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.corpus_metadata import CorpusSchema

@@ -1,12 +1,12 @@
 """The end of build_corpus: checks the workers' reports, writes the metadata files and publishes."""
 
-import os
 from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from textmill.pipelines import store
+from textmill.pipelines.corpus.card import card_file
 from textmill.pipelines.corpus.corpus_check import read_rows
 from textmill.pipelines.corpus.decontamination.matches import hits_file
 from textmill.pipelines.corpus.decontamination.report import count_targets
@@ -14,14 +14,12 @@ from textmill.pipelines.corpus.filters import warn_of
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.report import (
     SAMPLED,
-    WRITER,
     CorpusContent,
-    dataset_card,
     render_report,
 )
 from textmill.pipelines.corpus.shuffles import name_shuffle
 from textmill.pipelines.inspection.report.page import report_file
-from textmill.pipelines.readers.corpus_metadata import CARD, CorpusStatistics
+from textmill.pipelines.readers.corpus_metadata import CorpusStatistics
 from textmill.pipelines.readers.sources import (
     file_digests,
     read_blocks,
@@ -34,8 +32,6 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.manifest import DECONTAMINATION, HOSTS, Manifest
 from textmill.schemas.metadata import Inputs
 from textmill.schemas.typed_json import to_json
-
-_CARD_BYTES = 1 << 20  # read of a README.md; a card is shorter
 
 
 def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
@@ -56,7 +52,7 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         "schema.json": to_json(job.schema),
         "stats.json": to_json(report.statistics),
         "inputs.json": to_json(inputs),
-        **_card(report, job),
+        **card_file(job.output, job.schema, report.statistics),
         CONFIG: job.config,
         **rejects_file(report.rejects),
         **hits_file(report.hits),
@@ -64,16 +60,6 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         **report_file(lambda: render_report(_content(report, inputs, job))),
     }
     return shard_files.publish(job.output, job.run, job.schema.fingerprint, staged, contents)
-
-
-def _card(report: CorpusReport, job: CorpusJob) -> dict[str, bytes]:
-    """README.md, unless the directory has one that Textmill did not write."""
-    path = os.path.join(job.output, CARD)
-    try:
-        is_own = not store.exists(path) or WRITER.encode() in store.read(path, 0, _CARD_BYTES)
-    except DataError:  # a pipe, for example
-        is_own = False
-    return {CARD: dataset_card(job.schema, report.statistics)} if is_own else {}
 
 
 def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusContent:

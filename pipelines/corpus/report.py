@@ -1,4 +1,4 @@
-"""Renders report.html and the dataset card of a corpus.
+"""Renders report.html of a corpus.
 
 The page depends on the content of the corpus only. It shows the documents and counts the hosts of
 the rows with the smallest ids, which are a random sample.
@@ -31,7 +31,6 @@ from textmill.pipelines.inspection.report.page import Sections, render_page
 from textmill.pipelines.inspection.set_tables import length_bins
 from textmill.pipelines.readers.corpus_metadata import (
     DOCUMENTS,
-    FORMATS,
     CorpusSchema,
     CorpusStatistics,
 )
@@ -43,7 +42,6 @@ from textmill.schemas.manifest import ManifestFile
 from textmill.schemas.metadata import Inputs
 
 SAMPLED = 10_000  # rows in which hosts are counted
-WRITER = "Written by Textmill"  # in README.md, unless it is a user's own
 _SHOWN, _LISTED = 12, 20  # documents shown, and entries of a list
 _RULES = 60  # rows of the funnel; further rules share the last one
 _BARS = 60  # bars of a histogram
@@ -76,23 +74,6 @@ class CorpusContent:
 def render_report(content: CorpusContent) -> bytes:
     """Renders the page as UTF-8."""
     return render_page(_SECTIONS, content, "corpus")
-
-
-def dataset_card(schema: CorpusSchema, statistics: CorpusStatistics) -> bytes:
-    """README.md: the files that `datasets.load_dataset` reads, and their content."""
-    total = statistics.total()
-    lines = (
-        "---",
-        "configs:",
-        "- config_name: default",
-        f"  data_files: {DOCUMENTS}-*.{FORMATS[schema.file_format]}",
-        "---",
-        "",
-        f"{total.documents:,} documents, {total.words:,} words, {total.text_bytes:,} bytes.",
-        f"{WRITER} {schema.code_version} (fingerprint {schema.fingerprint[:12]}).",
-        "report.html shows how the corpus was built; stats.json has all counts.",
-    )
-    return ("\n".join(lines) + "\n").encode()
 
 
 def _overview(content: CorpusContent) -> dict[str, Any]:

@@ -25,17 +25,10 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.core import CallableWrapperCombineFn
 
+from textmill.pipelines.corpus.counting import count_piece, drop_rows
 from textmill.pipelines.corpus.decontamination.finders import load_finder
 from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
-from textmill.pipelines.corpus.job import (
-    CorpusJob,
-    CorpusReport,
-    count_piece,
-    drop_rows,
-    edit_paragraphs,
-    remove_near_duplicates,
-    write_documents,
-)
+from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.near_duplicates.transforms import FindJob, FindNear
 from textmill.pipelines.corpus.options import Paragraphs
 from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
@@ -45,6 +38,11 @@ from textmill.pipelines.corpus.partition import (
     make_batch,
     read_partition,
     stage_partition,
+)
+from textmill.pipelines.corpus.partition_files import (
+    edit_paragraphs,
+    remove_near_duplicates,
+    write_documents,
 )
 from textmill.pipelines.corpus.publish import publish_corpus
 from textmill.pipelines.corpus.shuffles import Shuffle
