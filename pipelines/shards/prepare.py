@@ -85,6 +85,7 @@ def prepare(
     refuse_others(options.output, MANIFEST)  # before all inputs are planned
     blocks = options.blocks()
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
+    describe_documents(blocks, options.source)  # refuses a unit that no input has
     options = complete(options, blocks, say)
     tokenizer = load_tokenizer(options.tokenizer)
     options = replace(options, tokenizer=tokenizer.recorded)  # with the commit of a Hub's name

@@ -164,8 +164,8 @@ def test_an_older_set_is_not_taken_for_a_run_that_lost_its_end(
         build_shards.main([*flags, "--overwrite"])
 
 
-COUNT = "train.transforms.CountBlocks.finish_bundle"
-ADD_UP = "train.transforms.WriteHistogram.process"
+COUNT = "tokenizer.transforms.CountBlocks.finish_bundle"
+ADD_UP = "tokenizer.transforms.WriteHistogram.process"
 
 
 @pytest.mark.parametrize(
