@@ -129,14 +129,20 @@ def hash_name(name: str) -> int:
     return value
 
 
-def _sorted_hashes(names: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    hashes = np.array([hash_name(name) for name in names], np.uint64)
-    order = np.argsort(hashes)
-    return hashes[order], np.array([*names.values()], np.int32)[order]
+def _hash_table(values: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """A table of names' values for `_look_up`: hashes in slots, 0 in free ones; and values."""
+    hashes, found = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.int32)
+    for name, value in values.items():
+        slot = hash_name(name) % _SLOTS
+        while hashes[slot]:
+            slot = (slot + 1) % _SLOTS
+        hashes[slot], found[slot] = hash_name(name), value
+    return hashes, found
 
 
-_NAME_HASHES, _NAME_CODES = _sorted_hashes(TAGS)
-_WORD_HASHES, _WORD_GROUPS = _sorted_hashes(_group_bits())
+_SLOTS = 1 << 10  # several times as many as names, so that most are found at once
+_NAME_HASHES, _NAME_CODES = _hash_table(TAGS)
+_WORD_HASHES, _WORD_GROUPS = _hash_table(_group_bits())
 
 
 def scan(markup: np.ndarray) -> tuple[Elements, Runs, int]:
@@ -277,8 +283,7 @@ def _scan(
                 current = parents[current]
             continue
         name_hash, name_stop = _hash_until(data, at + 1)
-        place = _find(_NAME_HASHES, name_hash)
-        tag = _NAME_CODES[place] if place >= 0 else 0
+        tag = _look_up(_NAME_HASHES, _NAME_CODES, name_hash)
         # The attributes of an element that is not added are overwritten.
         tags[count], parents[count], depths[count] = tag, current, depths[current] + 1
         flags[count], groups[count], begins[count] = 0, 0, at
@@ -386,10 +391,14 @@ def _hash_until(data: np.ndarray, at: int) -> tuple[np.uint64, int]:
 
 
 @inner
-def _find(values: np.ndarray, value: np.uint64) -> int:
-    """The place of a value among sorted ones; -1 if it is not there."""
-    place = int(np.searchsorted(values, value))
-    return place if place < len(values) and values[place] == value else -1
+def _look_up(hashes: np.ndarray, values: np.ndarray, hash_: np.uint64) -> int:
+    """The value of a name by its hash, in a table of `_hash_table`; 0 if it has none."""
+    slot = np.int64(hash_ & np.uint64(_SLOTS - 1))
+    while hashes[slot]:
+        if hashes[slot] == hash_:
+            return values[slot]
+        slot = (slot + 1) & (_SLOTS - 1)
+    return 0
 
 
 @inner
@@ -510,9 +519,7 @@ def _word_groups(data: np.ndarray, start: int, stop: int) -> int:
         )
         if not is_letter or is_hump:
             if value != _FNV:
-                place = _find(_WORD_HASHES, value)
-                if place >= 0:
-                    groups |= int(_WORD_GROUPS[place])
+                groups |= _look_up(_WORD_HASHES, _WORD_GROUPS, value)
             value = _FNV
         if is_letter:
             value = (value ^ np.uint64(small)) * _PRIME
