@@ -46,7 +46,7 @@ def parse(argv: list[str]) -> tuple[CorpusOptions, list[str]]:
 
 
 def start(options: CorpusOptions, beam_arguments: list[str], say: "Say") -> "Result[Corpus] | None":
-    """Builds the corpus, or finds it built; None if the options ask for a plan or a check only."""
+    """Builds the corpus, or finds it built; None if the options request a plan or a check only."""
     take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.preflight:

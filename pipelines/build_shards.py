@@ -44,7 +44,7 @@ def parse(argv: list[str]) -> tuple[BuildOptions, list[str]]:
 
 
 def start(options: BuildOptions, beam_arguments: list[str], say: "Say") -> "Result[SetInfo] | None":
-    """Builds the dataset, or finds it; None if the options ask for a plan or a check only."""
+    """Builds the dataset, or finds it; None if the options request a plan or a check only."""
     take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.run.preflight:

@@ -46,7 +46,7 @@ def parse(argv: list[str]) -> tuple[TokenizerOptions, list[str]]:
 def start(
     options: TokenizerOptions, beam_arguments: list[str], say: "Say"
 ) -> "Result[FinishedTokenizer] | None":
-    """Trains the tokenizer, or finds it; None if the options ask for a plan or a check only."""
+    """Trains the tokenizer, or finds it; None if the options request a plan or a check only."""
     take_s3_flags(beam_arguments)
     leave_out_pandas()
     if options.preflight:

@@ -58,7 +58,7 @@ class FieldError(OfField, UsageError, ValueError):
 
 
 class FieldDataError(OfField, DataError):
-    """What a field of a command's options names does not exist, or cannot be read."""
+    """A file that a field of a command's options names does not exist, or cannot be read."""
 
 
 _ACCESS = "ask its owner for permission (chmod -R a+rX), or run as its owner"

@@ -6,7 +6,7 @@ from textmill.pipelines.runners.shuffle import place_of_key
 
 
 class Shuffle(IntEnum):
-    """What is sent, by the partition to which it goes."""
+    """Numbers the kinds of elements that are sent to a partition."""
 
     DOCUMENTS = 0
     MEMBERS = 1

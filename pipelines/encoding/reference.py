@@ -1,4 +1,4 @@
-"""What every backend does, and the reference: `tokenizers`, whose ids all others must give."""
+"""The interface of backends, and the reference: `tokenizers`, whose ids all others must give."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -20,7 +20,7 @@ class Check:
 
 
 class CannotCheck(Exception):
-    """What a check needs is missing here, which is no fault of the command."""
+    """A check lacks something on this machine, which is no fault of the command."""
 
 
 def attempt(

@@ -1,4 +1,4 @@
-"""Runs the checks of a command, and prints each result. Nothing is written or started."""
+"""Runs the checks of a command, and prints each result."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""What a builder gives back, whether it found or made it."""
+"""The result of a builder, which found or made it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What every run of build_shards needs before its pipeline: inputs, tokenizer, schema, runner."""
+"""Prepares a run of build_shards before its pipeline: inputs, tokenizer, schema, runner."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What train_tokenizer refuses before it reads text, and what it warns of."""
+"""Refuses options before train_tokenizer reads text, and warns of its result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -116,8 +116,8 @@ def correctable(error: Exception) -> TextmillError | None:
 def _end(error: Exception) -> NoReturn:
     """Reports an error and leaves with its exit code.
 
-    What a user can correct is one paragraph without a traceback. Any other exception is a defect
-    and keeps its traceback.
+    An error that a user can correct is one paragraph without a traceback. Any other exception is
+    a defect and keeps its traceback.
     """
     if line := describe_missing(error):
         say(f"error: {line}", sys.stderr)
