@@ -97,7 +97,8 @@ def _as_in_a_script() -> Iterator[None]:
     Outside a notebook, it keeps Beam from importing IPython to look for one.
     """
     found = interactive_utils.is_in_ipython
-    places = (interactive_utils, beam.pipeline, direct_runner)
+    # `beam.pipeline` is a module that pyright does not see.
+    places = (interactive_utils, sys.modules[beam.Pipeline.__module__], direct_runner)
     for place in places:
         setattr(place, "is_in_ipython", lambda: False)  # noqa: B010
     try:

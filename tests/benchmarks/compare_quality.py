@@ -82,7 +82,7 @@ def main(options: Comparison) -> None:
     print("| rules | Textmill | datatrove | ratio | dropped | verdicts that differ | texts |")
     print("|---|---|---|---|---|---|---|")
     for name in papers():
-        [rule] = rules_of(Filters(quality=name))
+        [rule] = rules_of(Filters(quality=(name,)))
         taken, judged = measure(rule, text)
         dropped, due = (judged.reason > 0).tolist(), [bool(reason) for reason in theirs[name]]
         differ = [i for i, (a, b) in enumerate(zip(dropped, due, strict=True)) if a != b]

@@ -54,6 +54,9 @@ class Directory:
     def __fspath__(self) -> str:
         return "corpus"
 
+    def __repr__(self) -> str:  # the name of a test is the same in every process
+        return "Directory()"
+
 
 @pytest.mark.parametrize(
     ("values", "arguments"),

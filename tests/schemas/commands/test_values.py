@@ -2,7 +2,7 @@
 
 import pickle
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import tyro
@@ -110,7 +110,8 @@ def test_one_refusal_from_everywhere(name, value, tmp_path):
 
 def test_values_that_are_given_as_text_lists_and_types(tmp_path):
     options = Options(share=Share(0.5), limit=Share(1), files=3, words=("x", "y, z"))
-    assert Options(share="50%", limit="100%", files="3", words=["x", "y, z"]) == options
+    made: Any = {"share": "50%", "limit": "100%", "files": "3", "words": ["x", "y, z"]}
+    assert Options(**made) == options
     assert parse("--share=50%", "--limit=100%", "--files=3", '--words=x,"y, z"') == options
     text = "share: 50%\nlimit: 100%\nfiles: 3\nwords: [x, 'y, z']\n"
     assert from_yaml(tmp_path, text) == options
@@ -121,7 +122,8 @@ def test_values_that_are_given_as_text_lists_and_types(tmp_path):
 
 
 def test_a_field_that_holds_no_text_refuses_other_types():
-    for wrong in ({"verify": "yes"}, {"share": None}, {"share": True}, {"steps": 1.5}):
+    wrongs: list[Any] = [{"verify": "yes"}, {"share": None}, {"share": True}, {"steps": 1.5}]
+    for wrong in wrongs:
         with pytest.raises(FieldError):
             Options(**wrong)
     with pytest.raises(FieldError, match="^200%: give 1% to 100%$"):

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ RECORDS = [
 ]
 
 
-def read(*paths, fields="question,answers"):
+def read(*paths, fields: Any = "question,answers"):
     targets = read_targets(
         Decontamination(decontaminate=tuple(map(str, paths)), decontaminate_fields=fields)
     )

@@ -1,5 +1,6 @@
 import re
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,6 +114,7 @@ def test_texts_that_are_refused(said, parse, flag):
 )
 def test_values_have_texts_and_refuse_impossible_numbers(kind, values):
     assert [kind.parse(str(kind(*value))) for value in values] == [kind(*v) for v in values]
-    for wrong in ((-1,), (0.12345,), ("0.8",)) if kind is Jaccard else (("word", 0), (0, 8)):
+    wrongs: Any = ((-1,), (0.12345,), ("0.8",)) if kind is Jaccard else (("word", 0), (0, 8))
+    for wrong in wrongs:
         with pytest.raises(FieldError, match="give"):
             kind(*wrong)
