@@ -28,7 +28,7 @@ class OfField(TextmillError):
 
     Attributes:
       field: name of the field; "" for a value that no field holds yet.
-      value: the value, whose `str` is its text on the command line.
+      value: the value, whose `str` is its text on the command line, or a tuple of them.
       reason: the cause, or what to give.
     """
 
@@ -43,7 +43,8 @@ class OfField(TextmillError):
     def in_python(self) -> str:
         """The message for a caller of Python: field=value: reason."""
         field = f"{self.field}=" if self.field else ""
-        return f"{field}{self.value}: {self.reason}"
+        value = ",".join(map(str, self.value)) if type(self.value) is tuple else self.value
+        return f"{field}{value}: {self.reason}"
 
     def of(self, field: str) -> "OfField":
         """The same error about the value of a field."""

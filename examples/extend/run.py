@@ -74,8 +74,15 @@ def main() -> None:
 
 def extend(checkout: Path) -> None:
     """Copies the packages, adds the files and the lines, and prints the lines."""
-    for package in ("pipelines", "schemas", "trainers"):
+    packages = ("pipelines", "schemas", "trainers")
+    for package in packages:
         shutil.copytree(ROOT / package, checkout / package, dirs_exist_ok=True)
+    # textmill/ has links to the others.
+    links = shutil.ignore_patterns(*packages)
+    shutil.copytree(ROOT / "textmill", checkout / "textmill", ignore=links, dirs_exist_ok=True)
+    for link in (checkout / "textmill" / package for package in packages):
+        if not link.exists():
+            link.symlink_to(Path("..", link.name))
     for name, folder in FILES.items():
         shutil.copy(HERE / name, checkout / folder)
     for name, before, new in LINES:

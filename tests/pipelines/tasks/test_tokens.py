@@ -118,7 +118,10 @@ def test_rows_are_refused_with_who_reads_the_files(made, tmp_path):
         (["--file_format=npy,npy"], "each once"),
         (["--file_format=both"], "one or more of"),
         (["--file_format="], "one or more of"),
-        (["--task=clm", "--file_format=npy"], "one or more of array_record, tfrecord for --task"),
+        (
+            ["--task=clm", "--file_format=npy"],
+            "one or more of array_record, tfrecord for the task clm",
+        ),
         (["--file_format=npy", "--no_eos"], "no token would separate documents"),
         (["--file_format=llmc", "--no_eos"], "no token would separate documents"),
     ],

@@ -85,11 +85,14 @@ def test_a_histogram_trains_the_tokenizer_of_its_text(train, tmp_path):
 @pytest.mark.parametrize(
     ("flag", "says"),
     [
-        ("--filter=my_filters:spam", "--filter has no effect with --from_histogram, which"),
-        ("--group_field=lang", "--group_field has no effect with"),
-        ("--text_field=body", "--text_field has no effect with"),
-        ("--document=line", "--document has no effect with"),
-        ("--input=text", "--input has no effect with --from_histogram, which holds words"),
+        (
+            "--filter=my_filters:spam",
+            "^--filter=my_filters:spam: it has no effect with a histogram, which",
+        ),
+        ("--group_field=lang", "^--group_field=lang: it has no effect with"),
+        ("--text_field=body", "^--text_field=body: it has no effect with"),
+        ("--document=line", "^--document=line: it has no effect with"),
+        ("--input=text", "^--input=text: it has no effect with a histogram, which holds words"),
         ("--from_histogram=gone", "there is no such file"),
         ("--from_histogram=.", "is a directory; give the histogram.parquet"),
         ("--pattern=gpt2", "was counted with --pattern=llama3, but this command has gpt2:"),
