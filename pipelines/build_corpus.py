@@ -19,14 +19,14 @@ run = import_later("textmill.pipelines.corpus.run:run")
 plan = import_later("textmill.pipelines.corpus.run:plan")
 print_plan = import_later("textmill.pipelines.corpus.summary:print_plan")
 print_result = import_later("textmill.pipelines.corpus.summary:print_result")
-console = import_later("textmill.pipelines.runners.console:Console")
+make_console = import_later("textmill.pipelines.runners.console:Console")
 preflight_corpus = import_later("textmill.pipelines.preflight.corpus:preflight_corpus")
 
 
 def main(argv: list[str]) -> None:
     """Parses the command line and builds the corpus, or finds it built."""
     options, beam_arguments = parse(argv)
-    say = console(soft_wrap=True).print
+    say = make_console(soft_wrap=True).print
     if result := start(options, beam_arguments, say):
         print_result(result, say)
 

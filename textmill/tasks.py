@@ -38,7 +38,7 @@ class Task:
         return (task_class(cls.name),)
 
     def _check(self, keywords: Keywords) -> None:
-        from textmill.pipelines.host.flags import parse_flags  # see `_options`
+        from textmill.pipelines.host.flags import parse_flags  # as in `options`
         from textmill.pipelines.shards.options import HELP
 
         own = {name: value for name, value in self.settings.items() if name != _OF_ROWS}
