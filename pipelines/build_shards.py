@@ -9,11 +9,11 @@ from textmill.pipelines.store import take_s3_flags
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
 from textmill.schemas.commands.flag_file import with_config
-from textmill.schemas.features import TASKS
+from textmill.schemas.format.features import TASKS
 
 if TYPE_CHECKING:
     from textmill.pipelines.runners.result import Result, Say
-    from textmill.schemas.metadata import SetInfo
+    from textmill.schemas.format.metadata import SetInfo
 
 # Slow imports, which --help does not need.
 run = import_later("textmill.pipelines.shards.run:run")

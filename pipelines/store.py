@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from textmill.schemas import object_store as stores
 from textmill.schemas.errors import DataError
-from textmill.schemas.local_file import open_regular
-from textmill.schemas.manifest import file_sha256
-from textmill.schemas.object_store import is_url
+from textmill.schemas.files import object_store as stores
+from textmill.schemas.files.local_file import open_regular
+from textmill.schemas.files.object_store import is_url
+from textmill.schemas.format.manifest import file_sha256
 
 _BUFFER_BYTES = 8 << 20  # bytes of one request
 _PART_BYTES = 16 << 20  # bytes of a part of an upload; parts in transit are in memory

@@ -19,8 +19,8 @@ import pyarrow as pa
 import tyro
 
 from textmill.pipelines.readers.documents import Documents
-from textmill.schemas.drops import total_counts
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.format.drops import total_counts
 
 _LONGEST_REASON = 60
 _MOST_REASONS = 100  # of one block: a function with more returns remarks, not reasons

@@ -2,12 +2,12 @@
 
 Standard library and numpy only, Python 3.8 syntax, so that any trainer host can read a dataset.
 
-- Rows: features, codec, records; layouts converts them for other trainers.
-- Metadata files: metadata, manifest, statistics, drops, agreement; typed_json checks JSON.
-- Files: set_files (a directory, or an object store with a cache), object_store, hub.
-- Untrusted tokenizers: tokenizer_json, limited_process.
-- Shared by both sides: errors, version, and the package commands (the start and end of a command,
-  --config, output).
+- format: rows (features, codec, records; layouts converts them for other trainers) and metadata
+  files (metadata, manifest, statistics, drops, agreement).
+- files: set_files (a directory, or an object store with a cache), object_store, hub.
+- tokenizers: files of tokenizers and chat templates, from sources that may be untrusted.
+- commands: the start and end of a command, --config, output.
+- Shared by all: errors, version, typed_json (checks JSON), limited_process (a child process).
 """
 
 from textmill.entries import share_modules

@@ -308,7 +308,7 @@ def test_ready_made_settings_are_listed():
 
 
 def test_the_picture_of_a_row_follows_the_format():
-    from textmill.schemas.features import positions_from_segments
+    from textmill.schemas.format.features import positions_from_segments
 
     texts = [
         "".join(element.itertext())

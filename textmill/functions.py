@@ -177,7 +177,7 @@ def _build(name: str, settings: dict[str, Any], output: type[T]) -> T:
 def _task_classes() -> list[type]:
     # The pipelines' packages, which a host of trainers does not have.
     from textmill.pipelines.tasks.task import task_class
-    from textmill.schemas.features import TASKS
+    from textmill.schemas.format.features import TASKS
 
     return [task_class(task) for task in TASKS]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from textmill.keywords import Keywords
-from textmill.schemas import object_store
 from textmill.schemas.commands.terminal import visible
 from textmill.schemas.errors import UsageError
-from textmill.schemas.manifest import MANIFEST
-from textmill.schemas.metadata import SetInfo, read_set
-from textmill.schemas.object_store import is_url
-from textmill.schemas.set_files import Cache
+from textmill.schemas.files import object_store
+from textmill.schemas.files.object_store import is_url
+from textmill.schemas.files.set_files import Cache
+from textmill.schemas.format.manifest import MANIFEST
+from textmill.schemas.format.metadata import SetInfo, read_set
 from textmill.schemas.typed_json import parse_json, read_bounded
 
 if TYPE_CHECKING:
@@ -133,12 +133,12 @@ class Dataset(Output):
 
     @property
     def schema(self) -> Any:
-        """Task, features, splits and special tokens (`schemas.metadata.Schema`)."""
+        """Task, features, splits and special tokens (`schemas.format.metadata.Schema`)."""
         return self._content.schema
 
     @property
     def stats(self) -> Any:
-        """All counts (`schemas.statistics.Statistics`)."""
+        """All counts (`schemas.format.statistics.Statistics`)."""
         return self._content.stats
 
     def facts(self) -> dict[str, str]:

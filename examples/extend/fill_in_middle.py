@@ -14,8 +14,8 @@ from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import cut, join_slices
 from textmill.pipelines.tasks.task import Segments, TextTask
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import token_dtype
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import token_dtype
+from textmill.schemas.format.metadata import Schema
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ LINES = (
         '        Format("mbox", "mbox", (".mbox",), "nowhere"),\n',
     ),
     # The rows have the features of clm, so flax_clm trains on them.
-    ("schemas/features.py", "_TASKS = {\n", '    "fill_in_middle": _clm,\n'),
-    ("schemas/features.py", "ROWS_OF = {", '"fill_in_middle": "clm", '),
+    ("schemas/format/features.py", "_TASKS = {\n", '    "fill_in_middle": _clm,\n'),
+    ("schemas/format/features.py", "ROWS_OF = {", '"fill_in_middle": "clm", '),
 )
 
 

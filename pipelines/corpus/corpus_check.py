@@ -27,10 +27,10 @@ from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.pipelines.store import is_url
-from textmill.schemas.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
 from textmill.schemas.errors import DataError, TextmillError
-from textmill.schemas.manifest import HOSTS, MANIFEST, ManifestFile
-from textmill.schemas.set_files import local_names
+from textmill.schemas.files.set_files import local_names
+from textmill.schemas.format.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
+from textmill.schemas.format.manifest import HOSTS, MANIFEST, ManifestFile
 
 
 def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:

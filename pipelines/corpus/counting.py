@@ -13,7 +13,7 @@ from textmill.pipelines.readers.corpus_metadata import (
 )
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
-from textmill.schemas.drops import (
+from textmill.schemas.format.drops import (
     LONGEST,
     SAMPLES,
     DroppedDocument,

@@ -19,7 +19,7 @@ from textmill.pipelines.encoding.normal_text import apply_form
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.user_filter import Chosen, ask_filter, load_filter
-from textmill.schemas.drops import Observed, add_observed, total_counts
+from textmill.schemas.format.drops import Observed, add_observed, total_counts
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from textmill.pipelines.corpus.rules.sizes import Sizes
 from textmill.pipelines.corpus.rules.url_blocklist import UrlBlocklist
 from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from textmill.schemas.commands.values import join_list, spelled_list, take_values
-from textmill.schemas.drops import DROPS, Funnel, Observed
 from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.format.drops import DROPS, Funnel, Observed
 
 Normalize = Literal["none", "nfc", "nfkc"]
 _F = TypeVar("_F", bound=RuleGroup)

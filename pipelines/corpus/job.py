@@ -18,7 +18,7 @@ from textmill.pipelines.readers.corpus_metadata import (
 from textmill.pipelines.readers.page_hosts import PageHosts
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.writers.rejects import Stashed
-from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.format.manifest import ManifestFile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,10 @@ from textmill.pipelines.readers.corpus_metadata import (
 )
 from textmill.pipelines.rows.routing import json_of
 from textmill.pipelines.writers import shard_files
-from textmill.schemas.drops import (
+from textmill.schemas.format.drops import (
     Funnel,
 )
-from textmill.schemas.manifest import ManifestFile
+from textmill.schemas.format.manifest import ManifestFile
 
 _GROUP_BYTES = 16 << 20  # of text in a row group, which becomes a block when it is read
 _ZSTD_LEVEL = 3

@@ -42,7 +42,7 @@ from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
 from textmill.pipelines.runners.sample import Sample, take_sample
 from textmill.pipelines.runners.shuffle import VALUE_BYTES, count_elements
-from textmill.schemas.drops import total_counts
+from textmill.schemas.format.drops import total_counts
 
 # Measured: a worker's memory for a block and for a partition, in multiples of its bytes of text;
 # more to find near-duplicates and repeated lines.

@@ -29,8 +29,8 @@ from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.rejects import collect, rejects_file
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import DECONTAMINATION, HOSTS, Manifest
-from textmill.schemas.metadata import Inputs
+from textmill.schemas.format.manifest import DECONTAMINATION, HOSTS, Manifest
+from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import to_json
 
 

@@ -37,9 +37,9 @@ from textmill.pipelines.readers.corpus_metadata import (
 from textmill.pipelines.readers.page_hosts import PageHosts, host_of
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
-from textmill.schemas.manifest import ManifestFile
-from textmill.schemas.metadata import Inputs
+from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
+from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.metadata import Inputs
 
 SAMPLED = 10_000  # rows in which hosts are counted
 _SHOWN, _LISTED = 12, 20  # documents shown, and entries of a list

@@ -42,7 +42,7 @@ from textmill.pipelines.writers.output_directory import (
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.flag_file import config_bytes
-from textmill.schemas.manifest import DECONTAMINATION
+from textmill.schemas.format.manifest import DECONTAMINATION
 
 if TYPE_CHECKING:
     import apache_beam as beam

@@ -17,7 +17,7 @@ from textmill.pipelines.runners.console import columns_table, facts_table
 from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.writers.output_directory import is_corpus
 from textmill.schemas.commands.terminal import command_name, number_of, visible
-from textmill.schemas.drops import (
+from textmill.schemas.format.drops import (
     REJECTED,
     Drop,
     Funnel,

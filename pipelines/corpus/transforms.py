@@ -60,7 +60,7 @@ from textmill.pipelines.runners.steps import (
     tag_of,
 )
 from textmill.pipelines.writers.rejects import stash
-from textmill.schemas.manifest import Manifest
+from textmill.schemas.format.manifest import Manifest
 
 _KEPT, _UNCHANGED = "-kept", "-unchanged"  # later stages of a partition
 

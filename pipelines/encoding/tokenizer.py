@@ -32,8 +32,8 @@ from textmill.pipelines.encoding.tokenizer_files import (
 )
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.schemas.errors import DataError
-from textmill.schemas.hub import find_on_hub
-from textmill.schemas.tokenizer_json import resolve_ids
+from textmill.schemas.files.hub import find_on_hub
+from textmill.schemas.tokenizers.tokenizer_json import resolve_ids
 from textmill.schemas.typed_json import pause_collector
 
 if TYPE_CHECKING:

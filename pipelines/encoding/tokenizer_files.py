@@ -1,7 +1,7 @@
 """Reads published tokenizer files: a `tokenizers.Tokenizer` and the roles of its special tokens.
 
-The files are tokenizer.json, or others of which `schemas.tokenizer_files` makes one, and optionally
-special_tokens_map.json, tokenizer_config.json and chat templates in the same directory.
+The files are tokenizer.json, or others of which `schemas.tokenizers.tokenizer_files` makes one, and
+optionally special_tokens_map.json, tokenizer_config.json and chat templates in the same directory.
 """
 
 import json
@@ -18,8 +18,8 @@ from textmill.pipelines.encoding.reference import failures_as_data_errors
 from textmill.pipelines.store import is_url
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import DataError, TextmillError, UsageError
-from textmill.schemas.local_file import open_regular
-from textmill.schemas.tokenizer_files import (
+from textmill.schemas.files.local_file import open_regular
+from textmill.schemas.tokenizers.tokenizer_files import (
     FILES,
     WHOLE,
     assemble,
@@ -27,7 +27,7 @@ from textmill.schemas.tokenizer_files import (
     named_settings,
     read_object,
 )
-from textmill.schemas.tokenizer_json import (
+from textmill.schemas.tokenizers.tokenizer_json import (
     TOKENIZER_CONFIG,
     check_size,
     read_tokenizer_json,

@@ -21,8 +21,8 @@ from textmill.pipelines.writers.output_directory import EXPORT_RECORD, refuse_an
 from textmill.pipelines.writers.staging import Staging, find_or_make, publish_files
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.manifest import ManifestFile, file_sha256
-from textmill.schemas.metadata import SetInfo, read_set
+from textmill.schemas.format.manifest import ManifestFile, file_sha256
+from textmill.schemas.format.metadata import SetInfo, read_set
 from textmill.schemas.typed_json import from_json, load_json, to_json
 
 _UPDATE_SECONDS = 0.2

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 
 from textmill.pipelines.writers.document_formats import document_rows, open_documents
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import segment_name, unmask
-from textmill.schemas.manifest import ManifestFile, check_unchanged
-from textmill.schemas.metadata import Schema, SetInfo
-from textmill.schemas.records import open_rows
+from textmill.schemas.format.features import segment_name, unmask
+from textmill.schemas.format.manifest import ManifestFile, check_unchanged
+from textmill.schemas.format.metadata import Schema, SetInfo
+from textmill.schemas.format.records import open_rows
 
 Columns = dict[str, np.ndarray]
 SAMPLE_ROWS = 1024  # per split; a thousand rows of 128 have 20,000 masked tokens

@@ -15,7 +15,7 @@ import pyarrow as pa
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.read_rows import sequences
 from textmill.schemas.commands.terminal import visible
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 
 TEXT, SPECIAL, PADDING = "text", "special", "padding"
 REPLACED, RANDOM, KEPT = "mask", "random", "kept"  # what a masked token became

@@ -16,7 +16,7 @@ from textmill.pipelines.readers.corpus_metadata import read_corpus
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.store import is_url
 from textmill.schemas.errors import UsageError
-from textmill.schemas.manifest import MANIFEST, ManifestFile
+from textmill.schemas.format.manifest import MANIFEST, ManifestFile
 
 _FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")
 

@@ -14,17 +14,17 @@ import numpy as np
 
 from textmill.pipelines import store
 from textmill.pipelines.readers.page_hosts import PageHosts
-from textmill.schemas.drops import (
+from textmill.schemas.errors import DataError
+from textmill.schemas.files.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
+from textmill.schemas.format.drops import (
     Funnel,
     Observed,
     check_counts,
     total_counts,
     total_observed,
 )
-from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import DECONTAMINATION, HOSTS, Manifest, ManifestFile
-from textmill.schemas.metadata import METADATA_FILES, Inputs, setting_differences, shard_name
-from textmill.schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
+from textmill.schemas.format.manifest import DECONTAMINATION, HOSTS, Manifest, ManifestFile
+from textmill.schemas.format.metadata import METADATA_FILES, Inputs, setting_differences, shard_name
 from textmill.schemas.typed_json import (
     check,
     check_constraints,
@@ -247,7 +247,7 @@ def read_corpus(directory: str, *, follow_links: bool = False) -> Corpus:
 
     Args:
       directory: the directory with MANIFEST.json, or its URL.
-      follow_links: see `schemas.set_files.LocalFiles`.
+      follow_links: see `schemas.files.set_files.LocalFiles`.
 
     Raises:
       DataError: the directory is no corpus; or a file is missing, was changed, or is a link out of

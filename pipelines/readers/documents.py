@@ -16,8 +16,8 @@ import pyarrow as pa
 from rich.filesize import decimal
 
 from textmill.pipelines.readers.page_hosts import PageHosts
-from textmill.schemas.drops import Observed, total_counts, total_observed
 from textmill.schemas.errors import DataError
+from textmill.schemas.format.drops import Observed, total_counts, total_observed
 
 _BLANK = rb"[ \t\r\v\f]*"
 # Pattern that ends a document, by kind; a cut after a match never splits a document.

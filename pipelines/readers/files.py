@@ -16,9 +16,9 @@ from textmill.pipelines.readers.corpus_files import is_corpus
 from textmill.pipelines.readers.formats.table import FORMATS, formats_of
 from textmill.pipelines.readers.stored import PACKINGS, inner_extension, is_compressed
 from textmill.pipelines.store import is_url
-from textmill.schemas import object_store as stores
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, FieldDataError, FieldError
+from textmill.schemas.files import object_store as stores
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import xxhash
 
 from textmill.pipelines.readers.html_text import SHORT, Page
-from textmill.schemas.drops import Observed, check_counts, shorten
 from textmill.schemas.errors import DataError
+from textmill.schemas.format.drops import Observed, check_counts, shorten
 from textmill.schemas.typed_json import quote
 
 MOST_HOSTS = 1000

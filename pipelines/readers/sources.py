@@ -47,7 +47,7 @@ from textmill.pipelines.readers.stored import (
 from textmill.pipelines.store import exists, read, write_file
 from textmill.schemas.commands.terminal import command_name, number_of, say
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.metadata import Inputs
+from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import from_json, parse_json, pause_collector
 
 BLOCK_BYTES = 16 << 20

@@ -20,8 +20,8 @@ import xxhash
 from textmill.pipelines.readers.encodings import ENCODED, find_utf_16
 from textmill.pipelines.store import SeekableFile, is_url
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import changed
-from textmill.schemas.metadata import InputFile, Inputs
+from textmill.schemas.format.manifest import changed
+from textmill.schemas.format.metadata import InputFile, Inputs
 
 _READ_BYTES = 1 << 20
 _KEPT_BYTES = 64 << 20  # of a part, in memory

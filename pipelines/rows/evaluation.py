@@ -15,7 +15,7 @@ from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.routing import json_of
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import EVALUATION as EVALUATION
+from textmill.schemas.format.manifest import EVALUATION as EVALUATION
 from textmill.schemas.typed_json import quote
 
 _LONGEST = 64 << 20  # most bytes of a line

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.schemas.drops import DROPS, total_counts
+from textmill.schemas.format.drops import DROPS, total_counts
 
 DIGEST_BYTES = 16
 COPIES = "copies"  # a scalar column: the number of equal examples that one represents
@@ -45,7 +45,7 @@ class ExampleBatch:
         ragged columns, large_binary: the values of each example, little-endian; `ids` is always
           among them. (Arrow gathers binaries by memcpy, but lists value by value, 20 times slower.)
         scalar columns: a number per example; `copies`, if duplicates were dropped; `mark`, if some
-          rows are no examples, but reasons why a document is dropped: see `schemas.drops.mark_of`.
+          rows are no examples, but reasons why a document is dropped: see `drops.mark_of`.
     """
 
     batch: pa.RecordBatch

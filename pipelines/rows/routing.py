@@ -17,7 +17,7 @@ import pyarrow.types as pt
 import xxhash
 
 from textmill.pipelines.rows.text_bytes import utf8_bytes
-from textmill.schemas.metadata import Schema, shard_name
+from textmill.schemas.format.metadata import Schema, shard_name
 
 
 def content_digests(text: pa.LargeStringArray) -> np.ndarray:

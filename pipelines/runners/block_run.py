@@ -23,8 +23,8 @@ from textmill.pipelines.store import is_url
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.drops import total_counts
 from textmill.schemas.errors import DataError
+from textmill.schemas.format.drops import total_counts
 
 if TYPE_CHECKING:
     import apache_beam as beam

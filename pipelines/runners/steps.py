@@ -27,8 +27,8 @@ from textmill.pipelines.runners.console import Journal
 from textmill.pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
 from textmill.pipelines.store import Pointer
 from textmill.pipelines.writers.staging import check_turn
-from textmill.schemas import object_store
-from textmill.schemas.statistics import ShardStatistics, Statistics
+from textmill.schemas.files import object_store
+from textmill.schemas.format.statistics import ShardStatistics, Statistics
 
 NAMESPACE = "textmill"
 _REPORTS = "reports"

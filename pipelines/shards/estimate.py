@@ -20,9 +20,9 @@ from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.shards.write import stage_shard
 from textmill.pipelines.user_filter import choose_documents
-from textmill.schemas.drops import total_counts
 from textmill.schemas.errors import DataError
-from textmill.schemas.statistics import ShardStatistics
+from textmill.schemas.format.drops import total_counts
+from textmill.schemas.format.statistics import ShardStatistics
 
 
 @dataclass(frozen=True)

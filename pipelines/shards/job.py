@@ -13,9 +13,9 @@ from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.tasks.task import Task
 from textmill.pipelines.writers.token_counts import NO_COUNTS, add_token_counts
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import ManifestFile
-from textmill.schemas.metadata import Schema
-from textmill.schemas.statistics import Statistics
+from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.statistics import Statistics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ from textmill.schemas.commands.help import (
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
 from textmill.schemas.errors import FieldError, UsageError
-from textmill.schemas.features import MAX_TOKENS, TASKS
-from textmill.schemas.records import DOCUMENT_FORMATS, FORMATS
+from textmill.schemas.format.features import MAX_TOKENS, TASKS
+from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS
 
 T = TypeVar("T", bound=Task)
 _SHARD_BYTES = 32 << 20  # of input for each shard: a second of work

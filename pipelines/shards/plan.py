@@ -15,7 +15,7 @@ from textmill.pipelines.shards.estimate import Estimate
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.writers.output_directory import other_sizes, set_of
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import MANIFEST
+from textmill.schemas.format.manifest import MANIFEST
 
 # Measured: a worker's memory for a block (text, ids, example batches) and for a shard (example
 # batches, segments, a chunk of rows), in multiples of its bytes of text.

@@ -12,8 +12,8 @@ from textmill.pipelines.runners.launch import choose_runner
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
-from textmill.schemas.manifest import MANIFEST
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.manifest import MANIFEST
+from textmill.schemas.format.metadata import Schema
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,9 @@ from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import Manifest
-from textmill.schemas.metadata import Inputs
-from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.format.manifest import Manifest
+from textmill.schemas.format.metadata import Inputs
+from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 from textmill.schemas.typed_json import to_json
 
 

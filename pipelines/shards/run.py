@@ -17,8 +17,8 @@ from textmill.pipelines.writers.output_directory import find_finished_set, refus
 from textmill.pipelines.writers.shard_files import count_finished, keep_finished
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.manifest import MANIFEST
-from textmill.schemas.metadata import SetInfo
+from textmill.schemas.format.manifest import MANIFEST
+from textmill.schemas.format.metadata import SetInfo
 
 
 def run(

@@ -11,10 +11,10 @@ from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.user_filter import filter_parameters
 from textmill.pipelines.writers.document_formats import refuse_formats
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import is_training, task_features
-from textmill.schemas.manifest import FORMAT_VERSION
-from textmill.schemas.metadata import Schema
-from textmill.schemas.tokenizer_json import tokenizer_settings
+from textmill.schemas.format.features import is_training, task_features
+from textmill.schemas.format.manifest import FORMAT_VERSION
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.tokenizers.tokenizer_json import tokenizer_settings
 from textmill.schemas.version import VERSION
 
 

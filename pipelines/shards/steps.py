@@ -23,10 +23,10 @@ from textmill.pipelines.rows.packing import Packing, RowLayout, pack
 from textmill.pipelines.rows.ragged import Ragged, join_slices
 from textmill.pipelines.rows.routing import Routes, joint_digests
 from textmill.pipelines.tasks.task import Columns, Examples, Finish, Segments, Task
-from textmill.schemas.drops import mark_of, total_counts
-from textmill.schemas.features import is_training, segment_name, token_dtype
-from textmill.schemas.metadata import Schema
-from textmill.schemas.statistics import ShardStatistics, by_length
+from textmill.schemas.format.drops import mark_of, total_counts
+from textmill.schemas.format.features import is_training, segment_name, token_dtype
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.statistics import ShardStatistics, by_length
 
 _CHUNK_ROWS = 1024  # small enough for the cache
 

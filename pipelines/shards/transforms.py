@@ -31,8 +31,8 @@ from textmill.pipelines.shards.write import write_shard
 from textmill.pipelines.store import Pointer
 from textmill.pipelines.user_filter import choose_documents
 from textmill.pipelines.writers.staging import check_turn
-from textmill.schemas.drops import total_counts
-from textmill.schemas.statistics import Statistics
+from textmill.schemas.format.drops import total_counts
+from textmill.schemas.format.statistics import Statistics
 
 _ROUTED = 0  # the shuffle of example batches
 

@@ -10,10 +10,10 @@ from textmill.pipelines.shards.job import Job
 from textmill.pipelines.shards.steps import RowMaker, Shard
 from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.token_counts import NO_COUNTS, count_tokens
-from textmill.schemas.features import token_dtype
-from textmill.schemas.manifest import ManifestFile
-from textmill.schemas.metadata import Schema
-from textmill.schemas.statistics import ShardStatistics
+from textmill.schemas.format.features import token_dtype
+from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.statistics import ShardStatistics
 
 
 @dataclass(frozen=True)

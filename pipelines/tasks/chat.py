@@ -34,11 +34,11 @@ from textmill.pipelines.tasks.task import (
     problems_where,
 )
 from textmill.pipelines.tasks.token_spans import token_ends, token_span
-from textmill.schemas.chat_template import ChatTemplate, Message, Part
 from textmill.schemas.commands.values import spelled, take_values
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import token_dtype
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import token_dtype
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.tokenizers.chat_template import ChatTemplate, Message, Part
 
 if TYPE_CHECKING:
     from textmill.pipelines.encoding.tokenizer import LoadedTokenizer

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from textmill.pipelines import store
-from textmill.schemas.chat_template import ChatTemplate, read_arguments
 from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.tokenizers.chat_template import ChatTemplate, read_arguments
 
 
 @dataclass(frozen=True)

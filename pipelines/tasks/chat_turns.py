@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from textmill.schemas.chat_template import ChatTemplate, Message, Part, TemplateFailed
 from textmill.schemas.errors import UsageError
+from textmill.schemas.tokenizers.chat_template import ChatTemplate, Message, Part, TemplateFailed
 
 _BLOCK = 1 << 14  # consecutive private characters; a conversation's probes are from one block
 _BLOCKS = [

@@ -31,8 +31,8 @@ from textmill.pipelines.tasks.task import (
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.commands.values import spelled, take_values
 from textmill.schemas.errors import DataError, FieldError, UsageError
-from textmill.schemas.features import token_dtype
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import token_dtype
+from textmill.schemas.format.metadata import Schema
 
 if TYPE_CHECKING:
     from textmill.pipelines.encoding.tokenizer import LoadedTokenizer

@@ -17,8 +17,8 @@ from textmill.pipelines.tasks.task import (
     need_special,
 )
 from textmill.schemas.errors import FieldError
-from textmill.schemas.features import max_masked_slots, token_dtype
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import max_masked_slots, token_dtype
+from textmill.schemas.format.metadata import Schema
 
 if TYPE_CHECKING:
     from textmill.pipelines.encoding.tokenizer import LoadedTokenizer

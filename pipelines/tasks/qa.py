@@ -47,8 +47,8 @@ from textmill.pipelines.tasks.task import (
 )
 from textmill.schemas.commands.values import spelled
 from textmill.schemas.errors import FieldError, UsageError
-from textmill.schemas.features import MAX_TOKENS, is_training, token_dtype
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import MAX_TOKENS, is_training, token_dtype
+from textmill.schemas.format.metadata import Schema
 
 if TYPE_CHECKING:
     from textmill.pipelines.encoding.tokenizer import LoadedTokenizer

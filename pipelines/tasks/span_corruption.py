@@ -33,8 +33,8 @@ from textmill.pipelines.tasks.task import (
     problems_where,
 )
 from textmill.schemas.errors import FieldError, UsageError
-from textmill.schemas.features import MAX_TOKENS, token_dtype
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import MAX_TOKENS, token_dtype
+from textmill.schemas.format.metadata import Schema
 
 if TYPE_CHECKING:
     from textmill.pipelines.encoding.tokenizer import LoadedTokenizer

@@ -1,8 +1,8 @@
 """The interface of a task: documents to examples, examples to segments, rows to features.
 
 A task is a frozen dataclass in its own file (`pipelines/tasks/clm.py` has `Clm`). Its fields are
-its flags; `schemas/features.py` lists its features. Before the shuffle a task makes examples of
-documents; after it, segments of examples, which are packed into rows. Legend: E examples, S
+its flags; `schemas/format/features.py` lists its features. Before the shuffle a task makes examples
+of documents; after it, segments of examples, which are packed into rows. Legend: E examples, S
 segments, B rows of a chunk, L positions of a row.
 """
 
@@ -19,8 +19,8 @@ from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.schemas.commands.values import take_values, text_of
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import TASKS, token_dtype
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import TASKS, token_dtype
+from textmill.schemas.format.metadata import Schema
 
 if TYPE_CHECKING:
     from textmill.pipelines.encoding.tokenizer import LoadedTokenizer

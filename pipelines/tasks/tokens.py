@@ -7,7 +7,7 @@ from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import cut
 from textmill.pipelines.tasks.clm import EdgedText
 from textmill.pipelines.tasks.task import Segments
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from textmill.pipelines.tasks.chat_turns import find_turn_ends
 from textmill.pipelines.tokenizer.histogram import Histogram
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.word_counter import fault_of
-from textmill.schemas.chat_template import ChatTemplate
 from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.tokenizers.chat_template import ChatTemplate
 
 _MANY_RETURNS = 0.005  # share of all words
 

@@ -20,7 +20,7 @@ from textmill.pipelines.writers.output_directory import (
 )
 from textmill.pipelines.writers.staging import STAGING, publish_files
 from textmill.schemas.errors import DataError
-from textmill.schemas.metadata import Inputs
+from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import from_json, parse_json, to_json
 from textmill.schemas.version import VERSION
 

@@ -19,7 +19,7 @@ from textmill.pipelines.tokenizer.special_roles import config_json, tokenizer_se
 from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.flag_file import CONFIG, config_bytes
-from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 from textmill.schemas.typed_json import to_json
 
 Say = Callable[[str], None]

@@ -18,7 +18,7 @@ from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.output import FinishedTokenizer, Report
 from textmill.pipelines.tokenizer.plan import TokenizerPlan
 from textmill.schemas.commands.terminal import command_name, number_of
-from textmill.schemas.drops import REJECTED, describe_dropped
+from textmill.schemas.format.drops import REJECTED, describe_dropped
 
 _SHARED = ("document", "text_field", "input_format", "max_document_bytes", "filter")
 _LISTED = 20  # groups

@@ -45,7 +45,11 @@ from textmill.pipelines.rows.text_bytes import overlapping_eights, slices, utf8_
 from textmill.pipelines.tokenizer.histogram import SCHEMA, Cutting, array_bytes
 from textmill.schemas.errors import DataError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
-from textmill.schemas.tokenizer_json import LONGEST_TEXT, failure_of_patterns, may_backtrack
+from textmill.schemas.tokenizers.tokenizer_json import (
+    LONGEST_TEXT,
+    failure_of_patterns,
+    may_backtrack,
+)
 
 COUNT = 2  # slots[S, 3], after LOW and HIGH
 

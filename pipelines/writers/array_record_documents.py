@@ -21,8 +21,8 @@ from google.protobuf.message import DecodeError
 from textmill.pipelines.rows.ragged import Ragged, cut
 from textmill.pipelines.writers.document_codec import Contents, DocumentCodec
 from textmill.schemas.errors import DataError
-from textmill.schemas.features import token_dtype
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import token_dtype
+from textmill.schemas.format.metadata import Schema
 
 _OPTIONS = "group_size:1,uncompressed,max_parallelism:1"
 _READ = "readahead_buffer_size:0,max_parallelism:0"

@@ -1,4 +1,4 @@
-"""Writes matrices of rows as ArrayRecord files; `schemas.records` describes the layout.
+"""Writes matrices of rows as ArrayRecord files; `schemas.format.records` describes the layout.
 
 The bytes equal those of the library's writer with `group_size:1,uncompressed` (a test compares
 them), which needs a call per row and holds the interpreter's lock all the while.
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from textmill.pipelines.host.compiled import entry, inner
-from textmill.schemas.records import (
+from textmill.schemas.format.records import (
     BLOCK,
     BLOCK_HEADER,
     CHUNK_HEADER,

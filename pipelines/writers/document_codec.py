@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 
 Contents = Mapping[str, Iterator[np.ndarray | bytes]]  # of a shard's files, in parts
 

@@ -1,8 +1,8 @@
 """The file formats of other projects for whole documents, and readers of a shard's documents.
 
 A format is a class here or in a file of its own, and its row in `_FORMATS`. A row of the same name
-in `schemas.records.DOCUMENT_FORMATS` has the endings of its files, by which paths and contents are
-keyed.
+in `schemas.format.records.DOCUMENT_FORMATS` has the endings of its files, by which paths and
+contents are keyed.
 """
 
 import os
@@ -15,9 +15,9 @@ from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers.document_codec import Contents, DocumentCodec
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import token_dtype
-from textmill.schemas.metadata import Schema
-from textmill.schemas.records import DOCUMENT_FORMATS
+from textmill.schemas.format.features import token_dtype
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.records import DOCUMENT_FORMATS
 
 _CHUNK_TOKENS = 1 << 20
 _LLMC_MAGIC, _LLMC_VERSION = 20240520, 1
@@ -183,7 +183,7 @@ _FORMATS: dict[str, Callable[[], DocumentCodec]] = {
 
 
 def document_codec(name: str) -> DocumentCodec:
-    """The codec of a row of `schemas.records.DOCUMENT_FORMATS`."""
+    """The codec of a row of `schemas.format.records.DOCUMENT_FORMATS`."""
     return _FORMATS[name]()
 
 

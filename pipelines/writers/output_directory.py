@@ -11,13 +11,13 @@ from textmill.pipelines.readers.sources import Block, hash_inputs
 from textmill.pipelines.store import disk_errors, is_url
 from textmill.pipelines.writers.shard_files import OF_SET
 from textmill.pipelines.writers.staging import LOCK
-from textmill.schemas import object_store as stores
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.manifest import MANIFEST, REJECTED, REJECTS
-from textmill.schemas.metadata import Inputs, Schema, SetInfo, read_set
-from textmill.schemas.set_files import Cache
-from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.files import object_store as stores
+from textmill.schemas.files.set_files import Cache
+from textmill.schemas.format.manifest import MANIFEST, REJECTED, REJECTS
+from textmill.schemas.format.metadata import Inputs, Schema, SetInfo, read_set
+from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 
 TOKENIZER_REPORT, EXPORT_RECORD = "report.json", "export.json"
 # The files that identify the content of a directory; the first that exists decides.

@@ -20,7 +20,7 @@ from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.store import Pointer, disk_errors, load, write_scratch
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import REJECTS, ManifestFile
+from textmill.schemas.format.manifest import REJECTS, ManifestFile
 
 FILTERED = "rejects/filtered.jsonl"
 _COLUMNS = pa.schema(

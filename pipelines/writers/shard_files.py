@@ -27,9 +27,9 @@ from textmill.pipelines.store import disk_errors, is_url
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.pipelines.writers.document_formats import document_codec
 from textmill.pipelines.writers.staging import STAGING, publish_files
-from textmill.schemas.agreement import METADATA
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import (
+from textmill.schemas.format.agreement import METADATA
+from textmill.schemas.format.manifest import (
     DECONTAMINATION,
     FORMAT_VERSION,
     HOSTS,
@@ -38,9 +38,9 @@ from textmill.schemas.manifest import (
     Manifest,
     ManifestFile,
 )
-from textmill.schemas.metadata import Schema
-from textmill.schemas.records import DOCUMENT_FORMATS, FORMATS, frame
-from textmill.schemas.statistics import ShardStatistics
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS, frame
+from textmill.schemas.format.statistics import ShardStatistics
 from textmill.schemas.typed_json import from_json, to_json
 
 _ENDINGS = {"jsonl.zst", "parquet", *FORMATS}
@@ -88,7 +88,7 @@ def write_shard(
     Args:
       chunks: uint8 [b, stride] matrices: the rows of the shard, in order.
       staging: the staging folder, on a disk or in an object store.
-      name: the shard's name, see `schemas.metadata.shard_name`.
+      name: the shard's name, see `schemas.format.metadata.shard_name`.
       formats: array_record, tfrecord, or both.
       stride: bytes of a row.
 

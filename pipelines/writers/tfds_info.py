@@ -7,10 +7,10 @@ TensorFlow Datasets is not imported: the two files are the JSON form of its prot
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from textmill.schemas.features import Feature
-from textmill.schemas.manifest import ManifestFile
-from textmill.schemas.metadata import Schema
-from textmill.schemas.statistics import Statistics
+from textmill.schemas.format.features import Feature
+from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.typed_json import to_json
 
 _FEATURES = "tensorflow_datasets.core.features"

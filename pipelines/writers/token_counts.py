@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from textmill.schemas.agreement import TOKEN_COUNTS as TOKEN_COUNTS
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import check_unchanged
-from textmill.schemas.metadata import SetInfo
+from textmill.schemas.format.agreement import TOKEN_COUNTS as TOKEN_COUNTS
+from textmill.schemas.format.manifest import check_unchanged
+from textmill.schemas.format.metadata import SetInfo
 
 _HEAD = 128  # bytes of a .npy file before its values
 _HEADER = re.compile(

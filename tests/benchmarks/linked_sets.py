@@ -14,9 +14,9 @@ from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
-from textmill.schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
-from textmill.schemas.metadata import Schema, read_set, shard_name
-from textmill.schemas.statistics import Statistics
+from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
+from textmill.schemas.format.metadata import Schema, read_set, shard_name
+from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.typed_json import to_json
 
 

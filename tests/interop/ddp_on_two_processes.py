@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from tests.tools.clm_factory import write_clm_set
-from textmill.schemas.layouts import huggingface
+from textmill.schemas.format.layouts import huggingface
 from textmill.trainers.data.adapters import attention_mask
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.on_torch.row_stream import RowStream

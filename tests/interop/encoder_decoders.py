@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from textmill.schemas.features import positions_from_segments
+from textmill.schemas.format.features import positions_from_segments
 from textmill.trainers.data.adapters import one_segment_a_row
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.metrics.attention import (

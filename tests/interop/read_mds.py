@@ -25,7 +25,7 @@ from streaming import (  # pyright: ignore[reportMissingImports]
 )
 from torch.utils.data import DataLoader
 
-from textmill.schemas.layouts import LAYOUTS
+from textmill.schemas.format.layouts import LAYOUTS
 from textmill.trainers.reader import ShardSet
 
 Row = dict[str, np.ndarray]

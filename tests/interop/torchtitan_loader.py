@@ -19,7 +19,7 @@ from torchtitan.components.dataloader import (  # pyright: ignore[reportMissingI
 )
 
 from tests.tools.clm_factory import write_clm_set
-from textmill.schemas.layouts import NO_LOSS, maxtext
+from textmill.schemas.format.layouts import NO_LOSS, maxtext
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.on_torch.row_stream import RowStream
 from textmill.trainers.reader import open_shards

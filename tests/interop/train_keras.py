@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from textmill.schemas.layouts import maxtext
+from textmill.schemas.format.layouts import maxtext
 from textmill.trainers.reader import ShardSet
 
 with warnings.catch_warnings():

@@ -33,8 +33,8 @@ PACKAGES = (
     textmill.schemas,
 )
 ALONE = (
-    "textmill.pipelines.corpus.english_cutting",
-    "textmill.pipelines.corpus.english_measures",
+    "textmill.pipelines.corpus.english.cutting",
+    "textmill.pipelines.corpus.english.measures",
     "textmill.trainers.tasks.qa",
 )
 # The standard library's own parser of patterns.

@@ -10,7 +10,7 @@ import pytest
 import s3fs.core
 from apache_beam.options.value_provider import RuntimeValueProvider
 
-import textmill.schemas.object_store
+import textmill.schemas.files.object_store
 from tests.tools.python_process import run_python
 from textmill.pipelines import store as stores
 from textmill.pipelines.readers.files import open_file
@@ -77,7 +77,7 @@ def test_an_upload_that_arrives_changed_is_repeated(kind, size, tmp_path, monkey
     )
     put(store, "d/x", content, tmp_path)
     assert rule.hits == 1 and store.get("d/x") == content
-    monkeypatch.setattr(textmill.schemas.object_store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(textmill.schemas.files.object_store, "PATIENCE_SECONDS", 0.2)
     store.proxy.corrupt_upload(rule.method, rule.path, at=50_000, times=None)
     with pytest.raises(DataError, match="d/x cannot be written: it has other bytes than were"):
         put(store, "d/x", content, tmp_path)
@@ -99,7 +99,7 @@ def test_requests_are_sent_again_one_by_one(s3_store, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("every", [2, 1], ids=["passing", "lasting"])
 def test_a_stalled_answer_is_given_up_and_reported(every, store, monkeypatch, capsys):
-    objects = textmill.schemas.object_store
+    objects = textmill.schemas.files.object_store
     for name, seconds in {"STALL": 0.3, "SILENT": 0.1, "PATIENCE": 1.0, "ANSWER": 3.0}.items():
         monkeypatch.setattr(objects, f"{name}_SECONDS", seconds)
     monkeypatch.setattr(objects, "_AGAIN_SECONDS", 0.1)
@@ -115,7 +115,7 @@ def test_a_stalled_answer_is_given_up_and_reported(every, store, monkeypatch, ca
 
 
 def test_a_retry_is_reported_with_its_reason(s3_store, monkeypatch, capsys):
-    objects = textmill.schemas.object_store
+    objects = textmill.schemas.files.object_store
     for name, seconds in {"SILENT_SECONDS": 0.0, "PATIENCE_SECONDS": 1.0}.items():
         monkeypatch.setattr(objects, name, seconds)
     monkeypatch.setattr(objects, "_AGAIN_SECONDS", 0.0)
@@ -147,7 +147,7 @@ def test_s3_copies_a_very_big_file_in_parts(s3_store, tmp_path, monkeypatch):
 
 
 def test_a_copy_of_another_size_is_refused(gs_store, monkeypatch):
-    monkeypatch.setattr(textmill.schemas.object_store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(textmill.schemas.files.object_store, "PATIENCE_SECONDS", 0.2)
     gs_store.put("a", b"four")
     with pytest.raises(DataError, match="b cannot be written: the copy has 4 bytes, not 5"):
         stores.copy_all({gs_store.url("a"): gs_store.url("b")}, {gs_store.url("b"): 5})

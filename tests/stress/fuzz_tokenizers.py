@@ -118,7 +118,7 @@ def _outcome(data: bytes, folder: str, *, task: str) -> tuple[str, str]:
 
     from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
     from textmill.pipelines.tasks.classification import pair_form
-    from textmill.schemas.tokenizer_json import read_tokenizer_json, token_ids
+    from textmill.schemas.tokenizers.tokenizer_json import read_tokenizer_json, token_ids
     from textmill.trainers.models.set_tokenizer import open_tokenizer
 
     try:

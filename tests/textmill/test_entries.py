@@ -13,7 +13,7 @@ from textmill.schemas.commands.terminal import command_name
 IMPORTS = """
 import json, sys
 import pipelines.verify, textmill.pipelines.verify, textmill.trainers.reader, trainers.reader
-import pipelines, schemas.metadata, trainers.data.shard_set
+import pipelines, schemas.format.metadata, trainers.data.shard_set
 from tests.tools.own_modules import loaded_from, loaded_twice
 assert len(loaded_from()) > 20
 same = [(name, sys.modules[f"textmill.{name}"] is sys.modules[name])

@@ -24,7 +24,7 @@ from textmill.functions import TRAINERS, keywords_of
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.help import flags_of
 from textmill.schemas.commands.values import rule_of
-from textmill.schemas.features import TASKS
+from textmill.schemas.format.features import TASKS
 from textmill.trainers.flags.command_line import parse_flags
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from tests.tools.shard_factory import BOS, EOS, mlm_schema, write_set
-from textmill.schemas.features import task_features
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import task_features
+from textmill.schemas.format.metadata import Schema
 
 
 def class_schema(*, classes=("neg", "pos"), pairs: bool = False, **changes: Any) -> Schema:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
-from textmill.schemas.features import task_features
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import task_features
+from textmill.schemas.format.metadata import Schema
 
 
 def clm_schema(**changes) -> Schema:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.tools.field_damage import change_field, field_changes
 from tests.tools.shard_factory import canonical_sha256, sign
 from textmill.schemas.errors import TextmillError
-from textmill.schemas.manifest import MANIFEST
+from textmill.schemas.format.manifest import MANIFEST
 
 # Computed from others, so that correcting undoes the change; or repeats flags for people.
 _UNDONE = ("schema.json: fingerprint", f"{MANIFEST}: digest", "config.yaml: ")

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from tests.tools.shard_factory import sign
-from textmill.schemas.manifest import MANIFEST
-from textmill.schemas.statistics import HISTOGRAMS
+from textmill.schemas.format.manifest import MANIFEST
+from textmill.schemas.format.statistics import HISTOGRAMS
 
 METADATA_FILES = (
     MANIFEST,

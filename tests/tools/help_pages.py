@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.tools.places import ROOT
-from textmill.schemas.features import TASKS
+from textmill.schemas.format.features import TASKS
 
 ENTRIES = sorted(
     f"{folder}.{path.stem}"

@@ -70,9 +70,11 @@ TARGETS = {
         "pipelines/tasks/span_corruption.py", ("test_noise_spans", "test_span_corruption"), "noises"
     ),
     "ragged": Target("pipelines/rows/ragged.py", ("test_ragged",)),
-    "codec": Target("schemas/codec.py", ("test_codec", "test_records")),
-    "records": Target("schemas/records.py", ("test_records",)),
-    "features": Target("schemas/features.py", ("test_features", "test_metadata", "test_codec")),
+    "codec": Target("schemas/format/codec.py", ("test_codec", "test_records")),
+    "records": Target("schemas/format/records.py", ("test_records",)),
+    "features": Target(
+        "schemas/format/features.py", ("test_features", "test_metadata", "test_codec")
+    ),
     "row_order": Target("trainers/data/row_order.py", ("test_row_order",), "orders"),
     "chat_turns": Target("pipelines/tasks/chat_turns.py", ("test_chat_turns",)),
     "merge_loop": Target(
@@ -83,8 +85,8 @@ TARGETS = {
     "shingles": Target(f"{_NEAR}/shingles.py", ("test_shingles",), "near_duplicates"),
     "class_scores": Target("trainers/metrics/class_scores.py", ("test_class_scores",)),
     "questions": Target("trainers/tasks/qa.py", ("test_questions", "test_tasks")),
-    "metadata": Target("schemas/metadata.py", ("test_metadata", "test_agreement")),
-    "agreement": Target("schemas/agreement.py", ("test_agreement",)),
+    "metadata": Target("schemas/format/metadata.py", ("test_metadata", "test_agreement")),
+    "agreement": Target("schemas/format/agreement.py", ("test_agreement",)),
     "deliveries": Target("pipelines/runners/shuffle.py", ("test_costs", "test_shuffle")),
     "losses": Target("trainers/tasks/language_models.py", ("test_tasks",)),
 }

@@ -16,7 +16,7 @@ from textmill.pipelines.shards.options import BuildOptions, SplitFlags
 from textmill.pipelines.shards.schema import schema_of as schema_of_options
 from textmill.pipelines.shards.steps import Shard, evaluation_of
 from textmill.pipelines.tasks.qa import Qa
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 
 Question = tuple[str, str, list[tuple[str, int]], str]  # question, context, answers, id
 Columns = dict[str, np.ndarray]

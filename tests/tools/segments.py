@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from textmill.schemas.features import unmask
-from textmill.schemas.metadata import read_set
-from textmill.schemas.records import open_rows
+from textmill.schemas.format.features import unmask
+from textmill.schemas.format.metadata import read_set
+from textmill.schemas.format.records import open_rows
 
 Ids = tuple[int, ...]
 

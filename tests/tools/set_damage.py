@@ -26,10 +26,10 @@ from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers.document_formats import document_codec, open_documents
 from textmill.pipelines.writers.staging import LOCK
 from textmill.schemas.errors import DataError
-from textmill.schemas.features import token_dtype
-from textmill.schemas.manifest import MANIFEST, file_sha256
-from textmill.schemas.metadata import Schema, SetInfo, read_set
-from textmill.schemas.records import DOCUMENT_FORMATS, open_rows
+from textmill.schemas.format.features import token_dtype
+from textmill.schemas.format.manifest import MANIFEST, file_sha256
+from textmill.schemas.format.metadata import Schema, SetInfo, read_set
+from textmill.schemas.format.records import DOCUMENT_FORMATS, open_rows
 
 LEVELS = ("as is", "sums", "all")
 _GROWN = {"as is": 3_000_000_000, "sums": 200_000_000}  # bytes of a sparse file; sums take time

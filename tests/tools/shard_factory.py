@@ -13,11 +13,11 @@ from textmill.pipelines.encoding.backends import GOLDEN_TEXTS
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.errors import DataError
-from textmill.schemas.features import is_training, max_masked_slots, task_features, unmask
-from textmill.schemas.manifest import FORMAT_VERSION, Manifest, ManifestFile
-from textmill.schemas.metadata import Inputs, Schema, shard_name
-from textmill.schemas.records import frame
-from textmill.schemas.statistics import ShardStatistics, Statistics, by_length
+from textmill.schemas.format.features import is_training, max_masked_slots, task_features, unmask
+from textmill.schemas.format.manifest import FORMAT_VERSION, Manifest, ManifestFile
+from textmill.schemas.format.metadata import Inputs, Schema, shard_name
+from textmill.schemas.format.records import frame
+from textmill.schemas.format.statistics import ShardStatistics, Statistics, by_length
 from textmill.schemas.typed_json import to_json
 
 BOS, PAD, EOS, UNK, MASK = range(5)  # RoBERTa's order

@@ -15,7 +15,7 @@ from textmill.pipelines.shards.options import parse_options
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.shards.steps import RoutedExamples, RowMaker, Shard, route_examples
 from textmill.pipelines.tasks.task import Task
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 
 
 @dataclass(frozen=True)

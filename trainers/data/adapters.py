@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from textmill.schemas.features import positions_from_segments
+from textmill.schemas.format.features import positions_from_segments
 from textmill.trainers.data.batches import Batch
 
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, Generator, Iterator, Sequence, TypeVar
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 
 T = TypeVar("T")
 Batch = Dict[str, np.ndarray]

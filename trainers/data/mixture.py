@@ -26,8 +26,8 @@ from typing import Any, Generator, Generic, Iterator, Sequence, TypeVar
 import numpy as np
 
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import ROWS_OF
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import ROWS_OF
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
 from textmill.trainers.data.batches import Batch, BatchReader, read_ahead
 from textmill.trainers.data.row_order import epoch_and_row

@@ -36,10 +36,10 @@ from typing import Any
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.manifest import ManifestFile, check_unchanged
-from textmill.schemas.metadata import SetInfo, read_set
-from textmill.schemas.records import RowReader, open_rows
-from textmill.schemas.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
+from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
+from textmill.schemas.format.manifest import ManifestFile, check_unchanged
+from textmill.schemas.format.metadata import SetInfo, read_set
+from textmill.schemas.format.records import RowReader, open_rows
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.data.mixture import Mixture, shares_of
 from textmill.trainers.data.row_order import epoch_and_row
@@ -52,8 +52,8 @@ class ShardSet(BatchReader):
 
     Attributes:
       directory: directory or URL; `name` is the same.
-      stats: counts (`schemas.statistics.Statistics`).
-      manifest: every file (`schemas.manifest.Manifest`).
+      stats: counts (`schemas.format.statistics.Statistics`).
+      manifest: every file (`schemas.format.manifest.Manifest`).
       file_format: the format to read, array_record or tfrecord.
     """
 

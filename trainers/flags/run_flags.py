@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import ClassVar, Literal, Optional, Tuple, Union
 
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import ROWS_OF
-from textmill.schemas.metadata import Schema
-from textmill.schemas.object_store import is_url
-from textmill.schemas.set_files import CACHE_GIGABYTES, Cache, default_directory
+from textmill.schemas.files.object_store import is_url
+from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, default_directory
+from textmill.schemas.format.features import ROWS_OF
+from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.shard_set import ShardSet

@@ -20,7 +20,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import positions_from_segments, unmask
+from textmill.schemas.format.features import positions_from_segments, unmask
 from textmill.trainers.data.adapters import one_segment_a_row, segments_of
 from textmill.trainers.data.batches import Batch, BatchReader
 

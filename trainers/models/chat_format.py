@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping
 
-from textmill.schemas.chat_template import ChatTemplate, TemplateFailed, read_arguments
 from textmill.schemas.errors import UsageError
-from textmill.schemas.metadata import Schema
-from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG, read_tokenizer_json, token_ids
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.tokenizers.chat_template import ChatTemplate, TemplateFailed, read_arguments
+from textmill.schemas.tokenizers.tokenizer_json import (
+    TOKENIZER_CONFIG,
+    read_tokenizer_json,
+    token_ids,
+)
 from textmill.schemas.typed_json import load_json, read_bounded
 from textmill.trainers.models.set_tokenizer import TOKENIZER
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
 from textmill.schemas.errors import DataError
-from textmill.schemas.metadata import Schema
-from textmill.schemas.tokenizer_json import read_tokenizer_json, token_ids
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.tokenizers.tokenizer_json import read_tokenizer_json, token_ids
 from textmill.schemas.typed_json import load_json, quote
 from textmill.trainers.models.chat_format import format_of_schema
 from textmill.trainers.models.families import FAMILIES

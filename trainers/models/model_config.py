@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
 from textmill.trainers.flags.run_flags import DIMENSIONS, at_least, share
 from textmill.trainers.models.families import (

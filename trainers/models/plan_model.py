@@ -18,8 +18,8 @@ from typing import (
 )
 
 from textmill.schemas.errors import UsageError
-from textmill.schemas.hub import find_on_hub
-from textmill.schemas.metadata import Schema
+from textmill.schemas.files.hub import find_on_hub
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
 from textmill.trainers.flags.run_flags import ModelFlags, RunFlags
 from textmill.trainers.models.families import ELECTRA_EMBEDDING, FAMILIES, Weights

@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any, Dict, Tuple
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.local_file import open_regular
-from textmill.schemas.metadata import Schema
-from textmill.schemas.tokenizer_files import LINES, MERGES, VOCABULARY, assemble, complete
-from textmill.schemas.tokenizer_json import (
+from textmill.schemas.files.local_file import open_regular
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.tokenizers.tokenizer_files import (
+    LINES,
+    MERGES,
+    VOCABULARY,
+    assemble,
+    complete,
+)
+from textmill.schemas.tokenizers.tokenizer_json import (
     MOST_BYTES,
     check_vocabulary,
     read_tokenizer_json,

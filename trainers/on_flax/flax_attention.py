@@ -45,7 +45,7 @@ def packed_context(segment_ids_BxL: jax.Array, *, causal: bool, kind: str = "den
 
 
 def positions_from_segments(segment_ids_BxL: jax.Array) -> jax.Array:
-    """`schemas.features.positions_from_segments` on the device: int32 [B, L].
+    """`schemas.format.features.positions_from_segments` on the device: int32 [B, L].
 
     [[1, 1, 1, 2, 2, 0]] -> [[0, 1, 2, 0, 1, 0]].
     """

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from textmill.schemas.features import max_masked_slots
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import max_masked_slots
+from textmill.schemas.format.metadata import Schema
 from textmill.trainers.flags.framework_flags import FlaxComputeFlags
 from textmill.trainers.models.families import ACTIVATIONS
 from textmill.trainers.models.model_config import ModelConfig

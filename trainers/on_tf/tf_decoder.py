@@ -11,7 +11,7 @@ Legend: B rows, L tokens a row, H hidden, V vocabulary.
 from typing import Any
 
 from textmill.schemas.errors import UsageError
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.on_tf.backend import keras, tf
 from textmill.trainers.on_tf.tf_layers import (

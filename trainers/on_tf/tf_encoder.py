@@ -9,7 +9,7 @@ Legend: B rows, L tokens a row, E embedding, H hidden, C classes.
 from collections.abc import Sequence
 from typing import Any
 
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.on_tf.backend import keras, tf
 from textmill.trainers.on_tf.tf_layers import (

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import to_json
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.flags.framework_flags import TfComputeFlags

@@ -65,7 +65,7 @@ class RowStream(IterableDataset):
           rank: which part of each batch; None takes that of torch.distributed, if initialized.
           ranks: how many parts.
           convert: function of a batch, called in the worker, such as
-            `schemas.layouts.huggingface`; None returns the stored features.
+            `schemas.format.layouts.huggingface`; None returns the stored features.
 
         Raises:
           UsageError: the ranks cannot share the batch equally, or WORLD_SIZE is above 1 and the

@@ -40,7 +40,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.manifest import file_sha256
+from textmill.schemas.format.manifest import file_sha256
 from textmill.schemas.typed_json import parse_json, read_bounded
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.models.weights import shapes

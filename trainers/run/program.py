@@ -28,7 +28,7 @@ import numpy as np
 
 from textmill.schemas.commands.entry import import_later, want_addresses
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
 from textmill.trainers.flags.run_flags import RunFlags

@@ -14,8 +14,12 @@ from textmill.schemas.commands.entry import want_addresses
 from textmill.schemas.commands.flag_file import CONFIG, config_bytes
 from textmill.schemas.commands.terminal import say
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.hub import find_on_hub
-from textmill.schemas.tokenizer_json import read_tokenizer_json, token_ids, tokenizer_settings
+from textmill.schemas.files.hub import find_on_hub
+from textmill.schemas.tokenizers.tokenizer_json import (
+    read_tokenizer_json,
+    token_ids,
+    tokenizer_settings,
+)
 from textmill.schemas.typed_json import to_json
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.data.shards_value import absolute_shards

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping
 
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import UsageError
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 from textmill.trainers.models.chat_format import ChatFormat, format_of_directory, format_of_schema
 from textmill.trainers.models.families import Weights
 from textmill.trainers.models.generation_files import published_ids, run_ends, text_start

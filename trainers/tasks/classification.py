@@ -26,7 +26,7 @@ import numpy as np
 
 from textmill.schemas.commands.terminal import say, visible
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.flags.run_flags import RunFlags, TaskFlags

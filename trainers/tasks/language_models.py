@@ -21,9 +21,9 @@ from typing import (
 import numpy as np
 
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import max_masked_slots
-from textmill.schemas.metadata import Schema
-from textmill.schemas.statistics import ShardStatistics
+from textmill.schemas.format.features import max_masked_slots
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.statistics import ShardStatistics
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.flags.run_flags import RunFlags, TaskFlags, at_least
 from textmill.trainers.models.set_tokenizer import sets_of

@@ -26,9 +26,9 @@ from typing import ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, S
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import is_training
-from textmill.schemas.manifest import EVALUATION
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import is_training
+from textmill.schemas.format.manifest import EVALUATION
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import parse_json
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.data.shard_set import ShardSet

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.decontamination.gram_index import GramIndex
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.drops import Observed, shorten, total_counts
-from textmill.schemas.manifest import DECONTAMINATION
+from textmill.schemas.format.drops import Observed, shorten, total_counts
+from textmill.schemas.format.manifest import DECONTAMINATION
 from textmill.schemas.typed_json import parse_json, to_json
 
 _SHOWN = 100  # examples of a kind in decontamination.json

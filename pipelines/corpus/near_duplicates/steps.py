@@ -35,7 +35,7 @@ from textmill.pipelines.corpus.near_duplicates.rows import (
 from textmill.pipelines.corpus.near_duplicates.shingles import shingle_sets, verify
 from textmill.pipelines.rows.ragged import Ragged, ranges
 from textmill.pipelines.rows.text_bytes import utf8_bytes
-from textmill.schemas.drops import Observed, shorten
+from textmill.schemas.format.drops import Observed, shorten
 
 Batches = Iterable[tuple[int, pa.RecordBatch]]
 _CLUSTERS = 10  # clusters reported

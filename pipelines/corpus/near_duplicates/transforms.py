@@ -51,7 +51,7 @@ from textmill.pipelines.runners.shuffle import Deliveries, receive
 from textmill.pipelines.runners.steps import KeyedStep, SendingStep, Wiring, tag_of
 from textmill.pipelines.store import load
 from textmill.pipelines.writers.staging import check_turn
-from textmill.schemas.drops import Observed
+from textmill.schemas.format.drops import Observed
 
 _EDGE_BYTES = 4 << 20  # bytes of edges sent together
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.english_cutting import cut
-from textmill.pipelines.corpus.english_tables import BREAK, MARK, SPACE, TERMINAL, character_table
+from textmill.pipelines.corpus.english.cutting import cut
+from textmill.pipelines.corpus.english.tables import BREAK, MARK, SPACE, TERMINAL, character_table
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers, paper
 from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.readers.documents import take_slices

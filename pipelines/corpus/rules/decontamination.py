@@ -16,7 +16,7 @@ from textmill.pipelines.readers.files import HUGGING_FACE, FileFinder, expand_li
 from textmill.pipelines.readers.formats import huggingface
 from textmill.schemas.commands.values import join_list, spelled_list, take_values, text_of
 from textmill.schemas.errors import FieldError
-from textmill.schemas.manifest import MANIFEST
+from textmill.schemas.format.manifest import MANIFEST
 
 Unit = Literal["document", "paragraph", "line"]
 _LONGEST = 64  # words of an n-gram

@@ -13,8 +13,8 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.english_cutting import Words, english_words
-from textmill.pipelines.corpus.english_measures import (
+from textmill.pipelines.corpus.english.cutting import Words, english_words
+from textmill.pipelines.corpus.english.measures import (
     find_runs,
     measure_lines,
     measure_ngrams,
@@ -22,7 +22,7 @@ from textmill.pipelines.corpus.english_measures import (
     measure_words,
     repeated_spans,
 )
-from textmill.pipelines.corpus.english_tables import character_table, hash_spelling
+from textmill.pipelines.corpus.english.tables import character_table, hash_spelling
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup, check_numbers, paper
 from textmill.pipelines.corpus.rules.shares import NgramLimits
 from textmill.schemas.commands.values import spelled, take_values

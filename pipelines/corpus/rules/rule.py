@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.decontamination.matches import Hit
 from textmill.schemas.commands.values import text_of
-from textmill.schemas.drops import Observed
 from textmill.schemas.errors import FieldError
+from textmill.schemas.format.drops import Observed
 
 MOST = 1 << 63  # compiled loops take int64, and readers of schema.json reject larger numbers
 

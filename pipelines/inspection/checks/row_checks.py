@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from textmill.pipelines.tasks.task import MOST_PROBLEMS, RowProblem, problems_where, task_class
-from textmill.schemas.features import is_training, positions_from_segments, unmask
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import is_training, positions_from_segments, unmask
+from textmill.schemas.format.metadata import Schema
 
 Columns = dict[str, np.ndarray]
-# Names as in schemas.statistics.ShardStatistics.
+# Names as in schemas.format.statistics.ShardStatistics.
 COUNTED = ("rows", "tokens_in_rows", "segments", "masked")
 
 

@@ -23,14 +23,14 @@ from textmill.pipelines.runners.console import Console
 from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
-from textmill.schemas.agreement import disagreements
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
-from textmill.schemas.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
-from textmill.schemas.object_store import is_url
-from textmill.schemas.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
-from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG, odd_settings
+from textmill.schemas.files.object_store import is_url
+from textmill.schemas.files.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
+from textmill.schemas.format.agreement import disagreements
+from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
+from textmill.schemas.format.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
+from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG, odd_settings
 from textmill.schemas.typed_json import load_json, quote, read_bounded
 
 SHOWN = 20  # problems of a dataset that are printed
@@ -103,7 +103,7 @@ def verify_set(
         downloaded at a time as there are processors.
       on_bytes: called from several threads with the number of bytes just checked; shards count
         twice, for their hash and for their rows. None shows a bar on a terminal.
-      follow_links: see `schemas.set_files.LocalFiles`.
+      follow_links: see `schemas.files.set_files.LocalFiles`.
 
     Raises:
       DataError: there is no manifest, or the object store does not answer.

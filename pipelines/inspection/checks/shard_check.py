@@ -19,14 +19,14 @@ from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.writers.array_record_file import highway_hash
 from textmill.pipelines.writers.document_formats import document_codec, open_documents
-from textmill.schemas.codec import RowCodec
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
-from textmill.schemas.features import unmask
-from textmill.schemas.manifest import ManifestFile
-from textmill.schemas.metadata import Schema
-from textmill.schemas.records import RowReader, open_rows
-from textmill.schemas.statistics import ShardStatistics, split_of
+from textmill.schemas.format.codec import RowCodec
+from textmill.schemas.format.features import unmask
+from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.records import RowReader, open_rows
+from textmill.schemas.format.statistics import ShardStatistics, split_of
 
 _BATCH_ROWS = 2048  # some hundred kB per column, which fit the CPU cache
 _BATCH_TOKENS = 1 << 20  # of tokenized documents

@@ -10,9 +10,9 @@ from rich.filesize import decimal
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.row_text import TokenTexts
 from textmill.pipelines.writers.rejects import Rejects
-from textmill.schemas.manifest import ManifestFile
-from textmill.schemas.metadata import InputFile, Inputs, Schema
-from textmill.schemas.statistics import ShardStatistics, Statistics
+from textmill.schemas.format.manifest import ManifestFile
+from textmill.schemas.format.metadata import InputFile, Inputs, Schema
+from textmill.schemas.format.statistics import ShardStatistics, Statistics
 
 _LISTED = 20  # input files; the rest is one line
 

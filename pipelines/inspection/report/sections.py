@@ -41,8 +41,8 @@ from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.drops import BY_SHARD, drop_of, spaced
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.drops import BY_SHARD, drop_of, spaced
+from textmill.schemas.format.metadata import Schema
 
 _LISTED = 20  # inputs, reasons, classes, parameters; the rest is one line
 _TOKENS = 24  # most and least frequent ones that are listed

@@ -16,7 +16,7 @@ from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.tokenizer.options import TextFlags, TokenizerOptions
 from textmill.schemas.commands.flag_file import CONFIGS, config_bytes, with_config
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import TASKS
+from textmill.schemas.format.features import TASKS
 from textmill.trainers.flags.command_line import flag_values, parse_flags
 from textmill.trainers.flax_mlm import FlaxMlmFlags
 

@@ -15,8 +15,8 @@ from textmill.pipelines.readers.corpus_metadata import CorpusSchema
 from textmill.pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
-from textmill.schemas.manifest import Manifest, ManifestFile
-from textmill.schemas.metadata import read_set
+from textmill.schemas.format.manifest import Manifest, ManifestFile
+from textmill.schemas.format.metadata import read_set
 from textmill.schemas.typed_json import to_json
 
 

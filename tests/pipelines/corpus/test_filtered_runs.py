@@ -9,8 +9,8 @@ import pytest
 from tests.benchmarks.scripts.quality_verdicts import WORDS
 from tests.tools.corpus_factory import build, sums_of, texts_of, write_lines
 from tests.tools.near_duplicates import digest_of
-from textmill.schemas.drops import shorten
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.format.drops import shorten
 
 SPAM = 'spam,\n"\0!'
 PAGE = "The old harbour has a long wall, and boats lie behind it in the winter. "

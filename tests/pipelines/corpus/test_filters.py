@@ -14,8 +14,8 @@ from textmill.pipelines.corpus.filter_documents import apply_rules, filter_docum
 from textmill.pipelines.corpus.filters import Filters, in_order, warn_of
 from textmill.pipelines.corpus.rules.rule import Judged, Rule
 from textmill.pipelines.readers.documents import Role
-from textmill.schemas.drops import Funnel, Removed
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.format.drops import Funnel, Removed
 
 FIELDS = (TEXT, Role("label", "label", "label"), Role("id", "id", "id"))
 BLANK = {"empty": 3}  # dropped before any filter

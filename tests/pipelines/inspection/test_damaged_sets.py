@@ -24,8 +24,8 @@ from textmill.pipelines.build_shards import main
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.writers.document_formats import Megatron, Npy
 from textmill.schemas.errors import DataError
-from textmill.schemas.metadata import read_set
-from textmill.schemas.records import DOCUMENT_FORMATS, frame
+from textmill.schemas.format.metadata import read_set
+from textmill.schemas.format.records import DOCUMENT_FORMATS, frame
 from textmill.trainers.reader import ShardSet
 
 SHARD = "train-00000-of-00002"

@@ -33,9 +33,9 @@ from textmill.pipelines.inspection.export_formats import index_mds, write_mds
 from textmill.pipelines.inspection.options import Format, Layout
 from textmill.pipelines.writers.output_directory import EXPORT_RECORD
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import positions_from_segments, unmask
-from textmill.schemas.layouts import LAYOUTS
-from textmill.schemas.metadata import read_set
+from textmill.schemas.format.features import positions_from_segments, unmask
+from textmill.schemas.format.layouts import LAYOUTS
+from textmill.schemas.format.metadata import read_set
 
 ROWS = {"train": 21, "validation": 1, "test": 0}
 SPLITS = {"train": 0.6, "validation": 0.2, "test": 0.2}
@@ -122,7 +122,7 @@ def test_every_row_comes_out(tmp_path, monkeypatch, to, encoding):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("to", FORMATS)
 def test_layouts_in_every_format(tmp_path, to, layout):
-    """Every format has the columns of the layout; tests/schemas/test_layouts.py pins those."""
+    """Every format has the columns of the layout, which test_layouts.py of schemas pins."""
     columns = write_clm_set(tmp_path / "set")["train"]
     export(tmp_path / "set", tmp_path / "out", f"--layout={layout}", "--text", to=to)
     rows = read_table(tmp_path / "out", "train", to)

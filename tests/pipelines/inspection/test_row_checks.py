@@ -15,7 +15,7 @@ from textmill.pipelines.inspection.checks.row_checks import (
 from textmill.pipelines.tasks.clm import Clm
 from textmill.pipelines.tasks.qa import Qa
 from textmill.pipelines.tasks.task import MOST_PROBLEMS
-from textmill.schemas.features import positions_from_segments
+from textmill.schemas.format.features import positions_from_segments
 
 WRAP: dict[str, Any] = {"prefix": (BOS,), "suffix": (EOS,)}
 

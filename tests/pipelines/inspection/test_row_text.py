@@ -16,8 +16,8 @@ from textmill.pipelines.inspection.row_text import (
     row_pieces,
     sequences,
 )
-from textmill.schemas.features import Feature
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import Feature
+from textmill.schemas.format.metadata import Schema
 
 
 def _schema(*features: Feature, **parameters) -> Schema:

@@ -12,7 +12,7 @@ from textmill.pipelines import build_corpus, build_shards, train_tokenizer, veri
 from textmill.pipelines.readers.corpus_files import find_corpus
 from textmill.pipelines.readers.corpus_metadata import read_corpus
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.metadata import read_set
+from textmill.schemas.format.metadata import read_set
 
 TEXTS = [
     f"Document {n} says {'this and ' * (n % 7)}that, in so many words {n * n}." for n in range(90)

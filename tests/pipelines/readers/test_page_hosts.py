@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from textmill.pipelines.readers import page_hosts
 from textmill.pipelines.readers.html_text import Page
 from textmill.pipelines.readers.page_hosts import Host, PageHosts, ShortPage, count_pages, host_of
-from textmill.schemas.drops import total_observed
 from textmill.schemas.errors import DataError
+from textmill.schemas.format.drops import total_observed
 
 PAGES = st.tuples(
     st.builds("https://{}.example/{}".format, st.sampled_from("abcdefg"), st.integers(0, 9))

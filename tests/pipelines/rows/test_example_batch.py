@@ -17,7 +17,7 @@ from textmill.pipelines.rows.example_batch import (
     without_repeats,
 )
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.schemas.drops import DROPS
+from textmill.schemas.format.drops import DROPS
 
 
 def example_batch(numbers, parts=None, lines=None):

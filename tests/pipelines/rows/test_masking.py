@@ -14,7 +14,7 @@ from textmill.pipelines.rows.masking import (
     _up_to,
     mix,
 )
-from textmill.schemas.features import unmask
+from textmill.schemas.format.features import unmask
 
 VOCABULARY = 1000
 SPECIAL = np.zeros(VOCABULARY, bool)

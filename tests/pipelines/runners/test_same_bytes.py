@@ -13,8 +13,8 @@ from textmill.pipelines import build_shards, train_tokenizer
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.runners import shuffle
 from textmill.pipelines.runners.launch import IN_PROCESS
-from textmill.schemas.metadata import read_set
-from textmill.schemas.records import DOCUMENT_FORMATS
+from textmill.schemas.format.metadata import read_set
+from textmill.schemas.format.records import DOCUMENT_FORMATS
 
 LOCAL = f"--runner={IN_PROCESS}"
 THREADS = f"{LOCAL} --direct_running_mode=multi_threading"

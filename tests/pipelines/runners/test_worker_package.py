@@ -78,7 +78,7 @@ def test_it_holds_pipelines_and_schemas_and_says_what_they_need(tmp_path):
     for name in (
         "pipelines/shards/transforms.py",
         "pipelines/inspection/report/page.html.jinja",
-        "schemas/codec.py",
+        "schemas/format/codec.py",
     ):
         assert held[f"textmill/{name}"] == (ROOT / name).read_bytes()
     assert not [name for name in held if name.startswith("textmill/trainers")]

@@ -15,9 +15,9 @@ from textmill.pipelines.runners.shuffle import Outbox
 from textmill.pipelines.shards.steps import RowMaker
 from textmill.pipelines.store import load, write_scratch
 from textmill.pipelines.tasks.mlm import Mlm
-from textmill.schemas.drops import mark_of
-from textmill.schemas.features import unmask
-from textmill.schemas.statistics import ShardStatistics, Statistics
+from textmill.schemas.format.drops import mark_of
+from textmill.schemas.format.features import unmask
+from textmill.schemas.format.statistics import ShardStatistics, Statistics
 
 VOCABULARY = 300
 

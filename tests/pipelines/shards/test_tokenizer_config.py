@@ -17,8 +17,8 @@ from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.shards.schema import tokenizer_config
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
-from textmill.schemas.metadata import read_set
-from textmill.schemas.tokenizer_json import odd_settings
+from textmill.schemas.format.metadata import read_set
+from textmill.schemas.tokenizers.tokenizer_json import odd_settings
 
 
 def opened(directory) -> Any:

@@ -26,9 +26,9 @@ from textmill.pipelines.readers.documents import Documents, batch_of
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.tasks.chat import Chat
-from textmill.schemas.chat_template import ChatTemplate
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.metadata import read_set
+from textmill.schemas.format.metadata import read_set
+from textmill.schemas.tokenizers.chat_template import ChatTemplate
 
 WEIGHTS = "loss_weights"
 TEXTS = [

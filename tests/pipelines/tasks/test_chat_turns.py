@@ -3,8 +3,8 @@
 import pytest
 
 from textmill.pipelines.tasks.chat_turns import BadConversation, Conversation, find_turn_ends
-from textmill.schemas.chat_template import ChatTemplate, TemplateFailed
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.tokenizers.chat_template import ChatTemplate, TemplateFailed
 
 TOKENS = ("<e>", "<e>x", "</s>")
 

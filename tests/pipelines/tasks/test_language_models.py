@@ -9,7 +9,7 @@ from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.row_checks import row_problems
 from textmill.pipelines.shards.options import parse_options
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import unmask
+from textmill.schemas.format.features import unmask
 
 REFERENCE = trained_tokenizer()
 TOKENIZER = LoadedTokenizer(REFERENCE.to_str().encode())

@@ -11,7 +11,7 @@ from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 
 PAGE = ROOT / "docs" / "extending.md"
-TASK, FEATURES = "pipelines/tasks/prefix_lm.py", "schemas/features.py"
+TASK, FEATURES = "pipelines/tasks/prefix_lm.py", "schemas/format/features.py"
 FORMAT, FORMATS = "pipelines/readers/formats/endoftext.py", "pipelines/readers/formats/table.py"
 FILTER = "my_filters.py"
 RULE, RULES = "pipelines/corpus/rules/shouting.py", "pipelines/corpus/filters.py"

@@ -17,8 +17,8 @@ from textmill.pipelines.writers.document_formats import (
     document_rows,
 )
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import task_features
-from textmill.schemas.records import DOCUMENT_FORMATS
+from textmill.schemas.format.features import task_features
+from textmill.schemas.format.records import DOCUMENT_FORMATS
 
 END = 2
 NAME = "train-00000-of-00001"

@@ -19,7 +19,7 @@ from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.shard_files import examples_hash
 from textmill.pipelines.writers.staging import STAGING
 from textmill.schemas.errors import DataError
-from textmill.schemas.metadata import read_set
+from textmill.schemas.format.metadata import read_set
 
 
 def arguments(corpus, tokenizer_path, output, *more):

@@ -11,8 +11,8 @@ from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.output_directory import CORPUS, TOKENIZER_REPORT, refuse_others
 from textmill.pipelines.writers.staging import LOCK, STAGING
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.manifest import MANIFEST, ManifestFile, file_sha256
-from textmill.schemas.records import open_rows
+from textmill.schemas.format.manifest import MANIFEST, ManifestFile, file_sha256
+from textmill.schemas.format.records import open_rows
 
 
 def rows(count, stride=40, seed=0):

@@ -16,7 +16,7 @@ from textmill.pipelines import build_shards, export, inspect_shards, verify
 from textmill.pipelines.runners.console import Console
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.commands.terminal import say, visible
-from textmill.schemas.metadata import read_set
+from textmill.schemas.format.metadata import read_set
 from textmill.schemas.typed_json import to_json
 from textmill.trainers import flax_mlm
 from textmill.trainers.run.journal import ProgressLine

@@ -6,7 +6,7 @@ import pytest
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import positions_from_segments
+from textmill.schemas.format.features import positions_from_segments
 from textmill.trainers.data.adapters import attention_mask
 from textmill.trainers.metrics.attention import (
     AHEAD,

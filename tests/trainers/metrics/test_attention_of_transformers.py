@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools.clm_factory import clm_rows, clm_schema, write_clm_set
 from tests.tools.places import ROOT
-from textmill.schemas.layouts import huggingface
+from textmill.schemas.format.layouts import huggingface
 from textmill.trainers.data.adapters import attention_mask, variable_length
 from textmill.trainers.metrics.attention import ALONE, EARLIER, LATER, PADDING, verify_attention
 

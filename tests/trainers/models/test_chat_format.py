@@ -7,8 +7,8 @@ import pytest
 
 from tests.tools.clm_factory import chat_schema
 from tests.tools.shard_factory import tokenizer_json
-from textmill.schemas.chat_template import ChatTemplate
 from textmill.schemas.errors import UsageError
+from textmill.schemas.tokenizers.chat_template import ChatTemplate
 from textmill.trainers.models.chat_format import (
     ChatFormat,
     exported_template,

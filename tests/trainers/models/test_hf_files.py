@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from tests.tools.shard_factory import SPECIAL_IDS, tokenizer_json
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.tokenizer_json import token_ids, tokenizer_settings
+from textmill.schemas.tokenizers.tokenizer_json import token_ids, tokenizer_settings
 from textmill.trainers.models.hf_files import read_directory, refuse_existing, write_directory
 
 CONFIG = {"model_type": "roberta", "architectures": ["RobertaModel"], "hidden_size": 2}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.tools.shard_factory import mlm_schema, packed_rows
-from textmill.schemas.features import max_masked_slots, unmask
+from textmill.schemas.format.features import max_masked_slots, unmask
 from textmill.trainers.on_flax.flax_encoder import draw_masks, read_masks, undo_masks
 
 SCHEMA = mlm_schema(max_length=64, vocab_size=60, all_special_ids=(0, 1, 2, 3, 4, 30, 59))

@@ -19,7 +19,7 @@ from tests.tools.model_cases import (
     named,
     read_config,
 )
-from textmill.schemas.features import positions_from_segments
+from textmill.schemas.format.features import positions_from_segments
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.metrics.attention import AHEAD, PADDING, verify_attention
 from textmill.trainers.models.hf_files import read_directory

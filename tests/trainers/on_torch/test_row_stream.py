@@ -14,7 +14,7 @@ from tests.tools.clm_factory import write_clm_set
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import write_mlm_set
 from textmill.schemas.errors import UsageError
-from textmill.schemas.layouts import huggingface
+from textmill.schemas.format.layouts import huggingface
 from textmill.trainers.on_torch.row_stream import RowStream
 from textmill.trainers.reader import ShardSet
 

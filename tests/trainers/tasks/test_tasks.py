@@ -17,7 +17,7 @@ from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.tasks.qa import Qa
 from textmill.pipelines.tasks.questions import QuestionTemplate
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.statistics import ShardStatistics
+from textmill.schemas.format.statistics import ShardStatistics
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.flax_mlm import FlaxMlmFlags

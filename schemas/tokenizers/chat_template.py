@@ -21,7 +21,9 @@ Part = Dict[str, Any]  # {"type": "text", "text": ...}
 GENERATION_MARKS = "_generation_marks"  # a variable of the template
 _RESERVED = {"messages", "tools", "documents", "add_generation_prompt", GENERATION_MARKS}
 MOST_BYTES = 1 << 30  # of address space, for the interpreter and the rendering
-_CHILD = LimitedProcess("from textmill.schemas.chat_rendering import answer", size=MOST_BYTES)
+_CHILD = LimitedProcess(
+    "from textmill.schemas.tokenizers.chat_rendering import answer", size=MOST_BYTES
+)
 DONE, FAILED, COSTLY = "done", "failed", "costly"  # results of a request
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from textmill.schemas.errors import DataError
-from textmill.schemas.features import (
+from textmill.schemas.format.features import (
     TASKS,
     check_parameters,
     max_masked_slots,

@@ -11,15 +11,15 @@ from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 import numpy as np
 
-from textmill.schemas.drops import (
+from textmill.schemas.errors import DataError
+from textmill.schemas.format.drops import (
     BY_SHARD,
     MOST,
     check_counts,
     describe_dropped,
     total_counts,
 )
-from textmill.schemas.errors import DataError
-from textmill.schemas.features import MAX_TOKENS
+from textmill.schemas.format.features import MAX_TOKENS
 from textmill.schemas.typed_json import from_json, quote
 
 HISTOGRAM_BINS = 33  # bin b: documents with 2**(b-1) <= tokens < 2**b; bin 0: without tokens
@@ -56,7 +56,7 @@ class ShardStatistics:
     Attributes:
       documents: kept documents.
       dropped: reason to number, for reasons that are counted by shard, without zeros; see
-        `schemas.drops`.
+        `schemas.format.drops`.
       text_bytes: UTF-8 bytes of the kept documents.
       words: words between white space in the kept documents; 0 if the task counts none.
       tokens: tokens of the kept documents, before special tokens are added.

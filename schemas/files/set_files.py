@@ -39,9 +39,10 @@ from typing import (
     Union,
 )
 
-from textmill.schemas import object_store as store
 from textmill.schemas.errors import DataError, UsageError, describe_refusal
-from textmill.schemas.manifest import (
+from textmill.schemas.files import object_store as store
+from textmill.schemas.files.object_store import is_url
+from textmill.schemas.format.manifest import (
     MANIFEST,
     Manifest,
     ManifestFile,
@@ -49,7 +50,6 @@ from textmill.schemas.manifest import (
     file_sha256,
     parse_manifest,
 )
-from textmill.schemas.object_store import is_url
 from textmill.schemas.typed_json import MAX_BYTES, read_bounded
 
 CACHE_GIGABYTES = 100.0  # default of --cache_gigabytes

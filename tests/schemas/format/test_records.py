@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile, highway_hash
 from textmill.schemas.errors import DataError
-from textmill.schemas.records import IN_BLOCK, crc32c, frame, open_rows
+from textmill.schemas.format.records import IN_BLOCK, crc32c, frame, open_rows
 
 
 def _rows(count: int, stride: int, seed: int = 0) -> np.ndarray:

@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from textmill.schemas.agreement import disagreements
-from textmill.schemas.codec import ENCODINGS, RowCodec
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.features import (
+from textmill.schemas.files.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
+from textmill.schemas.format.agreement import disagreements
+from textmill.schemas.format.codec import ENCODINGS, RowCodec
+from textmill.schemas.format.features import (
     MAX_TOKENS,
     MAX_VOCABULARY,
     TASKS,
@@ -25,10 +26,9 @@ from textmill.schemas.features import (
     max_masked_slots,
     task_features,
 )
-from textmill.schemas.manifest import Manifest, check_version
-from textmill.schemas.records import DOCUMENT_FORMATS, FORMATS
-from textmill.schemas.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
-from textmill.schemas.statistics import Statistics
+from textmill.schemas.format.manifest import Manifest, check_version
+from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS
+from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.typed_json import (
     SHA256,
     Constraint,
@@ -79,7 +79,7 @@ class Schema:
 
     Attributes:
       format_version: version of rows and metadata files; readers reject others.
-      task: one of `schemas.features.TASKS`.
+      task: one of `schemas.format.features.TASKS`.
       parameters: settings of the task and of the source, by flag name.
       max_length: L, tokens of a row; for tokenized documents, the most tokens of a record of
         array_record.
@@ -403,9 +403,9 @@ def read_set(
 
     Args:
       directory: the directory with MANIFEST.json, or its URL: gs://bucket/set.
-      cache: the cache for files from an object store; default `schemas.set_files.Cache()`.
+      cache: the cache for files from an object store; default `schemas.files.set_files.Cache()`.
       verify: whether to also compare the sha256 of files that are in the cache already.
-      follow_links: see `schemas.set_files.LocalFiles`.
+      follow_links: see `schemas.files.set_files.LocalFiles`.
 
     Raises:
       DataError: it is not a dataset, or was changed; the message has the file.

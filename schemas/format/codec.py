@@ -19,8 +19,8 @@ from typing import Sequence
 import numpy as np
 
 from textmill.schemas.errors import DataError
-from textmill.schemas.features import Feature, positions_from_segments
-from textmill.schemas.records import varint
+from textmill.schemas.format.features import Feature, positions_from_segments
+from textmill.schemas.format.records import varint
 
 ENCODINGS = ("bytes", "int64_list")
 _BYTES_LIST, _INT64_LIST = 1, 3  # field numbers in tf.train.Feature
@@ -59,7 +59,7 @@ class RowCodec:
         """Makes the template of a row.
 
         Args:
-          features: the result of `schemas.features.task_features`.
+          features: the result of `schemas.format.features.task_features`.
           encoding: "bytes" or "int64_list".
         """
         if encoding not in ENCODINGS:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.corpus.english_measures import skip_spaces
-from textmill.pipelines.corpus.english_tables import (
+from textmill.pipelines.corpus.english.measures import skip_spaces
+from textmill.pipelines.corpus.english.tables import (
     ALPHA,
     BEGINS,
     CURRENCY,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from textmill.schemas.commands.terminal import in_time, say
 from textmill.schemas.errors import UsageError
-from textmill.schemas.tokenizer_files import FILES, LINES, VOCABULARY, WHOLE
+from textmill.schemas.tokenizers.tokenizer_files import FILES, LINES, VOCABULARY, WHOLE
 
 _NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(?P<revision>\w[\w./-]*))?")
 _PATIENCE = 8.0  # seconds until the Hub counts as not reachable

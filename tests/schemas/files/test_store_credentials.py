@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.tools.fault_proxy import FaultProxy
 from tests.tools.python_process import run_python
-from textmill.schemas import object_store as stores
 from textmill.schemas.errors import DataError
-from textmill.schemas.object_store import tell_if_slow
+from textmill.schemas.files import object_store as stores
+from textmill.schemas.files.object_store import tell_if_slow
 
 GIVEN = "GOOGLE_APPLICATION_CREDENTIALS"
 pytestmark = [
@@ -206,6 +206,6 @@ def test_gcsfs_asks_nothing_by_grpc_unless_told_to(told, name, monkeypatch):
     monkeypatch.delenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", raising=False)
     if told:
         monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", told)
-    code = "import gcsfs; from textmill.schemas.object_store import package_of as f; print(f('gs://b/x'))"
+    code = "import gcsfs; from textmill.schemas.files.object_store import package_of as f; print(f('gs://b/x'))"
     found = run_python("-c", code)
     assert f".{name}" in found.stdout, found.stderr

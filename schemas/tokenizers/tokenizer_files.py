@@ -25,7 +25,7 @@ from typing import (
 )
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.tokenizer_json import (
+from textmill.schemas.tokenizers.tokenizer_json import (
     MOST_BYTES,
     TOKENIZER_CONFIG,
     check_vocabulary,

@@ -27,8 +27,8 @@ from typing import Callable, Dict, Mapping
 import numpy as np
 
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import positions_from_segments
-from textmill.schemas.metadata import Schema
+from textmill.schemas.format.features import positions_from_segments
+from textmill.schemas.format.metadata import Schema
 
 Batch = Dict[str, np.ndarray]
 NO_LOSS = -100  # PyTorch's cross_entropy ignores such labels

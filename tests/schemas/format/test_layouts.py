@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.tools.clm_factory import clm_rows, clm_schema
 from tests.tools.shard_factory import mlm_schema, packed_rows
 from textmill.schemas.errors import UsageError
-from textmill.schemas.features import task_features, unmask
-from textmill.schemas.layouts import LAYOUTS, NO_LOSS, check_layout, huggingface, maxtext
+from textmill.schemas.format.features import task_features, unmask
+from textmill.schemas.format.layouts import LAYOUTS, NO_LOSS, check_layout, huggingface, maxtext
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import

@@ -5,7 +5,7 @@ Repeats are found by 64-bit hashes. Legend: N bytes, D documents, W words, L lin
 
 import numpy as np
 
-from textmill.pipelines.corpus.english_tables import BREAK, ENDS_LINE, LETTER, SOLID, SPACE
+from textmill.pipelines.corpus.english.tables import BREAK, ENDS_LINE, LETTER, SOLID, SPACE
 from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.rows.text_bytes import code_point
 

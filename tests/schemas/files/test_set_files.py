@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import textmill.schemas.object_store
-import textmill.schemas.set_files
+import textmill.schemas.files.object_store
+import textmill.schemas.files.set_files
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import mlm_schema, packed_rows, write_mlm_set, write_set
 from textmill.pipelines import inspect_shards, verify
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.set_files import WrongFile, default_directory
+from textmill.schemas.files.set_files import WrongFile, default_directory
 from textmill.trainers.flax_mlm import main as flax_mlm
 from textmill.trainers.reader import ShardSet
 
@@ -226,8 +226,8 @@ def test_a_place_without_a_set(store, cache):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("fault", ["hangs", "503"])
 def test_a_store_that_does_not_answer_is_given_up(fault, url, gs_store, cache, monkeypatch):
-    monkeypatch.setattr(textmill.schemas.object_store, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(textmill.schemas.object_store, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(textmill.schemas.files.object_store, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(textmill.schemas.files.object_store, "PATIENCE_SECONDS", 0.5)
     shards = opened(url, cache)
     if fault == "hangs":
         gs_store.proxy.hang("GET", shard(0))
@@ -244,7 +244,7 @@ def test_a_package_that_is_not_installed():
 import sys
 sys.modules[sys.argv[2]] = None
 from textmill.schemas.commands.entry import run_entry
-from textmill.schemas.metadata import read_set
+from textmill.schemas.format.metadata import read_set
 run_entry(lambda argv: read_set(argv[0]))
 """
     for url, package, message in (
@@ -264,9 +264,9 @@ run_entry(lambda argv: read_set(argv[0]))
 
 READ_ALL = """
 import sys
-import textmill.schemas.set_files
+import textmill.schemas.files.set_files
 from textmill.trainers.reader import ShardSet
-textmill.schemas.set_files.PIECE_BYTES = int(sys.argv[3])
+textmill.schemas.files.set_files.PIECE_BYTES = int(sys.argv[3])
 shards = ShardSet(sys.argv[1], cache_dir=sys.argv[2])
 print(sum(int(b["input_ids"].astype(int).sum()) for b in shards.in_order("train", batch_size=60)))
 """
@@ -303,7 +303,7 @@ def test_a_killed_download_is_resumed(url, gs_store, directory, rows, cache, mon
     process.communicate()
     assert part in kept(cache) and shard(0) not in kept(cache)
     gs_store.proxy.clear()
-    monkeypatch.setattr(textmill.schemas.set_files, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(textmill.schemas.files.set_files, "PIECE_BYTES", 1000)
     assert_equal(read_all(opened(url, cache)), rows)
     pieces = -(-(directory / shard(0)).stat().st_size // 1000)
     assert 1 <= gets(gs_store, shard(0)) <= pieces - 3

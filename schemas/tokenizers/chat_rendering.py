@@ -1,6 +1,6 @@
-"""Compiles and renders chat templates with Jinja, in the child process of `schemas.chat_template`.
+"""Compiles and renders chat templates with Jinja, in a child process.
 
-Python 3.8 syntax.
+`schemas.tokenizers.chat_template` starts it. Python 3.8 syntax.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from textmill.schemas.chat_template import COSTLY, DONE, FAILED, GENERATION_MARKS, MOST_BYTES
+from textmill.schemas.tokenizers.chat_template import (
+    COSTLY,
+    DONE,
+    FAILED,
+    GENERATION_MARKS,
+    MOST_BYTES,
+)
 
 # Errors that a template may raise: its own, and Python's for fields that messages lack.
 _FAILURES = (

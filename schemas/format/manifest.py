@@ -1,8 +1,8 @@
 """MANIFEST.json: all files of a dataset with size, rows and sha256, written last.
 
 A directory without it is not a dataset. Its `digest` is a hash of its own content, which detects
-changed or missing entries; `schemas.agreement` compares it with the other metadata files. Python
-3.8 syntax.
+changed or missing entries; `schemas.format.agreement` compares it with the other metadata files.
+Python 3.8 syntax.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
 from textmill.schemas.errors import DataError, describe_refusal
-from textmill.schemas.local_file import open_regular
+from textmill.schemas.files.local_file import open_regular
 from textmill.schemas.typed_json import (
     MAX_BYTES,
     SHA256,

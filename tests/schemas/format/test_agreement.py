@@ -8,13 +8,13 @@ import pytest
 from tests.tools.class_factory import class_schema
 from tests.tools.clm_factory import chat_schema, clm_schema
 from tests.tools.shard_factory import mlm_schema
-from textmill.schemas.agreement import DUE, disagreements
-from textmill.schemas.features import task_features
-from textmill.schemas.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
-from textmill.schemas.metadata import Schema
-from textmill.schemas.records import framed_bytes, largest_file
-from textmill.schemas.statistics import ShardStatistics, Statistics
-from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.format.agreement import DUE, disagreements
+from textmill.schemas.format.features import task_features
+from textmill.schemas.format.manifest import EVALUATION, REJECTS, Manifest, ManifestFile
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.records import framed_bytes, largest_file
+from textmill.schemas.format.statistics import ShardStatistics, Statistics
+from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 
 NAMES = ["train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001"]
 DOCUMENTS = replace(

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from textmill.schemas.codec import ENCODINGS, RowCodec
 from textmill.schemas.errors import DataError
-from textmill.schemas.features import Feature, positions_from_segments, task_features
+from textmill.schemas.format.codec import ENCODINGS, RowCodec
+from textmill.schemas.format.features import Feature, positions_from_segments, task_features
 
 
 def _feature(name: str, dtype: str, *shape: int) -> Feature:

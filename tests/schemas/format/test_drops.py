@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textmill.pipelines.corpus.filters import Filters
-from textmill.schemas import drops
-from textmill.schemas.drops import (
+from textmill.schemas.errors import DataError
+from textmill.schemas.format import drops
+from textmill.schemas.format.drops import (
     DROPS,
     FILTERED,
     LONGEST,
@@ -23,7 +24,6 @@ from textmill.schemas.drops import (
     shorten,
     total_counts,
 )
-from textmill.schemas.errors import DataError
 from textmill.schemas.typed_json import from_json, to_json
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import Tokenizer, models
 
-import textmill.schemas.tokenizer_json
+import textmill.schemas.tokenizers.tokenizer_json
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.tokenizer_factory import (
     TEXT,
@@ -19,7 +19,7 @@ from tests.tools.tokenizer_factory import (
 from tests.tools.tokenizer_families import FAMILIES, train_family
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer, load_tokenizer
 from textmill.schemas.errors import DataError
-from textmill.schemas.tokenizer_json import (
+from textmill.schemas.tokenizers.tokenizer_json import (
     may_backtrack,
     read_tokenizer_json,
     resolve_ids,
@@ -193,7 +193,7 @@ def test_sizes_of_files_come_first(tmp_path):
 def test_every_family_is_accepted_without_a_trial(family, monkeypatch):
     """Except cl100k, whose pattern may backtrack."""
     monkeypatch.setattr(
-        textmill.schemas.tokenizer_json, "LimitedProcess", None
+        textmill.schemas.tokenizers.tokenizer_json, "LimitedProcess", None
     )  # none starts a process
     config = config_of(train_family(family, TEXT, 400))
     loaded = LoadedTokenizer(data_of(config))

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterator
 
-from textmill.schemas.features import is_training
-from textmill.schemas.manifest import EVALUATION, REJECTS, Manifest
-from textmill.schemas.records import framed_bytes, largest_file
-from textmill.schemas.statistics import ShardStatistics, Statistics, split_of
-from textmill.schemas.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.format.features import is_training
+from textmill.schemas.format.manifest import EVALUATION, REJECTS, Manifest
+from textmill.schemas.format.records import framed_bytes, largest_file
+from textmill.schemas.format.statistics import ShardStatistics, Statistics, split_of
+from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 
 if TYPE_CHECKING:
-    from textmill.schemas.metadata import Schema
+    from textmill.schemas.format.metadata import Schema
 
 # A dataset has all files of DUE, its shards, and no others than EVALUATION and REJECTS.
 TOKEN_COUNTS, TOKENIZER = "token_counts.npy", "tokenizer.json"

@@ -1,0 +1,1 @@
+"""Cuts English text into words and sentences, and measures both."""
