@@ -35,6 +35,7 @@ _PIPELINES = [
     "psutil>=6",
     "pyarrow>=24,<26",
     "rich>=14",
+    # 1.0.0rc3 lacks most of what encoding/reference.py lists: to_str, get_vocab, Regex, ...
     "tokenizers>=0.23,<0.24",
     "xxhash>=3.5",
 ]
@@ -44,7 +45,7 @@ _TRAINERS = [
     "matplotlib>=3.10",
     "ml-dtypes>=0.5",  # for bfloat16 in published weights
     "safetensors>=0.7,<0.9",
-    "tokenizers>=0.23,<0.24",  # for prompts and texts to label
+    "tokenizers>=0.23,<0.24",  # for prompts and texts to label; 1.0.0rc3 lacks to_str
 ]
 _FLAX = [*_TRAINERS, "flax>=0.12,<0.13", "jax>=0.10,<0.12", "jinja2>=3.1,<4", "optax>=0.2.8,<0.3"]
 _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tokenizers
 
 from textmill.pipelines.encoding.character_sets import CODE_POINTS
 from textmill.pipelines.encoding.patterns import byte_characters, spelt_bytes
 from textmill.pipelines.encoding.reference import (
     Backend,
     ReferenceBackend,
+    Tokenizer,
     encode_each,
     failures_as_data_errors,
 )
@@ -209,7 +209,7 @@ def _odd_vocabulary(vocab: Mapping[str, int]) -> str | None:
 
 
 def choose_backend(
-    tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any], place: str
+    tokenizer: Tokenizer, config: Mapping[str, Any], place: str
 ) -> tuple[Backend, str]:
     """Chooses a fast backend if one takes the tokenizer and gives the ids of `tokenizers` at load.
 
@@ -244,7 +244,7 @@ def choose_backend(
     return reference, wrong
 
 
-def _find_difference(fast: Backend, tokenizer: tokenizers.Tokenizer) -> str | None:
+def _find_difference(fast: Backend, tokenizer: Tokenizer) -> str | None:
     """The first hard string for which the backends differ; some contain the added tokens."""
     texts = [*GOLDEN_TEXTS, *_HARD_TEXTS, *_texts_with_added_tokens(tokenizer)]
     actual = fast.encode(pa.array(texts, pa.large_string()))
@@ -259,7 +259,7 @@ def _find_difference(fast: Backend, tokenizer: tokenizers.Tokenizer) -> str | No
     return None
 
 
-def _texts_with_added_tokens(tokenizer: tokenizers.Tokenizer) -> Iterator[str]:
+def _texts_with_added_tokens(tokenizer: Tokenizer) -> Iterator[str]:
     added = [t.content for t in tokenizer.get_added_tokens_decoder().values()]
     for token in added[:64]:
         yield f"{token}a{token} {token}\n {token}{token[:-1]}x{token[1:]}  {token} "

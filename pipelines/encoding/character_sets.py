@@ -7,8 +7,8 @@ they match its Unicode tables in any version.
 from functools import cache
 
 import numpy as np
-from tokenizers import Regex
-from tokenizers.normalizers import Replace
+
+from textmill.pipelines.encoding.reference import Regex, normalizers
 
 CODE_POINTS = 0x110000
 _ASSIGNED = 0x40000  # code points from here on are unassigned, except tags and private ones
@@ -26,7 +26,7 @@ def property_set(atom: str) -> np.ndarray:
       ValueError: `tokenizers` has no such property.
     """
     try:
-        taken_out = Replace(Regex(f"[{atom}]+"), "")
+        taken_out = normalizers.Replace(Regex(f"[{atom}]+"), "")
     except Exception as error:
         raise ValueError(f"{atom} is no character class") from error
     kept = np.zeros(CODE_POINTS, bool)

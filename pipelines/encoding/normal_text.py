@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import normalizers
 
 from textmill.pipelines.encoding.character_sets import CODE_POINTS
+from textmill.pipelines.encoding.reference import normalizers
 from textmill.pipelines.encoding.splitter import find_characters
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.rows.text_bytes import utf8_bytes

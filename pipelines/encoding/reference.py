@@ -1,16 +1,47 @@
-"""The interface of backends, and the reference: `tokenizers`, whose ids all others must give."""
+"""The interface of backends, and the reference: `tokenizers` 0.23, whose ids all others must give.
+
+Other files of pipelines/ import `tokenizers` from here. They use of it
+
+- to read and write tokenizer.json: Tokenizer.from_buffer, from_str and to_str;
+- to encode documents without a fast backend, and to compare one with it: encode, encode_batch,
+  encode_batch_fast, no_truncation, no_padding; of an Encoding ids, offsets, sequence_ids, type_ids;
+- to decode rows: decode, decode_batch;
+- to find tokens: get_vocab, get_added_tokens_decoder, token_to_id, id_to_token;
+- to encode single words by a tokenizer's own parts: Tokenizer(model), AddedToken,
+  add_special_tokens, pre_tokenizers.ByteLevel and Digits, normalizers.Replace;
+- for its Unicode tables and regular expressions: Regex, pre_tokenizers.Split and PreTokenizer,
+  normalizers.Normalizer, Sequence and those of `normal_text.NORMALIZERS`; normalize_str,
+  pre_tokenize_str;
+- to write what `train_tokenizer` trained: models.BPE and WordPiece, normalizers.BertNormalizer,
+  pre_tokenizers.BertPreTokenizer, Metaspace and Sequence, decoders.ByteLevel and WordPiece,
+  processors.ByteLevel, RobertaProcessing and TemplateProcessing.
+
+1.0.0rc3 has encode, encode_batch and decode of these, and ids and type_ids of an Encoding.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import pyarrow as pa
-import tokenizers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.rows.text_bytes import slices
 from textmill.schemas.errors import DataError, TextmillError
 
+__all__ = ["AddedToken", "Regex", "Tokenizer", "Backend", "ReferenceBackend"]
+__all__ += ["decoders", "models", "normalizers", "pre_tokenizers", "processors"]
+__all__ += ["encode_each", "failures_as_data_errors"]
 _BATCH_BYTES = 2 << 20  # an Encoding takes about 15 bytes per byte of text
 
 
@@ -51,7 +82,7 @@ class ReferenceBackend:
 
     name = "tokenizers"
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer):
+    def __init__(self, tokenizer: Tokenizer):
         """Encodes with `tokenizer` as it is."""
         self._tokenizer = tokenizer
 
@@ -66,7 +97,7 @@ class ReferenceBackend:
         return Ragged.joined([*map(Ragged.of_lists, ids)])
 
 
-def encode_each(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+def encode_each(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
     """Ids by `tokenizers`, without the special tokens that its post-processor adds.
 
     Raises:

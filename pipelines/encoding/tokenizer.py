@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from textmill.pipelines.encoding.patterns import spelt_bytes
 from textmill.pipelines.encoding.reference import (
     Backend,
     ReferenceBackend,
+    Tokenizer,
     encode_each,
     failures_as_data_errors,
 )
@@ -35,9 +36,6 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.files.hub import find_on_hub
 from textmill.schemas.tokenizers.tokenizer_json import resolve_ids
 from textmill.schemas.typed_json import pause_collector
-
-if TYPE_CHECKING:
-    import tokenizers
 
 _ANOTHER = "use another tokenizer"
 # Loading a fast backend takes 0.2 s of processor time for GPT-2's vocabulary, in which `tokenizers`
@@ -72,7 +70,7 @@ class LoadedTokenizer:
     @pause_collector()
     def __init__(
         self,
-        tokenizer: "bytes | tokenizers.Tokenizer",
+        tokenizer: bytes | Tokenizer,
         named_roles: Mapping[str, str] | None = None,
         *,
         config: Mapping[str, Any] | None = None,

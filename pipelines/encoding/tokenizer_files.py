@@ -11,10 +11,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from textmill.pipelines import store
-from textmill.pipelines.encoding.reference import failures_as_data_errors
+from textmill.pipelines.encoding.reference import Tokenizer, failures_as_data_errors
 from textmill.pipelines.store import is_url
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import DataError, TextmillError, UsageError

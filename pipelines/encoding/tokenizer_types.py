@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-import tokenizers
-from tokenizers import normalizers, pre_tokenizers
 
 from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.automaton import UnsupportedPattern
 from textmill.pipelines.encoding.character_sets import CODE_POINTS, property_set
 from textmill.pipelines.encoding.normal_text import NORMALIZERS
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, bert_words, byte_characters
+from textmill.pipelines.encoding.reference import Tokenizer, normalizers, pre_tokenizers
 from textmill.pipelines.encoding.splitter import split_by
 from textmill.pipelines.encoding.word_merges import (
     merges_of_bytes,
@@ -70,10 +69,10 @@ class TokenizerType(NamedTuple):
 
     model: str
     is_byte_level: bool
-    plan: Callable[[Config, tokenizers.Tokenizer], EncodingPlan]
+    plan: Callable[[Config, Tokenizer], EncodingPlan]
 
 
-def make_backend(config: Config, tokenizer: tokenizers.Tokenizer) -> WordTableBackend | str:
+def make_backend(config: Config, tokenizer: Tokenizer) -> WordTableBackend | str:
     """The word table for a tokenizer, or why no type of `TOKENIZER_TYPES` fits it.
 
     Args:
@@ -98,7 +97,7 @@ def _refuse(reason: str) -> NoReturn:
 # ---- byte-level BPE ----
 
 
-def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> EncodingPlan:
+def _plan_byte_level(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     """Regular expressions alone cut the text; bytes are merged within a word."""
     steps = _steps(config["pre_tokenizer"], "pretokenizers")
     model = config["model"]
@@ -121,7 +120,7 @@ def _plan_byte_level(config: Config, tokenizer: tokenizers.Tokenizer) -> Encodin
         _refuse("it does not split text")
     if last["add_prefix_space"] and len(steps) > 1:
         _refuse("it puts a space before each word")
-    words = tokenizers.Tokenizer(tokenizer.model)
+    words = Tokenizer(tokenizer.model)
     words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     raw, normalized = _added_tokens(config, tokenizer)
     return EncodingPlan(
@@ -175,7 +174,7 @@ def _as_set(members: np.ndarray) -> str:
 # ---- WordPiece ----
 
 
-def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> EncodingPlan:
+def _plan_word_piece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     """BERT normalizes and splits character by character, except for accents."""
     normal = _normalizers(config)
     splits = [step["type"] for step in _steps(config["pre_tokenizer"], "pretokenizers")]
@@ -194,7 +193,7 @@ def _plan_word_piece(config: Config, tokenizer: tokenizers.Tokenizer) -> Encodin
 # ---- Unigram ----
 
 
-def _plan_unigram(config: Config, tokenizer: tokenizers.Tokenizer) -> EncodingPlan:
+def _plan_unigram(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     """Text is cut at plain spaces, except beside characters that may join with a space."""
     allowed = {"Precompiled", "NFKC", "NFKD", "NFC", "NFD", "StripAccents", "Lowercase", "Nmt"}
     for step in _steps(config["normalizer"], "normalizers"):
@@ -229,7 +228,7 @@ def _touching(config: Config) -> str | None:
     return replaced
 
 
-def _clinging(tokenizer: tokenizers.Tokenizer) -> np.ndarray:
+def _clinging(tokenizer: Tokenizer) -> np.ndarray:
     """The characters beside which text is not cut at a space: bool[code points].
 
     They may join with the space, or a normalizer removes them or turns them into text that begins
@@ -252,7 +251,7 @@ def _clinging(tokenizer: tokenizers.Tokenizer) -> np.ndarray:
 # ---- SentencePiece's BPE ----
 
 
-def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> EncodingPlan:
+def _plan_sentencepiece(config: Config, tokenizer: Tokenizer) -> EncodingPlan:
     """Merges may cross spaces only if a token has a space after another character; none has."""
     model, vocab = config["model"], config["model"]["vocab"]
     if not model.get("byte_fallback") or any(f"<0x{i:02X}>" not in vocab for i in range(256)):
@@ -263,7 +262,7 @@ def _plan_sentencepiece(config: Config, tokenizer: tokenizers.Tokenizer) -> Enco
     for left, right in model["merges"]:
         if re.search(f"[^{_SPACE}]{_SPACE}", left + right):
             _refuse(f"its merge of {left!r} and {right!r} crosses the end of a word")
-    words = tokenizers.Tokenizer(tokenizer.model)
+    words = Tokenizer(tokenizer.model)
     words.normalizer = normalizers.Replace(" ", _SPACE)
     raw, normalized = _added_tokens(config, tokenizer)
     pattern = f"[ {_SPACE}]*[^ {_SPACE}]+|[ {_SPACE}]+"
@@ -333,9 +332,9 @@ def _splitter(patterns: Sequence[str]):
         _refuse(f"it splits by a pattern that Textmill does not compile: {error}")
 
 
-def _without_added(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+def _without_added(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer without its added tokens, which become ordinary text."""
-    words = tokenizers.Tokenizer(tokenizer.model)
+    words = Tokenizer(tokenizer.model)
     if tokenizer.normalizer is not None:
         words.normalizer = tokenizer.normalizer
     words.pre_tokenizer = tokenizer.pre_tokenizer
@@ -350,9 +349,7 @@ def _check_added(token: Config, others: Sequence[Config]) -> None:
         _refuse(f"added token {content!r} strips white space that begins another added token")
 
 
-def _added_tokens(
-    config: Config, tokenizer: tokenizers.Tokenizer
-) -> tuple[AddedTokens, AddedTokens | None]:
+def _added_tokens(config: Config, tokenizer: Tokenizer) -> tuple[AddedTokens, AddedTokens | None]:
     """The added tokens that are matched in the raw text, and those matched in normalized text."""
     for token in config["added_tokens"]:
         _check_added(token, config["added_tokens"])

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tokenizers
 from numba import types
 
+from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.encoding.word_loop import KEPT
 from textmill.pipelines.encoding.word_slots import ODD
 from textmill.pipelines.host.compiled import entry, inner
@@ -89,9 +89,7 @@ class Pieces:
         return Ragged(ids[:total], offsets), np.flatnonzero(left)
 
 
-def pieces_of(
-    model: Mapping[str, Any], words: tokenizers.Tokenizer, touching: str = ""
-) -> Pieces | None:
+def pieces_of(model: Mapping[str, Any], words: Tokenizer, touching: str = "") -> Pieces | None:
     """The pieces of a model; None if they could not encode words as the model does.
 
     Args:

@@ -9,12 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import tokenizers
 
 from textmill.pipelines.encoding import word_loop, word_slots
 from textmill.pipelines.encoding.added_tokens import AddedTokens
 from textmill.pipelines.encoding.normal_text import normalize_pieces
-from textmill.pipelines.encoding.reference import encode_each
+from textmill.pipelines.encoding.reference import AddedToken, Tokenizer, encode_each
 from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
 from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
 from textmill.pipelines.encoding.word_slots import LONG, USED
@@ -125,15 +124,15 @@ class WordEncoder:
     That takes two thirds of the time of one text per word.
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer):
+    def __init__(self, tokenizer: Tokenizer):
         """Takes a tokenizer without added tokens that encodes single words correctly."""
         self._alone = tokenizer
-        self._joined = tokenizers.Tokenizer(tokenizer.model)
+        self._joined = Tokenizer(tokenizer.model)
         if tokenizer.normalizer is not None:
             self._joined.normalizer = tokenizer.normalizer
         if tokenizer.pre_tokenizer is not None:
             self._joined.pre_tokenizer = tokenizer.pre_tokenizer
-        self._joined.add_special_tokens([tokenizers.AddedToken(_END, normalized=False)])
+        self._joined.add_special_tokens([AddedToken(_END, normalized=False)])
         self._end: Any = self._joined.token_to_id(_END)
         # The new token's id is the number of tokens, which another has if ids have gaps.
         self._joins = tokenizer.id_to_token(self._end) is None

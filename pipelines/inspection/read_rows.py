@@ -8,8 +8,8 @@ from contextlib import ExitStack, closing
 from itertools import islice
 
 import numpy as np
-from tokenizers import Tokenizer
 
+from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.writers.document_formats import document_rows, open_documents
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.format.features import segment_name, unmask

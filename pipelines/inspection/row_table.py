@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Tokenizer
 
+from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.inspection.options import ExportOptions
 from textmill.pipelines.inspection.read_rows import read_rows, segment_texts, sequences
 from textmill.pipelines.inspection.row_text import MASKS

@@ -26,8 +26,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from textmill.pipelines.encoding.reference import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.tokenizer.histogram import SCHEMA, Histogram
 from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary, merge_words

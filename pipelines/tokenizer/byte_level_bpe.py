@@ -5,10 +5,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from textmill.pipelines.encoding.normal_text import normalizer_of
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, first_tokens
+from textmill.pipelines.encoding.reference import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+    processors,
+)
 from textmill.pipelines.rows.text_bytes import utf8_bytes
 from textmill.pipelines.tokenizer.histogram import Cutting, Histogram
 from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary, merge_words

@@ -16,9 +16,8 @@ from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Tokenizer
 
-from textmill.pipelines.encoding.reference import failures_as_data_errors
+from textmill.pipelines.encoding.reference import Tokenizer, failures_as_data_errors
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.readers.stored import Part
 from textmill.pipelines.rows.routing import content_digests

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
-
+from textmill.pipelines.encoding.reference import AddedToken, Tokenizer
 from textmill.pipelines.tasks.chat_template import read_chat_template
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 

@@ -20,12 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numba import types
-from tokenizers import Regex, pre_tokenizers
 
 from textmill.pipelines.encoding import word_slots
 from textmill.pipelines.encoding.automaton import UnsupportedPattern
 from textmill.pipelines.encoding.normal_text import apply_normalizers
-from textmill.pipelines.encoding.reference import failures_as_data_errors
+from textmill.pipelines.encoding.reference import Regex, failures_as_data_errors, pre_tokenizers
 from textmill.pipelines.encoding.splitter import Splitter, split_by
 from textmill.pipelines.encoding.word_slots import (
     HIGH,

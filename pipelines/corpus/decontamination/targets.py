@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Tokenizer
 
 from textmill.pipelines import store
 from textmill.pipelines.corpus.decontamination.finders import COMMON, stage_index
@@ -30,6 +29,7 @@ from textmill.pipelines.corpus.rules.decontamination import (
     target_files,
 )
 from textmill.pipelines.encoding.normal_text import apply_form
+from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.inspection.read_rows import read_rows, segment_texts, sequences
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks, read_block
