@@ -1,12 +1,97 @@
-"""Errors that users can correct."""
+"""Errors that users can correct, and the flags that messages name.
+
+A message names a flag by `flag`, which marks it: commands show --seed=3, functions of `textmill`
+seed=3. Errors keep the marks; `str` of an error and all that prints spell them.
+"""
+
+from __future__ import annotations
 
 import errno
+import re
+from contextvars import ContextVar
+
+# Unicode reserves these for a program's own use: no text should hold them.
+_OPEN, _OR, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
+_MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_OR}([^{_CLOSE}]*){_CLOSE}")
+_NO_MARKS = dict.fromkeys(map(ord, _OPEN + _OR + _CLOSE), "\ufffd")
+_NOTHING = object()
+_BY_BEAM = "_tagged_with_step"  # Beam sets it when it raises an error in a worker again
+_TO_CALLER: ContextVar[bool] = ContextVar("to_caller", default=False)
+
+
+def flag(name: str, value: object = _NOTHING) -> str:
+    """Names a flag in a message; the text has marks until `spell` removes them.
+
+        flag("seed")        --seed      in Python seed
+        flag("seed", 3)     --seed=3              seed=3
+        flag("bos", False)  --no_bos              bos=False
+
+    Args:
+      name: of the field of the options, or of a flag of Beam.
+      value: any whose `str` is its text on the command line; True or False of a switch.
+    """
+    if value is _NOTHING:
+        return either(f"--{name}", name)
+    if isinstance(value, bool):
+        return either(f"--{name}" if value else f"--no_{name}", f"{name}={value}")
+    return either(f"--{name}={value}", f"{name}={value}")
+
+
+def either(command: str, python: str) -> str:
+    """Words of a message that differ for users of a command and callers of a function.
+
+    The text has marks until `spell` removes them.
+    """
+    parts = (words.translate(_NO_MARKS) for words in (command, python))
+    return _OPEN + _OR.join(parts) + _CLOSE
+
+
+def speak_to_caller() -> None:
+    """From now on, `spell` shows keywords in this context; call it in a function of `textmill`."""
+    _TO_CALLER.set(True)
+
+
+def as_typed(words: str) -> str:
+    """An argument of a command line in a message: --max-length=3, or max_length=3."""
+    name, equals, value = words.partition("=")
+    return either(words, name.lstrip("-").replace("-", "_") + equals + value)
+
+
+def spell(message: str) -> str:
+    """A message for the user of this command, or for the caller of this function."""
+    return as_keywords(message) if _TO_CALLER.get() else as_flags(message)
+
+
+def as_flags(message: str) -> str:
+    """A message for the user of a command, and for files: flags are --seed=3."""
+    return _MARKED.sub(r"\1", message) if _OPEN in message else message
+
+
+def as_keywords(message: str) -> str:
+    """A message for the caller of a function: flags are seed=3."""
+    return _MARKED.sub(r"\2", message) if _OPEN in message else message
 
 
 class TextmillError(Exception):
     """The message is one paragraph with the value, its location, the cause and the remedy."""
 
     exit_code = 1
+
+    @property
+    def marked(self) -> str:
+        """The message, whose flags are marked."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        """The message for a user.
+
+        Beam sends no more than the text of an error from a worker to the command: it is marked.
+        """
+        return self.marked if getattr(self, _BY_BEAM, False) else spell(self.marked)
+
+    def in_python(self) -> str:
+        """The message for the caller of a function."""
+        return as_keywords(self.marked)
 
 
 class DataError(TextmillError):
@@ -36,17 +121,13 @@ class OfField(TextmillError):
         super().__init__(field, value, reason)
         self.field, self.value, self.reason = field, value, reason
 
-    def __str__(self) -> str:
-        """The message of a command: --field=value: reason."""
-        return f"--{self.in_python()}" if self.field else self.in_python()
+    @property
+    def marked(self) -> str:
+        """--field=value: reason, or field=value: reason in Python."""
+        value = ",".join(map(str, self.value)) if type(self.value) is tuple else str(self.value)
+        return f"{flag(self.field, value) if self.field else value}: {self.reason}"
 
-    def in_python(self) -> str:
-        """The message for a caller of Python: field=value: reason."""
-        field = f"{self.field}=" if self.field else ""
-        value = ",".join(map(str, self.value)) if type(self.value) is tuple else self.value
-        return f"{field}{value}: {self.reason}"
-
-    def of(self, field: str) -> "OfField":
+    def of(self, field: str) -> OfField:
         """The same error about the value of a field."""
         return type(self)(field, self.value, self.reason)
 
@@ -78,7 +159,8 @@ REMEDIES = {
 
 def one_line(error: BaseException) -> str:
     """The message of an exception in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+    message = error.marked if isinstance(error, TextmillError) else str(error)
+    return " ".join(message.split()) or type(error).__name__
 
 
 def describe_refusal(path: str, error: OSError) -> DataError:

@@ -25,7 +25,7 @@ from textmill.schemas.commands.entry import (
 )
 from textmill.schemas.commands.flag_file import arguments_of, fields_of, kinds_of
 from textmill.schemas.commands.values import rule_of
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, as_keywords, flag, speak_to_caller
 
 T = TypeVar("T")
 _FLAG = re.compile(r"(?<![\w-])--(?!help\b)([a-z][\w-]*)(=?)")
@@ -87,8 +87,13 @@ class Keywords:
           ModuleNotFoundError: a package is not installed.
           KeyboardInterrupt: Ctrl-C or SIGTERM, after what a run saves is saved.
         """
+
+        def work_for_caller() -> T:
+            speak_to_caller()
+            return work()
+
         try:
-            return copy_context().run(work)  # tyro reports errors to us in this context only
+            return copy_context().run(work_for_caller)  # tyro reports errors to us in it only
         except SystemExit as stop:
             if stop.code not in (INTERRUPTED, TERMINATED):
                 raise
@@ -106,13 +111,14 @@ class Keywords:
             kind = UsageError if isinstance(known, UsageError) else DataError
             # Its message is complete, as in a command; the traceback of its cause (`__context__`)
             # would be a hundred lines in a notebook.
-            raise kind(self.spell(str(known))) from None
+            raise kind(self.spell(known.marked)) from None
 
     def spell(self, message: str) -> str:
         """A message of the command with keywords: --no_bos -> bos=False, --seed=-1 -> seed=-1."""
+        message = as_keywords(message)
 
-        def keyword(flag: re.Match[str]) -> str:
-            name, equals = flag[1].replace("-", "_"), flag[2]
+        def keyword(found: re.Match[str]) -> str:
+            name, equals = found[1].replace("-", "_"), found[2]
             positive = name[len("no_") :] if name.startswith("no_") else name
             if not equals and self.kinds.get(positive) == "bool":
                 return f"{positive}={positive == name}"
@@ -130,9 +136,9 @@ class Keywords:
         if value is None and field is not None:
             return _none(name, field.type)
         if kind == "bool" and not isinstance(value, bool):
-            raise UsageError(f"--{name}={value!r}: give True or False")
+            raise UsageError(f"{flag(name, repr(value))}: give True or False")
         if isinstance(value, bool) and kind not in ("bool", None):
-            raise UsageError(f"--{name}={value}: give a value, not True or False")
+            raise UsageError(f"{flag(name, str(value))}: give a value, not True or False")
         return _plain(value)
 
 
@@ -145,7 +151,7 @@ def _none(name: str, hint: Any) -> str:
     kind = hint.__origin__ if hasattr(hint, "__metadata__") else hint  # of Annotated
     if rule is None and type(None) in getattr(kind, "__args__", ()):
         return "None"
-    raise UsageError(f"--{name}=None: give a value, or leave it out")
+    raise UsageError(f"{flag(name, 'None')}: give a value, or leave it out")
 
 
 def _function(package: str, name: str) -> str:

@@ -143,7 +143,7 @@ def _refuse_unknown(words: List[str]) -> None:
     for word in words:
         name = re.sub("^--(no[-_])?", "", word.partition("=")[0]).replace("-", "_")
         if word.startswith("--") and name not in names:
-            raise unknown_flag(word, names)
+            raise unknown_flag(word, names, HELP.module)
 
 
 def trainer_of(trained: Trained, name: Optional[str]) -> Trainer:

@@ -39,7 +39,14 @@ from textmill.schemas.commands.entry import shortage_of, want_addresses
 from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import describe_unknown
 from textmill.schemas.commands.terminal import in_time, visible
-from textmill.schemas.errors import DataError, LeftRunning, TextmillError, UsageError, one_line
+from textmill.schemas.errors import (
+    DataError,
+    LeftRunning,
+    TextmillError,
+    UsageError,
+    as_flags,
+    one_line,
+)
 
 MOST_WORKERS = 1024  # threads of one process, or processes of one machine
 _OTHERS = (
@@ -50,7 +57,7 @@ _OTHERS = (
 # which takes a while on a busy machine.
 _LAST_WORDS_SECONDS, _ENDING_SECONDS = 10, 120
 _CANCEL_SECONDS = 5
-_WHILE = re.compile(r" \[while running '.*")  # what Beam adds to a worker's message
+_WHILE = re.compile(r" \[while running '[^']*'\]")  # what Beam adds to a worker's message
 # Beam's threads that wait for messages of a job, or for requests of workers in this process.
 _LISTENERS = ("wait_until_finish_read", "run_worker_", "read_grpc_client_inputs")
 _WAITS_FOR_PROCESS = "run_worker"
@@ -309,7 +316,7 @@ def _keep_log(reader: int, log: int) -> None:
     with os.fdopen(reader, encoding="utf-8", errors="backslashreplace") as lines:
         for line in lines:
             with contextlib.suppress(OSError):  # those who write the data report a full disk
-                os.write(log, visible(line, keep="\n\t").encode())
+                os.write(log, visible(as_flags(line), keep="\n\t").encode())
     os.close(log)
 
 
@@ -381,9 +388,9 @@ def explain_failure(error: BaseException, job_server: str = "") -> BaseException
       error: the exception that ended the run.
       job_server: the address of the user's job server; "" for none.
     """
-    text = str(error)
     if isinstance(error, TextmillError):
-        return type(error)(_WHILE.sub("", text))
+        return type(error)(*(_WHILE.sub("", a) if type(a) is str else a for a in error.args))
+    text = str(error)
     if job_server and isinstance(error, grpc.RpcError | grpc.FutureTimeoutError):
         return DataError(
             f"the job server at {job_server} ended during the job, or the connection to it was "
@@ -392,7 +399,7 @@ def explain_failure(error: BaseException, job_server: str = "") -> BaseException
         )
     if short := shortage_of(error):
         return short
-    messages = re.findall(r"(?:DataError|UsageError): (.*)", text)
+    messages = re.findall(r"(?:DataError|UsageError|FieldError): (.*)", text)
     if messages:
         return DataError(_WHILE.sub("", messages[-1]).strip())
     if re.search(r"Channel closed|SDK worker disconnected|connection.*(closed|reset)", text, re.I):

@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from textmill.schemas.commands.terminal import say, visible
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, spell
 
 _BAR = 40  # characters of the longest bar
 _LINE_SECONDS = 10.0
@@ -41,7 +41,7 @@ _WORKERS = (16, 64, 256, 1024)  # of an estimate
 
 
 class Console(rich.console.Console):
-    """Shows control characters of text instead of sending them; [brackets] are no markup.
+    """Spells flags, and shows control characters instead of sending them; [x] is no markup.
 
     Control sequences of rich itself (colours, progress bars) are sent.
     """
@@ -92,7 +92,7 @@ class Console(rich.console.Console):
 
 
 def _make_visible(text: str) -> str:
-    return visible(text, keep="\n")
+    return visible(spell(text), keep="\n")
 
 
 # ---- tables ----
@@ -118,7 +118,7 @@ def facts_table(facts: Mapping[str, str], *, title: str | None = None, boxed: bo
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(Text(visible(name)), Text(visible(value)))
+        table.add_row(Text(visible(name)), Text(visible(spell(value))))
     return table
 
 

@@ -32,7 +32,9 @@ from textmill.schemas.errors import (
     LeftRunning,
     TextmillError,
     UsageError,
+    as_typed,
     describe_refusal,
+    either,
 )
 
 INTERRUPTED, TERMINATED = 130, 143  # 128 + SIGINT and SIGTERM, as shells report them
@@ -71,22 +73,23 @@ def sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, usual or signal.SIG_DFL)
 
 
-def refuse_odd_paths(argument: str) -> None:
+def refuse_odd_paths(typed: str) -> None:
     """Refuses three kinds of argument that no command can use as the user means them.
 
     A path that is not UTF-8 can be neither printed nor written into a report. Shells expand ~ only
     at the start of a word: `--output=~/run` would create a folder named `~`, and `--output=gs:/run`
     one named `gs:`.
     """
-    if re.match(r"--\w+=~(/|$)", argument):
-        given = argument.replace("~", "$HOME", 1)
-        raise UsageError(f"{argument}: shells do not expand ~ after =; write {given}")
-    if re.match(r"--\w+=(gs|s3):/(?!/)", argument):
-        raise UsageError(f"{argument}: write {argument.replace(':/', '://', 1)}")
+    if re.match(r"--\w+=~(/|$)", typed):
+        given = as_typed(typed.replace("~", "$HOME", 1))
+        raise UsageError(f"{as_typed(typed)}: shells do not expand ~ after =; write {given}")
+    if re.match(r"--\w+=(gs|s3):/(?!/)", typed):
+        raise UsageError(f"{as_typed(typed)}: write {as_typed(typed.replace(':/', '://', 1))}")
     try:
-        argument.encode()
+        typed.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the argument {argument!r} is not UTF-8: rename the file") from error
+        shown = either(repr(typed), repr(typed.lstrip("-")))
+        raise UsageError(f"the argument {shown} is not UTF-8: rename the file") from error
 
 
 def leave_at_once(code: int) -> None:
@@ -199,8 +202,8 @@ def run_entry(main: Callable[[list[str]], None]) -> None:
     """
     _open_streams()
     try:
-        for argument in sys.argv[1:]:
-            refuse_odd_paths(argument)
+        for typed in sys.argv[1:]:
+            refuse_odd_paths(typed)
         try:
             main(sys.argv[1:])
         except SystemExit as stop:

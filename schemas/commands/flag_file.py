@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from textmill.schemas.commands.values import join_list, rule_of, text_of
-from textmill.schemas.errors import UsageError, one_line
+from textmill.schemas.errors import UsageError, flag, one_line
 
 FLAG, CONFIG = "--config", "config.yaml"
 CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
@@ -61,13 +61,15 @@ def with_config(
     for name in twice:
         if known.get(name) in ("names", "quoted"):  # the first of two would be lost silently
             raise UsageError(
-                f"--{name} is given {typed.count(name)} times: separate the values by commas "
-                f"in one (--{name}=A,B)"
+                f"{flag(name)} is given {typed.count(name)} times: separate the values by commas "
+                f"in one ({flag(name, 'A,B')})"
             )
     if not files:
         return argv
     if len(files) > 1:
-        raise UsageError(f"{FLAG} is given {len(files)} times: put the flags into one file")
+        raise UsageError(
+            f"{flag('config')} is given {len(files)} times: put the flags into one file"
+        )
     path = _find(files[0], folder)
     values = _part(_load(path), command, known, path)
     unknown = [name for name in values if name not in known]
@@ -168,7 +170,7 @@ def _split(argv: List[str]) -> "Tuple[List[str], List[str]]":
         else:
             rest.append(argument)
     if "" in files:
-        raise UsageError(f"{FLAG} names no file: give {FLAG}=FILE.yaml")
+        raise UsageError(f"{flag('config')} names no file: give {flag('config', 'FILE.yaml')}")
     return files, rest
 
 
@@ -182,7 +184,7 @@ def _find(name: str, folder: Path) -> str:
     near = difflib.get_close_matches(name, ready, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise UsageError(
-        f"{FLAG}={name}: there is no such file; Textmill's own are "
+        f"{flag('config', name)}: there is no such file; Textmill's own are "
         f"{', '.join(ready) or 'not installed here'}{hint}"
     )
 
@@ -201,13 +203,13 @@ def _load(path: str) -> Dict[str, Any]:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise UsageError(
-                f"{FLAG}={path} is larger than {_MOST_BYTES:,} bytes, too large for flags; put a "
-                "long list of inputs into its own file: --input=@LIST.txt"
+                f"{flag('config', path)} is larger than {_MOST_BYTES:,} bytes, too large for "
+                f"flags; put a long list of inputs into its own file: {flag('input', '@LIST.txt')}"
             )
         values = _loader(yaml, path)(content.decode("utf-8")).get_single_data()
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = one_line(error)
-        raise UsageError(f"{FLAG}={path} cannot be read as YAML: {reason}") from error
+        raise UsageError(f"{flag('config', path)} cannot be read as YAML: {reason}") from error
     if not isinstance(values, dict):
         raise UsageError(
             f"{path} holds {'nothing' if values is None else type(values).__name__}, and must be a "

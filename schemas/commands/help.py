@@ -22,9 +22,9 @@ import sys
 import textwrap
 from typing import Any, Iterator, Mapping, NamedTuple, TypeVar
 
-from textmill.schemas.commands.terminal import command_name, say
+from textmill.schemas.commands.terminal import command_name, name_of, say
 from textmill.schemas.commands.values import rule_of, text_of
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, as_typed, either
 
 _COLUMN = 24  # where texts begin
 _WIDTHS = 80, 100  # of a screen, at least and at most
@@ -132,7 +132,8 @@ def _raise_in_one_line(event: Any, flags: list[Flag]) -> None:
       UsageError: a flag is missing, unknown, or has a value of another type or none of its
         choices.
     """
-    kind, remedy = type(event).__name__, f"{event.prog} --help shows the flags"
+    kind = type(event).__name__
+    remedy = see_help(event.prog.split()[-1], f"{event.prog} --help shows the flags")
     error = sys.exc_info()[1]  # of the options, or of tyro after a value refused its text
     cause = error if isinstance(error, FieldError) else getattr(error, "__context__", None)
     if isinstance(cause, FieldError):
@@ -145,27 +146,37 @@ def _raise_in_one_line(event: Any, flags: list[Flag]) -> None:
         for argument in event.unrecognized_tokens:
             if difflib.get_close_matches(argument.partition("=")[0], missing):
                 raise UsageError(describe_unknown(argument, missing, remedy))
-        named = ", ".join(typed.get(name, name) for name in missing)
+        named = ", ".join(as_typed(typed.get(name, name)) for name in missing)
         raise UsageError(f"{event.prog} needs {named}: {remedy}")
     if kind == "UnrecognizedArgs":
         raise UsageError(describe_unknown(event.tokens[0], list(typed), remedy))
     if kind == "BadValue":
         name = f"--{event.argument.display_name().lstrip('-').rpartition('.')[2]}"
-        raise UsageError(f"{typed.get(name, name)} has no value: {remedy}")
+        raise UsageError(f"{as_typed(typed.get(name, name))} has no value: {remedy}")
     if kind == "InvalidChoice":
-        name = event.argument.display_name()
+        given = as_typed(f"{event.argument.display_name()}={event.value}")
         choices = [*event.choices]
         if "None" in choices:  # tyro has them as a set
             choices = sorted({*choices} - {"None"})
-        raise UsageError(f"{name}={event.value}: choose one of {', '.join(choices)}")
+        raise UsageError(f"{given}: choose one of {', '.join(choices)}")
     if kind == "InstantiationFailure" and event.argument is not None:
         reason = re.sub(r"^Error parsing [^:]*: ", "", " ".join(event.message.split()))
         found = re.search(r"(literal for int|string to float)[^']*'([^']*)'$", reason)
         if found:
             what = "a whole number" if found.group(1).endswith("int") else "a number"
-            name = event.argument.display_name()
-            raise UsageError(f"{name}={found.group(2)}: not {what}; {remedy}")
-        raise UsageError(f"{event.argument.display_name()}: {reason}; {remedy}")
+            given = as_typed(f"{event.argument.display_name()}={found.group(2)}")
+            raise UsageError(f"{given}: not {what}; {remedy}")
+        raise UsageError(f"{as_typed(event.argument.display_name())}: {reason}; {remedy}")
+
+
+def see_help(module: str, words: str) -> str:
+    """The remedy of a command's help in a message.
+
+    Args:
+      module: pipelines.build_shards.
+      words: for the user of the command.
+    """
+    return either(words, f"`textmill {name_of(module)} --help=all` lists the keywords")
 
 
 def describe_unknown(argument: str, names: list[str], remedy: str) -> str:
@@ -179,13 +190,14 @@ def describe_unknown(argument: str, names: list[str], remedy: str) -> str:
     if not argument.startswith("-"):
         flag = next((name for name in _OF_WORDS if name in names), "")
         return f"{argument} belongs to no flag: " + (
-            f"write {flag}={argument}; for several, repeat the flag or put a pattern in quotes "
-            f"({flag}='texts/*.txt')"
+            f"write {as_typed(f'{flag}={argument}')}; for several, repeat the flag or put a "
+            f"pattern in quotes ({as_typed(flag)}='texts/*.txt')"
             if flag
             else "a flag takes one value"
         )
     near = difflib.get_close_matches(argument.partition("=")[0], names, 1)
-    return f"unknown flag {argument}: {f'did you mean {near[0]}?' if near else remedy}"
+    unknown = f"{either('unknown flag', 'unknown keyword')} {as_typed(argument)}"
+    return f"{unknown}: {f'did you mean {as_typed(near[0])}?' if near else remedy}"
 
 
 def help_lines(request: str, page: Help, flags: list[Flag]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, TextIO
 
 from textmill.entries import is_hidden
+from textmill.schemas.errors import spell
 
 _JOINERS = "\u200c\u200d"  # without which some scripts and emoji cannot be written
 
@@ -42,13 +43,13 @@ def _visible(character: str) -> str:
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Prints text; control characters except line ends and tabs are escaped.
+    """Prints text; flags are spelled, control characters except line ends and tabs are escaped.
 
     Args:
       text: without the final line end.
       file: standard output by default.
     """
-    print(visible(text, keep="\n\t"), file=file)
+    print(visible(spell(text), keep="\n\t"), file=file)
 
 
 def command_name(module: str) -> str:

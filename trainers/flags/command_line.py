@@ -14,11 +14,12 @@ from textmill.schemas.commands.help import (
     Help,
     describe_unknown,
     report_parse_errors,
+    see_help,
     show_help,
 )
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.commands.values import rule_of, text_of
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, as_typed, either
 from textmill.trainers.flags.run_flags import RunFlags
 
 Flags = TypeVar("Flags", bound=RunFlags)
@@ -91,7 +92,7 @@ def parse_groups(argv: list[str], kind: type[Group], page: Help) -> Group:
         config=(tyro.conf.OmitArgPrefixes,),
     )
     if unknown:
-        raise unknown_flag(unknown[0], kinds_of(kind))
+        raise unknown_flag(unknown[0], kinds_of(kind), page.module)
     return flags
 
 
@@ -102,13 +103,14 @@ def _respell(argument: str) -> str:
     return f"--{ours}{equals}{value}" if ours and name.startswith("--") else argument
 
 
-def unknown_flag(argument: str, names: Iterable[str]) -> UsageError:
-    """The error for an argument that is none of these flags."""
+def unknown_flag(argument: str, names: Iterable[str], module: str) -> UsageError:
+    """The error for an argument that is none of these flags of a command."""
     name = argument.partition("=")[0].lstrip("-").replace("-", "_")
     if name in _ELSEWHERE:
-        return UsageError(f"unknown flag {argument}: {_ELSEWHERE[name].format(argument)}")
-    flags = [f"--{name}" for name in names]
-    return UsageError(describe_unknown(argument, flags, "--help=all lists the flags"))
+        unknown = f"{either('unknown flag', 'unknown keyword')} {as_typed(argument)}"
+        return UsageError(f"{unknown}: {_ELSEWHERE[name].format(as_typed(argument))}")
+    flags, remedy = [f"--{name}" for name in names], see_help(module, "--help=all lists the flags")
+    return UsageError(describe_unknown(argument, flags, remedy))
 
 
 def flag_values(flags: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from textmill.pipelines.inspection.report import content as set_content
 from textmill.pipelines.inspection.report import sections
 from textmill.pipelines.inspection.report.content import SetContent, compact
 from textmill.schemas.commands.terminal import visible
+from textmill.schemas.errors import as_flags
 
 REPORT = "report.html"
 
@@ -89,7 +90,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         # Input may hold control characters; jinja escapes markup only.
-        finalize=lambda value: visible(value) if type(value) is str else value,
+        finalize=lambda value: visible(as_flags(value)) if type(value) is str else value,
     )
     environment.filters.update(
         compact=compact, number=set_content.number, percent=set_content.percent

@@ -2,10 +2,12 @@
 
 import threading
 import time
+import traceback
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
+import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.options.pipeline_options import StandardOptions
@@ -24,7 +26,7 @@ from textmill.pipelines.runners.launch import (
 from textmill.pipelines.runners.runner_flags import RUNNERS, runner_flags
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.tasks.mlm import Mlm
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, FieldDataError, TextmillError, UsageError, flag
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,43 @@ def test_runners_are_known_by_all_names_that_beam_accepts(arguments, name, is_lo
     assert set(RUNNERS) == known
 
 
+@pytest.mark.parametrize("in_process", [True, False])
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataError(f"a is cut: raise {flag('most', 3)}"),
+        UsageError(f"a is cut: raise {flag('most', 3)}"),
+        FieldDataError("a", "b", f"raise {flag('most', 3)}"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_flags_of_a_workers_error_are_spelled_where_the_command_runs(error, in_process):
+    """Beam raises it again with the name of a step, and sends the text of its traceback."""
+    tag = " [while running 'Read']"
+    again = type(error)(error.args[0] + tag, *error.args[1:])
+    again._tagged_with_step = True
+    if not in_process:
+        try:
+            raise again
+        except TextmillError:
+            again = RuntimeError(traceback.format_exc())
+    explained = explain_failure(again)
+    assert isinstance(explained, TextmillError) and str(explained) == str(error)
+    assert explained.in_python() == error.in_python() and "--" not in error.in_python()
+
+
+def test_beam_tags_the_errors_that_it_raises_again():
+    """Else `str` of a worker's error would have lost the marks of its flags."""
+    with pytest.raises(DataError) as raised, beam.Pipeline(runner=IN_PROCESS) as pipeline:
+        _ = pipeline | beam.Create([1]) | beam.Map(refuse)
+    explained = explain_failure(raised.value)
+    assert isinstance(explained, DataError) and explained.in_python() == "give most=3"
+
+
+def refuse(number: int) -> None:
+    raise DataError(f"give {flag('most', 3 * number)}")
+
+
 def test_a_workers_error_is_its_own_paragraph():
     wrapped = RuntimeError(
         "Traceback (most recent call last):\n  File ...\n"
@@ -124,6 +163,8 @@ def test_a_workers_error_is_its_own_paragraph():
     assert str(explain_failure(wrapped)) == "a.gz is cut: get it again"
     same_process = DataError("a.gz is cut [while running 'Route-ptransform-1']")
     assert str(explain_failure(same_process)) == "a.gz is cut"
+    of_field = FieldDataError("input [while running 'Read']", "a.gz", "it is cut")
+    assert str(explain_failure(of_field)) == "--input=a.gz: it is cut"
     assert "a worker process died" in str(
         explain_failure(RuntimeError("Channel closed prematurely."))
     )

@@ -1,5 +1,6 @@
 """Text of a file never controls the terminal, whichever command prints it."""
 
+import contextvars
 import hashlib
 import io
 import json
@@ -13,9 +14,10 @@ from rich.text import Text
 
 from tests.tools.shard_factory import mlm_schema, replace_file, tokenizer_json, write_mlm_set
 from textmill.pipelines import build_shards, export, inspect_shards, verify
-from textmill.pipelines.runners.console import Console
+from textmill.pipelines.runners.console import Console, facts_table
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.commands.terminal import say, visible
+from textmill.schemas.errors import flag, speak_to_caller
 from textmill.schemas.format.metadata import read_set
 from textmill.schemas.typed_json import to_json
 from textmill.trainers import flax_mlm
@@ -24,6 +26,21 @@ from textmill.trainers.run.journal import ProgressLine
 # Names the window, rings, turns red by one byte, and turns the writing direction.
 EVIL = "\x1b]0;owned\x07\x9b31m\u202e[bold]"
 SHOWN = r"\x1b]0;owned\x07\x9b31m\u202e[bold]"
+
+
+def test_all_that_prints_spells_flags(capsys):
+    text = f"give {flag('most', 3)}"
+
+    def print_all():
+        say(text)
+        console = Console(width=9)
+        console.print(text)
+        console.print(facts_table({"a": text}, boxed=False))
+
+    print_all()
+    contextvars.copy_context().run(lambda: (speak_to_caller(), print_all()))
+    printed = "".join(capsys.readouterr().out.split())
+    assert printed == "give--most=3give--most=3agive--most=3" + "givemost=3givemost=3agivemost=3"
 
 
 @pytest.mark.parametrize(
