@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from textmill.pipelines.corpus.options import HELP, CorpusOptions
 from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.host.s3_flags import take_s3_flags
 from textmill.pipelines.runners.launch import check_arguments, with_beam
-from textmill.pipelines.store import take_s3_flags
 from textmill.schemas.commands.entry import import_later, run_entry, want_addresses
 from textmill.schemas.commands.flag_file import with_config
 

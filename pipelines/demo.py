@@ -21,11 +21,11 @@ from rich.text import Text
 
 from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.runners.console import Console
-from textmill.pipelines.store import is_url, write_file
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.commands.help import Help
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files.store import is_url, write_file
 
 _LEAST_CHARACTERS = 40  # a shorter docstring repeats the name
 _console = Console()

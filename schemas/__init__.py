@@ -4,7 +4,7 @@ Standard library and numpy only, Python 3.8 syntax, so that any trainer host can
 
 - format: rows (features, codec, records; layouts converts them for other trainers) and metadata
   files (metadata, manifest, statistics, drops, agreement).
-- files: set_files (a directory, or an object store with a cache), object_store, hub.
+- files: store (a disk or an object store), set_files (a dataset, with a cache), hub.
 - tokenizers: files of tokenizers and chat templates, from sources that may be untrusted.
 - commands: the start and end of a command, --config, output.
 - Shared by all: errors, version, typed_json (checks JSON), limited_process (a child process).

@@ -33,7 +33,7 @@ from typing import (
 )
 
 from textmill.schemas.errors import DataError, describe_refusal
-from textmill.schemas.files.local_file import open_regular
+from textmill.schemas.files.store import open_regular
 
 T = TypeVar("T")
 MAX_BYTES = 256 << 20  # of a JSON file: enough for the stats.json of 300,000 shards

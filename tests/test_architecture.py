@@ -36,7 +36,7 @@ HEAVY = {
 # pipelines/, from the ground up: rooms know floors below them, none of their own and none above.
 # A folder in a room may stand on a floor of its own. Entries stand on top.
 FLOORS = [
-    {"configs", "host", "store"},
+    {"configs", "host"},
     {"readers", "rows"},
     {"user_filter"},
     {"writers"},
@@ -50,13 +50,16 @@ FLOORS = [
     {"preflight"},
 ]
 # Of the files beside the rooms, those that are no entry.
-LOOSE = {"input_options", "store", "user_filter"}
+LOOSE = {"input_options", "user_filter"}
 # Beam is wired here and in commands; no other file knows Beam, or what runs it.
 WIRING = {"shards/transforms", "shards/wire", "runners", "tokenizer/run", "tokenizer/transforms"}
 WIRING |= {"corpus/run", "corpus/transforms", "corpus/near_duplicates/transforms"}
 WIRING |= {"corpus/decontamination/transforms", "preflight"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
 READS_STORES = {"object_store", "set_files"}
+# All others read and write files of any kind through schemas/files/store.py; these set or use
+# retries, the flags and the display of a process.
+KNOW_REQUESTS = {"store", "set_files", "s3_flags", "steps"}
 STORE_PACKAGES = {"aiohttp", "fsspec", "gcsfs", "filelock", "tenacity", "google", "botocore"}
 # Packages that are imported, and come with another that setup.py names.
 COME_WITH = {
@@ -178,6 +181,11 @@ def _forbidden(path: Path) -> set[str]:
 
 def test_imports_point_one_way():
     assert {_name(path): names for path in SOURCES if (names := _forbidden(path))} == {}
+
+
+def test_one_layer_of_files():
+    found = {path.stem for path in SOURCES if "files.object_store" in " ".join(_imports(path))}
+    assert found == KNOW_REQUESTS
 
 
 TRAINERS = [path for path in SOURCES if path.is_relative_to(ROOT / "trainers")]

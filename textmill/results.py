@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from textmill.keywords import Keywords
 from textmill.schemas.commands.terminal import visible
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files import object_store
-from textmill.schemas.files.object_store import is_url
+from textmill.schemas.files import store
 from textmill.schemas.files.set_files import Cache
+from textmill.schemas.files.store import is_url
 from textmill.schemas.format.manifest import MANIFEST
 from textmill.schemas.format.metadata import SetInfo, read_set
 from textmill.schemas.typed_json import parse_json, read_bounded
@@ -261,8 +261,8 @@ def _kind_of(path: str) -> type[Corpus] | type[Dataset] | type[Tokenizer] | type
 
 def _exists(directory: str, name: str) -> bool:
     path = os.path.join(directory, name)
-    return object_store.size(path) is not None if is_url(path) else os.path.exists(path)
+    return store.exists(path)
 
 
 def _read(path: str) -> bytes:
-    return object_store.read(path) if is_url(path) else read_bounded(path)
+    return store.read(path) if is_url(path) else read_bounded(path)

@@ -2,7 +2,6 @@
 
 import os
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.corpus_metadata import (
     CARD,
     DOCUMENTS,
@@ -11,6 +10,7 @@ from textmill.pipelines.readers.corpus_metadata import (
     CorpusStatistics,
 )
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 
 _WRITER = "Written by Textmill"  # in README.md, unless it is a user's own
 _CARD_BYTES = 1 << 20  # read of a README.md; a card is shorter

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines import store
 from textmill.pipelines.corpus.near_duplicates.steps import count_sizes
 from textmill.pipelines.corpus.partition import SOURCE, partition_of
 from textmill.pipelines.corpus.partition_files import describe_near, hex_ids
@@ -26,9 +25,10 @@ from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
-from textmill.pipelines.store import is_url
 from textmill.schemas.errors import DataError, TextmillError
+from textmill.schemas.files import store
 from textmill.schemas.files.set_files import local_names
+from textmill.schemas.files.store import is_url
 from textmill.schemas.format.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
 from textmill.schemas.format.manifest import HOSTS, MANIFEST, ManifestFile
 
@@ -43,7 +43,7 @@ def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:
     """
     corpus, findings = read_corpus(directory, follow_links=follow_links), Findings()
     for file in corpus.manifest.files:
-        if store.sha256(os.path.join(directory, file.path)) != file.sha256:
+        if not store.has_sha256(os.path.join(directory, file.path), file.sha256):
             findings.problems.append(f"{file.path}: its sha256 is not the one in {MANIFEST}")
     for check in (_check_documents, _check_removed, _check_samples, _check_hosts):
         if not findings.problems:

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines import store
 from textmill.pipelines.corpus.near_duplicates.rows import differs
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.example_batch import DIGEST_BYTES, from_stream
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
-from textmill.pipelines.store import is_url
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
+from textmill.schemas.files.store import is_url
 
 COUNTED = ("words", "copies")
 SOURCE = ("file", "record")

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from textmill.pipelines import store
 from textmill.pipelines.corpus.counting import drop_rows, text_lengths
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.near_duplicates.rows import REMOVED, distinct, take_rows
@@ -26,6 +25,7 @@ from textmill.pipelines.readers.corpus_metadata import (
 )
 from textmill.pipelines.rows.routing import json_of
 from textmill.pipelines.writers import shard_files
+from textmill.schemas.files import store
 from textmill.schemas.format.drops import (
     Funnel,
 )

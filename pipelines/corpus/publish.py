@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from textmill.pipelines import store
 from textmill.pipelines.corpus.card import card_file
 from textmill.pipelines.corpus.corpus_check import read_rows
 from textmill.pipelines.corpus.decontamination.matches import hits_file
@@ -29,6 +28,7 @@ from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.rejects import collect, rejects_file
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 from textmill.schemas.format.manifest import DECONTAMINATION, HOSTS, Manifest
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import to_json

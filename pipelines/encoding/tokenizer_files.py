@@ -11,12 +11,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from textmill.pipelines import store
 from textmill.pipelines.encoding.reference import Tokenizer, failures_as_data_errors
-from textmill.pipelines.store import is_url
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import DataError, TextmillError, UsageError
-from textmill.schemas.files.local_file import open_regular
+from textmill.schemas.files import store
+from textmill.schemas.files.store import is_url, open_regular
 from textmill.schemas.tokenizers.tokenizer_files import (
     FILES,
     WHOLE,

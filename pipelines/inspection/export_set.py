@@ -16,12 +16,13 @@ from textmill.pipelines.inspection.options import ExportOptions
 from textmill.pipelines.inspection.read_rows import find_split
 from textmill.pipelines.inspection.row_table import RowTable
 from textmill.pipelines.runners.console import Console, Display, Journal
-from textmill.pipelines.store import disk_errors, write_file
 from textmill.pipelines.writers.output_directory import EXPORT_RECORD, refuse_another, refuse_others
 from textmill.pipelines.writers.staging import Staging, find_or_make, publish_files
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.manifest import ManifestFile, file_sha256
+from textmill.schemas.files import store
+from textmill.schemas.files.store import disk_errors, write_file
+from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import SetInfo, read_set
 from textmill.schemas.typed_json import from_json, load_json, to_json
 
@@ -143,7 +144,7 @@ def _check_files(there: ExportRecord, output: str) -> None:
     for name in there.files:
         path = os.path.join(output, name)
         try:
-            same = file_sha256(path) == there.sha256.get(name)
+            same = store.sha256(path) == there.sha256.get(name)
         except FileNotFoundError:
             raise DataError(f"{path} of a finished export is missing: {remedy}") from None
         if not same:
@@ -188,7 +189,7 @@ def _publish(asked: ExportRecord, output: str, staging: Staging) -> int:
             found = from_json(ExportRecord, load_json(record), record).files
             old = filter(_NAME.fullmatch, found)
     files = {name: (name, _size(folder, name)) for name in asked.files}
-    sha256 = {name: file_sha256(os.path.join(folder, name)) for name in files}
+    sha256 = {name: store.sha256(os.path.join(folder, name)) for name in files}
     publish_files(
         output, staging.run, EXPORT_RECORD, to_json(replace(asked, sha256=sha256)), files, old
     )

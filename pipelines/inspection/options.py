@@ -8,8 +8,8 @@ import tyro
 from textmill.schemas.commands.help import Help
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files.object_store import is_url
 from textmill.schemas.files.set_files import CACHE_GIGABYTES
+from textmill.schemas.files.store import is_url
 
 Format = Literal["parquet", "jsonl", "arrow", "mds"]
 Layout = Literal["huggingface", "maxtext"]

@@ -5,13 +5,13 @@ from collections.abc import Callable, Generator, Iterator
 
 from rich.filesize import decimal
 
-from textmill.pipelines import store
 from textmill.pipelines.preflight.check import CannotCheck, Check, attempt
 from textmill.pipelines.readers.files import expand_lists, is_url
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.runner_flags import RunnerFlags
 from textmill.schemas.commands.terminal import in_time, number_of
 from textmill.schemas.errors import one_line
+from textmill.schemas.files import store
 
 _PATIENCE = 25.0  # seconds; an object store without network or credentials may never answer
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.corpus_metadata import read_corpus
 from textmill.pipelines.readers.documents import Role
-from textmill.pipelines.store import is_url
 from textmill.schemas.errors import UsageError
+from textmill.schemas.files import store
+from textmill.schemas.files.store import is_url
 from textmill.schemas.format.manifest import MANIFEST, ManifestFile
 
 _FILE = re.compile(r"documents-[0-9]{5}-of-[0-9]{5}\.(parquet|jsonl\.zst)")

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.page_hosts import PageHosts
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 from textmill.schemas.files.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
 from textmill.schemas.format.drops import (
     Funnel,

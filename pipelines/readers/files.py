@@ -11,14 +11,13 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import BinaryIO
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.corpus_files import is_corpus
 from textmill.pipelines.readers.formats.table import FORMATS, formats_of
 from textmill.pipelines.readers.stored import PACKINGS, inner_extension, is_compressed
-from textmill.pipelines.store import is_url
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, FieldDataError, FieldError
-from textmill.schemas.files import object_store as stores
+from textmill.schemas.files import store
+from textmill.schemas.files.store import is_url
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))
@@ -172,7 +171,7 @@ class FileFinder:
         for alternative in _alternatives(self._field, pattern) if not pattern.endswith("/") else ():
             matched += [
                 (path, size)
-                for path, size in stores.matches(alternative).items()
+                for path, size in store.matches(alternative).items()
                 if self._is_matched(path, alternative)
             ]
         if not matched and not glob.has_magic(pattern):  # may be a folder

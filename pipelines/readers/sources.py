@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
+# In a worker, files of s3:// are opened with the flags of its job.
+import textmill.pipelines.host.s3_flags  # noqa: F401
 from textmill.pipelines.readers.corpus_files import find_corpus
 from textmill.pipelines.readers.documents import (
     BOM,
@@ -44,9 +46,9 @@ from textmill.pipelines.readers.stored import (
     is_compressed,
     part_digest,
 )
-from textmill.pipelines.store import exists, read, write_file
 from textmill.schemas.commands.terminal import command_name, number_of, say
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files.store import exists, read, write_file
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import from_json, parse_json, pause_collector
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import xxhash
 
 from textmill.pipelines.readers.encodings import ENCODED, find_utf_16
-from textmill.pipelines.store import SeekableFile, is_url
 from textmill.schemas.errors import DataError
+from textmill.schemas.files.store import SeekableFile, is_url
 from textmill.schemas.format.manifest import changed
 from textmill.schemas.format.metadata import InputFile, Inputs
 

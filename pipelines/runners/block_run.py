@@ -19,11 +19,11 @@ from textmill.pipelines.readers.sources import (
 from textmill.pipelines.runners.launch import with_beam
 from textmill.pipelines.runners.runner_flags import RunnerFlags, runner_flags
 from textmill.pipelines.runners.shuffle import AGAIN, Deliveries
-from textmill.pipelines.store import is_url
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
+from textmill.schemas.files.store import is_url
 from textmill.schemas.format.drops import total_counts
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from functools import cache
 import psutil
 from rich.filesize import decimal
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.sources import CLUSTER_WORKERS, uneven
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.console import cpu_hours, duration
 from textmill.pipelines.runners.shuffle import ELEMENT_BYTES, ELEMENT_SECONDS
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.files import store
 
 # Measured: Beam in memory, and a worker with its programs and a loaded tokenizer.
 _BEAM_BYTES, WORKER_BYTES = 100_000_000, 500_000_000

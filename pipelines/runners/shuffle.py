@@ -26,8 +26,9 @@ import pyarrow as pa
 import xxhash
 
 from textmill.pipelines.rows.example_batch import to_stream
-from textmill.pipelines.store import Pointer, disk_errors, load, write_scratch
+from textmill.pipelines.writers.scratch import Pointer, load, write_scratch
 from textmill.schemas.errors import DataError
+from textmill.schemas.files.store import disk_errors
 
 BUFFER_BYTES = 256 << 20
 # Measured, of an element of a runner's shuffle: CPU to pack it, and through GroupByKey; bytes

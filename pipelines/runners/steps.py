@@ -25,7 +25,7 @@ from textmill.pipelines.readers.sources import Block, read_block, read_blocks
 from textmill.pipelines.runners.block_run import ALL, J
 from textmill.pipelines.runners.console import Journal
 from textmill.pipelines.runners.shuffle import Deliveries, Outbox, keyed_type, receive
-from textmill.pipelines.store import Pointer
+from textmill.pipelines.writers.scratch import Pointer
 from textmill.pipelines.writers.staging import check_turn
 from textmill.schemas.files import object_store
 from textmill.schemas.format.statistics import ShardStatistics, Statistics

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from textmill.pipelines import store
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.shards.split_shares import find_far_shares
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.files import store
 from textmill.schemas.format.drops import FILTERED, drop_of
 from textmill.schemas.format.metadata import SetInfo
 

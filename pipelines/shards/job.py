@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from textmill.pipelines import store
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.rows.evaluation import EvaluationLine
 from textmill.pipelines.rows.routing import Routes
@@ -13,6 +12,7 @@ from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.tasks.task import Task
 from textmill.pipelines.writers.token_counts import NO_COUNTS, add_token_counts
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import Statistics

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rich.filesize import decimal
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.sources import BLOCK_BYTES
 from textmill.pipelines.runners.plan import Needs, RunPlan
 from textmill.pipelines.runners.shuffle import count_elements
@@ -15,6 +14,7 @@ from textmill.pipelines.shards.estimate import Estimate
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.writers.output_directory import other_sizes, set_of
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 from textmill.schemas.format.manifest import MANIFEST
 
 # Measured: a worker's memory for a block (text, ids, example batches) and for a shard (example

@@ -3,7 +3,6 @@
 `publish_set` is the last step of a run.
 """
 
-from textmill.pipelines import store
 from textmill.pipelines.inspection.read_rows import sample_rows
 from textmill.pipelines.inspection.report.content import SetContent
 from textmill.pipelines.inspection.report.page import report_file, report_html
@@ -17,6 +16,7 @@ from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 from textmill.schemas.format.manifest import Manifest
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG

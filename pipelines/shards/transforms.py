@@ -28,8 +28,8 @@ from textmill.pipelines.shards.job import Job, SetReport
 from textmill.pipelines.shards.publish import publish_set
 from textmill.pipelines.shards.steps import RowMaker, evaluation_of, route_examples
 from textmill.pipelines.shards.write import write_shard
-from textmill.pipelines.store import Pointer
 from textmill.pipelines.user_filter import choose_documents
+from textmill.pipelines.writers.scratch import Pointer
 from textmill.pipelines.writers.staging import check_turn
 from textmill.schemas.format.drops import total_counts
 from textmill.schemas.format.statistics import Statistics

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from textmill.pipelines import store
 from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.files import store
 from textmill.schemas.tokenizers.chat_template import ChatTemplate, read_arguments
 
 

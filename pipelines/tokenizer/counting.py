@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from textmill.pipelines import store
 from textmill.pipelines.encoding.patterns import name_of
 from textmill.pipelines.readers.sources import Block, hash_inputs
 from textmill.pipelines.runners.block_run import BlockRun
@@ -17,6 +16,7 @@ from textmill.pipelines.tokenizer.output import HISTOGRAM, READ, CountJob, Text,
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import UsageError
+from textmill.schemas.files import store
 from textmill.schemas.typed_json import from_json, parse_json
 
 if TYPE_CHECKING:

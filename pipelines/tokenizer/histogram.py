@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from textmill.pipelines import store
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS
 from textmill.pipelines.host.imports import parquet, pc
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files import store
 from textmill.schemas.typed_json import from_json, parse_json
 
 NO_NORMALIZER = "none"

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from textmill.pipelines import store
 from textmill.pipelines.encoding.patterns import (
     GPT2,
     NAMES,
@@ -38,6 +37,7 @@ from textmill.schemas.commands.values import (
     text_of,
 )
 from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.files import store
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.sources import file_digests
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.tokenizer.fertility import Fertility, FileGroups
@@ -20,6 +19,7 @@ from textmill.pipelines.writers.output_directory import (
 )
 from textmill.pipelines.writers.staging import STAGING, publish_files
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import from_json, parse_json, to_json
 from textmill.schemas.version import VERSION
@@ -245,7 +245,7 @@ def _differences(output: str, parameters: dict[str, Any], digest: Callable[[], s
             (TOKENIZER, report.tokenizer_sha256),
             (HISTOGRAM, report.histogram_sha256),
         ):
-            if store.sha256(os.path.join(output, name)) != sha256:
+            if not store.has_sha256(os.path.join(output, name), sha256):
                 return [f"its {name} does not match the sha256 in {REPORT}"]
     except (DataError, OSError):
         return [f"it has no valid {REPORT} and {HISTOGRAM}"]

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable
 
-from textmill.pipelines import store
 from textmill.pipelines.input_options import assumed_bytes
 from textmill.pipelines.readers.sources import Block, describe_documents, plan_blocks
 from textmill.pipelines.runners.launch import choose_runner
@@ -19,6 +18,7 @@ from textmill.pipelines.tokenizer.special_roles import config_json, tokenizer_se
 from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.flag_file import CONFIG, config_bytes
+from textmill.schemas.files import store
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 from textmill.schemas.typed_json import to_json
 

@@ -21,7 +21,6 @@ from textmill.pipelines.runners.block_run import ALL
 from textmill.pipelines.runners.console import Journal
 from textmill.pipelines.runners.shuffle import Deliveries, add_tallies, check_deliveries, tally
 from textmill.pipelines.runners.steps import BlockStep, spread_blocks
-from textmill.pipelines.store import write_file
 from textmill.pipelines.tokenizer import histogram
 from textmill.pipelines.tokenizer.fertility import GroupSample, add_samples
 from textmill.pipelines.tokenizer.output import (
@@ -37,6 +36,7 @@ from textmill.pipelines.tokenizer.word_counter import BUCKETS, WordCounter, add_
 from textmill.pipelines.user_filter import choose_documents
 from textmill.pipelines.writers.rejects import rejects_file
 from textmill.pipelines.writers.staging import check_turn
+from textmill.schemas.files.store import write_file
 from textmill.schemas.typed_json import to_json
 
 _READ = -1  # the key of reports; keys from 0 to BUCKETS - 1 are buckets of words

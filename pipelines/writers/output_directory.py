@@ -4,17 +4,16 @@ import os
 import tempfile
 from collections.abc import Iterable
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.corpus_files import is_corpus
 from textmill.pipelines.readers.corpus_metadata import CORPUS
 from textmill.pipelines.readers.sources import Block, hash_inputs
-from textmill.pipelines.store import disk_errors, is_url
 from textmill.pipelines.writers.shard_files import OF_SET
 from textmill.pipelines.writers.staging import LOCK
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files import object_store as stores
+from textmill.schemas.files import store
 from textmill.schemas.files.set_files import Cache
+from textmill.schemas.files.store import disk_errors, is_url
 from textmill.schemas.format.manifest import MANIFEST, REJECTED, REJECTS
 from textmill.schemas.format.metadata import Inputs, Schema, SetInfo, read_set
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
@@ -146,7 +145,7 @@ def set_of(output: str) -> SetInfo:
     there = store.sizes(output)
     for file in found.manifest.files:
         path = os.path.join(output, file.path)
-        if there.get(file.path) != file.bytes != stores.size(path):  # a listing may lag
+        if there.get(file.path) != file.bytes != store.size(path):  # a listing may lag
             raise DataError(
                 f"{path} does not have the {file.bytes:,} bytes that MANIFEST.json lists: copy or "
                 "build the dataset again"

@@ -14,12 +14,13 @@ from hashlib import sha256
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines import store
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Reject
-from textmill.pipelines.store import Pointer, disk_errors, load, write_scratch
+from textmill.pipelines.writers.scratch import Pointer, load, write_scratch
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
+from textmill.schemas.files.store import disk_errors
 from textmill.schemas.format.manifest import REJECTS, ManifestFile
 
 FILTERED = "rejects/filtered.jsonl"

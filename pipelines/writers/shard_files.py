@@ -20,14 +20,14 @@ from hashlib import sha256
 import numpy as np
 import xxhash
 
-from textmill.pipelines import store
 from textmill.pipelines.rows.example_batch import COPIES, ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.pipelines.store import disk_errors, is_url
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.pipelines.writers.document_formats import document_codec
 from textmill.pipelines.writers.staging import STAGING, publish_files
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
+from textmill.schemas.files.store import disk_errors, is_url
 from textmill.schemas.format.agreement import METADATA
 from textmill.schemas.format.manifest import (
     DECONTAMINATION,
@@ -270,7 +270,7 @@ def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.
     except _DAMAGE:
         return None
     whole = finished.examples == examples and all(
-        store.sha256(os.path.join(staging, staged_name(file))) == file.sha256
+        store.has_sha256(os.path.join(staging, staged_name(file)), file.sha256)
         for file in finished.files
     )
     return (finished, token_counts) if whole else None

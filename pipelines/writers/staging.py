@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from textmill.pipelines import store
 from textmill.pipelines.readers.sources import BLOCKS
-from textmill.pipelines.store import disk_errors, is_url
 from textmill.schemas.commands.entry import sigterm_as_interrupt
 from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.schemas.files import store
+from textmill.schemas.files.store import disk_errors, is_url
 
 STAGING, LOCK = ".staging", ".lock"
 _FOLDERS = ("rejects", "removed")  # of published files

@@ -1,11 +1,12 @@
-"""Reads, lists and changes files in object stores, such as gs://bucket/set and s3://bucket/set.
+"""Sends requests to object stores, again while they or the network fail.
 
-Only this module uses fsspec: gcsfs for gs://, s3fs for s3://, and any other protocol whose package
-is installed. It retries temporary failures, reports after 5 s what it waits for, and gives up with
-an error after one to two minutes. Requests to s3:// are retried here one by one, by no other layer;
-gcsfs retries those to gs:// itself. The packages find endpoints and credentials themselves, except
-Google's default credentials, which are loaded here: if their token cannot be renewed, gcsfs waits
-five minutes without a message, and then reads without credentials.
+`schemas.files.store` reads and writes files with it. Only this module uses fsspec: gcsfs for gs://,
+s3fs for s3://, and any other protocol whose package is installed. It retries temporary failures,
+reports after 5 s what it waits for, and gives up with an error after one to two minutes. Requests
+to s3:// are retried here one by one, by no other layer; gcsfs retries those to gs:// itself. The
+packages find endpoints and credentials themselves, except Google's default credentials, which are
+loaded here: if their token cannot be renewed, gcsfs waits five minutes without a message, and then
+reads without credentials.
 
 Python 3.8 syntax.
 """
@@ -16,11 +17,9 @@ import errno
 import functools
 import logging
 import os
-import re
 import sys
 import time
 from contextlib import contextmanager
-from glob import has_magic
 from types import ModuleType
 from typing import Any, Callable, Iterator, TypeVar
 
@@ -28,7 +27,6 @@ from textmill.schemas.commands.terminal import call_if_slow, in_time, say
 from textmill.schemas.errors import DataError, TextmillError, UsageError, one_line
 
 T = TypeVar("T")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _EXTRAS = {"gs": "gs", "gcs": "gs", "s3": "s3", "s3a": "s3"}  # of setup.py
 # "gs" or "s3" to a function that returns options of its file system; fsspec's configuration wins.
 option_finders: dict[str, Callable[[], dict[str, Any]]] = {}
@@ -72,11 +70,6 @@ _REFUSALS = (
 )
 
 
-def is_url(path: str) -> bool:
-    """Whether a path is a URL of an object store: gs://bucket/set, not /data/set or gs:set."""
-    return bool(_URL.match(path))
-
-
 def kind_of(url: str) -> str:
     """The extra whose package reads a URL: "gs", "s3", or "" for another protocol."""
     return _EXTRAS.get(_protocol_of(url), "")
@@ -84,82 +77,6 @@ def kind_of(url: str) -> str:
 
 def _protocol_of(url: str) -> str:
     return url.split("://")[0].lower()
-
-
-def read(url: str, start: int = 0, stop: int | None = None) -> bytes:
-    """Reads bytes `start` to `stop` of a file, fewer if it ends earlier.
-
-    Raises:
-      FileNotFoundError: there is no such file.
-      DataError: the object store does not return it.
-      UsageError: no package reads this object store, or there are no credentials.
-    """
-    part = {} if stop is None and not start else {"start": start, "end": stop}
-    try:
-        return call(url, "cat_file", key_of(url), **part)
-    except DataError as error:
-        if _is_beyond_end(error.__cause__):
-            return b""
-        raise
-
-
-def describe(url: str) -> dict[str, Any]:
-    """The object store's description of a file: "size" (bytes), and a checksum.
-
-    Raises:
-      FileNotFoundError: there is no such file, or it is a directory.
-      DataError, UsageError: as `read`.
-    """
-    info = call(url, "info", key_of(url))
-    if info["type"] != "file":
-        raise FileNotFoundError(errno.ENOENT, "there is no such file", url)
-    return info
-
-
-def size(url: str) -> int | None:
-    """The size of a file in bytes; None if there is no such file.
-
-    Raises:
-      DataError, UsageError: as `read`.
-    """
-    try:
-        return describe(url)["size"]
-    except FileNotFoundError:
-        return None
-
-
-def sizes(url: str) -> dict[str, int]:
-    """The sizes in bytes of all files below a directory, by their sorted relative paths.
-
-    They come from the object store's listing, which may be out of date.
-
-    Raises:
-      DataError, UsageError: as `read`.
-    """
-    folder = key_of(url).rstrip("/") + "/"
-    size_of = _list(url, "find", folder)
-    return {key[len(folder) :]: size_of[key] for key in sorted(size_of) if key.startswith(folder)}
-
-
-def matches(pattern: str) -> dict[str, int]:
-    """The sizes in bytes of the files that match a URL with *, ?, [] and **, by their URLs.
-
-    Raises:
-      DataError, UsageError: as `read`.
-    """
-    if not has_magic(pattern):
-        own_size = size(pattern)
-        return {} if own_size is None else {pattern: own_size}
-    size_of = _list(pattern, "glob", key_of(pattern))
-    return {f"{pattern.split('://')[0]}://{key.lstrip('/')}": size_of[key] for key in size_of}
-
-
-def _list(url: str, method: str, key: str) -> dict[str, int]:
-    try:
-        entries = call(url, method, key, detail=True)
-    except FileNotFoundError:  # there is no such bucket
-        return {}
-    return {key: entry["size"] for key, entry in entries.items() if entry["type"] == "file"}
 
 
 def key_of(url: str) -> str:
@@ -198,6 +115,11 @@ def call(url: str, method: str, *arguments: Any, moved: int = 0, **options: Any)
         if done == "written":
             raise _give_up(url, error, done) from error
         raise
+
+
+def is_beyond_end(error: BaseException | None) -> bool:
+    """Whether a requested range begins at or after the end of a file: HTTP status 416."""
+    return "416" in str(getattr(error, "code", "")) or "satisfiable" in str(error)
 
 
 def patiently(url: str, operation: Callable[[], T], done: str = "written") -> T:
@@ -448,17 +370,12 @@ def _give_up(url: str, error: Exception, done: str) -> TextmillError:
     return DataError(f"{url} cannot be {done}: {reason:.500}; {remedy}")
 
 
-def _is_beyond_end(error: BaseException | None) -> bool:
-    """Whether a requested range begins at or after the end of a file: HTTP status 416."""
-    return "416" in str(getattr(error, "code", "")) or "satisfiable" in str(error)
-
-
 def _may_pass(error: BaseException) -> bool:
     """Whether the same request may succeed a little later."""
     return not (
         isinstance(error, _REFUSALS)
         or not isinstance(error, Exception)
-        or _is_beyond_end(error)
+        or is_beyond_end(error)
         or str(getattr(error, "code", "")) in ("400", "401", "403", "405", "412")
         or getattr(error, "errno", None) == errno.EINVAL  # 400 of s3, for example an expired token
         or "Credential" in type(error).__name__

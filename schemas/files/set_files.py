@@ -40,14 +40,13 @@ from typing import (
 )
 
 from textmill.schemas.errors import DataError, UsageError, describe_refusal
-from textmill.schemas.files import object_store as store
-from textmill.schemas.files.object_store import is_url
+from textmill.schemas.files import object_store, store
+from textmill.schemas.files.store import is_url
 from textmill.schemas.format.manifest import (
     MANIFEST,
     Manifest,
     ManifestFile,
     changed,
-    file_sha256,
     parse_manifest,
 )
 from textmill.schemas.typed_json import MAX_BYTES, read_bounded
@@ -411,7 +410,7 @@ class CachedFiles:
         """Whether the file in the cache can be used; removes it if it was changed."""
         if not os.path.exists(local):
             return False
-        if self._is_whole(file) and (not self._verify or file_sha256(local) == file.sha256):
+        if self._is_whole(file) and (not self._verify or store.sha256(local) == file.sha256):
             with suppress(OSError):  # the file may belong to another user
                 os.utime(local)  # marks it as the most recently used
             return True
@@ -422,7 +421,7 @@ class CachedFiles:
         """Downloads a file to a temporary name, checks it, and renames it."""
         may_pass = (WrongFile, FileNotFoundError)
         try:
-            store.retry(
+            object_store.retry(
                 lambda: self._fill(file, local), lambda error: isinstance(error, may_pass), TRIES
             )
         except OSError as error:
@@ -449,7 +448,7 @@ class CachedFiles:
                 stop = min(size + PIECE_BYTES, file.bytes)
                 # One more byte at the end detects a file that is too long.
                 try:
-                    piece = store.read(url, size, stop + (stop == file.bytes))
+                    piece = store.read(url, size, stop - size + (stop == file.bytes))
                 except FileNotFoundError as error:
                     os.unlink(part)
                     raise MissingFile(

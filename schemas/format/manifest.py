@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, List, Optional, Tuple
 
-from textmill.schemas.errors import DataError, describe_refusal
-from textmill.schemas.files.local_file import open_regular
+from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 from textmill.schemas.typed_json import (
     MAX_BYTES,
     SHA256,
@@ -165,32 +165,14 @@ def parse_manifest(content: bytes, place: str) -> Manifest:
     return Manifest.from_dict(parse_json(content, place), place)
 
 
-def file_sha256(path: str) -> str:
-    """The sha256 of a file's bytes, in hexadecimal digits.
-
-    Raises:
-      FileNotFoundError: there is no such file.
-      DataError: it cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        with open_regular(path) as file:
-            for chunk in iter(lambda: file.read(1 << 20), b""):
-                digest.update(chunk)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise describe_refusal(path, error) from error
-    return digest.hexdigest()
-
-
 def check_unchanged(path: str, file: ManifestFile) -> None:
     """Compares the sha256 of a file with the manifest.
 
     Raises:
+      FileNotFoundError: there is no such file.
       DataError: they differ, or the file cannot be read.
     """
-    if file_sha256(path) != file.sha256:
+    if store.sha256(path) != file.sha256:
         raise changed(path)
 
 

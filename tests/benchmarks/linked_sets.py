@@ -14,7 +14,8 @@ from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
-from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
+from textmill.schemas.files import store
+from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile
 from textmill.schemas.format.metadata import Schema, read_set, shard_name
 from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.typed_json import to_json
@@ -79,7 +80,7 @@ def _write(directory: Path, name: str, content: bytes) -> ManifestFile:
     path = directory / name
     path.unlink(missing_ok=True)  # a link: what it leads to stays as it is
     path.write_bytes(content)
-    return ManifestFile(name, len(content), file_sha256(str(path)))
+    return ManifestFile(name, len(content), store.sha256(str(path)))
 
 
 def _write_manifest(directory: Path, schema: Schema, files: list[ManifestFile]) -> None:

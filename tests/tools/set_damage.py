@@ -26,8 +26,9 @@ from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers.document_formats import document_codec, open_documents
 from textmill.pipelines.writers.staging import LOCK
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 from textmill.schemas.format.features import token_dtype
-from textmill.schemas.format.manifest import MANIFEST, file_sha256
+from textmill.schemas.format.manifest import MANIFEST
 from textmill.schemas.format.metadata import Schema, SetInfo, read_set
 from textmill.schemas.format.records import DOCUMENT_FORMATS, open_rows
 
@@ -427,7 +428,7 @@ def _correct(directory: Path, schema: Schema, *, everything: bool) -> None:
     for name, file in files.items():
         path = directory / name
         if path.is_file():
-            file.update(bytes=path.stat().st_size, sha256=file_sha256(str(path)))
+            file.update(bytes=path.stat().st_size, sha256=store.sha256(str(path)))
             if everything and file["rows"] is not None:
                 file["rows"] = _count_rows(directory, name, schema, file["rows"])
     manifest["files"] = [files[name] for name in sorted(files)]

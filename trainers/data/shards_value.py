@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files.object_store import is_url
+from textmill.schemas.files.store import is_url
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.shard_set import ShardSet
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import ClassVar, Literal, Optional, Tuple, Union
 
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files.object_store import is_url
 from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, default_directory
+from textmill.schemas.files.store import is_url
 from textmill.schemas.format.features import ROWS_OF
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import BatchReader

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Tuple
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.local_file import open_regular
+from textmill.schemas.files.store import open_regular
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.tokenizers.tokenizer_files import (
     LINES,

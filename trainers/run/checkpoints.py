@@ -40,7 +40,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.manifest import file_sha256
+from textmill.schemas.files import store
 from textmill.schemas.typed_json import parse_json, read_bounded
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.models.weights import shapes
@@ -474,7 +474,7 @@ def damage_of(checkpoint: Path) -> Optional[str]:
     if match is None:
         return f"{sums} is broken"
     for path, digest in zip((progress, state), match.groups()):
-        if file_sha256(str(path)) != digest.decode():
+        if store.sha256(str(path)) != digest.decode():
             return f"{path} has changed: its sha256 is not the one in {SUMS}"
     return None
 

@@ -15,7 +15,6 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines import store
 from textmill.pipelines.corpus.decontamination.gram_index import GramIndex, pack_index, unpack_index
 from textmill.pipelines.corpus.decontamination.matches import Finder
 from textmill.pipelines.corpus.rules.rule import Judged
@@ -23,6 +22,7 @@ from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import BOUNDARIES
 from textmill.pipelines.rows.routing import content_digests
 from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
 # uint64 [n, 2], ascending: an n-gram, and the hash of a document that contains it.

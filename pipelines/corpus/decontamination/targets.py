@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines import store
 from textmill.pipelines.corpus.decontamination.finders import COMMON, stage_index
 from textmill.pipelines.corpus.decontamination.gram_index import (
     GramIndex,
@@ -39,6 +38,7 @@ from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, FieldError
+from textmill.schemas.files import store
 from textmill.schemas.format.features import is_training
 from textmill.schemas.format.manifest import DECONTAMINATION, EVALUATION, ManifestFile
 from textmill.schemas.format.metadata import SetInfo, read_set

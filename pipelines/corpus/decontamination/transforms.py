@@ -33,7 +33,7 @@ from textmill.pipelines.runners.shuffle import (
     tally,
 )
 from textmill.pipelines.runners.steps import BlockStep, spread_blocks
-from textmill.pipelines.store import write_file
+from textmill.schemas.files.store import write_file
 
 _BUCKETS = 64
 _DELIVERED = _BUCKETS  # the key of deliveries

@@ -49,7 +49,7 @@ from textmill.pipelines.rows.example_batch import from_stream
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.runners.shuffle import Deliveries, receive
 from textmill.pipelines.runners.steps import KeyedStep, SendingStep, Wiring, tag_of
-from textmill.pipelines.store import load
+from textmill.pipelines.writers.scratch import load
 from textmill.pipelines.writers.staging import check_turn
 from textmill.schemas.format.drops import Observed
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from textmill.pipelines import store
 from textmill.pipelines.corpus.rules.rule import Rule, RuleGroup, check_numbers
 from textmill.pipelines.readers.corpus_files import find_corpus
 from textmill.pipelines.readers.files import HUGGING_FACE, FileFinder, expand_lists
 from textmill.pipelines.readers.formats import huggingface
 from textmill.schemas.commands.values import join_list, spelled_list, take_values, text_of
 from textmill.schemas.errors import FieldError
+from textmill.schemas.files import store
 from textmill.schemas.format.manifest import MANIFEST
 
 Unit = Literal["document", "paragraph", "line"]

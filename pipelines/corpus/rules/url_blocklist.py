@@ -18,10 +18,10 @@ import pyarrow as pa
 import tyro
 import xxhash
 
-from textmill.pipelines import store
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
 from textmill.pipelines.readers.files import expand_lists
 from textmill.schemas.errors import UsageError
+from textmill.schemas.files import store
 
 _KINDS = ("domain", "address", "word")
 _ADDRESS = re.compile(

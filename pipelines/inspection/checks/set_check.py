@@ -25,10 +25,11 @@ from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.object_store import is_url
+from textmill.schemas.files import store
 from textmill.schemas.files.set_files import Cache, MissingFile, SetFiles, WrongFile, open_files
+from textmill.schemas.files.store import is_url
 from textmill.schemas.format.agreement import disagreements
-from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile, file_sha256
+from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile
 from textmill.schemas.format.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG, odd_settings
 from textmill.schemas.typed_json import load_json, quote, read_bounded
@@ -190,7 +191,7 @@ class _SetCheck:
             if path != place:
                 self.places[path] = place
             if os.path.isfile(path):
-                found = os.path.getsize(path), file_sha256(path)
+                found = os.path.getsize(path), store.sha256(path)
         except MissingFile:
             pass
         except WrongFile as error:
@@ -272,7 +273,7 @@ class _SetCheck:
         """Returns the ids before and after each segment; raises DataError for another tokenizer."""
         tokenizer = loading.result().with_roles(schema.special_ids)
         path = self._files.fetch("tokenizer.json")
-        if file_sha256(path) != schema.tokenizer_sha256:
+        if store.sha256(path) != schema.tokenizer_sha256:
             return (), ()  # `disagreements` reports this
         for name in ("vocab_size", "special_ids", "all_special_ids"):
             found, due = getattr(tokenizer, name), getattr(schema, name)

@@ -20,9 +20,9 @@ from textmill.pipelines.readers.formats.role_columns import Classes, check_names
 from textmill.pipelines.readers.formats.text import Boundary, Ends, read_runs
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Chunks, Part, is_compressed, refuse_foreign
-from textmill.pipelines.store import is_url
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files.store import is_url
 
 _HEADER_BYTES = 1 << 20
 _SHOWN = 80  # characters shown of a rejected record

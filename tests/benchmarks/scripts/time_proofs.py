@@ -16,11 +16,12 @@ from typing import Any
 import xxhash
 
 from tests.benchmarks.clock import Seconds, timed
-from textmill.pipelines import build_shards, store
+from textmill.pipelines import build_shards
 from textmill.pipelines.readers import stored
 from textmill.pipelines.runners import shuffle
 from textmill.pipelines.writers import shard_files
 from textmill.schemas.commands.entry import run_entry
+from textmill.schemas.files import store
 
 _spent: dict[str, list[Seconds]] = {}
 

@@ -13,8 +13,8 @@ from textmill.pipelines.rows.example_batch import MARK, ExampleBatch, keep
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.runners.shuffle import Outbox
 from textmill.pipelines.shards.steps import RowMaker
-from textmill.pipelines.store import load, write_scratch
 from textmill.pipelines.tasks.mlm import Mlm
+from textmill.pipelines.writers.scratch import load, write_scratch
 from textmill.schemas.format.drops import mark_of
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.statistics import ShardStatistics, Statistics

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-import textmill.schemas.files.object_store
-from textmill.pipelines import store as stores
 from textmill.pipelines.build_shards import main as build_shards
 from textmill.pipelines.train_tokenizer import main as train_tokenizer
 from textmill.pipelines.writers import staging
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files import object_store
+from textmill.schemas.files import store as stores
 
 # Google's library leaves the connection of an answer that was cut to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -102,9 +102,7 @@ def test_a_bad_day_changes_nothing(kind, local, corpus, monkeypatch, request):
     flags = shard_flags(corpus, local / "bpe", store.url("set/"))
     rules = faults_of_a_bad_day(store, "train-00001-of-00003.array_record")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            textmill.schemas.files.object_store, "_list", lambda *_: {}
-        )  # a listing that lags
+        patch.setattr(stores, "_list", lambda *_: {})  # a listing that lags
         build_shards(flags)
     store.proxy.clear()
     assert [rule.action for rule in rules if not rule.hits] == []
@@ -121,7 +119,7 @@ def test_a_bad_day_changes_nothing(kind, local, corpus, monkeypatch, request):
 def test_what_was_finished_before_a_store_failed_is_not_made_again(
     gs_store, local, corpus, written, monkeypatch
 ):
-    monkeypatch.setattr(textmill.schemas.files.object_store, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(object_store, "PATIENCE_SECONDS", 0.5)
     flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
     shard = "train-00000-of-00003"
     rule = gs_store.proxy.answer(403, "PUT|POST", f"set/{shard}", times=None)

@@ -6,12 +6,13 @@ import os
 import numpy as np
 import pytest
 
-from textmill.pipelines.store import disk_errors
 from textmill.pipelines.writers import shard_files
 from textmill.pipelines.writers.output_directory import CORPUS, TOKENIZER_REPORT, refuse_others
 from textmill.pipelines.writers.staging import LOCK, STAGING
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.manifest import MANIFEST, ManifestFile, file_sha256
+from textmill.schemas.files import store
+from textmill.schemas.files.store import disk_errors
+from textmill.schemas.format.manifest import MANIFEST, ManifestFile
 from textmill.schemas.format.records import open_rows
 
 
@@ -33,7 +34,7 @@ def test_a_shard_in_both_formats_holds_the_same_rows(tmp_path, count):
     for file in files:
         path = str(tmp_path / shard_files.staged_name(file))
         assert (file.rows, file.split) == (count, "my_split")
-        assert (file.bytes, file.sha256) == (os.path.getsize(path), file_sha256(path))
+        assert (file.bytes, file.sha256) == (os.path.getsize(path), store.sha256(path))
         assert (open_rows(path, 40).read_range(0, count) == matrix).all()
 
 
@@ -79,7 +80,7 @@ def staged(output, name, content):
     path = output / STAGING / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return ManifestFile(name, len(content), file_sha256(str(path)))
+    return ManifestFile(name, len(content), store.sha256(str(path)))
 
 
 def test_publishing_moves_all_and_replaces_an_older_set(tmp_path):

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.tools.fault_proxy import FaultProxy
 from tests.tools.python_process import run_python
 from textmill.schemas.errors import DataError
-from textmill.schemas.files import object_store as stores
+from textmill.schemas.files import object_store
+from textmill.schemas.files import store as stores
 from textmill.schemas.files.object_store import tell_if_slow
 
 GIVEN = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -27,12 +28,12 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """Seconds are tenths here, and nothing is known of credentials from before."""
-    monkeypatch.setattr(stores, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(stores, "RENEWAL_SECONDS", 1.5)
-    monkeypatch.setattr(stores, "ANSWER_SECONDS", 3.0)
-    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(stores, "_last_told", -60.0)
-    stores._load_google.cache_clear()
+    monkeypatch.setattr(object_store, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(object_store, "RENEWAL_SECONDS", 1.5)
+    monkeypatch.setattr(object_store, "ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(object_store, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(object_store, "_last_told", -60.0)
+    object_store._load_google.cache_clear()
     s3fs.S3FileSystem.clear_instance_cache()
 
 
@@ -142,14 +143,14 @@ def test_a_token_service_that_comes_back_is_asked_again(
 ):
     gs_store.put("x/x", b"content")
     monkeypatch.setenv(GIVEN, service_account)
-    monkeypatch.setattr(stores, "RENEWAL_SECONDS", 20.0)
+    monkeypatch.setattr(object_store, "RENEWAL_SECONDS", 20.0)
     rule = tokens.cut_download("POST", "/token", after=None, times=2)
     answer = b'{"access_token": "t", "expires_in": 3600, "token_type": "Bearer"}'
     tokens.answer(200, "POST", "/token", content=answer)
     url = gs_store.url("x/x")
     assert stores.read(url) == stores.read(url) == b"content" and rule.hits == 2
     assert tokens.count("POST", "/token") == 3  # one token for both
-    assert stores._google_credentials(url).token == "t"
+    assert object_store._google_credentials(url).token == "t"
 
 
 @pytest.mark.timeout(90)

@@ -1,5 +1,6 @@
-"""Files of an object store: big, changed, deleted, and read with the flags of a command."""
+"""Files of an object store: big, changed, deleted, and read on a bad day."""
 
+import hashlib
 import os
 import re
 import time
@@ -8,13 +9,11 @@ from pathlib import Path
 import fsspec
 import pytest
 import s3fs.core
-from apache_beam.options.value_provider import RuntimeValueProvider
 
-import textmill.schemas.files.object_store
-from tests.tools.python_process import run_python
-from textmill.pipelines import store as stores
 from textmill.pipelines.readers.files import open_file
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError
+from textmill.schemas.files import object_store
+from textmill.schemas.files import store as stores
 
 MB = 1 << 20
 pytestmark = [
@@ -77,7 +76,7 @@ def test_an_upload_that_arrives_changed_is_repeated(kind, size, tmp_path, monkey
     )
     put(store, "d/x", content, tmp_path)
     assert rule.hits == 1 and store.get("d/x") == content
-    monkeypatch.setattr(textmill.schemas.files.object_store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(object_store, "PATIENCE_SECONDS", 0.2)
     store.proxy.corrupt_upload(rule.method, rule.path, at=50_000, times=None)
     with pytest.raises(DataError, match="d/x cannot be written: it has other bytes than were"):
         put(store, "d/x", content, tmp_path)
@@ -99,10 +98,9 @@ def test_requests_are_sent_again_one_by_one(s3_store, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("every", [2, 1], ids=["passing", "lasting"])
 def test_a_stalled_answer_is_given_up_and_reported(every, store, monkeypatch, capsys):
-    objects = textmill.schemas.files.object_store
     for name, seconds in {"STALL": 0.3, "SILENT": 0.1, "PATIENCE": 1.0, "ANSWER": 3.0}.items():
-        monkeypatch.setattr(objects, f"{name}_SECONDS", seconds)
-    monkeypatch.setattr(objects, "_AGAIN_SECONDS", 0.1)
+        monkeypatch.setattr(object_store, f"{name}_SECONDS", seconds)
+    monkeypatch.setattr(object_store, "_AGAIN_SECONDS", 0.1)
     store.put("d/x", b"content")
     path = store.url("d/x")
     store.proxy.hang("GET", "d/x", every=every)
@@ -115,10 +113,9 @@ def test_a_stalled_answer_is_given_up_and_reported(every, store, monkeypatch, ca
 
 
 def test_a_retry_is_reported_with_its_reason(s3_store, monkeypatch, capsys):
-    objects = textmill.schemas.files.object_store
     for name, seconds in {"SILENT_SECONDS": 0.0, "PATIENCE_SECONDS": 1.0}.items():
-        monkeypatch.setattr(objects, name, seconds)
-    monkeypatch.setattr(objects, "_AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr(object_store, name, seconds)
+    monkeypatch.setattr(object_store, "_AGAIN_SECONDS", 0.0)
     path = s3_store.url("d/x")
     s3_store.put("d/x", b"content")
     s3_store.proxy.answer(503, "GET", "d/x", times=None)
@@ -147,7 +144,7 @@ def test_s3_copies_a_very_big_file_in_parts(s3_store, tmp_path, monkeypatch):
 
 
 def test_a_copy_of_another_size_is_refused(gs_store, monkeypatch):
-    monkeypatch.setattr(textmill.schemas.files.object_store, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(object_store, "PATIENCE_SECONDS", 0.2)
     gs_store.put("a", b"four")
     with pytest.raises(DataError, match="b cannot be written: the copy has 4 bytes, not 5"):
         stores.copy_all({gs_store.url("a"): gs_store.url("b")}, {gs_store.url("b"): 5})
@@ -158,8 +155,9 @@ def test_empty_files_and_those_that_are_not_there(store, tmp_path):
     stores.write_file(store.url("d/x"), b"")
     assert store.get("empty") == store.get("d/x") == b""
     assert stores.read(store.url("empty")) == stores.read(store.url("empty"), 5, 5) == b""
+    assert stores.has_sha256(store.url("d/x"), hashlib.sha256(b"").hexdigest())
     assert stores.exists(store.url("d/x")) and not stores.exists(store.url("d"))
-    assert not stores.exists(store.url("none")) and stores.sha256(store.url("none")) == ""
+    assert not stores.exists(store.url("none")) and not stores.has_sha256(store.url("none"), "")
     with pytest.raises(FileNotFoundError, match="there is no such file: '.*://.*/none'"):
         stores.read(store.url("none"))
     stores.delete([store.url("none"), store.url("empty")])
@@ -188,54 +186,3 @@ def test_a_store_of_another_package():
     assert stores.sizes("memory://b") == {"d/x": 7, "y": 7}
     stores.delete_folder("memory://b")
     assert not fsspec.filesystem("memory").find("/b")
-
-
-@pytest.fixture
-def flags(s3_store, monkeypatch):
-    """Flags of Beam in place of environment variables, which are unset."""
-    endpoint = os.environ["AWS_ENDPOINT_URL"]
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv(stores._S3_VARIABLE, "")
-    s3_store.put("x", b"content")
-    return {
-        "s3_endpoint_url": endpoint,
-        "s3_access_key_id": "k",
-        "s3_secret_access_key": "a secret",
-        "s3_region_name": "eu-west-1",
-    }
-
-
-def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_store, flags):
-    stores.take_s3_flags(["--runner=x", *(f"--{name}={value}" for name, value in flags.items())])
-    assert stores.read(s3_store.url("x")) == b"content"
-    code = "import sys; from textmill.pipelines import store; print(store.read(sys.argv[1]))"
-    done = run_python("-c", code, s3_store.url("x"))
-    assert done.stdout == "b'content'\n", done.stderr
-    stores.take_s3_flags(["--s3_verify=/ca.pem", "--s3_disable_ssl"])
-    assert stores._s3_options() == {"client_kwargs": {"verify": "/ca.pem"}, "use_ssl": False}
-
-
-def test_secrets_are_in_no_environment_and_in_no_file_that_stays():
-    code = (
-        "import os, stat\nfrom textmill.pipelines import store as stores\n"
-        "stores.take_s3_flags(['--s3_secret_access_key=hidden'])\n"
-        "assert not any('hidden' in value for value in os.environ.values())\n"
-        "path = os.environ[stores._S3_VARIABLE]\n"
-        "assert stat.S_IMODE(os.stat(path).st_mode) == 0o600\n"
-        "assert stores._s3_options() == {'secret': 'hidden'}\nprint(path)"
-    )
-    done = run_python("-c", code)
-    assert done.returncode == 0, done.stderr
-    assert not os.path.exists(done.stdout.strip())
-
-
-def test_flags_of_beam_reach_workers_elsewhere(s3_store, flags, monkeypatch):
-    monkeypatch.setattr(RuntimeValueProvider, "runtime_options", None)
-    with pytest.raises(UsageError, match="there are no credentials for s3://"):
-        stores.read(s3_store.url("x"))
-    RuntimeValueProvider.set_runtime_options(flags)  # as Beam does where a worker starts
-    assert stores.read(s3_store.url("x")) == b"content"
