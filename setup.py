@@ -42,12 +42,13 @@ _PIPELINES = [
 # Every trainer needs these besides its framework.
 _TRAINERS = [
     *_SHARED,
+    "jinja2>=3.1,<4",  # for results in a notebook
     "matplotlib>=3.10",
     "ml-dtypes>=0.5",  # for bfloat16 in published weights
     "safetensors>=0.7,<0.9",
     "tokenizers>=0.23,<0.24",  # for prompts and texts to label; 1.0.0rc3 lacks to_str
 ]
-_FLAX = [*_TRAINERS, "flax>=0.12,<0.13", "jax>=0.10,<0.12", "jinja2>=3.1,<4", "optax>=0.2.8,<0.3"]
+_FLAX = [*_TRAINERS, "flax>=0.12,<0.13", "jax>=0.10,<0.12", "optax>=0.2.8,<0.3"]
 _TF = [*_TRAINERS, "keras>=3.15,<4", "tensorflow>=2.21,<2.22"]
 # PopTorch comes with Graphcore's SDK and its own PyTorch. Without an IPU, this PyTorch runs.
 _POPTORCH = [*_TRAINERS, "torch>=2.10"]

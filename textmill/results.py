@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-import html
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from textmill.keywords import Keywords
-from textmill.schemas.commands.terminal import visible
+from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import UsageError
 from textmill.schemas.files import store
 from textmill.schemas.files.set_files import Cache
@@ -21,6 +21,7 @@ from textmill.schemas.format.metadata import SetInfo, read_set
 from textmill.schemas.typed_json import parse_json, read_bounded
 
 if TYPE_CHECKING:
+    from textmill.pipelines.inspection.report.parts import Shown
     from textmill.pipelines.readers import corpus_metadata
     from textmill.pipelines.tokenizer.output import Report
 
@@ -58,16 +59,21 @@ class Output(os.PathLike):
         """Its most important counts, by their titles."""
         raise NotImplementedError
 
+    def _head(self) -> Sequence[Shown]:
+        """The head of its report and a picture, or its counts."""
+        from textmill.pipelines.inspection.report.parts import FactList  # numpy only
+
+        return [FactList(self.facts())]
+
     def _repr_html_(self) -> str:
-        """The counts as a table, for a notebook."""
-        facts = {type(self).__name__.lower(): self.directory, **self.facts()}
+        """The head of its report with a picture, for a notebook."""
+        # Only a notebook needs jinja2.
+        from textmill.pipelines.inspection.report.page import render_head
+        from textmill.pipelines.inspection.report.parts import FactList
+
+        facts = {type(self).__name__.lower(): self.directory}
         facts.update({"warning" + " " * i: text for i, text in enumerate(self.warnings)})
-        return f"<table>{''.join(map(_html_row, facts, facts.values()))}</table>"
-
-
-def _html_row(name: str, value: str) -> str:
-    name, value = (html.escape(visible(text.strip())) for text in (name, value))
-    return f'<tr><th style="text-align:left">{name}</th><td>{value}</td></tr>'
+        return render_head([*self._head(), FactList(facts)])
 
 
 class Corpus(Output):
@@ -100,6 +106,14 @@ class Corpus(Output):
             "files": f"{self.schema.files:,}",
         }
 
+    def _head(self) -> Sequence[Shown]:
+        # The pipelines' packages, see `_content`.
+        from textmill.pipelines.corpus.report import corpus_flow, corpus_head
+        from textmill.pipelines.inspection.report.shared_sections import show_flows
+
+        head = corpus_head(self.stats, self._content.manifest.files)
+        return [head, show_flows({"Documents": corpus_flow(self.stats)})]
+
 
 class Tokenizer(Output):
     """A tokenizer; `tokenizers` and `transformers` read its directory, too."""
@@ -122,6 +136,26 @@ class Tokenizer(Output):
             "text": f"{self.stats.text.documents:,} documents, {self.stats.text.bytes:,} bytes",
             "bytes per token": f"{self.stats.bytes_per_token:.3f}",
         }
+
+    def _head(self) -> Sequence[Shown]:
+        from textmill.pipelines.inspection.report.numbers import tile
+        from textmill.pipelines.inspection.report.parts import CellTable, Figure, ReportHead
+
+        stats = self.stats
+        tiles = {
+            "merges": tile(stats.merges),
+            "documents": tile(stats.text.documents),
+            "bytes of text": tile(stats.text.bytes),
+            "bytes per token": f"{stats.bytes_per_token:.3f}",
+            "words of one token": f"{stats.words_of_one_token:.1%}",
+        }
+        rows = [
+            (one.group, one.documents, f"{one.tokens_per_word:.2f}", f"{one.bytes_per_token:.2f}")
+            for one in stats.fertility
+        ]
+        heads = ("group", "documents", "tokens per word", "bytes per token")
+        table = [Figure("Fertility", CellTable(rows, heads))] if rows else []
+        return [ReportHead("tokenizer", f"{stats.vocab_size:,} tokens", tiles), *table]
 
 
 class Dataset(Output):
@@ -155,6 +189,15 @@ class Dataset(Output):
             efficiency = total.packing_efficiency(length)
             facts["packing efficiency"] = f"{efficiency:.2%} of positions in rows of {length}"
         return facts
+
+    def _head(self) -> Sequence[Shown]:
+        try:
+            from textmill.pipelines.inspection.report.sections import set_flow, set_head
+            from textmill.pipelines.inspection.report.shared_sections import show_flows
+        except ImportError:  # a host of trainers does not have the pipelines' packages
+            return super()._head()
+        head = set_head(self.schema, self.stats, self._content.manifest.files)
+        return [head, show_flows({"Documents": set_flow(self.schema, self.stats)})]
 
 
 class Run(Output):
@@ -197,24 +240,34 @@ class Run(Output):
         texts = use_model(self.directory, {"generate": text, **settings})
         return texts if "samples" in settings else texts[0]
 
+    def _losses(self) -> dict[str, list[tuple[int, float]]]:
+        """Title to steps and losses."""
+        lines = self.metrics()
+        losses = {
+            title: [(line["step"], line["loss"]) for line in lines if line["kind"] == kind]
+            for kind, title in (("train", "training loss"), ("evaluation", "validation loss"))
+        }
+        return {title: points for title, points in losses.items() if points}
+
     def facts(self) -> dict[str, str]:
         """Trainer, steps and losses."""
-        lines = self.metrics()
         facts = {"trainer": self.settings["trainer"]}
-        for kind, title in (("train", "training loss"), ("evaluation", "validation loss")):
-            losses = [(line["step"], line["loss"]) for line in lines if line["kind"] == kind]
-            if losses:
-                (first_step, first), (step, last) = losses[0], losses[-1]
-                facts[title] = f"{last:.4f} at step {step:,}, {first:.4f} at step {first_step:,}"
+        for title, losses in self._losses().items():
+            (first_step, first), (step, last) = losses[0], losses[-1]
+            facts[title] = f"{last:.4f} at step {step:,}, {first:.4f} at step {first_step:,}"
         return facts
 
-    def _repr_html_(self) -> str:
-        """The losses as a table, and their curve."""
-        table = super()._repr_html_()
+    def _head(self) -> Sequence[Shown]:
+        from textmill.pipelines.inspection.report.parts import Picture, ReportHead
+
+        last = {title: points[-1] for title, points in self._losses().items()}
+        steps = max((step for step, _ in last.values()), default=0)
+        tiles = {title: f"{loss:.4f}" for title, (_, loss) in last.items()}
+        head = ReportHead(f"run · {self.settings['trainer']}", number_of(steps, "step"), tiles)
         if not os.path.exists(self.report):
-            return table
+            return [head]
         picture = base64.b64encode(Path(self.report).read_bytes()).decode()
-        return f'{table}<img alt="losses" src="data:image/png;base64,{picture}">'
+        return [head, Picture("losses", picture)]
 
 
 def use_model(directory: str, values: dict[str, Any]) -> list[str]:

@@ -16,106 +16,111 @@ from rich.filesize import decimal
 from textmill.pipelines.corpus.filters import in_order
 from textmill.pipelines.corpus.near_duplicates.steps import Cluster
 from textmill.pipelines.corpus.short_pages import show_hosts
-from textmill.pipelines.inspection.report import sections
-from textmill.pipelines.inspection.report.content import (
-    compact,
-    cut_text,
-    flag_lines,
-    largest,
-    list_inputs,
-    meter,
-    tile,
+from textmill.pipelines.inspection.report.flow_and_zipf import Flow, flow
+from textmill.pipelines.inspection.report.numbers import cut_text, largest, meter, tile
+from textmill.pipelines.inspection.report.page import render_page
+from textmill.pipelines.inspection.report.parts import (
+    CellTable,
+    ColumnChart,
+    Excerpts,
+    Figure,
+    Pair,
+    ReportHead,
+    Section,
+    Shown,
 )
-from textmill.pipelines.inspection.report.flow_and_zipf import flow
-from textmill.pipelines.inspection.report.page import Sections, render_page
-from textmill.pipelines.inspection.set_tables import length_bins
-from textmill.pipelines.readers.corpus_metadata import (
-    DOCUMENTS,
-    CorpusSchema,
-    CorpusStatistics,
+from textmill.pipelines.inspection.report.shared_sections import (
+    LISTED,
+    ReportContent,
+    flow_of_documents,
+    length_columns,
+    show_flows,
+    show_making,
+    show_rejects,
 )
+from textmill.pipelines.readers.corpus_metadata import DOCUMENTS, CorpusSchema, CorpusStatistics
 from textmill.pipelines.readers.page_hosts import PageHosts, host_of
-from textmill.pipelines.writers.rejects import Rejects
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
 from textmill.schemas.format.manifest import ManifestFile
-from textmill.schemas.format.metadata import Inputs
 
 SAMPLED = 10_000  # rows in which hosts are counted
-_SHOWN, _LISTED = 12, 20  # documents shown, and entries of a list
+_SHOWN = 12  # documents
 _RULES = 60  # rows of the funnel; further rules share the last one
 _BARS = 60  # bars of a histogram
 _PARTS = ("language",)  # sections of `observed` whose counts add up to all documents
 _URLS = ("url", "source_url")  # columns that may hold the address of a page
 
 
-@dataclass(frozen=True)
-class CorpusContent:
-    """The content of the page.
+@dataclass(frozen=True, kw_only=True)
+class CorpusContent(ReportContent):
+    """A corpus as the report needs it.
 
     Attributes:
       sample: at most SAMPLED documents, those with the smallest ids, with all columns.
       clusters: the largest clusters of near-duplicates.
       hosts: web pages by host.
-      config: content of config.yaml.
     """
 
     schema: CorpusSchema
     statistics: CorpusStatistics
-    inputs: Inputs
-    files: Sequence[ManifestFile]
-    rejects: Rejects
     sample: pa.Table
     clusters: Sequence[Cluster]
     hosts: PageHosts
-    config: bytes
 
 
 def render_report(content: CorpusContent) -> bytes:
     """Renders the page as UTF-8."""
-    return render_page(_SECTIONS, content, "corpus")
+    return render_page(SECTIONS, content, "corpus")
 
 
-def _overview(content: CorpusContent) -> dict[str, Any]:
-    total = content.statistics.total()
-    files = [file for file in content.files if file.split == DOCUMENTS]
-    return {
-        "kind": "corpus",
-        "sentence": f"{total.documents:,} of "
-        f"{number_of(content.statistics.documents_read, 'document')} kept",
-        "tiles": {
+def corpus_head(statistics: CorpusStatistics, files: Sequence[ManifestFile]) -> ReportHead:
+    """The corpus in one line and a few numbers."""
+    total = statistics.total()
+    own = [file for file in files if file.split == DOCUMENTS]
+    return ReportHead(
+        "corpus",
+        f"{total.documents:,} of {number_of(statistics.documents_read, 'document')} kept",
+        {
             "documents": tile(total.documents),
             "words": tile(total.words),
             "text": decimal(total.text_bytes),
-            "file" if len(files) == 1 else "files": tile(len(files)),
-            "in files": decimal(sum(file.bytes for file in files)),
+            "file" if len(own) == 1 else "files": tile(len(own)),
+            "in files": decimal(sum(file.bytes for file in own)),
         },
-    }
+    )
 
 
-def _flows(content: CorpusContent) -> dict[str, Any]:
-    """Flow diagrams from the input to the kept and removed documents, and bytes of text."""
-    statistics, total = content.statistics, content.statistics.total()
-    funnel = statistics.funnel
-    read, text_read, kept = "read", "bytes read", "kept"
-    reasons = [reason for reason, _ in largest(statistics.dropped, _LISTED)]
-    documents = [(read, kept, total.documents)]
-    documents += [(read, spaced(name), n) for name, n in largest(statistics.dropped, 8)]
-    removed = {name: one.text_bytes for name, one in funnel.removed.items()}
-    text = [(text_read, kept, total.text_bytes), (text_read, "edits", max(0, funnel.edited_bytes))]
-    text += [(text_read, spaced(name), n) for name, n in largest(removed, 8)]
-    colors = {read: "ink", text_read: "ink", kept: "blue", "edits": "violet"}
-    colors |= {spaced(reason): drop_of(reason).color for reason in reasons}
-    return {"Documents": flow(documents, colors), "Bytes of text": flow(text, colors)}
+def corpus_flow(statistics: CorpusStatistics) -> Flow | None:
+    """The flow of documents from the input to the corpus, and to the reasons to remove them."""
+    kept = [("kept", statistics.total().documents, "blue")]
+    return flow_of_documents(kept, largest(statistics.dropped, 8))
 
 
-def _funnel(content: CorpusContent) -> dict[str, Any]:
+def _overview(content: CorpusContent) -> Sequence[Shown]:
+    return (corpus_head(content.statistics, content.files),)
+
+
+def _flows(content: CorpusContent) -> Sequence[Shown]:
+    """Flow diagrams of documents, and of bytes of text."""
+    funnel = content.statistics.funnel
+    read, kept = "bytes read", content.statistics.total().text_bytes
+    removed = largest({name: one.text_bytes for name, one in funnel.removed.items()}, 8)
+    text = [(read, "kept", kept), (read, "edits", max(0, funnel.edited_bytes))]
+    text += [(read, spaced(name), n) for name, n in removed]
+    colors = {read: "ink", "kept": "blue", "edits": "violet"}
+    colors |= {spaced(reason): drop_of(reason).color for reason, _ in removed}
+    documents = corpus_flow(content.statistics)
+    return (show_flows({"Documents": documents, "Bytes of text": flow(text, colors)}),)
+
+
+def _funnel(content: CorpusContent) -> Sequence[Shown]:
     total = content.statistics.total()
     kept = {"documents": total.documents, "text_bytes": total.text_bytes, "words": total.words}
     return removals(content.statistics.funnel, kept)
 
 
-def removals(funnel: Funnel, kept: Mapping[str, int]) -> dict[str, Any]:
+def removals(funnel: Funnel, kept: Mapping[str, int]) -> Sequence[Shown]:
     """The funnel: documents, bytes and words that each rule removes; `kept` are the final sizes."""
     total = sizes(funnel)
     left = dict(total)
@@ -132,9 +137,24 @@ def removals(funnel: Funnel, kept: Mapping[str, int]) -> dict[str, Any]:
             cells[size] = -count, [(*part, n / max(total[size], 1)) for *part, n in parts]
         rows.append((name, *cells["documents"], *cells["words"]))
         if removed.samples:
-            samples.append((name, removed.documents, removed.samples))
+            of = number_of(removed.documents, "document")
+            samples.append(
+                Excerpts(
+                    [(each.document[:8], each.excerpt, each.detail) for each in removed.samples],
+                    f"{name}: {len(removed.samples)} of {of}",
+                )
+            )
     edited = funnel.edited_bytes
-    return {"given": total, "kept": kept, "edited_bytes": edited, "rows": rows, "samples": samples}
+    edits = f" Edits {'removed' if edited > 0 else 'added'} {abs(edited):,} bytes." * bool(edited)
+    heads = ("rule", "documents", "documents left", "words", "words left")
+    return (
+        f"{kept['documents']:,} of {total['documents']:,} documents were kept: "
+        f"{kept['words']:,} of {total['words']:,} words and "
+        f"{kept['text_bytes']:,} of {total['text_bytes']:,} bytes.{edits} "
+        "Rejected input is not counted here.",
+        *([CellTable(rows, heads)] if rows else []),
+        *samples,
+    )
 
 
 def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
@@ -148,23 +168,20 @@ def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
     return [*ordered[: _RULES - 1], (f"{len(rest):,} others", others)]
 
 
-def observed(counted: Observed) -> list[dict[str, Any]] | None:
-    """A figure for each section of further counts: bars for numbers, a list for names."""
-    sections = []
+def observed(counted: Observed) -> Sequence[Shown]:
+    """A figure for each section of further counts: columns for ranges, a table for names."""
+    figures = []
     for section, counts in sorted(counted.items()):
-        ordered = by_number(counts)[:_BARS]
-        rows: list[tuple[Any, ...]] = [(cut_text(name), n) for name, n in largest(counts, _LISTED)]
+        if ordered := by_number(counts)[:_BARS]:
+            chart = ColumnChart([(name, n, f"{name}: {n:,}", "blue") for name, n in ordered])
+            figures.append(Figure(spaced(section), chart))
+            continue
+        rows: list[tuple[Any, ...]] = [(cut_text(name), n) for name, n in largest(counts, LISTED)]
         if section in _PARTS:
             total = sum(counts.values()) or 1
             rows = [(name, n, n / total, meter(n, total)) for name, n in rows]
-        sections.append(
-            {
-                "title": spaced(section),
-                "columns": [(name, n, f"{name}: {n:,}", "blue") for name, n in ordered],
-                "rows": rows,
-            }
-        )
-    return sections or None
+        figures.append(Figure(spaced(section), CellTable(rows)))
+    return (Pair(figures),) if figures else ()
 
 
 def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -174,98 +191,76 @@ def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(matches.values()) else []
 
 
-def _figures(content: CorpusContent) -> list[dict[str, Any]]:
+def _figures(content: CorpusContent) -> Sequence[Shown]:
     """Figures of document lengths and hosts."""
-    columns = []
-    lengths = content.statistics.lengths
-    for bin_, low, high in length_bins(lengths):
-        span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
-        title = f"{lengths[bin_]:,} documents with {span} words"
-        label = f"{low:,}" if low < 10_000 else compact(low)
-        columns.append((label, lengths[bin_], title, "blue"))
+    lengths = length_columns(content.statistics.lengths, "with {} words")
+    columns = [(label, documents, title, "blue") for _, _, label, documents, title in lengths]
     axis = "words in a document; a number is the lower bound of its bar"
-    figures: list[dict[str, Any]] = [
-        {"title": "Documents by length", "columns": columns, "axis": axis}
-    ]
+    figures = [Figure("Documents by length", ColumnChart(columns, has_edges=True), axis)]
     for name in _URLS:
         if name in content.sample.schema.names:
             urls = content.sample[name].to_pylist()
             hosts = Counter(host_of(url) or "none" for url in urls)
             title = f"Hosts in a sample of {number_of(len(content.sample), 'document')}"
-            figures.append({"title": title, "columns": [], "rows": largest(hosts, _LISTED)})
-    return figures
+            figures.append(Figure(title, CellTable(largest(hosts, LISTED))))
+    return (Pair(figures),)
 
 
-def _documents(content: CorpusContent) -> dict[str, Any]:
-    rows = content.sample.slice(0, _SHOWN).to_pylist()
+def _documents(content: CorpusContent) -> Sequence[Shown]:
     shown = [name for name in content.schema.columns[2:] if name not in ("file", "record")]
-    return {
-        "sentence": "A random sample: the documents with the smallest ids.",
-        "rows": [
-            (row["id"][:8], ", ".join(cut_text(row[n], 80) for n in shown), cut_text(row["text"]))
-            for row in rows
-        ],
-    }
+    rows = [
+        (row["id"][:8], cut_text(row["text"]), ", ".join(cut_text(row[n], 80) for n in shown))
+        for row in content.sample.slice(0, _SHOWN).to_pylist()
+    ]
+    return ("A random sample: the documents with the smallest ids.", Excerpts(rows))
 
 
-def _clusters(content: CorpusContent) -> dict[str, Any] | None:
-    if not content.clusters:
-        return None
-    return {
-        "sentence": "Documents that were kept for the largest clusters of near-duplicates.",
-        "rows": [
-            (one.document[:8], f"{one.removed:,} removed", one.excerpt) for one in content.clusters
-        ],
-    }
+def _clusters(content: CorpusContent) -> Sequence[Shown]:
+    rows = [(one.document[:8], one.excerpt, f"{one.removed:,} removed") for one in content.clusters]
+    what = "Documents that were kept for the largest clusters of near-duplicates."
+    return (what, Excerpts(rows)) if rows else ()
 
 
-def _rejects(content: CorpusContent) -> dict[str, Any] | None:
+def _rejects(content: CorpusContent) -> Sequence[Shown]:
     """Rejected input, by reason; filtered and deduplicated documents are in the funnel."""
     bad = {
         reason: number
         for reason, number in content.statistics.dropped.items()
         if reason not in content.statistics.funnel.removed
     }
-    return sections.rejects_of(bad, content.statistics.documents_read, content.rejects)
+    return show_rejects(bad, content.statistics.documents_read, content.rejects)
 
 
-def _made(content: CorpusContent) -> dict[str, Any]:
-    schema = content.schema
-    facts = {
-        "written by": f"Textmill {schema.code_version}, format {schema.format_version}",
-        "fingerprint": schema.fingerprint,
-    }
-    values: Mapping[str, Any] = schema.parameters
-    facts |= {spaced(name): cut_text(str(values[name])) for name in sorted(values)[:40]}
+def _made(content: CorpusContent) -> Sequence[Shown]:
     meanings = {
         "id": "xxh3_128 of the text",
         "text": "the document",
         "file": "the input file",
         "record": "its position in the input file",
     }
-    return {
-        "command": "python -m pipelines.build_corpus --config=DIR/config.yaml --num_files="
-        f"{schema.files} --output=NEW_DIR",
-        "flags": flag_lines(content.config, "num_files:"),
-        "facts": {name: value for name, value in facts.items() if value},
-        "inputs": list_inputs(content.inputs.files),
-        "row": "A document",
-        "features": [
-            (name, "int64" if name == "record" else "string", meanings.get(name, "kept field"))
-            for name in schema.columns
-        ],
-    }
+    columns = [
+        (name, meanings.get(name, "kept field"), "int64" if name == "record" else "string")
+        for name in content.schema.columns
+    ]
+    return show_making(
+        content,
+        command="python -m pipelines.build_corpus --config=DIR/config.yaml --num_files="
+        f"{content.schema.files} --output=NEW_DIR",
+        left_out=("num_files:",),
+        facts={},
+        columns=Figure("A document", Excerpts(columns)),
+    )
 
 
-_SECTIONS: Sections = (
-    ("", "overview", _overview),
-    ("Documents and text", "went", _flows),
-    ("Removed by each rule", "removals", _funnel),
-    ("Counts by the rules", "observed", lambda content: observed(content.statistics.observed)),
-    ("Short main texts", "short_pages", lambda content: show_hosts(content.hosts)),
-    ("Corpus", "observed", _figures),
-    ("Sample documents", "excerpts", _documents),
-    ("Largest clusters of near-duplicates", "excerpts", _clusters),
-    ("Rejected input", "rejects", _rejects),
-    ("How to reproduce it", "made", _made),
+SECTIONS: tuple[Section, ...] = (
+    ("", _overview),
+    ("Documents and text", _flows),
+    ("Removed by each rule", _funnel),
+    ("Counts by the rules", lambda content: observed(content.statistics.observed)),
+    ("Short main texts", lambda content: show_hosts(content.hosts)),
+    ("Corpus", _figures),
+    ("Sample documents", _documents),
+    ("Largest clusters of near-duplicates", _clusters),
+    ("Rejected input", _rejects),
+    ("How to reproduce it", _made),
 )

@@ -1,8 +1,9 @@
 """Warnings and a section of report.html about hosts whose pages have short main texts. Pure."""
 
-from typing import Any
+from collections.abc import Sequence
 
-from textmill.pipelines.inspection.report.content import cut_text, meter, percent
+from textmill.pipelines.inspection.report.numbers import cut_text, meter, percent
+from textmill.pipelines.inspection.report.parts import CellTable, Excerpts, Shown
 from textmill.pipelines.readers.html_text import SHORT
 from textmill.pipelines.readers.page_hosts import MOST_HOSTS, Host, PageHosts
 from textmill.schemas.commands.terminal import number_of
@@ -28,35 +29,22 @@ def warn_of_hosts(pages: PageHosts) -> list[str]:
     ]
 
 
-def show_hosts(pages: PageHosts) -> dict[str, Any] | None:
-    """The hosts with the most short main texts, and their samples; None if there are none."""
-    shown = [(name, host) for name, host in _ordered(pages) if host.short_pages][:_LISTED]
+def show_hosts(pages: PageHosts) -> Sequence[Shown]:
+    """The hosts with the most short main texts, and their samples."""
+    shown = [(cut_text(name, 80), host) for name, host in _ordered(pages) if host.short_pages]
     if not shown:
-        return None
+        return ()
     sentence = f"The main text of these pages is below {SHORT:.0%} of their visible text."
     if len(pages.hosts) == MOST_HOSTS:
         sentence += f" Only {MOST_HOSTS:,} hosts, chosen by the hash of their name, are counted."
-    return {
-        "sentence": sentence,
-        "rows": [
-            (
-                cut_text(name, 80),
-                host.pages,
-                host.short_pages,
-                host.short_pages / host.pages,
-                meter(host.short_pages, host.pages),
-            )
-            for name, host in shown
-        ],
-        "samples": [
-            (
-                cut_text(name, 80),
-                host.short_pages,
-                [(page.url, percent(page.share), page.excerpt) for page in host.samples],
-            )
-            for name, host in shown
-        ],
-    }
+    rows, samples = [], []
+    for name, host in shown[:_LISTED]:
+        pages_of, short = host.pages, host.short_pages
+        rows.append((name, pages_of, short, short / pages_of, meter(short, pages_of)))
+        texts = [(percent(one.share), one.excerpt or "(empty)", one.url) for one in host.samples]
+        summary = f"{name}: {len(texts)} of {number_of(short, 'page')}"
+        samples.append(Excerpts(texts, summary))
+    return (sentence, CellTable(rows, ("host", "pages", "short", "share", "")), *samples)
 
 
 def _ordered(pages: PageHosts) -> list[tuple[str, Host]]:

@@ -5,7 +5,8 @@
 
 from textmill.pipelines.inspection.read_rows import sample_rows
 from textmill.pipelines.inspection.report.content import SetContent
-from textmill.pipelines.inspection.report.page import report_file, report_html
+from textmill.pipelines.inspection.report.page import report_file
+from textmill.pipelines.inspection.report.sections import report_html
 from textmill.pipelines.readers.sources import file_digests, read_blocks
 from textmill.pipelines.rows.evaluation import evaluation_file
 from textmill.pipelines.runners.shuffle import AGAIN, and_more, check_deliveries

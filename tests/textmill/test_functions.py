@@ -99,7 +99,7 @@ def test_the_example(topics, tmp_path, monkeypatch, capfd):
     for result in (corpus, tokenizer, data, run):
         found = tm.open(result.directory)
         assert (type(found), found.facts()) == (type(result), result.facts())
-        assert f"<td>{result.directory}</td>" in result._repr_html_()
+        assert f"<bdi>{result.directory}</bdi>" in result._repr_html_()
     assert "python -m" not in capfd.readouterr().out
 
 

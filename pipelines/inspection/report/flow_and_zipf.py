@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from textmill.pipelines.inspection.report.content import compact
+from textmill.pipelines.inspection.report.numbers import compact
 
 _FLOW_HEIGHT = 190.0  # pixels of all that flows
 _SLOT = 40.0  # pixels, at least, for a node: its name and its count are two lines

@@ -1,11 +1,10 @@
-"""Computes the numbers of report.html's sections for the macros of sections.html.jinja. Pure.
+"""The report of a dataset: its sections, and the numbers in them. Pure.
 
-A function returns None where the dataset has nothing for its section. Tables are rows of cells:
-text, whole numbers, shares (float) and bars. A `Bar` is a list of (name, CSS class, share).
+A section without parts is not on the page.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,19 +12,30 @@ import numpy as np
 from rich.filesize import decimal
 
 from textmill.pipelines.inspection.read_rows import sequences
-from textmill.pipelines.inspection.report.content import (
-    Bar,
-    SetContent,
-    compact,
-    cut_text,
-    flag_lines,
-    largest,
-    list_inputs,
-    meter,
-    percent,
-    tile,
+from textmill.pipelines.inspection.report.content import SetContent, splits_of
+from textmill.pipelines.inspection.report.flow_and_zipf import Flow, flow, zipf
+from textmill.pipelines.inspection.report.numbers import cut_text, largest, meter, percent, tile
+from textmill.pipelines.inspection.report.page import render_page
+from textmill.pipelines.inspection.report.parts import (
+    CellTable,
+    ColumnChart,
+    Excerpts,
+    Figure,
+    Pair,
+    ReportHead,
+    SampleRows,
+    Section,
+    ShareBars,
+    Shown,
 )
-from textmill.pipelines.inspection.report.flow_and_zipf import flow, zipf
+from textmill.pipelines.inspection.report.shared_sections import (
+    LISTED,
+    flow_of_documents,
+    length_columns,
+    show_flows,
+    show_making,
+    show_rejects,
+)
 from textmill.pipelines.inspection.row_text import (
     KEPT,
     LOSS,
@@ -36,15 +46,13 @@ from textmill.pipelines.inspection.row_text import (
     row_facts,
     row_pieces,
 )
-from textmill.pipelines.inspection.set_tables import length_bins
-from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.tasks.task import task_class
-from textmill.pipelines.writers.rejects import Rejects
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.format.drops import BY_SHARD, drop_of, spaced
+from textmill.schemas.format.drops import BY_SHARD
+from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.statistics import Statistics
 
-_LISTED = 20  # inputs, reasons, classes, parameters; the rest is one line
 _TOKENS = 24  # most and least frequent ones that are listed
 _SHARD_BARS = 64
 _EXAMPLES = 3  # rows of each split
@@ -52,9 +60,14 @@ _EXAMPLE_TOKENS = 512  # shown of a row
 _LOOKS = {LOSS: "loss", PREFIX: "prefix"}
 
 
-def overview(content: SetContent) -> dict[str, Any]:
+def report_html(content: SetContent) -> bytes:
+    """Renders the page of a dataset, as UTF-8."""
+    return render_page(SECTIONS, content, content.schema.task)
+
+
+def set_head(schema: Schema, statistics: Statistics, files: Sequence[ManifestFile]) -> ReportHead:
     """The dataset in one line and a few numbers."""
-    schema, total = content.schema, content.total
+    total = statistics.total()
     made = f"in {number_of(total.rows, 'row')} of {schema.max_length:,} tokens"
     tiles = {
         "documents": tile(total.documents),
@@ -62,64 +75,36 @@ def overview(content: SetContent) -> dict[str, Any]:
         "rows": tile(total.rows),
         "packing efficiency": percent(total.packing_efficiency(schema.row_tokens)),
         "shards": tile(sum(schema.shards.values())),
-        "in shards": decimal(sum(file.bytes for file in content.files if file.split)),
+        "in shards": decimal(sum(file.bytes for file in files if file.split)),
     }
     if schema.holds_documents:
         made = f"in {' and '.join(schema.file_formats)} files"
         del tiles["rows"], tiles["packing efficiency"]
-    return {
-        "kind": f"dataset · {task_class(schema.task).title}",
-        "sentence": f"{number_of(total.documents, 'document')} {made}",
-        "tiles": tiles,
-    }
+    return ReportHead(
+        f"dataset · {task_class(schema.task).title}",
+        f"{number_of(total.documents, 'document')} {made}",
+        tiles,
+    )
 
 
-def describe_making(content: SetContent) -> dict[str, Any]:
-    """The command, the schema, the input files and the features of a row."""
-    schema = content.schema
-    roles = sorted(schema.special_ids.items(), key=lambda item: item[::-1])
-    facts = {
-        "written by": f"Textmill {schema.code_version}, format {schema.format_version}",
-        "fingerprint": schema.fingerprint,
-        "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256}",
-        "special ids": ", ".join(f"{role} {i}" for role, i in roles),
-        "files": schema.describe_files(),
-        "seed": str(schema.seed),
-    }
-    for name, value in sorted(schema.parameters.items())[: 2 * _LISTED]:
-        facts[spaced(name)] = cut_text(_value(value))
-    shards = ",".join(f"{split}:{count}" for split, count in sorted(schema.shards.items()))
-    return {
-        # The tokenizer and the number of shards of this dataset, whatever the machine.
-        "command": "python -m pipelines.build_shards --config=DIR/config.yaml "
-        f"--tokenizer=DIR/tokenizer.json --num_shards={shards} --output=NEW_DIR",
-        "flags": flag_lines(content.config, "tokenizer:", "num_shards:"),
-        "facts": {name: value for name, value in facts.items() if value},
-        "inputs": list_inputs(content.inputs.files),
-        "row": "A row",
-        "features": [
-            (f.name, f"{f.dtype} {list(f.shape) if f.shape else ''}".strip(), f.meaning)
-            for f in schema.features
-        ],
-    }
+def set_flow(schema: Schema, statistics: Statistics) -> Flow | None:
+    """The flow of documents from the input to the splits, and to the reasons to drop them."""
+    splits, total = splits_of(schema, statistics), statistics.total()
+    return flow_of_documents(
+        [(name, counts.documents, _color(name, splits)) for name, counts in splits.items()],
+        [(drop.name, total.dropped.get(drop.name, 0)) for drop in BY_SHARD]
+        + largest(statistics.dropped, 6),
+    )
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        more = [f"… {len(value):,} in all"] if len(value) > _LISTED else []
-        return ", ".join([*map(str, value[:_LISTED]), *more])
-    return "" if value is None else str(value)
+def overview(content: SetContent) -> Sequence[Shown]:
+    """The head."""
+    return (set_head(content.schema, content.statistics, content.files),)
 
 
-def trace_flows(content: SetContent) -> dict[str, Any]:
+def trace_flows(content: SetContent) -> Sequence[Shown]:
     """The conservation equations of documents and tokens, as flows."""
     total, splits, copies_of = content.total, content.splits, content.schema.copies_of
-    read, reasons = "read", largest(content.statistics.dropped, 6)
-    documents = [(read, split, counts.documents) for split, counts in splits.items()]
-    documents += [(read, drop.title, total.dropped.get(drop.name, 0)) for drop in BY_SHARD]
-    documents += [(read, spaced(reason), count) for reason, count in reasons]
     sources = {
         "text": lambda counts, _: counts.tokens - counts.tokens_truncated,
         "special tokens": lambda counts, _: counts.specials_added,
@@ -132,20 +117,43 @@ def trace_flows(content: SetContent) -> dict[str, Any]:
         for split, counts in splits.items()
     ]
     tokens.append(("text", "truncated", total.tokens_truncated))  # only text is truncated
-    colors = {split: _color(split, content) for split in splits}
-    of_documents = {read: "ink", **colors, **{drop.title: drop.color for drop in BY_SHARD}}
-    of_documents |= {spaced(reason): drop_of(reason).color for reason, _ in reasons}
-    of_tokens = {"text": "ink", "special tokens": "violet", "repeated": "amber"}
-    of_tokens |= {"masked copies": "grey", "truncated": "red"}
-    of_tokens |= {f"rows of {split}": color for split, color in colors.items()}
-    return {"Documents": flow(documents, of_documents), "Tokens": flow(tokens, of_tokens)}
+    colors = {"text": "ink", "special tokens": "violet", "repeated": "amber"}
+    colors |= {"masked copies": "grey", "truncated": "red"}
+    colors |= {f"rows of {split}": _color(split, splits) for split in splits}
+    documents = set_flow(content.schema, content.statistics)
+    return (show_flows({"Documents": documents, "Tokens": flow(tokens, colors)}),)
 
 
-def _color(split: str, content: SetContent) -> str:
-    return "blue" if split == next(iter(content.splits)) else "teal"
+def describe_making(content: SetContent) -> Sequence[Shown]:
+    """The command, the schema, the input files and the features of a row."""
+    schema = content.schema
+    roles = sorted(schema.special_ids.items(), key=lambda item: item[::-1])
+    shards = ",".join(f"{split}:{count}" for split, count in sorted(schema.shards.items()))
+    features = [
+        (f.name, f.meaning, f"{f.dtype} {list(f.shape) if f.shape else ''}".strip())
+        for f in schema.features
+    ]
+    return show_making(
+        content,
+        # The tokenizer and the number of shards of this dataset, whatever the machine.
+        command="python -m pipelines.build_shards --config=DIR/config.yaml "
+        f"--tokenizer=DIR/tokenizer.json --num_shards={shards} --output=NEW_DIR",
+        left_out=("tokenizer:", "num_shards:"),
+        facts={
+            "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256}",
+            "special ids": ", ".join(f"{role} {i}" for role, i in roles),
+            "files": schema.describe_files(),
+            "seed": str(schema.seed),
+        },
+        columns=Figure("A row", Excerpts(features)),
+    )
 
 
-def examples(content: SetContent) -> dict[str, Any] | None:
+def _color(split: str, splits: Iterable[str]) -> str:
+    return "blue" if split == next(iter(splits)) else "teal"
+
+
+def examples(content: SetContent) -> Sequence[Shown]:
     """The first rows of each split."""
     rows, looks = [], set()
     for split in filter(content.samples.__contains__, content.splits):
@@ -153,11 +161,17 @@ def examples(content: SetContent) -> dict[str, Any] | None:
         for number in range(min(_EXAMPLES, len(next(iter(sample.values()))))):
             row = {name: column[number] for name, column in sample.items()}
             streams = [_stream(content, row, name) for name in sequences(content.schema)]
-            rows.append((split, number, row_facts(row, content.schema), streams))
+            rows.append((f"{split}, row {number}", row_facts(row, content.schema), streams))
             for stream in streams:
                 spans = (span for _, spans in stream["segments"] for span in spans)
                 looks.update(look for span in spans for look in span["look"].split())
-    return {"rows": rows, "looks": looks} if rows else None
+    if not rows:
+        return ()
+    return (
+        "The first rows of each split. Each numbered segment is a document or a piece of one; "
+        "attention stays inside it.",
+        SampleRows(rows, looks),
+    )
 
 
 def _stream(content: SetContent, row: Mapping[str, np.ndarray], name: str) -> dict[str, Any]:
@@ -197,34 +211,44 @@ def _span(piece: Piece) -> dict[str, str]:
     }
 
 
-def lengths(content: SetContent) -> dict[str, Any] | None:
+def lengths(content: SetContent) -> Sequence[Shown]:
     """Documents, and their tokens, by the number of tokens in a document."""
     columns, shares = [], []
-    cut, total = not content.schema.holds_documents, content.total
-    for bin_, low, high in length_bins(total.length_histogram):
-        documents, tokens = total.length_histogram[bin_], total.length_tokens[bin_]
-        label = f"{low:,}" if low < 10_000 else compact(low)
-        span = f"{low:,}" if low >= high else f"{low:,} to {high:,}"
+    cut, total, row = not content.schema.holds_documents, content.total, content.schema.max_length
+    for bin_, low, label, documents, title in length_columns(
+        total.length_histogram, "of {} tokens"
+    ):
+        tokens = total.length_tokens[bin_]
         # All documents in the bins above that of L are longer than a row.
-        kind = "amber" if cut and low > content.schema.max_length else "blue"
-        share = tokens / max(total.tokens, 1)
-        title = f"{documents:,} documents of {span} tokens, {share:.1%} of all tokens"
+        kind = "amber" if cut and low > row else "blue"
+        title += f", {tokens / max(total.tokens, 1):.1%} of all tokens"
         columns.append((label, documents, title, kind))
         shares.append((label, tokens, title, kind))
     if not columns:
-        return None
-    return {
-        "columns": columns,
-        "shares": shares,
-        "mean": total.tokens / total.documents,
-        "longer": columns[-1][-1] == "amber",
-        "row": content.schema.max_length,
-        "bytes_a_token": total.text_bytes / total.tokens if total.tokens else 0,
-        "words": total.words,
-    }
+        return ()
+    bytes_a_token = total.text_bytes / total.tokens if total.tokens else 0
+    words = f"; the documents have {total.words:,} words" * bool(total.words)
+    longer = f" Documents longer than a row of {row:,} tokens (amber) are cut into pieces." * (
+        columns[-1][-1] == "amber"
+    )
+    unit = "tokens in a document, without special tokens"
+    return (
+        Figure(
+            "Documents by length",
+            ColumnChart(columns, room=100, has_edges=True),
+            f"{unit}; a number is the lower bound of its bar",
+        ),
+        Figure(
+            "Tokens by length of their document",
+            ColumnChart(shares, room=100, has_edges=True),
+            unit,
+        ),
+        f"A document has {total.tokens / total.documents:,.1f} tokens on average, a token "
+        f"{bytes_a_token:.2f} bytes of text{words}.{longer}",
+    )
 
 
-def packing(content: SetContent) -> dict[str, Any] | None:
+def packing(content: SetContent) -> Sequence[Shown]:
     """Text, special tokens and padding in rows, and rows per shard."""
     schema, bars = content.schema, []
     for split, counts in content.splits.items():
@@ -239,15 +263,18 @@ def packing(content: SetContent) -> dict[str, Any] | None:
             each = counts.segments / counts.rows
             bars.append((split, f"{counts.rows:,} rows, {each:.2f} segments each", parts))
     if not bars:
-        return None
+        return ()
     rows = [shard.rows for shard in content.statistics.shards.values()]
     shards = f"{number_of(len(rows), 'shard')}: {min(rows):,} to {max(rows):,} rows"
-    return {
-        "how": schema.packing,
-        "bars": bars,
-        "columns": _shard_columns(content),
-        "shards": f"{shards}, {sum(rows) / len(rows):.1f} on average",
-    }
+    return (
+        f"Packed with {schema.packing}. Share of all positions in rows:",
+        ShareBars(bars),
+        Figure(
+            "Rows per shard",
+            ColumnChart(_shard_columns(content), is_slim=True),
+            f"{shards}, {sum(rows) / len(rows):.1f} on average",
+        ),
+    )
 
 
 def _shard_columns(content: SetContent) -> list[tuple[str, float, str, str]]:
@@ -264,15 +291,15 @@ def _shard_columns(content: SetContent) -> list[tuple[str, float, str, str]]:
             if together > 1:
                 numbers = f"{start:,} to {start + len(rows) - 1:,}"
                 title = f"{split}, shards {numbers}: {min(rows):,} to {max(rows):,} rows"
-            columns.append(("", sum(rows) / len(rows), title, _color(split, content)))
+            columns.append(("", sum(rows) / len(rows), title, _color(split, content.splits)))
     return columns
 
 
-def masks(content: SetContent) -> dict[str, Any] | None:
-    """Mask rates as measured; None without static masking."""
+def masks(content: SetContent) -> Sequence[Shown]:
+    """Mask rates as measured, with static masking."""
     schema, masked = content.schema, content.total.masked
     if not schema.static_masking or not masked:
-        return None
+        return ()
     bars = []
     if content.token_counts is not None:
         ordinary = np.delete(content.token_counts, list(schema.all_special_ids))
@@ -293,12 +320,13 @@ def masks(content: SetContent) -> dict[str, Any] | None:
         bars.append(
             ("masked tokens became", f"{measured:,} masks in the first {rows:,} rows", parts)
         )
-    return {
-        "asked": schema.mask_rate,
-        "unit": schema.mask_unit,
-        "copies": schema.mask_copies,
-        "bars": bars,
-    }
+    unit = {"token": "", "word": ", in whole words", "span": ", in spans of words"}
+    copies = f", in {schema.mask_copies} copies of each training row with different masks"
+    return (
+        f"Requested: {percent(schema.mask_rate)} of the ordinary tokens of each row"
+        f"{unit[schema.mask_unit]}{copies * (schema.mask_copies > 1)}. Measured:",
+        ShareBars(bars),
+    )
 
 
 def _masks_became(sample: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
@@ -309,13 +337,13 @@ def _masks_became(sample: Mapping[str, np.ndarray], schema: Schema) -> np.ndarra
     return np.where(sample["masked_weights"], kinds, 0)
 
 
-def classes(content: SetContent) -> dict[str, Any] | None:
-    """Documents by class, in total and by split; None without classes."""
+def classes(content: SetContent) -> Sequence[Shown]:
+    """Documents by class, in total and by split."""
     labels = content.total.labels
     if not labels:
-        return None
+        return ()
     every, highest = sum(labels.values()) or 1, max(labels.values())
-    rows = [[n, c, c / every, meter(c, highest)] for n, c in largest(labels, _LISTED + 1)]
+    rows = [[n, c, c / every, meter(c, highest)] for n, c in largest(labels, LISTED + 1)]
     splits = {split: c.labels for split, c in content.splits.items() if sum(c.labels.values())}
     for own in splits.values():
         left = sum(own.values())
@@ -324,62 +352,65 @@ def classes(content: SetContent) -> dict[str, Any] | None:
             count = own.get(row[0], 0) if row[0] in labels else left
             left -= count
             row.append(count / sum(own.values()))
-    return {"heads": ("class", "documents", "share", "", *splits), "rows": rows, "of": len(labels)}
+    return (
+        f"{number_of(len(labels), 'class', 'classes')}, most frequent first.",
+        CellTable(rows, ("class", "documents", "share", "", *splits)),
+    )
 
 
-def tokens(content: SetContent) -> dict[str, Any] | None:
-    """Counts by rank, the most and the least frequent tokens; None if they were not counted."""
+def tokens(content: SetContent) -> Sequence[Shown]:
+    """Counts by rank, the most and the least frequent tokens, if they were counted."""
     counts = content.token_counts
     if counts is None or not counts.any():
-        return None
-    every = int(counts.sum())
+        return ()
+    every, once = int(counts.sum()), int((counts == 1).sum())
     order = np.lexsort((np.arange(len(counts)), -counts))
     used = int(np.count_nonzero(counts))
     ranked = np.cumsum(counts[order])
     special = set(content.schema.all_special_ids)
 
-    def rows(ids: Iterable[int]) -> list[tuple[str, str, int, Bar]]:
+    def table(ids: Iterable[int], cells: int = 4) -> CellTable:
         highest = int(counts[order[0]])
         texts = {i: cut_text(content.texts.text([i])).replace(" ", "␣") for i in ids}
-        return [(str(i), t, int(counts[i]), meter(counts[i], highest)) for i, t in texts.items()]
+        rows = [(str(i), t, int(counts[i]), meter(counts[i], highest)) for i, t in texts.items()]
+        return CellTable([row[:cells] for row in rows], look="tokens")
 
     ordinary = [i for i in order[: _TOKENS + len(special)].tolist() if i not in special]
-    shares = (0.5, 0.9, 0.99)
-    return {
-        "curve": zipf(counts),
-        "used": used,
-        "vocabulary": len(counts),
-        "every": every,
-        "unused": len(counts) - used,
-        "once": int((counts == 1).sum()),
-        "cover": [(share, int(np.searchsorted(ranked, share * every)) + 1) for share in shares],
-        "frequent": rows(ordinary[:_TOKENS]),
-        "rare": [row[:-1] for row in rows(order[max(used - _TOKENS, 0) : used][::-1].tolist())],
-        "special": rows(i for i in sorted(special) if counts[i]),
-    }
-
-
-def rejects(content: SetContent) -> dict[str, Any] | None:
-    """Rejected and filtered documents by reason, with the first one that rejects/ has of each."""
-    read = content.statistics.documents_read
-    return rejects_of(content.statistics.dropped, read, content.rejects)
-
-
-def rejects_of(dropped: Mapping[str, int], read: int, rejects: Rejects) -> dict[str, Any] | None:
-    """The same from counts by reason, the number of documents read, and rejects/."""
-    number, first = sum(dropped.values()), rejects.first_of_reasons()
-    if not number:
-        return None
-    rows = [
-        (spaced(reason), count, count / read, _describe(first.get(reason)))
-        for reason, count in largest(dropped, _LISTED)
+    cover = ", ".join(
+        f"{int(np.searchsorted(ranked, share * every)) + 1:,} ids make up {100 * share:.0f} %"
+        for share in (0.5, 0.9, 0.99)
+    )
+    figures = [
+        Figure("Most frequent", table(ordinary[:_TOKENS])),
+        Figure("Least frequent", table(order[max(used - _TOKENS, 0) : used][::-1].tolist(), 3)),
     ]
-    shown = "the first" if any(row[-1] for row in rows) else ""
-    return {"number": number, "read": read, "rows": rows, "first": shown}
+    if in_rows := [i for i in sorted(special) if counts[i]]:
+        figures.append(Figure("Special tokens", table(in_rows)))
+    curve = zipf(counts)
+    return (
+        f"{used:,} of {len(counts):,} ids occur ({percent(used / len(counts))}), {once:,} of them "
+        f"once; {len(counts) - used:,} never occur. The most frequent {cover} of all {every:,} "
+        "tokens.",
+        *([Figure("Count by rank", curve)] if curve else []),
+        Pair(figures),
+    )
 
 
-def _describe(reject: Reject | None) -> str:
-    if reject is None:
-        return ""
-    where = "" if reject.offset is None else f" at {reject.offset:,}"
-    return f"{cut_text(reject.path)}{where}: {cut_text(reject.detail)}"
+def rejects(content: SetContent) -> Sequence[Shown]:
+    """Rejected and filtered documents by reason, with the first one that rejects/ has of each."""
+    counted = content.statistics
+    return show_rejects(counted.dropped, counted.documents_read, content.rejects)
+
+
+SECTIONS: tuple[Section, ...] = (
+    ("", overview),
+    ("Documents and tokens", trace_flows),
+    ("First rows", examples),
+    ("Lengths", lengths),
+    ("Packing", packing),
+    ("Masks, as measured", masks),
+    ("Classes", classes),
+    ("Tokens", tokens),
+    ("Rejected and filtered documents", rejects),
+    ("How to reproduce it", describe_making),
+)

@@ -7,6 +7,7 @@ import pytest
 from tests.pipelines.corpus.test_corpus_check import seal
 from tests.tools.corpus_factory import build
 from textmill.pipelines.corpus.short_pages import show_hosts, warn_of_hosts
+from textmill.pipelines.inspection.report.parts import CellTable, Excerpts
 from textmill.pipelines.readers.corpus_metadata import read_hosts
 from textmill.pipelines.readers.html_text import Extraction, Page, read_page
 from textmill.pipelines.readers.page_hosts import Host, PageHosts, count_pages
@@ -153,13 +154,16 @@ def test_the_worst_three_hosts_are_named():
 
 
 def test_the_report_shows_hosts_with_short_pages():
-    assert show_hosts(hosts_of(good=(99, 0))) is None
+    assert show_hosts(hosts_of(good=(99, 0))) == ()
     _, pages = count_pages([("http://a/", Page("Ready?", share=0.031)), ("http://a/", Page("x"))])
-    assert show_hosts(pages) == {
-        "sentence": "The main text of these pages is below 10% of their visible text.",
-        "rows": [("a", 2, 1, 0.5, [("", "blue", 0.5), ("", "", 0.5)])],
-        "samples": [("a", 1, [("http://a/", "3.1 %", "Ready?")])],
-    }
-    many = show_hosts(PageHosts({str(n): Host(2, 1) for n in range(1000)}))
-    assert many and len(many["rows"]) == 20
-    assert "Only 1,000 hosts, chosen by the hash of their name, are counted." in many["sentence"]
+    assert show_hosts(pages) == (
+        "The main text of these pages is below 10% of their visible text.",
+        CellTable(
+            [("a", 2, 1, 0.5, [("", "blue", 0.5), ("", "", 0.5)])],
+            ("host", "pages", "short", "share", ""),
+        ),
+        Excerpts([("3.1 %", "Ready?", "http://a/")], "a: 1 of 1 page"),
+    )
+    sentence, table, *_ = show_hosts(PageHosts({str(n): Host(2, 1) for n in range(1000)}))
+    assert isinstance(table, CellTable) and len(table.rows) == 20
+    assert "Only 1,000 hosts, chosen by the hash of their name, are counted." in str(sentence)

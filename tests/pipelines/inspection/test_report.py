@@ -5,7 +5,7 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +19,13 @@ from textmill.pipelines.corpus.report import by_number, observed, removals
 from textmill.pipelines.corpus.summary import funnel_table
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.read_rows import sample_rows
-from textmill.pipelines.inspection.report import page as report_page
-from textmill.pipelines.inspection.report.content import SetContent, percent
-from textmill.pipelines.inspection.report.flow_and_zipf import compact, flow, zipf
-from textmill.pipelines.inspection.report.page import load_macros, report_file, report_html
-from textmill.pipelines.inspection.report.sections import describe_making
+from textmill.pipelines.inspection.report import sections as set_sections
+from textmill.pipelines.inspection.report.content import SetContent
+from textmill.pipelines.inspection.report.flow_and_zipf import flow, zipf
+from textmill.pipelines.inspection.report.numbers import compact, percent
+from textmill.pipelines.inspection.report.page import render_part, report_file
+from textmill.pipelines.inspection.report.parts import CodeLines, ColumnChart, Shown
+from textmill.pipelines.inspection.report.sections import describe_making, report_html
 from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.runners import console
 from textmill.pipelines.shards.options import BuildOptions, parse_options
@@ -74,6 +76,10 @@ def _build(folder: Path, name: str, *flags: str) -> Path:
 @pytest.fixture(scope="module")
 def made(folder) -> Path:
     return _build(folder, "made")
+
+
+def _html(parts: Sequence[Shown]) -> str:
+    return "</style>" + "".join(map(render_part, parts))
 
 
 def _text(page: bytes) -> str:
@@ -137,9 +143,10 @@ def test_text_of_documents_is_text_and_nothing_else(folder):
 
 def test_the_command_makes_the_same_set(made):
     info = read_set(str(made))
-    told = describe_making(_content(made, config=(made / "config.yaml").read_bytes()))
-    assert {"task: mlm", "splits: train:0.8,validation:0.2"} <= {*told["flags"]}
-    command = told["command"].replace("DIR/", f"{made}/").replace("NEW_DIR", "elsewhere")
+    parts = describe_making(_content(made, config=(made / "config.yaml").read_bytes()))
+    [command], flags = (part.lines for part in parts if isinstance(part, CodeLines))
+    assert {"task: mlm", "splits: train:0.8,validation:0.2"} <= {*flags}
+    command = command.replace("DIR/", f"{made}/").replace("NEW_DIR", "elsewhere")
     argv = with_config(shlex.split(command)[3:], "build_shards", lambda: (BuildOptions, Mlm), str)
     options, others = parse_options(argv)
     tokenizer = LoadedTokenizer((made / "tokenizer.json").read_bytes())
@@ -254,12 +261,12 @@ def test_what_a_corpus_lost_rule_by_rule():
     }
     given, kept = (90, 1100, 218), {"documents": 80, "text_bytes": 1000, "words": 200}
     funnel = Funnel(*given, removed=removed)
-    page = f"</style>{load_macros().removals(removals(funnel, kept))}"
+    page = _html(removals(funnel, kept))
     text = _text(page.encode())
     assert "80 of 90 documents were kept: 200 of 218 words and 1,000 of 1,100 bytes." in text
     rules = "min chars −1 −3 filter:&lt;b&gt; −6 −6 duplicates −3 −9"
     assert f"rule documents documents left words words left {rules}" in text
-    assert "min chars : 1 of 1 document ffffffff short" in text
+    assert "min chars: 1 of 1 document ffffffff short" in text
     widths = [float(found) for found in re.findall(r'flex: ([0-9.]+)" title="removed here', page)]
     due = [(1, 0), (3, 2), (6, 0), (6, 2), (3, 0), (9, 2)]
     assert widths == pytest.approx([count / given[which] for count, which in due], abs=1e-5)
@@ -281,11 +288,11 @@ def test_what_rules_counted_besides():
         "near_duplicate_clusters": {"16 to 31": 1, "2 to 3": 40, "4 to 7": 5},
         "edited": {"c4": 7},
     }
-    text = _text(f"</style>{load_macros().observed(observed(counted))}".encode())
+    text = _text(_html(observed(counted)).encode())
     assert "language &lt;nb&gt; 30 75.0 % en 10 25.0 %" in text
     assert "near-duplicate clusters 40 2 to 3 5 4 to 7 1 16 to 31" in text
     assert "edited c4 7 language" in text
-    assert observed({}) is None
+    assert observed({}) == ()
     assert by_number(counted["language"]) == []
     assert [name for name, _ in by_number({"0.9 to 1.0": 1, "0.5 to 0.6": 2})][0] == "0.5 to 0.6"
 
@@ -294,8 +301,7 @@ def test_many_rules_are_a_small_page():
     samples = tuple(DroppedDocument(f"{n:032x}", "&" * 301, "&" * 301) for n in range(20))
     removed = {f"filter:{n:04}": Removed(20, 2, 3, samples) for n in range(1000)}
     funnel = Funnel(20_000, 2000, 3000, removed=removed)
-    body = load_macros().removals(removals(funnel, dict.fromkeys(SIZES, 0)))
-    page = f"</style>{body}".encode()
+    page = _html(removals(funnel, dict.fromkeys(SIZES, 0))).encode()
     assert len(page) < 5_000_000
     assert "941 others −18,820 −2,823" in _text(page)
 
@@ -307,10 +313,9 @@ def test_a_failing_section_is_told_and_the_others_are_there(tmp_path, monkeypatc
         raise ZeroDivisionError("<oops>")
 
     sections = [
-        (title, macro, packing if title == "Packing" else make)
-        for title, macro, make in report_page._SECTIONS
+        (title, packing if title == "Packing" else make) for title, make in set_sections.SECTIONS
     ]
-    monkeypatch.setattr(report_page, "_SECTIONS", tuple(sections))
+    monkeypatch.setattr(set_sections, "SECTIONS", tuple(sections))
     text = _text(report_html(_content(tmp_path / "set")))
     assert "could not be written: ZeroDivisionError: &lt;oops&gt;" in text
     assert "Lengths" in text and "How to reproduce it" in text
@@ -364,7 +369,7 @@ def test_labels_of_tiny_flows_do_not_overlap():
 
 def test_columns_are_shares_of_the_highest():
     def heights(*counts):
-        drawn = load_macros().columns_of([("a", count, "title", "blue") for count in counts])
+        drawn = render_part(ColumnChart([("a", count, "title", "blue") for count in counts]))
         return [float(height) for height in re.findall(r'height: ([\d.]+)%"', drawn)]
 
     assert heights(5, 0, 20) == [25, 0, 100]
@@ -373,7 +378,7 @@ def test_columns_are_shares_of_the_highest():
 
 def test_labels_are_turned_where_there_is_no_room():
     def drawn(columns):
-        return load_macros().columns_of([(f"{n:05}", 1, "title", "") for n in range(columns)])
+        return render_part(ColumnChart([(f"{n:05}", 1, "title", "") for n in range(columns)]))
 
     assert "turned" not in drawn(10) and drawn(10).count("<span>") == 10
     assert "turned" in drawn(11) and drawn(11).count("<span>") == 11
