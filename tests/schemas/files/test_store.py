@@ -179,6 +179,36 @@ def test_a_file_that_shrinks_while_it_is_read(gs_store, monkeypatch):
             file.read(10)
 
 
+@pytest.mark.parametrize("is_remote", [False, True], ids=["disk", "memory"])
+def test_a_path_and_a_url_are_read_alike(is_remote, tmp_path):
+    folder = "memory://b/alike" if is_remote else str(tmp_path)
+    path, missing = f"{folder}/x", f"{folder}/none"
+    assert stores.is_url(path) == is_remote
+    with stores.workspace(folder) as local:
+        Path(local, "new").write_bytes(b"0123456789")
+        stores.put(f"{local}/new", path)
+    stores.write_file(f"{folder}/y", b"")
+    assert stores.sizes(folder) == {"x": 10, "y": 0}
+    assert stores.exists(path) and stores.size(path) == 10
+    assert not stores.exists(missing) and stores.size(missing) is None
+    assert [stores.read(path), stores.read(path, 8, 5), stores.read(path, 2, 3)] == [
+        b"0123456789",
+        b"89",
+        b"234",
+    ]
+    with stores.open_file(path) as file:
+        assert (file.seek(-2, os.SEEK_END), file.read(), file.tell()) == (8, b"89", 10)
+    assert Path(stores.local_copy(path, str(tmp_path))).read_bytes() == b"0123456789"
+    digest = hashlib.sha256(b"0123456789").hexdigest()
+    assert stores.sha256(path) == digest and stores.has_sha256(path, digest)
+    assert not stores.has_sha256(path, "") and not stores.has_sha256(missing, digest)
+    for read in (stores.read, stores.open_file, stores.sha256):
+        with pytest.raises(FileNotFoundError):
+            read(missing)
+    stores.delete_folder(folder)
+    assert not stores.exists(path)
+
+
 def test_a_store_of_another_package():
     """A file system that is not asynchronous, and knows nothing of parts."""
     stores.write_file("memory://b/d/x", b"content")
