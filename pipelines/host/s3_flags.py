@@ -1,6 +1,6 @@
 """Beam's flags for s3://, such as --s3_endpoint_url, as options of s3fs, here and in workers.
 
-`readers.sources` imports this module in every worker that opens a file.
+`readers.files` imports this module in every worker that opens a file.
 """
 
 import argparse

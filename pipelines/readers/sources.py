@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
-# In a worker, files of s3:// are opened with the flags of its job.
-import textmill.pipelines.host.s3_flags  # noqa: F401
+from textmill.pipelines.readers.compression import extension, inner_extension, is_compressed
 from textmill.pipelines.readers.corpus_files import find_corpus
 from textmill.pipelines.readers.documents import (
     BOM,
@@ -37,15 +36,7 @@ from textmill.pipelines.readers.files import (
 from textmill.pipelines.readers.formats import huggingface
 from textmill.pipelines.readers.formats.table import FORMATS, OTHER, formats_of
 from textmill.pipelines.readers.html_text import NO_PAGES, Extraction, check_packages
-from textmill.pipelines.readers.stored import (
-    Digest,
-    Part,
-    extension,
-    file_digests,
-    inner_extension,
-    is_compressed,
-    part_digest,
-)
+from textmill.pipelines.readers.stored import Digest, Part, file_digests, part_digest
 from textmill.schemas.commands.terminal import command_name, number_of, say
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.store import exists, read, write_file

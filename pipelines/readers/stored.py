@@ -1,22 +1,25 @@
-"""Reads stored files in parts: detects foreign formats, decompresses, and hashes stored bytes."""
+"""Reads stored files in parts: detects foreign formats, and hashes stored bytes."""
 
-import bz2
-import gzip
 import hashlib
 import io
-import lzma
 import os
 import tempfile
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-import pyarrow as pa
 import xxhash
 
+from textmill.pipelines.readers.compression import (
+    PACKINGS,
+    TOO_MUCH_MEMORY,
+    UNPACKING_FAILS,
+    extension,
+    find_compression,
+    is_compressed,
+)
 from textmill.pipelines.readers.encodings import ENCODED, find_utf_16
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.store import SeekableFile, is_url
@@ -25,158 +28,8 @@ from textmill.schemas.format.metadata import InputFile, Inputs
 
 _READ_BYTES = 1 << 20
 _KEPT_BYTES = 64 << 20  # of a part, in memory
-_ZSTD_MARK = b"\x28\xb5\x2f\xfd"
-_ZSTD_HEADER = 18  # the most bytes of a frame's header
-_ARROW_WINDOW, _LONG_WINDOW = 1 << 27, 1 << 31  # bytes; the most that Arrow and zstd read
-_LONG_STEP = 1 << 10  # bytes, which are up to 32 MiB of content
-_TOO_MUCH_MEMORY = "Frame requires too much memory"  # in the error of libzstd
-_XZ_PADDING = 4  # zero bytes after a member come in multiples of this
 
 
-class _Members(io.RawIOBase):
-    """The content of all members of an .xz or .bz2 file; damage is an error.
-
-    LZMAFile and BZ2File treat damage in a later member as the end of the file, and ignore bytes
-    after the last member. Arrow fails on a .bz2 with an empty member.
-    """
-
-    def __init__(self, raw: BinaryIO, begin: Callable[[], Any]):
-        """`begin` makes a decompressor of one member."""
-        self._raw, self._begin = raw, begin
-        self._member = begin()
-        self._data = b""  # bytes read, but not passed to a member yet
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._member.eof or self._begin_next():
-            if not self._data and self._member.needs_input:
-                self._data = self._raw.read(_READ_BYTES)
-                if not self._data:
-                    raise EOFError("its last member is cut off")
-            data, self._data = self._data, b""
-            content = self._member.decompress(data, len(buffer))
-            if content:
-                buffer[: len(content)] = content
-                return len(content)
-        return 0
-
-    def _begin_next(self) -> bool:
-        """Begins the next member; False at the end of the file."""
-        data, zeros, left = self._member.unused_data or self._raw.read(_READ_BYTES), 0, b""
-        while data and not left:
-            left = data.lstrip(b"\0")
-            zeros += len(data) - len(left)
-            data = left or self._raw.read(_READ_BYTES)
-        if zeros % _XZ_PADDING:
-            raise ValueError(f"{zeros} zero bytes follow a member, which are not padding")
-        if left:
-            self._member, self._data = self._begin(), left
-        return bool(left)
-
-
-def _open_with_arrow(compression: str) -> Callable[[BinaryIO], io.BufferedReader]:
-    """Opens a stream that reads all members, and fails on a truncated one, as few readers do.
-
-    Its own `read` never frees its result if it fails, hence the buffered reader.
-    """
-
-    def open_stream(raw: BinaryIO) -> io.BufferedReader:
-        stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), compression)
-        return io.BufferedReader(stream)
-
-    return open_stream
-
-
-def _open_zstd(raw: io.BufferedReader) -> io.BufferedReader:
-    """Opens a stream of zstd data; Arrow reads windows of up to 128 MiB."""
-    if _zstd_window(raw.peek(_ZSTD_HEADER)) <= _ARROW_WINDOW:
-        return _open_with_arrow("zstd")(raw)
-    return io.BufferedReader(_LongZstd(raw), _READ_BYTES)
-
-
-def _zstd_window(head: bytes) -> int:
-    """The window of a frame by its header, in bytes (RFC 8878); 0 if it is no such header."""
-    if not head.startswith(_ZSTD_MARK):
-        return 0
-    head = head[:_ZSTD_HEADER].ljust(_ZSTD_HEADER, b"\0")
-    flags, rest = head[4], head[5:]
-    if not flags & 0x20:
-        base = 1 << (10 + (rest[0] >> 3))
-        return base + base // 8 * (rest[0] & 7)
-    skip, size = (0, 1, 2, 4)[flags & 3], (1, 2, 4, 8)[flags >> 6]  # the content is the window
-    return int.from_bytes(rest[skip : skip + size], "little") + 256 * (size == 2)
-
-
-class _LongZstd(io.RawIOBase):
-    """The content of all frames of a zstd file, with windows of up to 2 GiB."""
-
-    def __init__(self, raw: BinaryIO):
-        try:
-            # An optional package: few files have such windows.
-            import zstandard
-        except ImportError as error:
-            raise ValueError(_TOO_MUCH_MEMORY) from error
-        self._raw, self._error = raw, zstandard.ZstdError
-        self._begin = zstandard.ZstdDecompressor(max_window_size=_LONG_WINDOW).decompressobj
-        self._frame = self._begin()
-        self._content = memoryview(b"")  # decompressed, but not read yet
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._content:
-            unused = self._frame.unused_data if self._frame.eof else b""
-            data = unused or self._raw.read(_LONG_STEP)
-            if not data and not self._frame.eof:
-                raise EOFError("its last frame is cut off")
-            if not data:
-                return 0
-            if self._frame.eof:
-                self._frame = self._begin()
-            try:
-                self._content = memoryview(self._frame.decompress(data))
-            except self._error as error:
-                raise ValueError(str(error)) from error
-        size = min(len(buffer), len(self._content))
-        buffer[:size], self._content = self._content[:size], self._content[size:]
-        return size
-
-
-def _open_members(begin: Callable[[], Any]) -> Callable[[BinaryIO], io.BufferedReader]:
-    return lambda raw: io.BufferedReader(_Members(raw, begin), _READ_BYTES)
-
-
-@dataclass(frozen=True)
-class Compression:
-    """A way to compress files as a whole.
-
-    Attributes:
-      name: name of the format and of its command.
-      mark: first bytes of a file.
-      unpack: function from a stored file to a stream of its content.
-    """
-
-    name: str
-    mark: bytes
-    unpack: Callable[[Any], Any]
-
-
-_GZIP = Compression("gzip", b"\x1f\x8b\x08", lambda raw: gzip.GzipFile(fileobj=raw))
-_ZSTD = Compression("zstd", _ZSTD_MARK, _open_zstd)
-# By extension; the first of a format is its usual one.
-PACKINGS = {
-    ".gz": _GZIP,
-    ".bz2": Compression("bzip2", b"BZh", _open_members(bz2.BZ2Decompressor)),
-    ".xz": Compression("xz", b"\xfd7zXZ\0", _open_members(lzma.LZMADecompressor)),
-    ".zst": _ZSTD,
-    ".lz4": Compression("lz4", b"\x04\x22\x4d\x18", _open_with_arrow("lz4")),
-    ".gzip": _GZIP,
-    ".zstd": _ZSTD,
-}
-_SKIPPED_FRAME = b"\x2a\x4d\x18"  # second to fourth byte of a zstd file with a skippable frame
 PEEKED = 512  # first bytes of a file, enough to detect its format
 _OTHERS = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
@@ -194,7 +47,6 @@ _OTHERS = (
 )
 _LARGEST_STEP = 16 << 20  # bytes read at once beyond a part
 _MARK_OF_TAR = slice(257, 262)
-_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError)
 _ADDS_UP = "+"  # prefix of digests of spans, whose sum does not depend on the cut into parts
 
 Digest = tuple[str, int, int, str]  # path, file size, start, xxh3_128
@@ -241,21 +93,6 @@ class Part:
         return self.stop - self.start
 
 
-def extension(path: str) -> str:
-    """The last extension of a name, in lower case: `a/b.JSONL.gz` -> `.gz`."""
-    return os.path.splitext(path)[1].lower()
-
-
-def is_compressed(path: str) -> bool:
-    """Whether a file is compressed as a whole, by its name."""
-    return extension(path) in PACKINGS
-
-
-def inner_extension(path: str) -> str:
-    """The extension before that of a compression: `a/b.JSONL.gz` -> `.jsonl`."""
-    return extension(os.path.splitext(path)[0] if is_compressed(path) else path)
-
-
 def refuse_foreign(content: bytes, path: str) -> None:
     """Checks that a text file, of which `content` is the first PEEKED bytes or more, is text.
 
@@ -263,14 +100,13 @@ def refuse_foreign(content: bytes, path: str) -> None:
       DataError: it begins like a file of another format; names the format and the remedy.
     """
     head = content[:PEEKED]
-    for ending, packing in PACKINGS.items():
-        if head.startswith(packing.mark) and (ending != ".bz2" or head[4:10] == b"1AY&SY"):
-            remedy = (
-                "it was compressed twice; unpack it once"
-                if is_compressed(path)
-                else f"give it a name that ends in {ending}"
-            )
-            raise DataError(f"{path} is {packing.name} data, not text: {remedy}")
+    if ending := find_compression(head):
+        remedy = (
+            "it was compressed twice; unpack it once"
+            if is_compressed(path)
+            else f"give it a name that ends in {ending}"
+        )
+        raise DataError(f"{path} is {PACKINGS[ending].name} data, not text: {remedy}")
     for mark, name, remedy in _OTHERS:
         if head.startswith(mark):
             raise DataError(f"{path} is {name}, not text: {remedy}")
@@ -352,10 +188,10 @@ class Chunks:
             with PACKINGS[extension(part.path)].unpack(opened) as stream:
                 while chunk := stream.read(self._chunk_bytes):
                     yield chunk
-        except _DAMAGE as error:
+        except UNPACKING_FAILS as error:
             self._whole.check()
             self._refuse_misnamed(error)
-            if _TOO_MUCH_MEMORY in str(error):
+            if TOO_MUCH_MEMORY in str(error):
                 raise DataError(
                     f"{part.path} has a long window, which takes up to 2 GiB of memory: install "
                     "the package zstandard, or unpack it with zstd -d --long=31; nothing was "
@@ -374,8 +210,7 @@ class Chunks:
         self._raw.seek(self._part.start)
         end = extension(self._part.path)
         head = self._raw.read(PEEKED)
-        is_frame = PACKINGS[end] is _ZSTD and head[1:4] == _SKIPPED_FRAME
-        if not head.startswith(PACKINGS[end].mark) and not is_frame:
+        if not PACKINGS[end].begins(head):
             raise DataError(
                 f"{self._part.path} is not {PACKINGS[end].name} data, as its extension {end} "
                 "implies: rename it"

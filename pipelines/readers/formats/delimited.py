@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
+from textmill.pipelines.readers.compression import is_compressed
 from textmill.pipelines.readers.documents import BOM, Documents, Reject, is_utf8, too_long
 from textmill.pipelines.readers.formats.role_columns import Classes, check_names, take_roles
 from textmill.pipelines.readers.formats.text import Boundary, Ends, read_runs
 from textmill.pipelines.readers.sources import Source
-from textmill.pipelines.readers.stored import Chunks, Part, is_compressed, refuse_foreign
+from textmill.pipelines.readers.stored import Chunks, Part, refuse_foreign
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.store import is_url

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
+from textmill.pipelines.readers.compression import inner_extension
 from textmill.pipelines.readers.documents import Documents, no_documents, too_long
 from textmill.pipelines.readers.formats.role_columns import check_names
 from textmill.pipelines.readers.formats.role_values import record_documents
@@ -12,7 +13,7 @@ from textmill.pipelines.readers.html_text import UnusablePageError, has_xml_decl
 from textmill.pipelines.readers.page_hosts import count_pages
 from textmill.pipelines.readers.pages import convert_pages
 from textmill.pipelines.readers.sources import Source
-from textmill.pipelines.readers.stored import Chunks, Part, inner_extension
+from textmill.pipelines.readers.stored import Chunks, Part
 
 _XML = (".xhtml", ".xht")
 check_roles = partial(check_names, names=("text", "title", "url"))

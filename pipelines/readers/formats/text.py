@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from textmill.pipelines.readers.compression import is_compressed
 from textmill.pipelines.readers.documents import (
     BOM,
     BOUNDARIES,
@@ -24,7 +25,7 @@ from textmill.pipelines.readers.documents import (
     too_long,
 )
 from textmill.pipelines.readers.sources import Source
-from textmill.pipelines.readers.stored import Chunks, Digest, Part, is_compressed, refuse_foreign
+from textmill.pipelines.readers.stored import Chunks, Digest, Part, refuse_foreign
 from textmill.schemas.errors import DataError, UsageError
 
 _BLANK_LINE = re.compile(rb"[ \t\r\v\f]*\n")

@@ -39,7 +39,7 @@ def test_flags_of_beam_are_for_this_process_and_for_those_that_it_starts(s3_stor
     s3_flags.take_s3_flags(["--runner=x", *(f"--{name}={value}" for name, value in flags.items())])
     assert read(s3_store.url("x")) == b"content"
     code = (
-        "import sys; from textmill.pipelines.readers.sources import read_blocks\n"
+        "import sys; from textmill.pipelines.readers.files import open_file\n"
         "from textmill.schemas.files.store import read\nprint(read(sys.argv[1]))"
     )
     done = run_python("-c", code, s3_store.url("x"))

@@ -20,8 +20,8 @@ import pytest
 import zstandard
 
 from tests.tools.read_sources import read_all, rejects_of, texts_of
+from textmill.pipelines.readers.compression import _zstd_window
 from textmill.pipelines.readers.html_text import Extraction
-from textmill.pipelines.readers.stored import _zstd_window
 from textmill.schemas.errors import DataError, UsageError
 
 TEXTS = [f"document {n}: {'blåbær ' * n}" for n in range(6)]
