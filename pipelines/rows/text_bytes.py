@@ -8,20 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from textmill.pipelines.host.compiled import inner
+from textmill.pipelines.host.compiled import entry, inner
 
-_AT_ONCE = 1 << 18  # bytes of text counted together, so that they fit the CPU's cache
-# White space of several bytes, by first byte: U+0085, U+00A0; U+1680; U+2000 to U+200A, U+2028,
-# U+2029, U+202F, U+205F; U+3000.
-_LONG_SPACES = {
-    0xC2: (b"\x85", b"\xa0"),
-    0xE1: (b"\x9a\x80",),
-    0xE2: (
-        *(bytes([0x80, last]) for last in (*range(0x80, 0x8B), 0xA8, 0xA9, 0xAF)),
-        b"\x81\x9f",
-    ),
-    0xE3: (b"\x80\x80",),
-}
+# White space of several bytes, whose first bytes are C2, E1, E2 and E3.
+_SPACES = (0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
+_C2, _E1, _ONE, _THREE = np.uint8(0xC2), np.uint8(0xE1), np.uint8(1), np.uint8(3)
+_TAB, _SEPARATOR, _FIVE = np.uint8(0x09), np.uint8(0x1C), np.uint8(5)
+_STRIP = 128  # bytes whose words a uint8 counts
 
 
 def utf8_bytes(
@@ -75,25 +68,21 @@ def word_spans(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.nda
       data: uint8 [bytes], valid UTF-8.
       bounds: int64 [n + 1], where documents begin in `data`.
     """
-    return spans(_white_space(data), bounds)
+    apart = np.empty(len(data), np.bool_)
+    _mark_spaces(data, apart)
+    return spans(apart, bounds)
 
 
-def _white_space(data: np.ndarray) -> np.ndarray:
-    """Bool [bytes]: whether a byte belongs to a white-space character."""
-    # \t \n \v \f \r; the separators 0x1c to 0x1f, and the space. Smaller bytes wrap around.
-    space = (data - np.uint8(0x09) < 5) | (data - np.uint8(0x1C) < 5)
-    firsts = np.flatnonzero(data >= min(_LONG_SPACES))  # first bytes; few in most languages
-    first_bytes = data[firsts]
-    for lead, endings in _LONG_SPACES.items():
-        leads = firsts[first_bytes == lead]
-        for ending in endings if len(leads) else ():
-            # UTF-8 is valid, so a first byte is followed by the rest of its character.
-            matches = leads
-            for place, byte in enumerate(ending, 1):
-                matches = matches[data[matches + place] == byte]
-            for place in range(len(ending) + 1):
-                space[matches + place] = True
-    return space
+@entry()
+def _mark_spaces(data, apart):
+    """Marks the bytes of white space in valid UTF-8."""
+    place = 0
+    while place < len(data):
+        size = _space_bytes(data, place)
+        apart[place] = size > 0
+        for i in range(place + 1, place + size):
+            apart[i] = True
+        place += max(size, 1)
 
 
 def spans(apart: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -124,11 +113,71 @@ def _starts(apart: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 def count_words(text: pa.LargeStringArray) -> np.ndarray:
     """int64 [n]: number of words that `str.split()` finds in each document."""
-    counts = [np.zeros(0, np.int64)]
-    for some in slices(text, _AT_ONCE):
-        data, bounds = utf8_bytes(some)
-        counts.append(np.diff(np.searchsorted(_starts(_white_space(data), bounds), bounds)))
-    return np.concatenate(counts)
+    data, bounds = utf8_bytes(text)
+    counts = np.empty(len(bounds) - 1, np.int64)
+    _count_words(data, bounds, counts)
+    return counts
+
+
+@entry()
+def _count_words(data, bounds, counts):
+    """Counts the words of each document, byte by byte if white space may not be of ASCII."""
+    for document in range(len(counts)):
+        start, stop = bounds[document], bounds[document + 1]
+        words, is_long, place = np.int64(0), False, start
+        while place < stop:
+            # Strips, bytes and unsigned indices have LLVM compare 64 bytes at once.
+            strip = data[max(place - 1, start) : min(place + _STRIP, stop)]
+            found, longer = np.uint8(0), np.uint8(0)
+            for i in range(len(strip) - 1):
+                before, byte = strip[np.uint64(i)], strip[np.uint64(i + 1)]
+                begins = _is_ascii_space(before) & (_is_ascii_space(byte) ^ _ONE)
+                found, longer = np.uint8(found + begins), np.uint8(longer | _may_be_long(before))
+            words, is_long, place = words + found, is_long or longer > 0, place + _STRIP
+        if is_long:
+            words = _unicode_words(data, start, stop)
+        elif start < stop:
+            words += _ONE ^ _is_ascii_space(data[start])
+        counts[document] = words
+
+
+@inner
+def _may_be_long(byte):
+    return np.uint8((np.uint8(byte - _E1) < _THREE) | (byte == _C2))
+
+
+@inner
+def _unicode_words(data, start, stop):
+    """Words between white space of Unicode."""
+    words, after_space, place = np.int64(0), _ONE, start
+    while place < stop:
+        byte, size = data[np.uint64(place)], np.int64(1)
+        space = _is_ascii_space(byte)
+        if _may_be_long(byte):
+            size = max(_space_bytes(data, place), 1)
+            space = np.uint8(size > 1)
+        words += after_space & (space ^ _ONE)
+        after_space, place = space, place + size
+    return words
+
+
+@inner
+def _space_bytes(data, place):
+    """The bytes of the white space at a byte of valid UTF-8; 0 for other characters."""
+    byte = data[place]
+    if not _may_be_long(byte):
+        return np.int64(_is_ascii_space(byte))
+    code, size = code_point(data, place)
+    for space in _SPACES:
+        if code == space:
+            return size
+    return 0
+
+
+@inner
+def _is_ascii_space(byte):
+    # \t \n \v \f \r; the separators 0x1c to 0x1f, and the space. Smaller bytes wrap around.
+    return np.uint8((np.uint8(byte - _TAB) < _FIVE) | (np.uint8(byte - _SEPARATOR) < _FIVE))
 
 
 @inner

@@ -31,3 +31,12 @@ def test_words_are_those_of_str_split(documents):
     starts, stops = word_spans(data, bounds)
     words = [data[a:b].tobytes().decode() for a, b in zip(starts, stops, strict=True)]
     assert words == [word for document in documents for word in document.split()]
+
+
+def test_words_at_the_ends_of_strips():
+    """Words are counted in strips of 128 bytes; a word or a space may begin at any byte of them."""
+    documents = [
+        "a" * n + space + "b" * m for n in range(260) for space in " \u3000" for m in (0, 1)
+    ]
+    documents += ["a " * 200, " a" * 200, "\u00a0" * 130 + "a"]
+    assert count_words(column(documents)).tolist() == [len(text.split()) for text in documents]

@@ -25,6 +25,8 @@ def test_ids_of_all_streams_are_counted_and_counts_add_up():
     assert count_tokens(streams, 5).tolist() == [1, 2, 0, 2, 0]
     long = np.resize(np.arange(7, dtype=np.uint16), 3_000_000)
     assert count_tokens([long], 7).tolist() == np.bincount(long).tolist()
+    with pytest.raises(ValueError, match="the id 6 is not below the vocabulary's 6"):
+        count_tokens([long], 6)
     counts = np.array([1, 2])
     assert add_token_counts([counts, np.array([10, 0])]).tolist() == [11, 2]
     assert add_token_counts([counts, NO_COUNTS]) is counts
