@@ -13,7 +13,7 @@ from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.shards.prepare import BuildRun, prepare
 from textmill.pipelines.shards.wire import wire
 from textmill.pipelines.writers.output_directory import find_finished_set, refuse_others, set_of
-from textmill.pipelines.writers.shard_files import count_finished, keep_finished
+from textmill.pipelines.writers.staged_shards import count_finished, keep_finished
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.files.store import is_url, write_file

@@ -8,7 +8,7 @@ from textmill.pipelines.rows.example_batch import Kept
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.shards.job import Job
 from textmill.pipelines.shards.steps import RowMaker, Shard
-from textmill.pipelines.writers import shard_files
+from textmill.pipelines.writers import shard_files, staged_shards
 from textmill.pipelines.writers.token_counts import NO_COUNTS, count_tokens
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.manifest import ManifestFile
@@ -46,8 +46,8 @@ def write_shard(job: Job, maker: RowMaker, name: str, split: str, kept: Kept | N
     staging, schema = job.staging, job.schema
     made_of = ""
     if job.resume:
-        made_of = shard_files.examples_hash(schema, name, kept.examples if kept else None)
-        if found := shard_files.find_finished(staging, name, made_of):
+        made_of = staged_shards.examples_hash(schema, name, kept.examples if kept else None)
+        if found := staged_shards.find_finished(staging, name, made_of):
             finished, token_counts = found
             statistics = finished.statistics
             if kept:  # this run may read more copies of the same documents
@@ -60,7 +60,7 @@ def write_shard(job: Job, maker: RowMaker, name: str, split: str, kept: Kept | N
         statistics = shard.statistics
         token_counts = count_tokens(shard.streams(), schema.vocab_size)
     if job.resume:
-        shard_files.note_finished(staging, name, made_of, statistics, files, token_counts)
+        staged_shards.note_finished(staging, name, made_of, statistics, files, token_counts)
     return Written(statistics, files, token_counts)
 
 

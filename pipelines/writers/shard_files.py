@@ -1,31 +1,18 @@
-"""Rows -> shard files: writes and stages each shard, and publishes all of them atomically.
+"""Rows -> shard files: writes and stages each shard, and publishes all of them atomically."""
 
-A shard is a function of its examples and the schema. With --resume, a run writes a record beside
-each staged shard, named after a hash of both, with the shard's counts and the sha256 of its files.
-The next run reads and routes all documents again, but reuses each shard whose record and files
-match. So the dataset has the same bytes as that of an uninterrupted run.
-"""
-
-import io
-import json
 import os
 import re
 import uuid
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
-import xxhash
 
-from textmill.pipelines.rows.example_batch import COPIES, ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.pipelines.writers.document_formats import document_codec
 from textmill.pipelines.writers.staging import STAGING, publish_files
-from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
 from textmill.schemas.files.store import disk_errors, is_url
 from textmill.schemas.format.agreement import METADATA
@@ -40,19 +27,16 @@ from textmill.schemas.format.manifest import (
 )
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS, frame
-from textmill.schemas.format.statistics import ShardStatistics
-from textmill.schemas.typed_json import from_json, to_json
+from textmill.schemas.typed_json import to_json
 
 _ENDINGS = {"jsonl.zst", "parquet", *FORMATS}
 _ENDINGS |= {ending for row in DOCUMENT_FORMATS.values() for ending in row.endings}
 _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorted(_ENDINGS)))})"
-_STAGED_NAME = re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
+STAGED_NAME = re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
 _REMOVED = "removed"  # the folder of a corpus that lists removed documents
 _OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, HOSTS, *REJECTED)))
 # Files of a dataset or a corpus, which the next run replaces or removes.
 OF_SET = re.compile(rf"(?:{_REMOVED}/)?{_SHARD}|{_OTHERS}")
-_NOTE = ".finished.npz"
-_DAMAGE = (DataError, OSError, ValueError, KeyError, zipfile.BadZipFile)
 
 
 def staged_name(file: ManifestFile) -> str:
@@ -215,94 +199,3 @@ def publish(
     files = {file.path: (_staged_of(file), file.bytes) for file in listed}
     publish_files(output, run, MANIFEST, to_json(manifest), files, old)
     return manifest
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A shard that is staged.
-
-    Attributes:
-      examples: `examples_hash` of its examples.
-      statistics: its counts.
-      files: its file in each format.
-    """
-
-    examples: str
-    statistics: ShardStatistics
-    files: tuple[ManifestFile, ...]
-
-
-def examples_hash(schema: Schema, name: str, examples: ExampleBatch | None) -> str:
-    """A hash of all that decides a shard's bytes; examples are in order and without repeats."""
-    digest = xxhash.xxh3_128(f"{schema.fingerprint} {name}".encode())
-    if examples is not None:
-        for column_name, column in zip(
-            examples.batch.schema.names, examples.batch.columns, strict=True
-        ):
-            if column_name == COPIES:  # counts a document's copies and changes no byte of a shard
-                continue
-            digest.update(f"{column_name} {len(column)}".encode())
-            for buffer in filter(None, column.buffers()):
-                digest.update(buffer)
-    return digest.hexdigest()
-
-
-def note_finished(
-    staging: str,
-    name: str,
-    examples: str,
-    statistics: ShardStatistics,
-    files: tuple[ManifestFile, ...],
-    token_counts: np.ndarray,
-) -> None:
-    """Records that a shard is complete, in a file beside it."""
-    finished = to_json(Finished(examples, statistics, files))
-    note = io.BytesIO()
-    np.savez_compressed(note, finished=np.frombuffer(finished, np.uint8), token_counts=token_counts)
-    store.write_file(_note(staging, name, examples), note.getvalue())
-
-
-def find_finished(staging: str, name: str, examples: str) -> tuple[Finished, np.ndarray] | None:
-    """The staged shard of the examples with this hash, and its token counts; None if incomplete."""
-    path = _note(staging, name, examples)
-    try:
-        finished, token_counts = _read(store.read(path), path)
-    except _DAMAGE:
-        return None
-    whole = finished.examples == examples and all(
-        store.has_sha256(os.path.join(staging, staged_name(file)), file.sha256)
-        for file in finished.files
-    )
-    return (finished, token_counts) if whole else None
-
-
-def count_finished(staging: str) -> int:
-    """The number of staged shards."""
-    staged = filter(None, map(_STAGED_NAME.fullmatch, store.sizes(staging)))
-    return len({name["shard"] for name in staged})
-
-
-def keep_finished(old: str, staging: str) -> None:
-    """Moves the finished shards of an old staging folder into a new one, on this disk."""
-    for entry in sorted(os.listdir(old)):
-        if not entry.endswith(_NOTE):
-            continue
-        path = os.path.join(old, entry)
-        try:
-            shard, _ = _read(store.read(path), path)
-        except _DAMAGE:
-            continue
-        names = [staged_name(file) for file in shard.files]
-        if all(os.path.exists(os.path.join(old, name)) for name in names):
-            for name in (*names, entry):
-                os.replace(os.path.join(old, name), os.path.join(staging, name))
-
-
-def _note(staging: str, name: str, examples: str) -> str:
-    return os.path.join(staging, f"{name}.{examples[:16]}{_NOTE}")
-
-
-def _read(content: bytes, path: str) -> tuple[Finished, np.ndarray]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as note:
-        finished = json.loads(note["finished"].tobytes())
-        return from_json(Finished, finished, path), note["token_counts"]

@@ -15,8 +15,8 @@ from tests.tools.places import ROOT
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.rows.example_batch import COPIES, ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
-from textmill.pipelines.writers import shard_files
-from textmill.pipelines.writers.shard_files import examples_hash
+from textmill.pipelines.writers import shard_files, staged_shards
+from textmill.pipelines.writers.staged_shards import examples_hash
 from textmill.pipelines.writers.staging import STAGING
 from textmill.schemas.errors import DataError
 from textmill.schemas.format.metadata import read_set
@@ -89,7 +89,7 @@ def test_of_another_run_nothing_is_taken(died, corpus, tokenizer_path, written, 
 def test_without_the_flag_all_is_made_anew(
     made, died, corpus, tokenizer_path, written, monkeypatch
 ):
-    monkeypatch.setattr(shard_files, "examples_hash", None)  # nothing would use it
+    monkeypatch.setattr(staged_shards, "examples_hash", None)  # nothing would use it
     main(arguments(corpus, tokenizer_path, died))
     assert len(written) == 5
     assert shards(died) == shards(made) and not (died / STAGING).exists()
