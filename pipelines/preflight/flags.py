@@ -6,7 +6,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
 from textmill.pipelines.preflight.check import Check
-from textmill.pipelines.runners.beam_run import refuse_bad_runner
+from textmill.pipelines.runners.beam_flags import refuse_bad_runner
 from textmill.pipelines.runners.job_server import reach_job_server
 from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.schemas.errors import UsageError

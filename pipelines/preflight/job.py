@@ -17,7 +17,7 @@ from rich.filesize import decimal
 
 from textmill.pipelines.preflight.check import Check
 from textmill.pipelines.preflight.flags import check_flags
-from textmill.pipelines.runners.beam_run import make_pipeline
+from textmill.pipelines.runners.beam_patches import make_pipeline
 from textmill.pipelines.runners.runner_flags import Workers, runner_flags
 from textmill.pipelines.runners.worker_package import package_code
 from textmill.schemas.errors import TextmillError, one_line

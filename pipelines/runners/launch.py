@@ -7,7 +7,11 @@ import os
 
 from textmill.pipelines.host.imports import NOT_LOCAL, leave_out
 from textmill.pipelines.runners.runner_flags import runner_flags
+from textmill.schemas.commands.entry import import_later
 
+# Imports Beam: see `with_beam`.
+_check_flags = import_later("textmill.pipelines.runners.beam_flags:check_flags")
+_refuse_bad_runner = import_later("textmill.pipelines.runners.beam_flags:refuse_bad_runner")
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 # Measured with two cores (L = 128, MLM): two threads take 0.94 of the time of one for 50 MB, 0.88
 # for 110 MB, 0.75 for 400 MB. For 1 GB, two processes take 1.5 times as long as two threads, and
@@ -57,10 +61,10 @@ def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False
     """
     if beam_arguments:
         on_this_machine = all(argument.startswith("--direct_") for argument in beam_arguments)
-        beam_run = with_beam(clouds=not on_this_machine)
-        beam_run.check_flags(beam_arguments, ours)
+        with_beam(clouds=not on_this_machine)
+        _check_flags(beam_arguments, ours)
         if runner:
-            beam_run.refuse_bad_runner(beam_arguments)
+            _refuse_bad_runner(beam_arguments)
 
 
 @functools.cache

@@ -15,7 +15,9 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
 from textmill.pipelines.runners import beam_run
-from textmill.pipelines.runners.beam_run import explain_failure, refuse_bad_runner
+from textmill.pipelines.runners.beam_flags import refuse_bad_runner
+from textmill.pipelines.runners.beam_patches import patch_beam
+from textmill.pipelines.runners.failures import explain_failure
 from textmill.pipelines.runners.launch import (
     IN_PROCESS,
     PROCESSES_PAY_BYTES,
@@ -181,7 +183,7 @@ def test_a_workers_error_is_its_own_paragraph():
 
 def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypatch):
     """A thread that is a worker may end after the run: its traceback would follow our paragraph."""
-    beam_run.patch_beam()
+    patch_beam()
     responses: Any = Queue()
     harness: Any = SimpleNamespace(_responses=responses)
     request: Any = SimpleNamespace(instruction_id="a-bundle")

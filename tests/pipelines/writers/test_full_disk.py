@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.tools.places import ROOT
-from textmill.pipelines.runners.beam_run import _stderr_in
+from textmill.pipelines.runners.worker_log import stderr_in
 
 MODES = {
     "in this process": ["--direct_running_mode=in_memory"],
@@ -30,11 +30,11 @@ def can_mount() -> bool:
 def test_what_workers_say_is_taken_and_commands_no_terminal(tmp_path, capfd):
     """A worker that could not report its failure would block the run."""
     code = r"import sys; print('x\x1b[2J\n' * 99_999, file=sys.stderr, flush=True)"
-    with _stderr_in("/dev/full"):
+    with stderr_in("/dev/full"):
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert done.returncode == 0
     assert capfd.readouterr().err == ""
-    with _stderr_in(str(tmp_path / "workers.log")):
+    with stderr_in(str(tmp_path / "workers.log")):
         os.write(2, b"failed on \x1b]0;owned\x07 caf\xe9\nand \xe6\xbc\xa2")
     log = (tmp_path / "workers.log").read_text()
     assert log == "failed on \\x1b]0;owned\\x07 caf\\xe9\nand 漢"
