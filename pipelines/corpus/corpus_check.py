@@ -11,7 +11,7 @@ from textmill.pipelines.corpus.near_duplicates.steps import count_sizes
 from textmill.pipelines.corpus.partition import SOURCE, partition_of
 from textmill.pipelines.corpus.partition_files import describe_near, hex_ids
 from textmill.pipelines.host.imports import pc
-from textmill.pipelines.inspection.checks.set_check import Findings
+from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.readers.corpus_metadata import (
     BINS,
     FILLED,
