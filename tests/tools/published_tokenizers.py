@@ -1,26 +1,31 @@
-"""tokenizer.json of published vocabularies, from packages of the index that carry them.
+"""tokenizer.json of published vocabularies, from ../shared/data and from packages that carry them.
 
 The packages are in an environment of their own (tests/benchmarks/published.txt); none is imported.
 Ranks and SentencePiece models become a tokenizer.json with transformers' converters.
 """
 
 import base64
+import os
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.convert_slow_tokenizer import SentencePieceExtractor, TikTokenConverter
 
 from tests.benchmarks.baselines import with_baselines
+from tests.benchmarks.corpora import write_tokenizer
+from tests.benchmarks.measure import CannotRun
 from textmill.pipelines.encoding.patterns import PATTERNS
 
 
 class Published(NamedTuple):
-    """Where a package holds a vocabulary, below its site-packages.
+    """Where a vocabulary lies.
 
     Attributes:
-      path: of the file. litellm names files as tiktoken's cache does, by the SHA-1 of their URL.
+      path: of a package's file, below its site-packages, or the name of a folder of the data.
+        litellm names files as tiktoken's cache does, by the SHA-1 of their URL.
       pattern: name of the splitting pattern where the file holds ranks, else "".
       special_tokens: those that the ranks lack.
     """
@@ -33,6 +38,9 @@ class Published(NamedTuple):
 _LITELLM = "litellm/litellm_core_utils/tokenizers"
 _END = "<|endoftext|>"
 PUBLISHED = {
+    "GPT-2": Published("gpt2"),
+    "RoBERTa": Published("roberta-base"),
+    "BERT": Published("bert-base-uncased"),
     "cl100k": Published(f"{_LITELLM}/9b5ad71b2ce5302211f9c61530b329a4922fc6a4", "llama3", (_END,)),
     "o200k": Published(f"{_LITELLM}/fb374d419588a4632f3f557e76b4b70aebbca790", "o200k", (_END,)),
     "Qwen": Published(
@@ -48,9 +56,11 @@ def write_published(name: str, path: Path) -> Path:
     """Writes the tokenizer.json of a row of `PUBLISHED`.
 
     Raises:
-      CannotRun: the packages cannot be installed.
+      CannotRun: there are no data, or the packages cannot be installed.
     """
     published = PUBLISHED[name]
+    if "/" not in published.path:
+        return write_tokenizer(path, published.path)
     source = with_baselines(_site_packages, "published")() / published.path
     if published.pattern:
         _of_ranks(source, published).save(str(path))
@@ -59,6 +69,15 @@ def write_published(name: str, path: Path) -> Path:
     else:
         _of_sentencepiece(source).save(str(path))
     return path
+
+
+def published_or_skip(name: str, path: Path) -> Path:
+    """`write_published`, or a skipped test; continuous integration must have the packages."""
+    try:
+        return write_published(name, path)
+    except CannotRun as error:
+        assert "CI" not in os.environ or "/" not in PUBLISHED[name].path, error
+        pytest.skip(f"the vocabulary of {name} is not available: {error}")
 
 
 def _site_packages(python: str) -> Path:
