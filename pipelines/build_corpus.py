@@ -11,8 +11,8 @@ from textmill.schemas.commands.entry import import_later, run_entry, want_addres
 from textmill.schemas.commands.flag_file import with_config
 
 if TYPE_CHECKING:
-    from textmill.pipelines.readers.corpus_metadata import Corpus
     from textmill.pipelines.runners.result import Result, Say
+    from textmill.schemas.files.finished import Corpus
 
 # Slow imports, which --help does not need.
 run = import_later("textmill.pipelines.corpus.run:run")

@@ -13,7 +13,7 @@ from textmill.schemas.format.features import TASKS
 
 if TYPE_CHECKING:
     from textmill.pipelines.runners.result import Result, Say
-    from textmill.schemas.format.metadata import SetInfo
+    from textmill.schemas.files.finished import SetInfo
 
 # Slow imports, which --help does not need.
 run = import_later("textmill.pipelines.shards.run:run")

@@ -13,10 +13,10 @@ from textmill.pipelines.inspection.options import VERIFY_HELP, VerifyOptions
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError
+from textmill.schemas.files.finished import Corpus, kind_of
 
 # Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
 check_corpus = import_later("textmill.pipelines.corpus.corpus_check:check_corpus")
-is_corpus = import_later("textmill.pipelines.writers.output_directory:is_corpus")
 verify_set = import_later("textmill.pipelines.inspection.checks.set_check:verify_set")
 
 
@@ -40,7 +40,7 @@ def verify(options: VerifyOptions) -> Counter[str]:
     counts, failures = Counter[str](), []
     for directory in options.directories:
         try:
-            if is_corpus(directory):
+            if kind_of(directory) is Corpus:
                 check, unit = check_corpus, "corpus"
             else:
                 check, unit = verify_set, "dataset"

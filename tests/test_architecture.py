@@ -246,7 +246,6 @@ def test_rooms_know_those_below():
 
 # Files that import, for types only, those that import them.
 BACKWARDS = {
-    "schemas.format.agreement": "schemas.format.metadata",  # its checks take a Schema
     "trainers.models.families": "trainers.models.model_config",  # makes modules of a ModelConfig
 }
 

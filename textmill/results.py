@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from textmill.keywords import Keywords
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files import store
-from textmill.schemas.files.set_files import Cache
+from textmill.schemas.files import finished, store
 from textmill.schemas.files.store import is_url
-from textmill.schemas.format.manifest import MANIFEST
-from textmill.schemas.format.metadata import SetInfo, read_set
+from textmill.schemas.format.corpus_metadata import CorpusSchema, CorpusStatistics
+from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.typed_json import parse_json, read_bounded
 
 if TYPE_CHECKING:
     from textmill.pipelines.inspection.report.parts import Shown
-    from textmill.pipelines.readers import corpus_metadata
     from textmill.pipelines.tokenizer.output import Report
 
 
@@ -80,19 +79,16 @@ class Corpus(Output):
     """A corpus: clean documents, each once."""
 
     @cached_property
-    def _content(self) -> corpus_metadata.Corpus:
-        # The pipelines' packages, which a host of trainers does not have.
-        from textmill.pipelines.readers.corpus_metadata import read_corpus
-
-        return read_corpus(self.directory)
+    def _content(self) -> finished.Corpus:
+        return finished.open_finished(finished.Corpus, self.directory)
 
     @property
-    def schema(self) -> corpus_metadata.CorpusSchema:
+    def schema(self) -> CorpusSchema:
         """Columns, and the settings that decide the content."""
         return self._content.schema
 
     @property
-    def stats(self) -> corpus_metadata.CorpusStatistics:
+    def stats(self) -> CorpusStatistics:
         """All counts."""
         return self._content.stats
 
@@ -162,17 +158,17 @@ class Dataset(Output):
     """A dataset of rows; `ShardSet(dataset)` reads them."""
 
     @cached_property
-    def _content(self) -> SetInfo:
-        return read_set(self.directory, Cache() if is_url(self.directory) else None)
+    def _content(self) -> finished.SetInfo:
+        return finished.read_set(self.directory)
 
     @property
-    def schema(self) -> Any:
-        """Task, features, splits and special tokens (`schemas.format.metadata.Schema`)."""
+    def schema(self) -> Schema:
+        """Task, features, splits and special tokens."""
         return self._content.schema
 
     @property
-    def stats(self) -> Any:
-        """All counts (`schemas.format.statistics.Statistics`)."""
+    def stats(self) -> Statistics:
+        """All counts."""
         return self._content.stats
 
     def facts(self) -> dict[str, str]:
@@ -302,11 +298,8 @@ def open_directory(directory: str | os.PathLike[str]) -> Corpus | Dataset | Toke
 
 
 def _kind_of(path: str) -> type[Corpus] | type[Dataset] | type[Tokenizer] | type[Run] | None:
-    if _exists(path, MANIFEST):
-        place = os.path.join(path, "schema.json")
-        schema = parse_json(_read(place), place)
-        is_corpus = isinstance(schema, dict) and schema.get("kind") == "corpus"
-        return Corpus if is_corpus else Dataset
+    if kind := finished.kind_of(path):
+        return Corpus if kind is finished.Corpus else Dataset
     if _exists(path, "config.json") and _exists(path, "config.yaml"):
         return Run
     return Tokenizer if _exists(path, "report.json") and _exists(path, "tokenizer.json") else None

@@ -2,15 +2,15 @@
 
 import os
 
-from textmill.pipelines.readers.corpus_metadata import (
+from textmill.schemas.errors import DataError
+from textmill.schemas.files import store
+from textmill.schemas.format.corpus_metadata import (
     CARD,
     DOCUMENTS,
     FORMATS,
     CorpusSchema,
     CorpusStatistics,
 )
-from textmill.schemas.errors import DataError
-from textmill.schemas.files import store
 
 _WRITER = "Written by Textmill"  # in README.md, unless it is a user's own
 _CARD_BYTES = 1 << 20  # read of a README.md; a card is shorter

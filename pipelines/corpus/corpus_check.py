@@ -12,23 +12,15 @@ from textmill.pipelines.corpus.partition import SOURCE, partition_of
 from textmill.pipelines.corpus.partition_files import describe_near, hex_ids
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
-from textmill.pipelines.readers.corpus_metadata import (
-    BINS,
-    FILLED,
-    Corpus,
-    FileStatistics,
-    bins_of,
-    read_corpus,
-    read_hosts,
-)
+from textmill.pipelines.readers.corpus_files import read_hosts
 from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.schemas.errors import DataError, TextmillError
 from textmill.schemas.files import store
-from textmill.schemas.files.set_files import local_names
-from textmill.schemas.files.store import is_url
+from textmill.schemas.files.finished import Corpus, note_unlisted, open_finished
+from textmill.schemas.format.corpus_metadata import BINS, FILLED, FileStatistics, bins_of
 from textmill.schemas.format.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
 from textmill.schemas.format.manifest import HOSTS, MANIFEST, ManifestFile
 
@@ -36,21 +28,20 @@ from textmill.schemas.format.manifest import HOSTS, MANIFEST, ManifestFile
 def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:
     """Checks the sha256 of every file, and the id, file and counts of every document.
 
-    For `follow_links` see `read_corpus`.
+    For `follow_links` see `open_finished`.
 
     Raises:
       DataError: the directory is no corpus, or its metadata files contradict each other.
     """
-    corpus, findings = read_corpus(directory, follow_links=follow_links), Findings()
+    corpus = open_finished(Corpus, directory, follow_links=follow_links)
+    findings = Findings()
     for file in corpus.manifest.files:
         if not store.has_sha256(os.path.join(directory, file.path), file.sha256):
             findings.problems.append(f"{file.path}: its sha256 is not the one in {MANIFEST}")
     for check in (_check_documents, _check_removed, _check_samples, _check_hosts):
         if not findings.problems:
             findings.problems += check(corpus, findings)
-    listed = {MANIFEST, *(file.path for file in corpus.manifest.files)}
-    names = store.sizes(directory) if is_url(directory) else local_names(directory)
-    findings.notes += [f"{n} is not listed in {MANIFEST}" for n in names if n not in listed]
+    findings.notes += note_unlisted(corpus.files)
     return findings
 
 

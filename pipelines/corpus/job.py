@@ -11,13 +11,10 @@ from textmill.pipelines.corpus.near_duplicates.steps import (
     add_clusters,
 )
 from textmill.pipelines.corpus.options import Paragraphs
-from textmill.pipelines.readers.corpus_metadata import (
-    CorpusSchema,
-    CorpusStatistics,
-)
 from textmill.pipelines.readers.page_hosts import PageHosts
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.writers.rejects import Stashed
+from textmill.schemas.format.corpus_metadata import CorpusSchema, CorpusStatistics
 from textmill.schemas.format.manifest import ManifestFile
 
 

@@ -12,7 +12,6 @@ import tyro
 from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.near_duplicates.flags import NearArguments, NearFlags
 from textmill.pipelines.input_options import AssumedBytes, InputFlags, Reading, assumed_bytes
-from textmill.pipelines.readers.corpus_metadata import CorpusSchema
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.html_text import HTML_VERSION, Extraction
 from textmill.pipelines.readers.sources import Source
@@ -21,6 +20,7 @@ from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
 from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.format.corpus_metadata import CorpusSchema
 
 PARAGRAPHS = "duplicate_paragraphs"  # the reason of edits, and of documents left empty by them
 _MOST_FILES = 65_536

@@ -15,7 +15,10 @@ from textmill.pipelines.corpus.near_duplicates.rows import REMOVED, distinct, ta
 from textmill.pipelines.corpus.options import PARAGRAPHS, Paragraphs
 from textmill.pipelines.corpus.paragraphs import remove_paragraphs
 from textmill.pipelines.corpus.partition import digests_of
-from textmill.pipelines.readers.corpus_metadata import (
+from textmill.pipelines.rows.routing import json_of
+from textmill.pipelines.writers import shard_files
+from textmill.schemas.files import store
+from textmill.schemas.format.corpus_metadata import (
     DOCUMENTS,
     FILLED,
     CorpusSchema,
@@ -23,9 +26,6 @@ from textmill.pipelines.readers.corpus_metadata import (
     FileStatistics,
     bins_of,
 )
-from textmill.pipelines.rows.routing import json_of
-from textmill.pipelines.writers import shard_files
-from textmill.schemas.files import store
 from textmill.schemas.format.drops import (
     Funnel,
 )

@@ -34,7 +34,6 @@ from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch
 from textmill.pipelines.corpus.partition_files import encode_documents
 from textmill.pipelines.corpus.rules.decontamination import Decontamination
 from textmill.pipelines.host.imports import pc
-from textmill.pipelines.readers.corpus_metadata import CorpusSchema
 from textmill.pipelines.readers.documents import Documents, no_documents
 from textmill.pipelines.readers.sources import BLOCK_BYTES
 from textmill.pipelines.rows.example_batch import to_stream
@@ -42,6 +41,7 @@ from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.plan import Clock, Needs, RunPlan
 from textmill.pipelines.runners.sample import Sample, take_sample
 from textmill.pipelines.runners.shuffle import VALUE_BYTES, count_elements
+from textmill.schemas.format.corpus_metadata import CorpusSchema
 from textmill.schemas.format.drops import total_counts
 
 # Measured: a worker's memory for a block and for a partition, in multiples of its bytes of text;

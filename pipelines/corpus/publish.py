@@ -18,7 +18,6 @@ from textmill.pipelines.corpus.report import (
 )
 from textmill.pipelines.corpus.shuffles import name_shuffle
 from textmill.pipelines.inspection.report.page import report_file
-from textmill.pipelines.readers.corpus_metadata import CorpusStatistics
 from textmill.pipelines.readers.sources import (
     file_digests,
     read_blocks,
@@ -29,6 +28,7 @@ from textmill.pipelines.writers.rejects import collect, rejects_file
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.format.corpus_metadata import CorpusStatistics
 from textmill.schemas.format.manifest import DECONTAMINATION, HOSTS, Manifest
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import to_json

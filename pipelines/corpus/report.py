@@ -38,9 +38,9 @@ from textmill.pipelines.inspection.report.shared_sections import (
     show_making,
     show_rejects,
 )
-from textmill.pipelines.readers.corpus_metadata import DOCUMENTS, CorpusSchema, CorpusStatistics
 from textmill.pipelines.readers.page_hosts import PageHosts, host_of
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.format.corpus_metadata import DOCUMENTS, CorpusSchema, CorpusStatistics
 from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
 from textmill.schemas.format.manifest import ManifestFile
 

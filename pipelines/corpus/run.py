@@ -13,14 +13,7 @@ from textmill.pipelines.corpus.options import CorpusOptions
 from textmill.pipelines.corpus.partition import SOURCE
 from textmill.pipelines.corpus.plan import CorpusPlan, plan_corpus
 from textmill.pipelines.corpus.short_pages import warn_of_hosts
-from textmill.pipelines.readers.corpus_metadata import (
-    FILLED,
-    Corpus,
-    CorpusSchema,
-    read_corpus,
-    read_file,
-    read_hosts,
-)
+from textmill.pipelines.readers.corpus_files import read_hosts
 from textmill.pipelines.readers.sources import (
     Block,
     describe_documents,
@@ -33,7 +26,6 @@ from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.runners.sample import count_text_bytes
 from textmill.pipelines.writers.output_directory import (
     CORPUS,
-    is_corpus,
     other_inputs,
     refuse_another,
     refuse_others,
@@ -42,6 +34,8 @@ from textmill.pipelines.writers.output_directory import (
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.flag_file import config_bytes
+from textmill.schemas.files.finished import Corpus, kind_of, open_finished
+from textmill.schemas.format.corpus_metadata import FILLED, CorpusSchema
 from textmill.schemas.format.manifest import DECONTAMINATION
 
 if TYPE_CHECKING:
@@ -70,7 +64,7 @@ def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Resul
         lambda: _find_finished(options, schema, on.blocks),
         lambda staging: _build(options, schema, on, staging, say),
     )
-    corpus = found or read_corpus(options.output)
+    corpus = found or open_finished(Corpus, options.output)
     return Result(
         thing=corpus,
         seconds=None if found else time.monotonic() - began,
@@ -124,9 +118,9 @@ def _find_finished(
 ) -> Corpus | None:
     """The corpus in the output directory; raises UsageError if it has other flags or inputs."""
     refuse_others(options.output, CORPUS)
-    if options.overwrite or not is_corpus(options.output):
+    if options.overwrite or kind_of(options.output) is not Corpus:
         return None
-    corpus = read_corpus(options.output)
+    corpus = open_finished(Corpus, options.output)
     differing = corpus.schema.differences(schema) or other_inputs(corpus.inputs, blocks)
     refuse_another(options.output, "a corpus with other settings or inputs", differing)
     return corpus
@@ -181,9 +175,8 @@ def _warnings(corpus: Corpus) -> list[str]:
     kept = [name for name in corpus.schema.columns[2:] if name not in SOURCE]
     empty = [name for name in kept if name not in filled]
     warnings = warn_of(stats.funnel, stats.observed)
-    if any(file.path == DECONTAMINATION for file in corpus.manifest.files):
-        report = read_file(corpus, DECONTAMINATION)
-        warnings += warn_of_targets(report, corpus.schema.parameters)
+    if corpus.lists(DECONTAMINATION):
+        warnings += warn_of_targets(corpus.read(DECONTAMINATION), corpus.schema.parameters)
     warnings += warn_of_hosts(read_hosts(corpus))
     return warnings + [
         f"--keep_fields: {name} is missing or empty in all documents: check the field's name"

@@ -9,14 +9,13 @@ from rich.text import Text
 
 from textmill.pipelines.corpus.filters import in_order
 from textmill.pipelines.corpus.plan import CorpusPlan
-from textmill.pipelines.readers.corpus_metadata import Corpus
 from textmill.pipelines.readers.http_body import BODY_CUT, RESPONSES
 from textmill.pipelines.readers.page_hosts import PAGES, SHORT_PAGES, WEB_PAGES
 from textmill.pipelines.readers.sources import describe_documents
 from textmill.pipelines.runners.console import columns_table, facts_table
 from textmill.pipelines.runners.result import Result, Say
-from textmill.pipelines.writers.output_directory import is_corpus
 from textmill.schemas.commands.terminal import command_name, number_of, visible
+from textmill.schemas.files.finished import Corpus, kind_of
 from textmill.schemas.format.drops import (
     REJECTED,
     Drop,
@@ -88,7 +87,7 @@ def plan_facts(plan: CorpusPlan) -> dict[str, str]:
         "columns": ", ".join(plan.schema.columns),
         "fingerprint": plan.schema.fingerprint,
         "output holds": "a corpus: the run checks whether it is this one"
-        if is_corpus(plan.plan.output)
+        if kind_of(plan.plan.output) is Corpus
         else "no corpus: the run builds it",
     }
 

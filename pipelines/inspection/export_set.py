@@ -21,9 +21,9 @@ from textmill.pipelines.writers.staging import Staging, find_or_make, publish_fi
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.store import disk_errors, write_file
 from textmill.schemas.format.manifest import ManifestFile
-from textmill.schemas.format.metadata import SetInfo, read_set
 from textmill.schemas.typed_json import from_json, load_json, to_json
 
 _UPDATE_SECONDS = 0.2

@@ -12,9 +12,10 @@ import numpy as np
 from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.writers.document_formats import document_rows, open_documents
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.features import segment_name, unmask
 from textmill.schemas.format.manifest import ManifestFile, check_unchanged
-from textmill.schemas.format.metadata import Schema, SetInfo
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import open_rows
 
 Columns = dict[str, np.ndarray]

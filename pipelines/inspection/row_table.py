@@ -12,10 +12,10 @@ from textmill.pipelines.inspection.read_rows import read_rows, segment_texts, se
 from textmill.pipelines.inspection.row_text import MASKS
 from textmill.pipelines.runners.console import Journal
 from textmill.schemas.errors import UsageError
+from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.layouts import LAYOUTS, check_layout
 from textmill.schemas.format.manifest import ManifestFile
-from textmill.schemas.format.metadata import SetInfo
 from textmill.schemas.typed_json import read_bounded
 
 CHUNK_BYTES = 4 << 20  # of rows in memory at once; one row group of Parquet

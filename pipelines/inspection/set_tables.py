@@ -11,8 +11,9 @@ from rich.text import Text
 from textmill.pipelines.inspection.row_text import TokenTexts
 from textmill.pipelines.runners.console import bars_table, columns_table, facts_table
 from textmill.schemas.commands.terminal import number_of, visible
+from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.drops import REJECTED, describe_dropped
-from textmill.schemas.format.metadata import Schema, SetInfo
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import ShardStatistics, Statistics
 
 _LISTED = 20  # classes, tokens

@@ -31,10 +31,11 @@ from textmill.pipelines.runners.console import Console, columns_table
 from textmill.pipelines.writers.token_counts import read_token_counts
 from textmill.schemas.commands.terminal import number_of, visible
 from textmill.schemas.errors import UsageError
+from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.set_files import Cache, default_directory
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.manifest import ManifestFile
-from textmill.schemas.format.metadata import Schema, SetInfo, read_set
+from textmill.schemas.format.metadata import Schema
 
 _NOTHING_FOUND = 1  # exit code, as grep's
 _BATCH_ROWS = 1024  # some hundred kB of text, which fit the CPU cache

@@ -14,11 +14,11 @@ from typing import BinaryIO
 # In a worker, files of s3:// are opened with the flags of its job.
 import textmill.pipelines.host.s3_flags  # noqa: F401
 from textmill.pipelines.readers.compression import PACKINGS, inner_extension, is_compressed
-from textmill.pipelines.readers.corpus_files import is_corpus
 from textmill.pipelines.readers.formats.table import FORMATS, formats_of
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, FieldDataError, FieldError
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import Corpus, kind_of
 from textmill.schemas.files.store import is_url
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
@@ -277,7 +277,7 @@ class FileFinder:
                     self._private.append(entry.path)
                 elif not any(os.path.exists(os.path.join(entry.path, ours)) for ours in _OURS):
                     waiting.append(entry.path)
-                elif is_corpus(entry.path):
+                elif kind_of(entry.path) is Corpus:
                     self._corpora.append(entry.path)
 
     def _takes(self, path: str, name: str, size: int | None = None) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from rich.filesize import decimal
 
 from textmill.pipelines.readers.compression import extension, inner_extension, is_compressed
-from textmill.pipelines.readers.corpus_files import find_corpus
+from textmill.pipelines.readers.corpus_files import check_roles, find_corpus
 from textmill.pipelines.readers.documents import (
     BOM,
     MAX_DOCUMENT_BYTES,
@@ -197,9 +197,9 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
                 )
                 matched = [(path, os.path.getsize(path)) for path in split.paths]
             elif corpus := find_corpus(pattern, follow_links=source.follow_links):
-                corpus.check_roles(source.roles)
-                matched = [(corpus.path(file), file.bytes) for file in corpus.files]
-                hashes = {corpus.path(file): file.sha256 for file in corpus.files}
+                check_roles(corpus, source.roles)
+                matched = [(corpus.path(file), file.bytes) for file in corpus.documents]
+                hashes = {corpus.path(file): file.sha256 for file in corpus.documents}
             else:
                 matched = finder.find(pattern)
             for path, size in matched:

@@ -11,8 +11,8 @@ from textmill.pipelines.shards.split_shares import find_far_shares
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.drops import FILTERED, drop_of
-from textmill.schemas.format.metadata import SetInfo
 
 _RETURNS, _LONG, _RULE = 0.005, 0.05, 0.1  # shares of tokens or documents that warn
 _LONG_BIN = 16  # in the histogram of lengths, the first of documents of 32,768 tokens and more

@@ -12,9 +12,10 @@ from textmill.pipelines.runners.plan import Needs, RunPlan
 from textmill.pipelines.runners.shuffle import count_elements
 from textmill.pipelines.shards.estimate import Estimate
 from textmill.pipelines.shards.prepare import BuildRun
-from textmill.pipelines.writers.output_directory import other_sizes, set_of
+from textmill.pipelines.writers.output_directory import other_sizes
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import SetInfo, open_finished
 from textmill.schemas.format.manifest import MANIFEST
 
 # Measured: a worker's memory for a block (text, ids, example batches) and for a shard (example
@@ -81,7 +82,7 @@ class BuildPlan:
             return "no dataset: the run builds it"
         overwrite, replaced = self.run.options.run.overwrite, "the run replaces it (--overwrite)"
         try:
-            found = set_of(self.output)
+            found = open_finished(SetInfo, self.output)
         except DataError as error:
             return f"a damaged dataset: {replaced if overwrite else f'the run would fail: {error}'}"
         if overwrite:

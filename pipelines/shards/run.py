@@ -12,13 +12,13 @@ from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.shards.prepare import BuildRun, prepare
 from textmill.pipelines.shards.wire import wire
-from textmill.pipelines.writers.output_directory import find_finished_set, refuse_others, set_of
+from textmill.pipelines.writers.output_directory import find_finished_set, refuse_others
 from textmill.pipelines.writers.staged_shards import count_finished, keep_finished
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.files.finished import SetInfo, open_finished
 from textmill.schemas.files.store import is_url, write_file
 from textmill.schemas.format.manifest import MANIFEST
-from textmill.schemas.format.metadata import SetInfo
 
 
 def run(
@@ -49,7 +49,7 @@ def run(
         lost = "nothing is kept; run it with --resume to keep finished shards"
         raise type(stop)(kept if options.run.resume else lost) from stop
     seconds = None if found else time.monotonic() - began
-    info = found or set_of(options.output)
+    info = found or open_finished(SetInfo, options.output)
     warnings = tuple(warnings_of(info, prepared.tokenizer, prepared.documents))
     return Result(thing=info, seconds=seconds, documents=prepared.documents, warnings=warnings)
 

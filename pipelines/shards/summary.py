@@ -11,8 +11,8 @@ from textmill.pipelines.runners.result import Result
 from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.terminal import command_name, number_of
+from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.drops import REJECTED, Drop, describe_dropped
-from textmill.schemas.format.metadata import SetInfo
 
 _MUCH_TEXT = 1_000_000  # bytes; with less, most of the time goes into starting
 

@@ -1,27 +1,25 @@
 """Checks an output directory: it may contain the requested dataset, or files to protect."""
 
 import os
-import tempfile
 from collections.abc import Iterable
 
-from textmill.pipelines.readers.corpus_files import is_corpus
-from textmill.pipelines.readers.corpus_metadata import CORPUS
 from textmill.pipelines.readers.sources import Block, hash_inputs
 from textmill.pipelines.writers.shard_files import OF_SET
 from textmill.pipelines.writers.staging import LOCK
 from textmill.schemas.commands.flag_file import CONFIG
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import UsageError
 from textmill.schemas.files import store
-from textmill.schemas.files.set_files import Cache
+from textmill.schemas.files.finished import Corpus, SetInfo, kind_of, open_finished
 from textmill.schemas.files.store import disk_errors, is_url
+from textmill.schemas.format.corpus_metadata import CORPUS
 from textmill.schemas.format.manifest import MANIFEST, REJECTED, REJECTS
-from textmill.schemas.format.metadata import Inputs, Schema, SetInfo, read_set
+from textmill.schemas.format.metadata import Inputs, Schema
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 
 TOKENIZER_REPORT, EXPORT_RECORD = "report.json", "export.json"
 # The files that identify the content of a directory; the first that exists decides.
 _KINDS = {
-    MANIFEST: "a dataset",  # or a corpus: see `is_corpus`
+    MANIFEST: "a dataset",  # or a corpus: see `kind_of`
     TOKENIZER_REPORT: "a tokenizer",
     TOKENIZER_CONFIG: "a tokenizer",
     "config.json": "a model or a run of a trainer",
@@ -46,7 +44,7 @@ def refuse_others(output: str, own: str) -> None:
         there = [name for name in there if name not in ("schema.json", TOKENIZER_CONFIG)]
     name = next(iter(there), own)
     kinds = {**_KINDS, CORPUS: "a corpus"}
-    found = CORPUS if name == MANIFEST and is_corpus(output) else name
+    found = CORPUS if name == MANIFEST and kind_of(output) is Corpus else name
     if found != own and kinds[found] != kinds.get(own):
         raise UsageError(
             f"--output={output} already contains {kinds[found]} ({name}): use another directory"
@@ -126,30 +124,9 @@ def find_finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetIn
     """
     if not store.exists(os.path.join(output, MANIFEST)):
         return None
-    found = set_of(output)
+    found = open_finished(SetInfo, output)
     differing = found.schema.differences(schema) or other_inputs(found.inputs, blocks)
     refuse_another(output, "a different dataset", differing)
-    return found
-
-
-def set_of(output: str) -> SetInfo:
-    """The finished dataset in a directory, on a disk or in an object store.
-
-    Raises:
-      DataError: there is none, or it is damaged.
-    """
-    if not is_url(output):
-        return read_set(output)
-    with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
-        found = read_set(output, Cache(folder))
-    there = store.sizes(output)
-    for file in found.manifest.files:
-        path = os.path.join(output, file.path)
-        if there.get(file.path) != file.bytes != store.size(path):  # a listing may lag
-            raise DataError(
-                f"{path} does not have the {file.bytes:,} bytes that MANIFEST.json lists: copy or "
-                "build the dataset again"
-            )
     return found
 
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from textmill.pipelines.host.compiled import entry
 from textmill.schemas.errors import DataError
+from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.agreement import TOKEN_COUNTS as TOKEN_COUNTS
 from textmill.schemas.format.manifest import check_unchanged
-from textmill.schemas.format.metadata import SetInfo
 
 _HEAD = 128  # bytes of a .npy file before its values
 _HEADER = re.compile(

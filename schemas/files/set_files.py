@@ -28,7 +28,7 @@ import stat
 import tempfile
 import threading
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import (
     Any,
@@ -224,22 +224,16 @@ class LocalFiles:
           DataError: a file is missing, has another size, or is a link out of the directory.
         """
         for file in self.manifest.files:
-            path, state = self.fetch(file.path), "is missing"
+            path, size = self.fetch(file.path), None
             try:
                 status = os.stat(path)
-                if stat.S_ISREG(status.st_mode):
-                    if status.st_size == file.bytes:
-                        continue
-                    state = f"has {status.st_size:,} bytes"
-                else:
-                    state = "is not a regular file"
+                size = status.st_size if stat.S_ISREG(status.st_mode) else "is not a regular file"
             except (FileNotFoundError, NotADirectoryError):
                 pass
             except OSError as error:
                 raise describe_refusal(path, error) from error
-            raise DataError(
-                f"{path} {state}, but {MANIFEST} lists {file.bytes:,} bytes: copy or build it again"
-            )
+            if size != file.bytes:
+                raise _wrong_size(path, size, file)
 
     def fetch(self, path: str) -> str:
         """The path of a file of the dataset, which may be missing.
@@ -381,6 +375,20 @@ class CachedFiles:
             self._download(file, local)
             yield local
 
+    def check_sizes(self) -> None:
+        """Compares the size of every object with the manifest.
+
+        Raises:
+          DataError: one is missing or has another size.
+        """
+        there = store.sizes(self.directory)
+        for file in self.manifest.files:
+            place, size = f"{self.directory}/{file.path}", there.get(file.path)
+            if size != file.bytes:  # a listing may be out of date
+                size = store.size(place)
+            if size != file.bytes:
+                raise _wrong_size(place, size, file)
+
     def names(self) -> list[str]:
         """All files of the dataset in the object store, in the manifest or not."""
         parts = (name.split("/") for name in store.sizes(self.directory))
@@ -480,6 +488,15 @@ class CachedFiles:
 SetFiles = Union[LocalFiles, CachedFiles]
 
 
+def _wrong_size(path: str, found: int | str | None, file: ManifestFile) -> DataError:
+    """The error for a file with another size; None: it is missing, a phrase: its other problem."""
+    state = "is missing" if found is None else found
+    state = f"has {state:,} bytes" if isinstance(state, int) else state
+    return DataError(
+        f"{path} {state}, but {MANIFEST} lists {file.bytes:,} bytes: copy or build it again"
+    )
+
+
 def check_link(directory: str, path: str, *, follow: bool) -> None:
     """Checks that a file of a dataset is not a link out of its directory, unless `follow` is set.
 
@@ -498,19 +515,21 @@ def check_link(directory: str, path: str, *, follow: bool) -> None:
         )
 
 
-def read_listed(files: SetFiles, name: str) -> bytes:
+def read_listed(files: SetFiles, name: str, *, keep: bool = True) -> bytes:
     """Reads a metadata file of a dataset or corpus, and compares its sha256 with the manifest.
+
+    With `keep`, a downloaded file stays in the cache.
 
     Raises:
       DataError: the manifest does not list it, or it is missing, too large or was changed.
     """
     for file in files.manifest.files:
         if file.path == name:
-            path = files.fetch(name)
-            content = read_bounded(path)
-            if hashlib.sha256(content).hexdigest() != file.sha256:
-                raise changed(path)
-            return content
+            with nullcontext(files.fetch(name)) if keep else files.borrow(name) as path:
+                content = read_bounded(path)
+                if hashlib.sha256(content).hexdigest() != file.sha256:
+                    raise changed(path)
+                return content
     place = os.path.join(files.directory, MANIFEST)
     raise DataError(f"{place} does not list {name}: copy or build it again")
 

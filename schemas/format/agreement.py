@@ -1,23 +1,34 @@
-"""Checks that the metadata files, each valid by itself, describe one and the same dataset.
+"""Checks that metadata files, each valid by itself, describe one and the same dataset or corpus.
 
-The checks run whenever a dataset is opened, and read no other files: names, splits, rows and bytes
-of MANIFEST.json are compared with schema.json and stats.json, the equations of stats.json are
-checked, and the list of files. `pipelines.verify` checks what must be read for it (rows,
+The checks run whenever one is opened, and read no other files: names, splits, rows and bytes of
+MANIFEST.json are compared with schema.json and stats.json, the equations of stats.json are checked,
+and the list of files. `pipelines.verify` checks what must be read for it (rows, documents,
 tokenizer.json, config.yaml, the files for TensorFlow Datasets). Python 3.8 syntax.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator
+from typing import Iterable, Iterator
 
+from textmill.schemas.format.corpus_metadata import (
+    CARD,
+    DOCUMENTS,
+    CorpusSchema,
+    CorpusStatistics,
+)
 from textmill.schemas.format.features import is_training
-from textmill.schemas.format.manifest import EVALUATION, REJECTS, Manifest
+from textmill.schemas.format.manifest import (
+    DECONTAMINATION,
+    EVALUATION,
+    HOSTS,
+    REJECTED,
+    REJECTS,
+    Manifest,
+)
+from textmill.schemas.format.metadata import METADATA_FILES, Schema
 from textmill.schemas.format.records import framed_bytes, largest_file
 from textmill.schemas.format.statistics import ShardStatistics, Statistics, split_of
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
-
-if TYPE_CHECKING:
-    from textmill.schemas.format.metadata import Schema
 
 # A dataset has all files of DUE, its shards, and no others than EVALUATION and REJECTS.
 TOKEN_COUNTS, TOKENIZER = "token_counts.npy", "tokenizer.json"
@@ -34,18 +45,22 @@ DUE = (
 )
 OF_ROWS = ("dataset_info.json", "features.json")  # for TensorFlow Datasets, if there are rows
 METADATA = (*DUE, EVALUATION, TOKENIZER_CONFIG)
+# A corpus has all files of _DUE_IN_CORPUS and its files of documents.
+_DUE_IN_CORPUS = (*METADATA_FILES, "config.yaml", "report.html")
+_OPTIONAL_IN_CORPUS = (
+    CARD,  # not written over a user's own README.md
+    DECONTAMINATION,
+    HOSTS,
+    *REJECTED,
+)
 _NPY_HEAD = 128  # bytes before the counts
 _SHOWN = 3  # names in an error
 _MOST_NAMES = 1_000_000  # the most shards whose names are compared
 
 
 def disagreements(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
-    """Yields each contradiction between the metadata files, a sentence."""
-    if manifest.fingerprint != schema.fingerprint:
-        yield (
-            f"MANIFEST.json: fingerprint is {manifest.fingerprint!r}, not schema.json's "
-            f"{schema.fingerprint!r}"
-        )
+    """Yields each contradiction between the metadata files of a dataset, a sentence."""
+    yield from odd_fingerprint(manifest, "schema.json", schema.fingerprint)
     odd = list(_odd_shards(schema, stats, manifest))
     yield from odd
     if not odd:
@@ -141,7 +156,53 @@ def _odd_files(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterato
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         needed.add(EVALUATION)
-    for path in sorted(needed - others.keys()):
-        yield f"MANIFEST.json does not list {path}, which every such dataset has"
-    for path in sorted(others.keys() - needed - {REJECTS, TOKENIZER_CONFIG}):
-        yield f"MANIFEST.json lists {path!r}, which such a dataset does not have"
+    yield from odd_files(manifest, needed, (REJECTS, TOKENIZER_CONFIG), "dataset")
+
+
+def corpus_disagreements(
+    schema: CorpusSchema, stats: CorpusStatistics, manifest: Manifest
+) -> Iterator[str]:
+    """Yields each contradiction between the metadata files of a corpus, a sentence."""
+    yield from odd_fingerprint(manifest, "schema.json", schema.fingerprint)
+    rows = {file.path: file.rows for file in manifest.files if file.split is not None}
+    splits = {file.path: file.split for file in manifest.files if file.split is not None}
+    expected = {name: DOCUMENTS for name in schema.names()}
+    expected.update({name: "near_duplicates" for name in schema.removed_names()})
+    if splits != expected:
+        odd = sorted(n for n in {*splits, *expected} if splits.get(n) != expected.get(n))
+        yield f"MANIFEST.json and schema.json differ in the files {odd[:_SHOWN]}"
+        return
+    if stats.files.keys() != {*schema.names()}:
+        yield "stats.json and schema.json differ in the files of documents"
+        return
+    for name, removed in zip(schema.names(), schema.removed_names() or schema.names()):
+        counts = stats.files[name]
+        if rows[name] != counts.documents:
+            yield f"{name}: MANIFEST.json counts {rows[name]:,} documents, stats.json " + (
+                f"{counts.documents:,}"
+            )
+        if removed != name and rows[removed] != counts.near_duplicates:
+            yield f"{removed}: MANIFEST.json counts {rows[removed]:,} rows, stats.json " + (
+                f"{counts.near_duplicates:,}"
+            )
+    yield from (f"stats.json: {sentence}" for sentence in stats.broken_equations())
+    yield from odd_files(manifest, {*_DUE_IN_CORPUS}, _OPTIONAL_IN_CORPUS, "corpus")
+
+
+def odd_fingerprint(manifest: Manifest, name: str, fingerprint: str) -> Iterator[str]:
+    """Compares the manifest's fingerprint with that of a metadata file."""
+    if manifest.fingerprint != fingerprint:
+        yield (
+            f"MANIFEST.json: fingerprint is {manifest.fingerprint!r}, not {name}'s {fingerprint!r}"
+        )
+
+
+def odd_files(
+    manifest: Manifest, due: set[str], optional: Iterable[str], noun: str
+) -> Iterator[str]:
+    """Compares the names of all files but shards with those that are due and those that may be."""
+    listed = {file.path for file in manifest.files if file.split is None}
+    for path in sorted(due - listed):
+        yield f"MANIFEST.json does not list {path}, which every such {noun} has"
+    for path in sorted(listed - due - {*optional}):
+        yield f"MANIFEST.json lists {path!r}, which such a {noun} does not have"

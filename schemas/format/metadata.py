@@ -1,20 +1,16 @@
-"""The metadata files of a dataset: schema.json, inputs.json, and reading all of them together.
+"""The metadata files of a dataset: schema.json, and inputs.json, which a corpus has, too.
 
 Each is a frozen dataclass that rejects invalid values. Keys are sorted and there are no times, so
 the same work gives the same bytes.
 """
 
 import json
-import os
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
-from textmill.schemas.commands.terminal import command_name
-from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files.set_files import Cache, LocalFiles, SetFiles, open_files, read_listed
-from textmill.schemas.format.agreement import disagreements
+from textmill.schemas.errors import UsageError
 from textmill.schemas.format.codec import ENCODINGS, RowCodec
 from textmill.schemas.format.features import (
     MAX_TOKENS,
@@ -26,9 +22,8 @@ from textmill.schemas.format.features import (
     max_masked_slots,
     task_features,
 )
-from textmill.schemas.format.manifest import Manifest, check_version
+from textmill.schemas.format.manifest import check_version
 from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS
-from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.typed_json import (
     SHA256,
     Constraint,
@@ -38,8 +33,6 @@ from textmill.schemas.typed_json import (
     hash_json,
     number,
     one_of,
-    parse_json,
-    pause_collector,
     text_like,
 )
 
@@ -353,105 +346,3 @@ class Inputs:
     def from_dict(values: Any, source: str) -> "Inputs":
         """Converts parsed JSON; `source` is the name of the file in errors."""
         return from_json(Inputs, values, source)
-
-
-@dataclass(frozen=True)
-class SetInfo:
-    """A finished dataset and its metadata files.
-
-    Attributes:
-      directory: its directory or URL.
-      schema: schema.json.
-      stats: stats.json.
-      inputs: inputs.json.
-      manifest: MANIFEST.json.
-      files: access to its files.
-    """
-
-    directory: str
-    schema: Schema
-    stats: Statistics
-    inputs: Inputs
-    manifest: Manifest
-    files: SetFiles = field(compare=False, repr=False)
-
-    def locate(self, path: str) -> str:
-        """The local path of a file of the dataset; downloads it from an object store.
-
-        Raises:
-          DataError: the object store does not return the file.
-        """
-        return self.files.fetch(path)
-
-    def borrow(self, path: str) -> ContextManager[str]:
-        """Like `locate` for one pass: a downloaded file is not kept."""
-        return self.files.borrow(path)
-
-
-def read_set(
-    directory: str,
-    cache: Optional[Cache] = None,
-    *,
-    verify: bool = True,
-    follow_links: bool = False,
-) -> SetInfo:
-    """Reads the metadata files of a finished dataset and compares them with the manifest.
-
-    Checks the sizes of all files and the sha256 of the metadata files; `pipelines.verify` checks
-    all. In an object store, only the metadata files are downloaded; `SetInfo.locate` downloads
-    others when they are needed.
-
-    Args:
-      directory: the directory with MANIFEST.json, or its URL: gs://bucket/set.
-      cache: the cache for files from an object store; default `schemas.files.set_files.Cache()`.
-      verify: whether to also compare the sha256 of files that are in the cache already.
-      follow_links: see `schemas.files.set_files.LocalFiles`.
-
-    Raises:
-      DataError: it is not a dataset, or was changed; the message has the file.
-      UsageError: no package reads this object store, or the cache cannot be written.
-    """
-    with pause_collector():
-        files = open_files(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
-        if isinstance(files, LocalFiles):
-            files.check_sizes()
-        return read_metadata(files)
-
-
-def read_metadata(files: SetFiles) -> SetInfo:
-    """Reads the metadata files and checks that they agree with each other and the manifest.
-
-    Raises:
-      DataError: a metadata file is missing, changed, or contradicts another.
-    """
-    info = load_metadata(files)
-    for problem in disagreements(info.schema, info.stats, info.manifest):
-        raise DataError(f"{files.directory}: {problem}; copy or build the dataset again")
-    return info
-
-
-def load_metadata(files: SetFiles) -> SetInfo:
-    """Reads the metadata files, and checks each by itself and its sha256.
-
-    Raises:
-      DataError: a metadata file is missing, changed or invalid.
-    """
-    loaded = {}
-    for name in METADATA_FILES:
-        content, path = read_listed(files, name), files.fetch(name)
-        loaded[name] = parse_json(content, path), path
-    values, path = loaded["schema.json"]
-    if isinstance(values, dict) and values.get("kind") == "corpus":
-        raise DataError(
-            f"{files.directory} is a corpus, not a dataset: build a dataset from it, "
-            f"{command_name('pipelines.build_shards')} --input=CORPUS"
-        )
-    schema = Schema.from_dict(values, path)
-    stats = Statistics.from_dict(*loaded["stats.json"])
-    values, path = loaded["stats.json"]
-    if values["row_tokens"] != schema.row_tokens:
-        raise DataError(
-            f"{path}: row_tokens is {values['row_tokens']}, not schema.json's {schema.row_tokens}"
-        )
-    inputs = Inputs.from_dict(*loaded["inputs.json"])
-    return SetInfo(files.directory, schema, stats, inputs, files.manifest, files)

@@ -21,7 +21,7 @@ from tests.benchmarks.commands import build_set
 from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from tests.benchmarks.measure import Options, Record, Runs, Side, alternated, entry, versions
 from textmill.pipelines.writers.array_record_file import ArrayRecordFile
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.records import open_rows
 
 LIBRARY = ("uncompressed", "zstd:1", "zstd:3")

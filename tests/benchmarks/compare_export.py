@@ -26,7 +26,7 @@ from tests.benchmarks.measure import (
     seconds_of,
     versions,
 )
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 FORMATS = ("mds", "arrow", "parquet", "jsonl")
 

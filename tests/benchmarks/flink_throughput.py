@@ -21,7 +21,7 @@ import tyro
 from tests.benchmarks.corpora import write_corpus
 from tests.tools.flink_cluster import Cluster, flink_cluster
 from tests.tools.places import ROOT
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 HEAD = (
     "| | seconds | MB/s | CPU s of Python | of Java | of the command | workers started | "

@@ -24,7 +24,7 @@ import numpy as np
 import tyro
 
 from tests.tools.places import ROOT
-from textmill.pipelines.readers.corpus_metadata import read_corpus
+from textmill.schemas.files.finished import Corpus, open_finished
 
 _WORDS, _SHARED, _PARAGRAPH, _AT_ONCE = 700, 500, 60, 2000
 _COUNTS = ("compared", "removed", "verified", "refuted", "uncompared")
@@ -54,7 +54,7 @@ def main() -> None:
             with open(path, "wb") as file:
                 file.writelines(_lines(name, count))
             seconds, cpu, peak = _measure(path, output, options.flags)
-            found = read_corpus(str(output)).stats.observed["near_duplicates"]
+            found = open_finished(Corpus, str(output)).stats.observed["near_duplicates"]
             size = path.stat().st_size
         counts = " | ".join(f"{found.get(key, 0):,}" for key in _COUNTS)
         print(

@@ -15,8 +15,9 @@ from tests.benchmarks.corpora import write_corpus, write_tokenizer
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile
-from textmill.schemas.format.metadata import Schema, read_set, shard_name
+from textmill.schemas.format.metadata import Schema, shard_name
 from textmill.schemas.format.statistics import Statistics
 from textmill.schemas.typed_json import to_json
 

@@ -37,7 +37,7 @@ from tests.benchmarks.report import margin, markdown, write_report
 from tests.tools.shard_factory import write_mlm_set
 from textmill.pipelines.readers.page_scan import scan
 from textmill.schemas.errors import UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.trainers.reader import ShardSet
 
 BENCHMARKS = Path(run_all.__file__).parent

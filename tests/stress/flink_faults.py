@@ -28,8 +28,8 @@ import tyro
 
 from tests.tools.flink_cluster import CannotRun, Cluster, flink_cluster
 from tests.tools.places import CHAT_TEMPLATE, ROOT
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.manifest import MANIFEST
-from textmill.schemas.format.metadata import read_set
 
 PHASES = ("map", "write")
 COMMANDS = ("train_tokenizer", "build_shards")

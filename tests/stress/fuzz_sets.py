@@ -55,7 +55,8 @@ from textmill.pipelines.writers.array_record_file import highway_hash
 from textmill.pipelines.writers.document_formats import document_codec
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.metadata import Schema, read_set
+from textmill.schemas.files.finished import read_set
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 from textmill.trainers import flax_clm, flax_mlm, poptorch_classifier, tf_classifier, tf_qa
 from textmill.trainers.data.shards_value import open_shards

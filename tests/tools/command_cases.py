@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tests.tools.segments import segments_of
 from textmill.pipelines import build_shards, export, inspect_shards, train_tokenizer, verify
 from textmill.schemas.commands.entry import run_entry
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 GOOD = ("The first good document.", "A second one: blåbær, 漢字.", "And the third, the last.")
 Content = bytes | Callable[[Path], object]  # of a file, or what makes it at its path

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from textmill.pipelines.build_corpus import main
-from textmill.pipelines.readers.corpus_metadata import Corpus, read_corpus
+from textmill.schemas.files.finished import Corpus, open_finished
 
 QUESTIONS = [
     "What colour was the horse of the old king of Norway?",
@@ -30,7 +30,7 @@ def build(source: Path, output: Path, *flags: str) -> Corpus:
     """Builds a corpus; a text file has a document a line."""
     lines = ["--document=line"] * (source.suffix == ".txt")
     main([f"--input={source}", f"--output={output}", *lines, *flags])
-    return read_corpus(str(output))
+    return open_finished(Corpus, str(output))
 
 
 def rows_of(corpus: Corpus) -> list[dict[str, Any]]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.features import unmask
-from textmill.schemas.format.metadata import read_set
 from textmill.schemas.format.records import open_rows
 
 Ids = tuple[int, ...]

@@ -27,9 +27,10 @@ from textmill.pipelines.writers.document_formats import document_codec, open_doc
 from textmill.pipelines.writers.staging import LOCK
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.manifest import MANIFEST
-from textmill.schemas.format.metadata import Schema, SetInfo, read_set
+from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS, open_rows
 
 LEVELS = ("as is", "sums", "all")

@@ -36,9 +36,9 @@ from typing import Any
 import numpy as np
 
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, LocalFiles, default_directory
 from textmill.schemas.format.manifest import ManifestFile, check_unchanged
-from textmill.schemas.format.metadata import SetInfo, read_set
 from textmill.schemas.format.records import RowReader, open_rows
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.data.mixture import Mixture, shares_of

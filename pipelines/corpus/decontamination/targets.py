@@ -39,9 +39,9 @@ from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, FieldError
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.format.features import is_training
 from textmill.schemas.format.manifest import DECONTAMINATION, EVALUATION, ManifestFile
-from textmill.schemas.format.metadata import SetInfo, read_set
 
 # Imports Beam, which takes a second.
 _count_grams = import_later("textmill.pipelines.corpus.decontamination.transforms:CountGrams")

@@ -44,13 +44,13 @@ from textmill.pipelines.corpus.near_duplicates.steps import (
 )
 from textmill.pipelines.corpus.partition import digests_of, read_partition
 from textmill.pipelines.corpus.shuffles import Shuffle
-from textmill.pipelines.readers.corpus_metadata import CorpusStatistics
 from textmill.pipelines.rows.example_batch import from_stream
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.runners.shuffle import Deliveries, receive
 from textmill.pipelines.runners.steps import KeyedStep, SendingStep, Wiring, tag_of
 from textmill.pipelines.writers.scratch import load
 from textmill.pipelines.writers.staging import check_turn
+from textmill.schemas.format.corpus_metadata import CorpusStatistics
 from textmill.schemas.format.drops import Observed
 
 _EDGE_BYTES = 4 << 20  # bytes of edges sent together

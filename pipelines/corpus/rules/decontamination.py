@@ -145,7 +145,7 @@ def target_files(
 
 def _find(pattern: str, finder: FileFinder) -> list[TargetFile]:
     if corpus := find_corpus(pattern, follow_links=True):
-        paths = [corpus.path(file) for file in corpus.files if file.rows]
+        paths = [corpus.path(file) for file in corpus.documents if file.rows]
         return [TargetFile(store.sha256(path), path, is_set=False) for path in paths]
     manifest = os.path.join(pattern, MANIFEST)
     if store.exists(manifest):

@@ -18,10 +18,11 @@ from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.files.set_files import SetFiles
 from textmill.schemas.format.agreement import disagreements
 from textmill.schemas.format.manifest import MANIFEST
-from textmill.schemas.format.metadata import METADATA_FILES, Schema, SetInfo, load_metadata
+from textmill.schemas.format.metadata import METADATA_FILES, Schema
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG, odd_settings
 from textmill.schemas.typed_json import load_json, quote, read_bounded
 
@@ -63,7 +64,7 @@ class MetadataCheck:
             return None
         if self._listed.is_whole(*METADATA_FILES):
             with self._noting():
-                info = load_metadata(self._files)
+                info = SetInfo.load(self._files)
                 self.problems += disagreements(schema, info.stats, info.manifest)
                 shards = info.stats.shards
                 if self._listed.has(TOKEN_COUNTS):

@@ -19,9 +19,10 @@ from textmill.pipelines.inspection.checks.metadata_check import MetadataCheck
 from textmill.pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
 from textmill.pipelines.rows.evaluation import EVALUATION, example_name
 from textmill.pipelines.runners.console import Console
+from textmill.schemas.files.finished import note_unlisted
 from textmill.schemas.files.set_files import Cache, SetFiles, open_files
 from textmill.schemas.files.store import is_url
-from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile
+from textmill.schemas.format.manifest import Manifest, ManifestFile
 
 
 @contextmanager
@@ -108,10 +109,7 @@ class _SetCheck:
         problems = self._listed.with_places(
             [*self._listed.problems(), *self._metadata.problems, *of_shards]
         )
-        # `names` skips hidden files, such as a lock.
-        listed = {*self._listed.by_path, MANIFEST}
-        unlisted = (name for name in self._files.names() if name not in listed)
-        notes = [f"{name} is not listed in {MANIFEST}" for name in unlisted]
+        notes = note_unlisted(self._files)
         if expected is None:
             notes.append("no row was read, because schema.json is damaged")
         else:

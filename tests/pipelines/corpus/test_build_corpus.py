@@ -26,10 +26,10 @@ from textmill.pipelines.build_corpus import main
 from textmill.pipelines.corpus.options import CorpusOptions
 from textmill.pipelines.corpus.run import plan, run
 from textmill.pipelines.input_options import InputFlags
-from textmill.pipelines.readers.corpus_metadata import read_corpus
 from textmill.pipelines.train_tokenizer import main as train
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import UsageError
+from textmill.schemas.files.finished import Corpus, open_finished
 
 
 def hash_of(text):
@@ -170,7 +170,7 @@ def test_a_run_from_python_returns_what_it_makes_or_finds(tmp_path, source, caps
     options, lines = CorpusOptions(output, InputFlags((str(source),), "line")), []
     expected = plan(options, [])
     made, found = (run(options, [], say=lines.append) for _ in range(2))
-    assert made.thing == found.thing == read_corpus(output)
+    assert made.thing == found.thing == open_finished(Corpus, output)
     assert made.seconds is not None and found.seconds is None and found.warnings == ()
     assert (expected.kept, expected.schema) == (2, made.thing.schema)
     assert len(lines) == 1 and "shuffle by files" in lines[0] and capsys.readouterr().out == ""

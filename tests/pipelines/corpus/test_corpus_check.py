@@ -11,12 +11,12 @@ import pytest
 
 from tests.tools.corpus_factory import build, rows_of, write_lines
 from textmill.pipelines.corpus.corpus_check import read_rows
-from textmill.pipelines.readers.corpus_metadata import CorpusSchema
 from textmill.pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
+from textmill.schemas.files.finished import read_set
+from textmill.schemas.format.corpus_metadata import CorpusSchema
 from textmill.schemas.format.manifest import Manifest, ManifestFile
-from textmill.schemas.format.metadata import read_set
 from textmill.schemas.typed_json import to_json
 
 

@@ -8,7 +8,7 @@ from tests.pipelines.corpus.test_corpus_check import seal
 from tests.tools.corpus_factory import build
 from textmill.pipelines.corpus.short_pages import show_hosts, warn_of_hosts
 from textmill.pipelines.inspection.report.parts import CellTable, Excerpts
-from textmill.pipelines.readers.corpus_metadata import read_hosts
+from textmill.pipelines.readers.corpus_files import read_hosts
 from textmill.pipelines.readers.html_text import Extraction, Page, read_page
 from textmill.pipelines.readers.page_hosts import Host, PageHosts, count_pages
 from textmill.pipelines.verify import main as verify

@@ -24,7 +24,7 @@ from textmill.pipelines.build_shards import main
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.writers.document_formats import Megatron, Npy
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.records import DOCUMENT_FORMATS, frame
 from textmill.trainers.reader import ShardSet
 

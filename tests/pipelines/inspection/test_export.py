@@ -33,9 +33,9 @@ from textmill.pipelines.inspection.export_formats import index_mds, write_mds
 from textmill.pipelines.inspection.options import Format, Layout
 from textmill.pipelines.writers.output_directory import EXPORT_RECORD
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.features import positions_from_segments, unmask
 from textmill.schemas.format.layouts import LAYOUTS
-from textmill.schemas.format.metadata import read_set
 
 ROWS = {"train": 21, "validation": 1, "test": 0}
 SPLITS = {"train": 0.6, "validation": 0.2, "test": 0.2}

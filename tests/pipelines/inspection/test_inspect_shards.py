@@ -22,8 +22,9 @@ from textmill.pipelines import build_shards
 from textmill.pipelines.inspect_shards import main
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.errors import UsageError
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.features import unmask
-from textmill.schemas.format.metadata import InputFile, Inputs, read_set
+from textmill.schemas.format.metadata import InputFile, Inputs
 from textmill.schemas.typed_json import to_json
 
 

@@ -34,9 +34,10 @@ from textmill.pipelines.tasks.mlm import Mlm
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.pipelines.writers.token_counts import read_token_counts
 from textmill.schemas.commands.flag_file import with_config
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.drops import SIZES, DroppedDocument, Funnel, Removed
 from textmill.schemas.format.manifest import ManifestFile
-from textmill.schemas.format.metadata import InputFile, Inputs, read_set
+from textmill.schemas.format.metadata import InputFile, Inputs
 from textmill.schemas.format.statistics import ShardStatistics, Statistics, by_length
 
 HOSTILE = [

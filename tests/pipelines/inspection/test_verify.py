@@ -19,7 +19,7 @@ from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.verify import main
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.typed_json import to_json
 
 BOTH = ("array_record", "tfrecord")

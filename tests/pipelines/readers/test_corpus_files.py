@@ -10,9 +10,8 @@ import pytest
 from tests.tools.corpus_damage import correct_sums
 from textmill.pipelines import build_corpus, build_shards, train_tokenizer, verify
 from textmill.pipelines.readers.corpus_files import find_corpus
-from textmill.pipelines.readers.corpus_metadata import read_corpus
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import Corpus, open_finished, read_set
 
 TEXTS = [
     f"Document {n} says {'this and ' * (n % 7)}that, in so many words {n * n}." for n in range(90)
@@ -55,7 +54,7 @@ def test_shards_and_a_tokenizer_of_a_corpus_are_those_of_its_texts(
     made, plain = (build(tokenizer_path, tmp_path / k, f"--input={v}") for k, v in sources.items())
     assert shards(made) == shards(plain)
     assert made.stats.documents_read == len(TEXTS)  # and nothing of rejects/
-    fingerprint = read_corpus(str(corpus)).schema.fingerprint
+    fingerprint = open_finished(Corpus, str(corpus)).schema.fingerprint
     assert made.schema.parameters["corpus"] == [fingerprint]
     assert made.schema.parameters["normalize"] == "nfc"
     assert "corpus" not in plain.schema.parameters

@@ -16,7 +16,7 @@ from tests.tools.run_processes import free_port
 from textmill.pipelines import build_shards
 from textmill.pipelines.runners.launch import IN_PROCESS
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 
 def answers(port):

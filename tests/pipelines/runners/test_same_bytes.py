@@ -13,7 +13,7 @@ from textmill.pipelines import build_shards, train_tokenizer
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.runners import shuffle
 from textmill.pipelines.runners.launch import IN_PROCESS
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 
 LOCAL = f"--runner={IN_PROCESS}"

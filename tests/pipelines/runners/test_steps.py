@@ -7,7 +7,7 @@ from apache_beam.metrics.metric import MetricsFilter
 
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.runners.steps import NAMESPACE
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 
 def test_metrics_are_what_the_metadata_says(corpus, tokenizer_path, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from tests.pipelines.shards.test_bad_commands import CASES as COMMANDS
 from tests.tools.command_cases import GOOD, Case, Content, check, documents_of, json_lines, lines
 from tests.tools.places import ROOT
 from textmill.pipelines import build_shards
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 ONE, *REST = GOOD
 A, B, C = ({"text": text} for text in GOOD)

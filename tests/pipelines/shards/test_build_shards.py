@@ -24,7 +24,7 @@ from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.verify import main as verify
 from textmill.pipelines.writers import staging
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 
 def arguments(corpus, tokenizer_path, output, *more):

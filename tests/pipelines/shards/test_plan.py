@@ -34,7 +34,7 @@ from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.summary import plan_facts
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 PROCESSES = "--direct_running_mode=multi_processing"
 ESTIMATE = Estimate(

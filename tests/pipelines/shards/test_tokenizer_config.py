@@ -17,7 +17,7 @@ from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.shards.schema import tokenizer_config
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.tokenizers.tokenizer_json import odd_settings
 
 

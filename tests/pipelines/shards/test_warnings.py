@@ -11,7 +11,7 @@ from tests.tools.filter_factory import column
 from textmill.pipelines import build_corpus
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.rows.routing import Routes, content_digests
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 WORDS = "one two three four five six seven eight nine ten"
 

@@ -27,7 +27,7 @@ from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.tasks.chat import Chat
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.tokenizers.chat_template import ChatTemplate
 
 WEIGHTS = "loss_weights"

@@ -14,7 +14,7 @@ from textmill.pipelines.inspect_shards import main as inspect
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.writers.document_formats import open_documents
 from textmill.schemas.errors import UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 from textmill.trainers.reader import ShardSet
 

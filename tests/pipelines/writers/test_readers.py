@@ -11,7 +11,7 @@ from tests.tools.shard_factory import mlm_schema, packed_rows, write_set
 from textmill.pipelines import export
 from textmill.pipelines.build_shards import main as build_shards
 from textmill.pipelines.writers.tfds_info import tfds_files
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.trainers.reader import ShardSet
 
 pytestmark = [

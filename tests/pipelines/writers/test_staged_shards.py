@@ -19,7 +19,7 @@ from textmill.pipelines.writers import shard_files, staged_shards
 from textmill.pipelines.writers.staged_shards import examples_hash
 from textmill.pipelines.writers.staging import STAGING
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 
 def arguments(corpus, tokenizer_path, output, *more):

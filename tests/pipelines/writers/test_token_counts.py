@@ -17,7 +17,7 @@ from textmill.pipelines.writers.token_counts import (
     read_token_counts,
 )
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 
 
 def test_ids_of_all_streams_are_counted_and_counts_add_up():

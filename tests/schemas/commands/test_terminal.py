@@ -18,7 +18,7 @@ from textmill.pipelines.runners.console import Console, facts_table
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.commands.terminal import say, visible
 from textmill.schemas.errors import flag, speak_to_caller
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.typed_json import to_json
 from textmill.trainers import flax_mlm
 from textmill.trainers.run.journal import ProgressLine

@@ -11,8 +11,8 @@ from tests.tools.hub_cache import COMMIT, cached
 from textmill.pipelines.build_shards import main as build_shards
 from textmill.schemas.errors import UsageError
 from textmill.schemas.files import hub
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.files.hub import find_on_hub
-from textmill.schemas.format.metadata import read_set
 
 
 @pytest.fixture

@@ -244,7 +244,7 @@ def test_a_package_that_is_not_installed():
 import sys
 sys.modules[sys.argv[2]] = None
 from textmill.schemas.commands.entry import run_entry
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 run_entry(lambda argv: read_set(argv[0]))
 """
     for url, package, message in (

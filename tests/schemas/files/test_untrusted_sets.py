@@ -18,7 +18,7 @@ from textmill.pipelines.inspect_shards import main as inspect
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.typed_json import load_json, parse_json
 from textmill.trainers.reader import ShardSet
 

@@ -21,10 +21,11 @@ from tests.tools.shard_factory import (
     write_mlm_set,
 )
 from textmill.schemas.errors import DataError
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format import codec, features, metadata, records, statistics
 from textmill.schemas.format.drops import BY_SHARD
 from textmill.schemas.format.manifest import FORMAT_VERSION, Manifest, ManifestFile
-from textmill.schemas.format.metadata import InputFile, Inputs, Schema, read_set
+from textmill.schemas.format.metadata import InputFile, Inputs, Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 from textmill.schemas.format.statistics import ShardStatistics, Statistics, by_length
 from textmill.schemas.typed_json import to_json

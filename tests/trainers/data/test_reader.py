@@ -15,7 +15,7 @@ import pytest
 from tests.tools.python_process import run_python
 from tests.tools.shard_factory import replace_file, write_manifest, write_mlm_set
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.typed_json import to_json
 from textmill.trainers.data.batches import read_ahead
 from textmill.trainers.reader import ShardSet

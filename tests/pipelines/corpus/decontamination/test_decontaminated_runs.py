@@ -11,7 +11,7 @@ from textmill.pipelines.build_corpus import main
 from textmill.pipelines.corpus.rules.decontamination import target_files
 from textmill.pipelines.inspection.read_rows import read_rows
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.format.metadata import read_set
+from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 
 PLAIN = "nothing to be found in here but {} and words"
