@@ -17,8 +17,9 @@ from textmill.pipelines.encoding.reference import AddedToken, Tokenizer, encode_
 from textmill.pipelines.encoding.splitter import ROOM, Splitter, begin
 from textmill.pipelines.encoding.word_loop import NEW, POOL, UNKEPT
 from textmill.pipelines.encoding.word_slots import LONG, USED
+from textmill.pipelines.host.compiled import overlapping_eights
 from textmill.pipelines.rows.ragged import Ragged, grow
-from textmill.pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
+from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 
 _BATCH_BYTES = 512 << 10  # small enough that intermediate arrays stay in a processor's cache
 _MOST_BYTES = 256 << 20  # a larger table is cleared

@@ -56,11 +56,6 @@ def character_begins(data: np.ndarray) -> np.ndarray:
     return np.flatnonzero((data & 0xC0) != 0x80)
 
 
-def overlapping_eights(data: np.ndarray) -> np.ndarray:
-    """The eight bytes from each byte on, as overlapping int64; empty if there are fewer than 8."""
-    return np.ndarray(max(len(data) - 7, 0), "<i8", data.data, 0, 1)
-
-
 def word_spans(data: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The bounds of words, as from `spans`.
 

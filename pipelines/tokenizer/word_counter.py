@@ -38,9 +38,9 @@ from textmill.pipelines.encoding.word_slots import (
     find_slot,
     short_hash,
 )
-from textmill.pipelines.host.compiled import entry, inner
+from textmill.pipelines.host.compiled import entry, inner, overlapping_eights
 from textmill.pipelines.rows.ragged import grow
-from textmill.pipelines.rows.text_bytes import overlapping_eights, slices, utf8_bytes
+from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 from textmill.pipelines.tokenizer.histogram import SCHEMA, Cutting, array_bytes
 from textmill.schemas.errors import DataError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded

@@ -1,7 +1,8 @@
 """JSON Lines -> documents.
 
-Arrow parses a block in which all lines are good. Other blocks are parsed line by line in Python, so
-that every rejected line has its position and reason. Both give the same documents.
+A block in which all lines are good is parsed as a whole: by `json_texts` if only texts are wanted,
+else by Arrow. Other blocks are parsed line by line in Python, so that every rejected line has its
+position and reason. All give the same documents.
 """
 
 import json
@@ -23,6 +24,7 @@ from textmill.pipelines.readers.documents import (
     is_utf8,
     too_long,
 )
+from textmill.pipelines.readers.formats.json_texts import read_texts
 from textmill.pipelines.readers.formats.role_columns import column_of, take_roles
 from textmill.pipelines.readers.formats.role_values import Refusal, look_up, record_documents
 from textmill.pipelines.readers.formats.text import LineEnds, read_runs
@@ -65,7 +67,7 @@ def json_documents(
     starts, stops = find_lines(np.frombuffer(data, np.uint8), skip)
     is_long = stops - starts > longest
     if len(starts) and not is_long.any():
-        documents = _arrow_json(data, starts, stops, roles, path)
+        documents = _good_lines(data, starts, stops, roles, path)
         if documents is not None:
             return replace(documents, offsets=offset + starts[documents.offsets])
     rejects = [too_long(path, offset + start, longest) for start in starts[is_long].tolist()]
@@ -117,16 +119,30 @@ def _whole(digits: str) -> int | float:
     return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
-def _arrow_json(
+def _good_lines(
     data: bytes, starts: np.ndarray, stops: np.ndarray, roles: tuple[Role, ...], path: str
 ) -> Documents | None:
     """The documents of lines that are all good; None if one may not be."""
-    # Arrow checks UTF-8 only in the fields that it reads.
-    batch = _arrow_table(data, starts, stops, roles) if is_utf8(data) else None
-    if batch is None:
+    if not is_utf8(data):  # parsers check it only in the fields that they read
+        return None
+    fields = {role.field for role in roles}
+    if all(role.values.is_text and "." not in role.field for role in roles):
+        batch = read_texts(np.frombuffer(data, np.uint8), starts, stops, sorted(fields))
+    else:
+        batch = _arrow_table(data, starts, stops, roles)
+    if batch is None or not all(_has_values(batch, role) for role in roles):
         return None
     documents = take_roles(batch, roles, path, 0, source_bytes=len(data))
     return None if documents.rejects else documents
+
+
+def _has_values(batch: pa.RecordBatch, role: Role) -> bool:
+    """Whether each row has a value of a role, unless the role is optional."""
+    column = column_of(batch, role.field)
+    if column is None or (column.null_count and not role.optional):
+        return False
+    # Answers without text are no values.
+    return not pa.types.is_struct(column.type) or column.field(0).null_count <= column.null_count
 
 
 def _arrow_table(
@@ -141,8 +157,7 @@ def _arrow_table(
     if not (bytes_[starts] == _OPEN).all() or not (bytes_[stops - 1] == _CLOSE).all():
         return None
     lines = zip(starts[:_PEEKED].tolist(), stops[:_PEEKED].tolist(), strict=True)
-    has_texts_only = all(role.values.is_text for role in roles)
-    peeked = [] if has_texts_only else [_object(data[start:stop])[0] for start, stop in lines]
+    peeked = [_object(data[start:stop])[0] for start, stop in lines]
     try:
         table = pj.read_json(
             pa.BufferReader(memoryview(data)[int(starts[0]) :]),
@@ -156,12 +171,6 @@ def _arrow_table(
     batches = table.combine_chunks().to_batches()
     if len(batches) != 1 or len(batches[0]) != len(starts):
         return None
-    for role in roles:
-        column = column_of(batches[0], role.field)
-        if column is None or (column.null_count and not role.optional):
-            return None
-        if pa.types.is_struct(column.type) and column.field(0).null_count > column.null_count:
-            return None  # answers without text
     return batches[0]
 
 
