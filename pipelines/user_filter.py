@@ -19,7 +19,7 @@ import pyarrow as pa
 import tyro
 
 from textmill.pipelines.readers.documents import Documents
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.drops import total_counts
 
 _LONGEST_REASON = 60
@@ -44,8 +44,8 @@ def check_name(name: str) -> None:
     """
     if name and (not re.fullmatch(r"[\w.]+:\w+", name) or ".py:" in name):
         raise UsageError(
-            f"--filter={name}: not package.module:function, such as my_filters:is_spam; give the "
-            "module's name as Python imports it, without folders and .py"
+            f"{flag('filter', name)}: not package.module:function, such as my_filters:is_spam; "
+            "give the module's name as Python imports it, without folders and .py"
         )
 
 
@@ -61,14 +61,14 @@ def load_filter(name: str) -> Callable[[dict[str, Any]], object]:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f"--filter={name}: {module_name} cannot be imported ({_in_a_line(error)}); modules "
-            "must be where you run the command, or on PYTHONPATH, on every worker"
+            f"{flag('filter', name)}: {module_name} cannot be imported ({_in_a_line(error)}); "
+            "modules must be where you run the command, or on PYTHONPATH, on every worker"
         ) from error
     function = getattr(module, attribute, None)
     if not callable(function):
         functions = [n for n, value in vars(module).items() if callable(value) and n[0] != "_"]
         raise UsageError(
-            f"--filter={name}: {module_name} has no function {attribute!r}; it has "
+            f"{flag('filter', name)}: {module_name} has no function {attribute!r}; it has "
             f"{', '.join(sorted(functions)[:9]) or 'none'}"
         )
     return function
@@ -142,22 +142,22 @@ def ask_filter(name: str, documents: Documents) -> dict[int, str]:
             reason = function(dict(document))
         except (Exception, SystemExit) as error:
             raise DataError(
-                f"--filter={name} failed with {_in_a_line(error)} on a document of "
-                f"{_show(documents, place, document)}: fix the function; it receives a dict of "
-                "the document's roles"
+                f"{flag('filter', name)} failed with {_in_a_line(error)} on a document of "
+                f"{_show(documents, place, document)}: fix the function; it receives a dict of the "
+                "document's roles"
             ) from error
         if not reason and not isinstance(reason, bool):
             continue
         if not isinstance(reason, str) or not reason.isprintable() or len(reason) > _LONGEST_REASON:
             raise DataError(
-                f"--filter={name} returned {reason!r:.100} for a document of "
+                f"{flag('filter', name)} returned {reason!r:.100} for a document of "
                 f"{_show(documents, place, document)}: it must return a reason of at most "
                 f"{_LONGEST_REASON} printable characters to drop the document, or None to keep it"
             )
         reasons[place] = f"filter:{reason}"
     if len(set(reasons.values())) > _MOST_REASONS:
         raise DataError(
-            f"--filter={name} returned {len(set(reasons.values())):,} different reasons for "
+            f"{flag('filter', name)} returned {len(set(reasons.values())):,} different reasons for "
             f"{len(documents.text):,} documents, such as {min(reasons.values())!r}: reasons are "
             f"counted, so return at most {_MOST_REASONS} different ones"
         )

@@ -9,12 +9,15 @@ from __future__ import annotations
 import errno
 import re
 from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Mapping
 
 # Unicode reserves these for a program's own use: no text should hold them.
 _OPEN, _OR, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
 _MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_OR}([^{_CLOSE}]*){_CLOSE}")
 _NO_MARKS = dict.fromkeys(map(ord, _OPEN + _OR + _CLOSE), "\ufffd")
 _NOTHING = object()
+_AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 _BY_BEAM = "_tagged_with_step"  # Beam sets it when it raises an error in a worker again
 _TO_CALLER: ContextVar[bool] = ContextVar("to_caller", default=False)
 
@@ -67,9 +70,19 @@ def as_flags(message: str) -> str:
     return _MARKED.sub(r"\1", message) if _OPEN in message else message
 
 
-def as_keywords(message: str) -> str:
-    """A message for the caller of a function: flags are seed=3."""
-    return _MARKED.sub(r"\2", message) if _OPEN in message else message
+def as_keywords(message: str, names: Mapping[str, str] = _AS_THEY_ARE) -> str:
+    """A message for the caller of a function: flags are seed=3.
+
+    Args:
+      message: of an error, with marks.
+      names: other names of some flags, such as the keys of a file that their values come from.
+    """
+
+    def keyword(found: re.Match[str]) -> str:
+        name, equals, value = found[2].partition("=")
+        return names.get(name, name) + equals + value
+
+    return _MARKED.sub(keyword, message) if _OPEN in message else message
 
 
 class TextmillError(Exception):

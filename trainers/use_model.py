@@ -30,7 +30,7 @@ from textmill.schemas.commands.entry import run_entry, want_addresses
 from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import Help
 from textmill.schemas.commands.terminal import command_name, say
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.shard_set import ShardSet
 from textmill.trainers.data.shards_value import absolute_shards, shards_name
@@ -86,9 +86,11 @@ class UseFlags:
     def __post_init__(self) -> None:
         """Refuses flags that do not go together."""
         if self.report is not None and not self.evaluate:
-            raise UsageError(f"--report={self.report} needs --evaluate")
+            raise UsageError(f"{flag('report', self.report)} needs {flag('evaluate', True)}")
         if self.predictions is not None and self.predict is None:
-            raise UsageError(f"--predictions={self.predictions} needs --predict=FILE")
+            raise UsageError(
+                f"{flag('predictions', self.predictions)} needs {flag('predict', 'FILE')}"
+            )
         on_disk(self, "export")
         if self.export is not None:
             refuse_existing(self.export)
@@ -99,7 +101,9 @@ def main(argv: List[str]) -> None:
     arguments = [word for word in argv if word != "-h" and not word.startswith("--help")]
     if not arguments or arguments[0].startswith("-"):
         parse_groups(argv or ["--help"], _groups_of(RunFlags(), writes=True), HELP)
-        raise UsageError(f"RUN comes first: {command_name(HELP.module)} RUN --evaluate")
+        raise UsageError(
+            f"RUN comes first: {command_name(HELP.module)} RUN {flag('evaluate', True)}"
+        )
     with _opened(argv) as opened:
         use_model(*opened)
 
@@ -151,7 +155,7 @@ def trainer_of(trained: Trained, name: Optional[str]) -> Trainer:
     if trained.settings and name not in (None, trained.trainer):
         raise UsageError(
             f"{trained.directory} holds a run of trainers.{trained.trainer}, not of "
-            f"trainers.{name}: leave --trainer out"
+            f"trainers.{name}: leave {flag('trainer')} out"
         )
     name = name or trained.trainer
     if name not in TRAINERS:  # from a foreign config.json
@@ -217,11 +221,15 @@ def use_model(
     needs_one = use.export or exports or use.predict or writes
     if not (use.evaluate or needs_one):
         raise UsageError(
-            f"nothing to do with {use.run}: give --evaluate, --export=DIR, --predict=FILE, "
-            "--generate=TEXT or --chat=TEXT"
+            f"nothing to do with {use.run}: give {flag('evaluate', True)}, "
+            f"{flag('export', 'DIR')}, {flag('predict', 'FILE')}, {flag('generate', 'TEXT')} or "
+            f"{flag('chat', 'TEXT')}"
         )
     if use.checkpoint == ALL and needs_one:
-        raise UsageError("--checkpoint=all works with --evaluate only: give one checkpoint")
+        raise UsageError(
+            f"{flag('checkpoint', 'all')} works with {flag('evaluate', True)} only: "
+            "give one checkpoint"
+        )
     for note in trained.notes:
         line.say(f"note: {note}")
     if use.evaluate:
@@ -264,7 +272,7 @@ def _evaluate(
     """Evaluates the chosen checkpoints; prints and writes the metrics."""
     name_of_set, split = flags.data.shards, flags.data.validation_split
     if not name_of_set:
-        raise UsageError("--evaluate: give the dataset with --shards")
+        raise UsageError(f"{flag('evaluate', True)}: give the dataset with {flag('shards')}")
     shards = _open_fitting(flags, trained, line)
     task = trainer.make_task(flags, shards.schema, shards)
     if trained.schema is not None:
@@ -287,7 +295,7 @@ def _evaluate(
         if use.report is not None:
             where = {"checkpoint": model, "shards": shards.name, "split": split}
             report = {**where, **metrics, "tokens_per_second": round(speed, 1)}
-            with as_data_errors(f"--report={use.report}", "Give another file"):
+            with as_data_errors(flag("report", use.report), "Give another file"):
                 with open(use.report, "a", encoding="utf-8") as file:
                     file.write(json_text(report))
         if trained.schema is not None:
@@ -311,7 +319,7 @@ def _open_fitting(
     flags.task.check_rows(shards.schema, name_of_set)
     directory = str(trained.directory)
     trained.config.check_fits(shards.schema, where=f"{directory}: the model", shards=name_of_set)
-    for note in check_same_tokens(set_file(shards, TOKENIZER), directory, flag=""):
+    for note in check_same_tokens(set_file(shards, TOKENIZER), directory, field=""):
         line.say(f"note: {note}")
     if trained.fingerprint not in (None, shards.fingerprint):
         is_path = absolute_shards(name_of_set) == trained.settings["shards"]
@@ -321,7 +329,7 @@ def _open_fitting(
             f"{trained.fingerprint[:8]}"
         )
     if not shards.rows(flags.data.validation_split):
-        raise shards.no_rows(flags.data.validation_split, flag="validation_split")
+        raise shards.no_rows(flags.data.validation_split, field="validation_split")
     return shards
 
 
@@ -350,7 +358,7 @@ def _measure(
     if metrics is None:
         raise DataError(
             f"{shards.name}: all loss_weights of split {data.validation_split!r} are 0, so there "
-            "is nothing to evaluate: give another --validation_split"
+            f"is nothing to evaluate: give another {flag('validation_split')}"
         )
     return metrics, tokens / max(time.monotonic() - began, 1e-9)
 

@@ -18,7 +18,7 @@ from textmill.pipelines.corpus.rules.sizes import Sizes
 from textmill.pipelines.corpus.rules.url_blocklist import UrlBlocklist
 from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parameters
 from textmill.schemas.commands.values import join_list, spelled_list, take_values
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.format.drops import DROPS, Funnel, Observed
 
 Normalize = Literal["none", "nfc", "nfkc"]
@@ -83,9 +83,11 @@ class Filters:
         """
         known = {*roles}
         for _, group in self.groups():
-            for role, flag in group.roles().items():
+            for role, needing in group.roles().items():
                 if role not in known:
-                    raise UsageError(f"{flag} needs each document's {role}: --keep_fields={role}")
+                    raise UsageError(
+                        f"{needing} needs each document's {role}: {flag('keep_fields', role)}"
+                    )
 
     def parameters(self) -> dict[str, Any]:
         """Values that decide which documents are kept, by flag name, for fingerprints.

@@ -17,9 +17,9 @@ from textmill.pipelines.readers.html_text import HTML_VERSION, Extraction
 from textmill.pipelines.readers.sources import Source
 from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
-from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.commands.terminal import command_in_message
 from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.format.corpus_metadata import CorpusSchema
 
 PARAGRAPHS = "duplicate_paragraphs"  # the reason of edits, and of documents left empty by them
@@ -190,7 +190,7 @@ class CorpusOptions:
         """Rejects impossible values before anything is read."""
         take_values(self)
         if not self.output:
-            raise UsageError("--output is empty: give the directory of the corpus")
+            raise UsageError(f"{flag('output')} is empty: give the directory of the corpus")
         if not 1 <= self.files(0) <= _MOST_FILES:
             raise FieldError("num_files", self.num_files, f"give 1 to {_MOST_FILES:,}")
         assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
@@ -273,6 +273,7 @@ def refuse_cleaning(arguments: Iterable[str], command: str) -> None:
         name = argument.partition("=")[0].removeprefix("--").removeprefix("no_").replace("-", "_")
         if argument.startswith("--") and name in known:
             raise UsageError(
-                f"--{name} is a flag of build_corpus: {command_name(HELP.module)} "
-                f"{shlex.quote(argument)} ... builds a corpus, which {command} reads as --input"
+                f"{flag(name)} is a flag of build_corpus: {command_in_message(HELP.module)} "
+                f"{shlex.quote(argument)} ... builds a corpus, which {command} reads as "
+                f"{flag('input')}"
             )

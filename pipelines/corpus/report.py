@@ -40,6 +40,7 @@ from textmill.pipelines.inspection.report.shared_sections import (
 )
 from textmill.pipelines.readers.page_hosts import PageHosts, host_of
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import flag
 from textmill.schemas.format.corpus_metadata import DOCUMENTS, CorpusSchema, CorpusStatistics
 from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
 from textmill.schemas.format.manifest import ManifestFile
@@ -244,8 +245,8 @@ def _made(content: CorpusContent) -> Sequence[Shown]:
     ]
     return show_making(
         content,
-        command="python -m pipelines.build_corpus --config=DIR/config.yaml --num_files="
-        f"{content.schema.files} --output=NEW_DIR",
+        command=f"python -m pipelines.build_corpus {flag('config', 'DIR/config.yaml')} "
+        f"{flag('num_files', content.schema.files)} {flag('output', 'NEW_DIR')}",
         left_out=("num_files:",),
         facts={},
         columns=Figure("A document", Excerpts(columns)),

@@ -34,6 +34,7 @@ from textmill.pipelines.writers.output_directory import (
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.flag_file import config_bytes
+from textmill.schemas.errors import flag
 from textmill.schemas.files.finished import Corpus, kind_of, open_finished
 from textmill.schemas.format.corpus_metadata import FILLED, CorpusSchema
 from textmill.schemas.format.manifest import DECONTAMINATION
@@ -179,6 +180,7 @@ def _warnings(corpus: Corpus) -> list[str]:
         warnings += warn_of_targets(corpus.read(DECONTAMINATION), corpus.schema.parameters)
     warnings += warn_of_hosts(read_hosts(corpus))
     return warnings + [
-        f"--keep_fields: {name} is missing or empty in all documents: check the field's name"
+        f"{flag('keep_fields')}: {name} is missing or empty in all documents: check the field's "
+        "name"
         for name in empty
     ]

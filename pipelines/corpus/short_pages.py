@@ -7,6 +7,7 @@ from textmill.pipelines.inspection.report.parts import CellTable, Excerpts, Show
 from textmill.pipelines.readers.html_text import SHORT
 from textmill.pipelines.readers.page_hosts import MOST_HOSTS, Host, PageHosts
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import flag
 
 _FEWEST = 10  # pages of a host that is worth a warning
 _NAMED, _LISTED = 3, 20  # hosts in a warning, and in the report
@@ -25,7 +26,7 @@ def warn_of_hosts(pages: PageHosts) -> list[str]:
     more = f" and most pages of {number_of(rest, 'more host')}" if rest > 0 else ""
     return [
         f"main text: {', '.join(losing[:_NAMED])}{more} have a main text below a tenth of their "
-        "visible text: check the samples in report.html; --html=all keeps all text"
+        f"visible text: check the samples in report.html; {flag('html', 'all')} keeps all text"
     ]
 
 

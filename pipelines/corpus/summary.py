@@ -15,6 +15,7 @@ from textmill.pipelines.readers.sources import describe_documents
 from textmill.pipelines.runners.console import columns_table, facts_table
 from textmill.pipelines.runners.result import Result, Say
 from textmill.schemas.commands.terminal import command_name, number_of, visible
+from textmill.schemas.errors import flag
 from textmill.schemas.files.finished import Corpus, kind_of
 from textmill.schemas.format.drops import (
     REJECTED,
@@ -48,8 +49,11 @@ def print_result(result: Result[Corpus], say: Say) -> None:
     say(facts_table(_facts(result)))
     if corpus.stats.funnel.removed:
         say("", funnel_table(corpus.stats.funnel), "")
-    say(f"train a tokenizer: {command_name('pipelines.train_tokenizer')} --input={directory} ...")
-    say(f"make shards: {command_name('pipelines.build_shards')} --input={directory} ...")
+    say(
+        f"train a tokenizer: {command_name('pipelines.train_tokenizer')} "
+        f"{flag('input', directory)} ..."
+    )
+    say(f"make shards: {command_name('pipelines.build_shards')} {flag('input', directory)} ...")
 
 
 def _print_warnings(warnings: Iterable[str], say: Say) -> None:
@@ -99,7 +103,7 @@ def plan_warnings(plan: CorpusPlan) -> list[str]:
         if count > _GREEDY * plan.documents and drop_of(reason).title != "duplicates":
             lines.append(
                 f"{reason} drops {count / plan.documents:.0%} of the documents of the sample: "
-                "check this rule, or the field that holds the text (--text_field)"
+                f"check this rule, or the field that holds the text ({flag('text_field')})"
             )
     return lines
 

@@ -296,7 +296,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> LoadedTokenizer:
       UsageError: `path` has no tokenizer that can be read.
       DataError: a file is broken, or the tokenizer cannot be used.
     """
-    found = find_on_hub(os.fspath(path), flag="tokenizer")
+    found = find_on_hub(os.fspath(path), field="tokenizer")
     files = read_tokenizer_files(found.path)
     tokenizer = LoadedTokenizer(
         files.tokenizer, files.named, config=files.config, place=files.place

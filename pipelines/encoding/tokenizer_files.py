@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from textmill.pipelines.encoding.reference import Tokenizer, failures_as_data_errors
-from textmill.schemas.commands.terminal import command_name
-from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.schemas.commands.terminal import command_in_message
+from textmill.schemas.errors import DataError, TextmillError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.store import is_url, open_regular
 from textmill.schemas.tokenizers.tokenizer_files import (
@@ -59,7 +59,7 @@ def _remedy() -> str:
     return (
         "give a tokenizer.json (`AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)` of "
         "transformers writes one), or make your own with "
-        f"{command_name('pipelines.train_tokenizer')}"
+        f"{command_in_message('pipelines.train_tokenizer')}"
     )
 
 
@@ -97,7 +97,9 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     if is_file and not path.endswith(WHOLE):
         return TokenizerFiles(*parse_tokenizer(_read(path), path), {}, path)
     if not is_file and not os.path.isdir(path):
-        raise UsageError(f"--tokenizer={path}: there is no such file or directory; {_remedy()}")
+        raise UsageError(
+            f"{flag('tokenizer', path)}: there is no such file or directory; {_remedy()}"
+        )
     folder, whole = (os.path.dirname(path), path) if is_file else (path, os.path.join(path, WHOLE))
     if os.path.isfile(whole):
         data, place = _read(whole), whole
@@ -110,8 +112,8 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
     else:
         names = ", ".join(sorted(os.listdir(path))[:9]) or "nothing"
         raise UsageError(
-            f"--tokenizer={path}: the directory has neither tokenizer.json nor vocab.json with "
-            f"merges.txt nor vocab.txt (it holds {names}); {_remedy()}"
+            f"{flag('tokenizer', path)}: the directory has neither tokenizer.json nor vocab.json "
+            f"with merges.txt nor vocab.txt (it holds {names}); {_remedy()}"
         )
     return TokenizerFiles(*parse_tokenizer(data, place), place=place, **_read_beside(folder))
 
@@ -249,5 +251,5 @@ def _refuse_to_leave(directory: str, path: str) -> None:
     if all(os.path.commonpath((root, target)) != root for root in roots):
         raise DataError(
             f"{path} is a link to {target}, outside the tokenizer's directory: copy the file into "
-            "the directory, or pass it as --chat_template"
+            f"the directory, or pass it as {flag('chat_template')}"
         )

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 
 INDEX = "index.json"
 _JSON_ROWS = 256  # converted to Python numbers at once
@@ -86,8 +86,8 @@ def write_mds(
         position += len(content)
         if position > _MDS_BYTES:
             raise UsageError(
-                f"--to=mds: a shard exceeds {_MDS_BYTES:,} bytes, the limit of an MDS file: build "
-                "the dataset with a larger --num_shards"
+                f"{flag('to', 'mds')}: a shard exceeds {_MDS_BYTES:,} bytes, the limit of an MDS "
+                f"file: build the dataset with a larger {flag('num_shards')}"
             )
         file.write(content)
     file.seek(0)

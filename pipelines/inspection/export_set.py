@@ -19,7 +19,7 @@ from textmill.pipelines.runners.console import Console, Display, Journal
 from textmill.pipelines.writers.output_directory import EXPORT_RECORD, refuse_another, refuse_others
 from textmill.pipelines.writers.staging import Staging, find_or_make, publish_files
 from textmill.schemas.commands.terminal import number_of, say
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.store import disk_errors, write_file
@@ -118,7 +118,8 @@ def _name_files(
 
 def _find_finished(asked: ExportRecord, output: str) -> ExportRecord | None:
     """Returns the export in the output directory; None if there is none; raises for another."""
-    path, remedy = os.path.join(output, EXPORT_RECORD), "give another --output, or --overwrite"
+    path = os.path.join(output, EXPORT_RECORD)
+    remedy = f"give another {flag('output')}, or {flag('overwrite', True)}"
     if not os.path.exists(path):
         taken = [name for name in asked.files if os.path.exists(os.path.join(output, name))]
         if taken:
@@ -140,7 +141,9 @@ def _find_finished(asked: ExportRecord, output: str) -> ExportRecord | None:
 
 
 def _check_files(there: ExportRecord, output: str) -> None:
-    remedy = "export into another --output, or give --overwrite to write it again"
+    remedy = (
+        f"export into another {flag('output')}, or give {flag('overwrite', True)} to write it again"
+    )
     for name in there.files:
         path = os.path.join(output, name)
         try:

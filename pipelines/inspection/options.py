@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import tyro
 
 from textmill.schemas.commands.help import Help
-from textmill.schemas.commands.terminal import command_name
-from textmill.schemas.errors import UsageError
+from textmill.schemas.commands.terminal import command_in_message
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.set_files import CACHE_GIGABYTES
 from textmill.schemas.files.store import is_url
 
@@ -72,13 +72,18 @@ class InspectOptions:
         given = {"row": self.row, "stats": self.stats or None, "search": self.search}
         one, *more = [name for name, value in given.items() if value is not None] or [""]
         if more:
-            raise UsageError(f"--{one}, --{more[0]}: give one of them")
+            raise UsageError(f"{flag(one)}, {flag(more[0])}: give one of them")
         if self.stats and self.split is not None:
-            raise UsageError(f"--split={self.split}: --stats counts all splits; omit --split")
+            raise UsageError(
+                f"{flag('split', self.split)}: {flag('stats', True)} counts all "
+                f"splits; omit {flag('split')}"
+            )
         if self.search == "":
-            raise UsageError("--search: give a text to look for; every row holds the empty one")
+            raise UsageError(
+                f"{flag('search')}: give a text to look for; every row holds the empty one"
+            )
         if self.limit < 0:
-            raise UsageError(f"--limit={self.limit}: 0 or more, where 0 shows all")
+            raise UsageError(f"{flag('limit', self.limit)}: 0 or more, where 0 shows all")
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class VerifyOptions:
     def __post_init__(self) -> None:
         """Refuses a command line without a directory."""
         if not self.directories:
-            command = command_name("pipelines.verify")
+            command = command_in_message("pipelines.verify")
             raise UsageError(f"give the directory of a dataset: {command} DATASET")
 
 
@@ -131,9 +136,9 @@ class ExportOptions:
     def __post_init__(self) -> None:
         """Refuses an output that is not local."""
         if not self.output:
-            raise UsageError("--output is empty: give the directory of the export")
+            raise UsageError(f"{flag('output')} is empty: give the directory of the export")
         if is_url(self.output):
             raise UsageError(
-                f"--output={self.output}: exports are written to a disk; give a local directory, "
-                "and copy it"
+                f"{flag('output', self.output)}: exports are written to a disk; give a local "
+                "directory, and copy it"
             )

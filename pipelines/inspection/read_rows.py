@@ -11,7 +11,7 @@ import numpy as np
 
 from textmill.pipelines.encoding.reference import Tokenizer
 from textmill.pipelines.writers.document_formats import document_rows, open_documents
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.features import segment_name, unmask
 from textmill.schemas.format.manifest import ManifestFile, check_unchanged
@@ -134,6 +134,6 @@ def find_split(info: SetInfo, wanted: str | None) -> str:
         return next((split for split, count in rows.items() if count), next(iter(rows)))
     if wanted not in rows:
         raise UsageError(
-            f"--split={wanted}: {info.directory} has no such split; it has {', '.join(rows)}"
+            f"{flag('split', wanted)}: {info.directory} has no such split; it has {', '.join(rows)}"
         )
     return wanted

@@ -11,7 +11,7 @@ from textmill.pipelines.inspection.options import ExportOptions
 from textmill.pipelines.inspection.read_rows import read_rows, segment_texts, sequences
 from textmill.pipelines.inspection.row_text import MASKS
 from textmill.pipelines.runners.console import Journal
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.features import unmask
 from textmill.schemas.format.layouts import LAYOUTS, check_layout
@@ -40,7 +40,8 @@ class RowTable:
         codec = schema.codec(info.directory)  # raises for a dataset that has no rows
         if options.unmask and not schema.static_masking:
             raise UsageError(
-                f"--unmask: the rows of {info.directory} have no masks to remove; omit the flag"
+                f"{flag('unmask', True)}: the rows of {info.directory} have no masks to remove; "
+                "omit the flag"
             )
         if options.layout is not None:
             check_layout(options.layout, schema)

@@ -30,7 +30,7 @@ from textmill.pipelines.inspection.set_tables import set_tables, token_tables
 from textmill.pipelines.runners.console import Console, columns_table
 from textmill.pipelines.writers.token_counts import read_token_counts
 from textmill.schemas.commands.terminal import number_of, visible
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.finished import SetInfo, read_set
 from textmill.schemas.files.set_files import Cache, default_directory
 from textmill.schemas.format.features import unmask
@@ -71,7 +71,7 @@ def _print_search(info: SetInfo, search: str, options: InspectOptions, console: 
     for split in splits:
         for hit in search_rows(info, split, search, texts):
             if found == options.limit > 0:
-                console.print("more rows match; --limit=0 shows all")
+                console.print(f"more rows match; {flag('limit', 0)} shows all")
                 return 0
             line = Text(f"{hit.split} {hit.row:,} ", "bold")
             line.append(f"[{hit.segment}] ", _SEGMENT_STYLES[hit.segment % 2])
@@ -118,7 +118,7 @@ def _find(info: SetInfo, split: str, row: int) -> tuple[ManifestFile, int]:
     ends = np.cumsum([file.rows or 0 for file in files])
     if not 0 <= row < ends[-1]:
         there = f"rows 0 to {ends[-1] - 1:,}" if ends[-1] else "no rows"
-        raise UsageError(f"--row={row}: split {split} of {info.directory} has {there}")
+        raise UsageError(f"{flag('row', row)}: split {split} of {info.directory} has {there}")
     shard = int(np.searchsorted(ends, row, side="right"))
     return files[shard], row - int(ends[shard] - (files[shard].rows or 0))
 

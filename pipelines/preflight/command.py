@@ -16,7 +16,7 @@ from textmill.pipelines.runners.result import Say
 from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.pipelines.user_filter import load_filter
 from textmill.pipelines.writers.staging import STAGING, Staging
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -85,7 +85,7 @@ def _checks(command: Command) -> Iterator[Check]:
             load_filter(command.filter_name)
         return command.wire(blocks)
 
-    prepared = yield from attempt("settings", prepare, "correct the flag, or --input")
+    prepared = yield from attempt("settings", prepare, f"correct the flag, or {flag('input')}")
     if prepared is not None:
         yield Check("settings", "ok", "what they name loads here, and fits together")
     if flags.is_local:

@@ -9,14 +9,17 @@ from textmill.pipelines.preflight.check import Check
 from textmill.pipelines.runners.beam_flags import refuse_bad_runner
 from textmill.pipelines.runners.job_server import reach_job_server
 from textmill.pipelines.runners.runner_flags import runner_flags
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 
 
 def check_runner(beam_arguments: list[str]) -> Check:
     """Checks that Beam has the runner, and that its job server answers."""
     flags = runner_flags(beam_arguments)
     if flags.is_local:
-        detail = "this machine: only the plan remains to be checked, which --dry_run prints"
+        detail = (
+            "this machine: only the plan remains to be checked, which "
+            f"{flag('dry_run', True)} prints"
+        )
         return Check("runner", "ok", detail)
     try:
         refuse_bad_runner(beam_arguments)
@@ -30,7 +33,7 @@ def check_runner(beam_arguments: list[str]) -> Check:
         "PROCESS": "workers are processes on the cluster's machines",
         "EXTERNAL": "workers come from running pools",
         "LOOPBACK": "workers are threads of this command",
-    }.get(workers.environment, f"--environment_type={workers.environment}")
+    }.get(workers.environment, flag("environment_type", workers.environment))
     return Check("runner", "ok", f"{flags.runner_class}; {starts}")
 
 
@@ -44,16 +47,17 @@ def check_flags(beam_arguments: list[str]) -> Check:
         if getattr(flags, name)
     }
     needed = {"project": flags.project, "region": region, "temp_location": locations}
-    problems = [f"no --{name}" for name, value in needed.items() if not value]
+    problems = [f"no {flag(name)}" for name, value in needed.items() if not value]
     validator = PipelineOptionsValidator(flags, None)
     for name in locations:
         problems += validator.validate_gcs_path(flags, name)
     if flags.template_location:
-        problems.append("--template_location: a job needs the plan of one command")
+        problems.append(f"{flag('template_location')}: a job needs the plan of one command")
     if problems:
         remedy = (
-            "--project=PROJECT_ID --region=REGION --temp_location=gs://BUCKET/tmp, with a bucket "
-            "in the region, without --template_location"
+            f"{flag('project', 'PROJECT_ID')} {flag('region', 'REGION')} "
+            f"{flag('temp_location', 'gs://BUCKET/tmp')}, with a bucket in the region, without "
+            f"{flag('template_location')}"
         )
         return Check("flags", "failed", "; ".join(problems), remedy)
     paths = ", ".join(locations.values())

@@ -20,7 +20,7 @@ from textmill.pipelines.preflight.flags import check_flags
 from textmill.pipelines.runners.beam_patches import make_pipeline
 from textmill.pipelines.runners.runner_flags import Workers, runner_flags
 from textmill.pipelines.runners.worker_package import package_code
-from textmill.schemas.errors import TextmillError, one_line
+from textmill.schemas.errors import TextmillError, flag, one_line
 
 _LOAD_SECONDS = 300
 _STAND_INS = (
@@ -59,7 +59,7 @@ def check_job(
         return
     remedy = (
         "workers need it, too: as a module or package beside that of the filter, or in an image "
-        "(--sdk_container_image)"
+        f"({flag('sdk_container_image')})"
     )
     # Packages that workers install besides may have what is missing here.
     state = "not checked" if flags.extra_package else "failed"

@@ -10,7 +10,7 @@ from apache_beam.portability.api import beam_runner_api_pb2 as api
 from apache_beam.runners.pipeline_context import PipelineContext
 
 from textmill.pipelines.user_filter import load_filter
-from textmill.schemas.errors import TextmillError
+from textmill.schemas.errors import TextmillError, flag
 
 
 def main(argv: list[str]) -> None:
@@ -35,13 +35,13 @@ def main(argv: list[str]) -> None:
         f"the step {name}": (pickler.loads, data) for name, data in functions.items()
     }
     calls |= {f"the coder {name}": (context.coders.get_by_id, name) for name in components.coders}
-    calls |= {f"--filter={name}": (load_filter, name) for name in filters}
+    calls |= {flag("filter", name): (load_filter, name) for name in filters}
     for what, (load, argument) in calls.items():
         try:
             load(argument)
             loaded += 1
         except TextmillError as error:
-            problems.append(str(error))
+            problems.append(error.marked)
         except Exception as error:
             problems.append(f"{what} does not load: {type(error).__name__}: {error}")
     sys.stdout.write(json.dumps({"loaded": loaded, "problems": problems}) + "\n")

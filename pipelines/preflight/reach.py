@@ -10,7 +10,7 @@ from textmill.pipelines.readers.files import expand_lists, is_url
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.runner_flags import RunnerFlags
 from textmill.schemas.commands.terminal import in_time, number_of
-from textmill.schemas.errors import one_line
+from textmill.schemas.errors import flag, one_line
 from textmill.schemas.files import store
 
 _PATIENCE = 25.0  # seconds; an object store without network or credentials may never answer
@@ -49,7 +49,7 @@ def check_inputs(
             reach(path)
         return [path for path in paths if not is_url(path)], plan()
 
-    planned = yield from attempt("inputs", read, "correct --input")
+    planned = yield from attempt("inputs", read, f"correct {flag('input')}")
     if planned is None:
         return None
     [(local, blocks)] = planned
@@ -77,7 +77,7 @@ def _local_problem(name: str, path: str, flags: RunnerFlags) -> Check | None:
     if flags.is_dataflow:
         remedy = "copy it to a bucket in the region of the workers, and use its gs:// path"
         if name == "output":
-            remedy = "--output=gs://BUCKET/folder"
+            remedy = flag("output", "gs://BUCKET/folder")
         return Check(name, "failed", f"{path} is local: Dataflow's workers cannot see it", remedy)
     if flags.is_local or flags.workers.environment == "LOOPBACK":
         return None

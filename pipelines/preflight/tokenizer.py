@@ -8,7 +8,7 @@ from textmill.pipelines.runners.result import Say
 from textmill.pipelines.tokenizer.check import refuse_unusable
 from textmill.pipelines.tokenizer.counting import run_of, wire_counting
 from textmill.pipelines.tokenizer.options import TokenizerOptions
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 
 
 def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str], *, say: Say) -> None:
@@ -18,7 +18,10 @@ def preflight_tokenizer(options: TokenizerOptions, beam_arguments: list[str], *,
       UsageError: there is no pipeline to check, or the pattern or chat template cannot be used.
     """
     if options.from_histogram:
-        raise UsageError("--preflight has nothing to check: --from_histogram runs no pipeline")
+        raise UsageError(
+            f"{flag('preflight', True)} has nothing to check: "
+            f"{flag('from_histogram')} runs no pipeline"
+        )
     refuse_unusable(options)
     command = Command(
         name="train_tokenizer",

@@ -11,7 +11,7 @@ from typing import Any
 
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.page_hosts import PageHosts
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.finished import Corpus, kind_of, open_finished
 from textmill.schemas.files.store import is_url
 from textmill.schemas.format.manifest import HOSTS
@@ -43,8 +43,8 @@ def check_roles(corpus: Corpus, roles: Iterable[Role]) -> None:
         names = {role.field, role.field.partition(".")[0]}  # of a column `a.b`, or b in a
         if not names & {*columns} and not role.optional:
             raise UsageError(
-                f"--{role.name}_field={role.field}: the corpus {corpus.directory} has no such "
-                f"field; it has {', '.join(columns)}"
+                f"{flag(f'{role.name}_field', role.field)}: the corpus {corpus.directory} has no "
+                f"such field; it has {', '.join(columns)}"
             )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rich.filesize import decimal
 
 from textmill.pipelines.readers.page_hosts import PageHosts
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.format.drops import Observed, total_counts, total_observed
 
 _BLANK = rb"[ \t\r\v\f]*"
@@ -145,16 +145,16 @@ def count_reasons(rejects: Iterable[Reject]) -> dict[str, int]:
 
 def too_long(path: str, offset: int, longest: int) -> Reject:
     """The reject of a document, or of its line, that is too long."""
-    detail = f"longer than {longest:,} bytes: split it, or raise --max_document_bytes"
+    detail = f"longer than {longest:,} bytes: split it, or raise {flag('max_document_bytes')}"
     return Reject(path, offset, "too_long", detail)
 
 
 def too_large(path: str, size: int, longest: int) -> DataError:
     """The error about a text file, of `size` stored bytes, that is too large for one document."""
     return DataError(
-        f"{path} ({decimal(size)}) is too large for one document (--document=file) of at most "
-        f"{longest:,} bytes: give --document=line or --document=paragraph, or raise "
-        "--max_document_bytes"
+        f"{path} ({decimal(size)}) is too large for one document ({flag('document', 'file')}) of "
+        f"at most {longest:,} bytes: give {flag('document', 'line')} or "
+        f"{flag('document', 'paragraph')}, or raise {flag('max_document_bytes')}"
     )
 
 

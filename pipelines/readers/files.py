@@ -16,7 +16,7 @@ import textmill.pipelines.host.s3_flags  # noqa: F401
 from textmill.pipelines.readers.compression import PACKINGS, inner_extension, is_compressed
 from textmill.pipelines.readers.formats.table import FORMATS, formats_of
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import DataError, FieldDataError, FieldError
+from textmill.schemas.errors import DataError, FieldDataError, FieldError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus, kind_of
 from textmill.schemas.files.store import is_url
@@ -156,7 +156,9 @@ class FileFinder:
             ),
             _describe_unread(self._private, "name that begins with _", "name it to read it"),
             _describe_unread(
-                self._links, "link out of its folder", "give --follow_links if you trust it"
+                self._links,
+                "link out of its folder",
+                f"give {flag('follow_links', True)} if you trust it",
             ),
             _describe_unread(self._corpora, "corpus in a folder", "name it to read it"),
         )

@@ -11,7 +11,7 @@ from textmill.pipelines.readers.page_encoding import MARKS, charset_of, decode_p
 from textmill.pipelines.readers.page_guard import count_tags
 from textmill.pipelines.readers.xhtml import to_html
 from textmill.schemas.commands.entry import import_later
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 
 # An optional package; this file is imported with the table of formats.
 _extract_by_trafilatura = import_later("trafilatura:extract")
@@ -106,7 +106,7 @@ def check_packages(html: str) -> None:
     for package in sorted({"resiliparse", _PACKAGES[html]}):
         if importlib.util.find_spec(package) is None:
             raise UsageError(
-                f"web pages and --html={html} need the package {package}: pip install "
+                f"web pages and {flag('html', html)} need the package {package}: pip install "
                 f"'/path/to/textmill[{_EXTRAS[package]}]', on every worker"
             )
 

@@ -15,7 +15,7 @@ from textmill.pipelines.readers.formats.table import FORMATS
 from textmill.pipelines.readers.formats.text import folder_label
 from textmill.pipelines.readers.sources import Block, Source, read_block
 from textmill.pipelines.readers.stored import Part
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 
 MOST = 1000
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -45,8 +45,8 @@ def find_labels(
     labels = {name for names in named for name in names}
     if unread:
         say(
-            f"reading field {role.field!r} of all documents to find the classes; --classes=a,b "
-            "would save this"
+            f"reading field {role.field!r} of all documents to find the classes; "
+            f"{flag('classes', 'a,b')} would save this"
         )
         to_read = [
             replace(block, parts=tuple(part for part in block.parts if known[part.path] is None))
@@ -108,7 +108,7 @@ def _refuse_many(labels: set[str], role: Role) -> None:
         longest = max(sorted(labels), key=len)
         shown = longest if len(longest) <= _SHOWN else longest[:_SHOWN] + "..."
         raise UsageError(
-            f"--{role.name}_field={role.field} is probably no label: it has more than {MOST:,} "
-            f"different values, such as {shown!r}; name the field with the label, or list all "
-            "classes with --classes=a,b"
+            f"{flag(f'{role.name}_field', role.field)} is probably no label: it has more than "
+            f"{MOST:,} different values, such as {shown!r}; name the field with the label, or "
+            f"list all classes with {flag('classes', 'a,b')}"
         )

@@ -37,8 +37,8 @@ from textmill.pipelines.readers.formats import huggingface
 from textmill.pipelines.readers.formats.table import FORMATS, OTHER, formats_of
 from textmill.pipelines.readers.html_text import NO_PAGES, Extraction, check_packages
 from textmill.pipelines.readers.stored import Digest, Part, file_digests, part_digest
-from textmill.schemas.commands.terminal import command_name, number_of, say
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.commands.terminal import command_in_message, number_of, say
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.store import exists, read, write_file
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import from_json, parse_json, pause_collector
@@ -94,25 +94,26 @@ class Source:
     def __post_init__(self) -> None:
         """Rejects impossible values."""
         if not self.patterns:
-            raise UsageError("no input: give --input=PATH, once or more often")
+            raise UsageError(f"no input: give {flag('input', 'PATH')}, once or more often")
         if "" in self.patterns:
-            raise UsageError("--input is empty: give a path")
+            raise UsageError(f"{flag('input')} is empty: give a path")
         if self.has_labels and self.document != "file":
             raise UsageError(
-                f"--document={self.document}: a text file's folder is the label of one document, "
-                "the file: leave the flag out"
+                f"{flag('document', self.document)}: a text file's folder is the label of one "
+                "document, the file: leave the flag out"
             )
         if self.input_format not in (AUTO, *FORMATS):
             formats = ", ".join((AUTO, *FORMATS))
-            raise UsageError(f"--input_format={self.input_format}: give one of {formats}")
+            raise UsageError(f"{flag('input_format', self.input_format)}: give one of {formats}")
         for role in self.roles:
             if not role.field:
                 raise UsageError(
-                    f"--{role.name}_field is empty: name the field with the {role.name}"
+                    f"{flag(f'{role.name}_field')} is empty: name the field with the {role.name}"
                 )
         if not 1 <= self.max_document_bytes <= MOST_DOCUMENT_BYTES:
             raise UsageError(
-                f"--max_document_bytes={self.max_document_bytes}: give 1 to {MOST_DOCUMENT_BYTES}"
+                f"{flag('max_document_bytes', self.max_document_bytes)}: give 1 to "
+                f"{MOST_DOCUMENT_BYTES}"
             )
 
     @property
@@ -209,7 +210,10 @@ def _files(source: Source) -> list[tuple[Part, huggingface.StoredSplit | None]]:
                 sha256 = hashes.get(path, "")
                 files[name] = Part(name, size, 0, size, input=argument, sha256=sha256), split
     if again:
-        say(f"note: reading {again} once, though --input names it more than once", sys.stderr)
+        say(
+            f"note: reading {again} once, though {flag('input')} names it more than once",
+            sys.stderr,
+        )
     if note := finder.note():
         say(f"note: {note}", sys.stderr)
     if not sum(part.size for part, _ in files.values()):
@@ -229,8 +233,8 @@ def _parts(source: Source) -> list[Part]:
         if row.is_web and source.extraction == NO_PAGES:
             raise UsageError(
                 f"{part.path} holds web pages ({row.name}); extract their text with "
-                f"{command_name('pipelines.build_corpus')} --input=PAGES --output=CORPUS, and give "
-                "--input=CORPUS here"
+                f"{command_in_message('pipelines.build_corpus')} {flag('input', 'PAGES')} "
+                f"{flag('output', 'CORPUS')}, and give {flag('input', 'CORPUS')} here"
             )
         if row.is_web:
             check_packages(source.extraction.html)
@@ -297,11 +301,12 @@ def describe_documents(blocks: Iterable[Block], source: Source) -> str:
     if not any(part.format == "text" for part in parts):
         if source.document != "file":
             raise UsageError(
-                f"--document={source.document} divides text files, but no input is one, such as "
-                f"{parts[0].path} ({parts[0].format}): leave the flag out, or give --document=file"
+                f"{flag('document', source.document)} divides text files, but no input is one, "
+                f"such as {parts[0].path} ({parts[0].format}): leave the flag out, or give "
+                f"{flag('document', 'file')}"
             )
         return ""
-    how = "its folder is the label" if source.has_labels else f"--document={source.document}"
+    how = "its folder is the label" if source.has_labels else flag("document", source.document)
     return f"{DOCUMENTS[source.document]} ({how})"
 
 
@@ -372,8 +377,8 @@ def read_blocks(staging: str) -> list[Block]:
             return list(from_json(_Plan, parse_json(read(path), path), path).blocks)
     except FileNotFoundError as error:
         raise DataError(
-            f"{path} does not exist on a worker: put --output on a file system that all workers "
-            "share"
+            f"{path} does not exist on a worker: put {flag('output')} on a file system that all "
+            "workers share"
         ) from error
 
 

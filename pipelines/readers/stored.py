@@ -21,7 +21,7 @@ from textmill.pipelines.readers.compression import (
     is_compressed,
 )
 from textmill.pipelines.readers.encodings import ENCODED, find_utf_16
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files.store import SeekableFile, is_url
 from textmill.schemas.format.manifest import changed
 from textmill.schemas.format.metadata import InputFile, Inputs
@@ -33,10 +33,14 @@ _KEPT_BYTES = 64 << 20  # of a part, in memory
 PEEKED = 512  # first bytes of a file, enough to detect its format
 _OTHERS = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
-    (b"PAR1", "a Parquet file", "give --input_format=parquet, or name it .parquet"),
-    (b"ARROW1\0\0", "an Arrow file", "give --input_format=arrow, or name it .arrow"),
+    (b"PAR1", "a Parquet file", f"give {flag('input_format', 'parquet')}, or name it .parquet"),
+    (b"ARROW1\0\0", "an Arrow file", f"give {flag('input_format', 'arrow')}, or name it .arrow"),
     *(
-        (b"WARC/%b%b" % (version, end), "a WARC file", "give --input_format=warc, or name it .warc")
+        (
+            b"WARC/%b%b" % (version, end),
+            "a WARC file",
+            f"give {flag('input_format', 'warc')}, or name it .warc",
+        )
         for version in (b"0.17", b"0.18", b"1.0", b"1.1")
         for end in (b"\r\n", b"\n")
     ),

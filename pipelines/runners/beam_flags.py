@@ -13,12 +13,13 @@ from textmill.pipelines.runners.job_server import reach_job_server
 from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import describe_unknown
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 
 MOST_WORKERS = 1024  # threads of one process, or processes of one machine
 _OTHERS = (
-    "omit --runner to run on this machine, or choose DirectRunner, PrismRunner, PortableRunner, "
-    "FlinkRunner, SparkRunner, DataflowRunner, or the dotted name of another Beam runner"
+    f"omit {flag('runner')} to run on this machine, or choose DirectRunner, PrismRunner, "
+    "PortableRunner, FlinkRunner, SparkRunner, DataflowRunner, or the dotted name of another Beam "
+    "runner"
 )
 
 
@@ -35,9 +36,9 @@ def check_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
             options_class._add_argparse_args(parser)  # pyright: ignore[reportArgumentType]
     _, unknown = parser.parse_known_args(beam_arguments)
     if unknown and (address := runner_flags(beam_arguments).job_server):
-        for flag in reach_job_server(address):
+        for option in reach_job_server(address):
             with contextlib.suppress(argparse.ArgumentError):
-                parser.add_argument(flag, nargs="?")
+                parser.add_argument(option, nargs="?")
         _, unknown = parser.parse_known_args(beam_arguments)
     if unknown:
         known = [o for action in parser._actions for o in action.option_strings]
@@ -50,7 +51,9 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
     """Raises UsageError for a runner that cannot run, or a wrong number of workers."""
     flags = runner_flags(beam_arguments)
     if not 1 <= flags.number <= MOST_WORKERS:
-        raise UsageError(f"--direct_num_workers={flags.number}: must be from 1 to {MOST_WORKERS}")
+        raise UsageError(
+            f"{flag('direct_num_workers', flags.number)}: must be from 1 to {MOST_WORKERS}"
+        )
     if flags.runner is None:
         return
     _refuse_unknown_runner(flags.runner, flags.runner_class)
@@ -60,7 +63,8 @@ def refuse_bad_runner(beam_arguments: list[str]) -> None:
             needs = "a running Prism"
             command += " with `prism --job_port=8073`, which `make prism` builds"
         raise UsageError(
-            f"--runner={flags.runner} needs {needs}: {command}, and set --job_endpoint=HOST:PORT"
+            f"{flag('runner', flags.runner)} needs {needs}: {command}, and set "
+            f"{flag('job_endpoint', 'HOST:PORT')}"
         )
 
 
@@ -76,4 +80,4 @@ def _refuse_unknown_runner(name: str, runner_class: str) -> None:
         value, reason = None, f" ({type(error).__name__}: {error})"
     is_runner = inspect.isclass(value) and issubclass(value, PipelineRunner)
     if not is_runner or value is PipelineRunner:
-        raise UsageError(f"--runner={name}: there is no such runner{reason}; {_OTHERS}")
+        raise UsageError(f"{flag('runner', name)}: there is no such runner{reason}; {_OTHERS}")

@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from textmill.schemas.commands.terminal import say, visible
-from textmill.schemas.errors import DataError, spell
+from textmill.schemas.errors import DataError, flag, spell
 
 _BAR = 40  # characters of the longest bar
 _LINE_SECONDS = 10.0
@@ -308,9 +308,9 @@ class Display:
         if silent and not self._warned and seconds >= _PATIENT_SECONDS:
             self._warned = True
             self.say(
-                f"{self._label}: no worker has reported for {seconds:.0f} s (none does if --output "
-                "is in an object store): see the runner's pages for its state, and its workers' "
-                "logs if they do not start"
+                f"{self._label}: no worker has reported for {seconds:.0f} s (none does if "
+                f"{flag('output')} is in an object store): see the runner's pages for its state, "
+                "and its workers' logs if they do not start"
             )
 
     def state(self) -> str:

@@ -5,7 +5,7 @@ from contextlib import suppress
 import grpc
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 
 _ANSWER_SECONDS = 10
 
@@ -24,8 +24,8 @@ def reach_job_server(address: str) -> list[str]:
             grpc.channel_ready_future(channel).result(timeout=_ANSWER_SECONDS)
         except grpc.FutureTimeoutError as error:
             raise UsageError(
-                f"--job_endpoint={address}: no job server answers within {_ANSWER_SECONDS} s; "
-                "start it, or correct the address (the usual port is 8099)"
+                f"{flag('job_endpoint', address)}: no job server answers within "
+                f"{_ANSWER_SECONDS} s; start it, or correct the address (the usual port is 8099)"
             ) from error
         request = beam_job_api_pb2.DescribePipelineOptionsRequest()
         stub = beam_job_api_pb2_grpc.JobServiceStub(channel)

@@ -8,6 +8,7 @@ import os
 from textmill.pipelines.host.imports import NOT_LOCAL, leave_out
 from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.schemas.commands.entry import import_later
+from textmill.schemas.errors import flag
 
 # Imports Beam: see `with_beam`.
 _check_flags = import_later("textmill.pipelines.runners.beam_flags:check_flags")
@@ -33,7 +34,7 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
         return beam_arguments, f"on {flags.runner_class}"
     chosen = [f"--runner={IN_PROCESS}"]
     if flags.direct_running_mode or flags.direct_num_workers is not None:
-        return chosen + beam_arguments, "on this machine, as the --direct_ flags set"
+        return chosen + beam_arguments, f"on this machine, as the {flag('direct_')} flags set"
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:

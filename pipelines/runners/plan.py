@@ -21,6 +21,7 @@ from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.console import cpu_hours, duration
 from textmill.pipelines.runners.shuffle import ELEMENT_BYTES, ELEMENT_SECONDS
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import flag
 from textmill.schemas.files import store
 
 # Measured: Beam in memory, and a worker with its programs and a loaded tokenizer.
@@ -163,14 +164,14 @@ class RunPlan:
             if need > free:
                 yield (
                     f"the disk of {self.output} is too small: about {decimal(need)} are needed and "
-                    f"{decimal(free)} are free; use another --output"
+                    f"{decimal(free)} are free; use another {flag('output')}"
                 )
             need, available = self.memory_bytes(), psutil.virtual_memory().available
             if need > available:
                 yield (
                     f"memory may be too small: about {decimal(need)} are needed and "
-                    f"{decimal(available)} are available; use fewer --direct_num_workers or more "
-                    "and smaller files"
+                    f"{decimal(available)} are available; use fewer {flag('direct_num_workers')} "
+                    "or more and smaller files"
                 )
         if waiting := uneven(self.on.blocks, self.workers or CLUSTER_WORKERS):
             yield waiting

@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from textmill.pipelines.runners.runner_flags import PACKAGE, runner_flags
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.version import VERSION
 
 # textmill/ itself has a few files, and links to these two packages and to the trainers.
@@ -115,7 +115,7 @@ def requirements() -> list[str]:
         raise UsageError(
             f"{error.name} is not installed here, so the requirements of workers are unknown: `pip "
             "install` Textmill with its extra [pipelines] (a checkout: -e .[pipelines]), or set "
-            "--sdk_container_image=IMAGE to an image with Textmill (deploy/Dockerfile)"
+            f"{flag('sdk_container_image', 'IMAGE')} to an image with Textmill (deploy/Dockerfile)"
         ) from error
 
 
@@ -168,6 +168,6 @@ def _filter_code(filter_name: str) -> tuple[dict[str, Path], list[str]]:
             "send to each worker"
         )
     raise UsageError(
-        f"--filter={filter_name}: {problem}; put the function into a separate module in the "
-        "current directory, or provide it to workers in an image or an --extra_package"
+        f"{flag('filter', filter_name)}: {problem}; put the function into a separate module in the "
+        f"current directory, or provide it to workers in an image or an {flag('extra_package')}"
     )

@@ -10,6 +10,7 @@ from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.shards.split_shares import find_far_shares
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.drops import FILTERED, drop_of
@@ -47,7 +48,8 @@ def warnings_of(info: SetInfo, tokenizer: LoadedTokenizer, documents: str) -> It
         yield (
             f"{number_of(books, 'document')} of 32,768 tokens and more "
             f"{'has' if books == 1 else 'have'} {tokens / total.tokens:.0%} of all tokens: text "
-            "without blank lines is one paragraph. Read such files with --document=line or file"
+            "without blank lines is one paragraph. Read such files with "
+            f"{flag('document', 'line')} or file"
         )
     yield from _odd_splits(info, documents)
     yield from _hungry_filter(info)
@@ -58,20 +60,21 @@ def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
     stats, asked = info.stats, info.schema.splits
     total = stats.total().documents
     if info.schema.parameters.get("corpus"):  # a corpus fixes what a document is
-        smaller = "build the corpus again with --document=paragraph, or "
+        smaller = f"build the corpus again with {flag('document', 'paragraph')}, or "
     else:
-        smaller = "use --document=paragraph, or " * documents.endswith("(--document=file)")
+        is_by_file = documents.endswith(f"({flag('document', 'file')})")
+        smaller = f"use {flag('document', 'paragraph')}, or " * is_by_file
     why = (
         f"a hash of a document's text chooses its split, and {number_of(total, 'document')} "
         f"{'was' if total == 1 else 'were'} kept"
     )
-    named = "name the files of each split (--train_input, ...)"
+    named = f"name the files of each split ({flag('train_input')}, ...)"
     empty = [split for split in asked if not stats.split(split).rows]
     for split in empty:
         if not asked[split]:
             yield (
-                f"the split {split} is empty: no document of --{split}_input was kept (those that "
-                "an evaluation split has too are removed from train); name other files"
+                f"the split {split} is empty: no document of {flag(f'{split}_input')} was kept "
+                "(those that an evaluation split has too are removed from train); name other files"
             )
         else:
             yield f"the split {split} is empty: {why}; {smaller}{named}"
@@ -84,8 +87,8 @@ def _odd_splits(info: SetInfo, documents: str) -> Iterator[str]:
             for split, got in far.items()
         )
         yield (
-            f"shares of the tokens are far from those of --splits ({', '.join(shares)}): {why}, so "
-            f"single long documents decide; {smaller}give more documents, or {named}"
+            f"shares of the tokens are far from those of {flag('splits')} ({', '.join(shares)}): "
+            f"{why}, so single long documents decide; {smaller}give more documents, or {named}"
         )
 
 
@@ -94,6 +97,6 @@ def _hungry_filter(info: SetInfo) -> Iterator[str]:
     for reason, number in sorted(info.stats.all_dropped().items()):
         if drop_of(reason).title == FILTERED and number > _RULE * read:
             yield (
-                f"--filter drops {number / read:.0%} of all documents as {reason}: check what it "
-                "drops, and change the function if it drops too much"
+                f"{flag('filter')} drops {number / read:.0%} of all documents as {reason}: check "
+                "what it drops, and change the function if it drops too much"
             )

@@ -20,7 +20,7 @@ from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.shards.write import stage_shard
 from textmill.pipelines.user_filter import choose_documents
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.format.drops import total_counts
 from textmill.schemas.format.statistics import ShardStatistics
 
@@ -67,8 +67,9 @@ def estimate(run: BuildRun) -> Estimate:
     total = reduce(Estimate.__add__, (_estimate(run, some) for some in by_split.values()))
     if not any(total.rows.values()):
         raise DataError(
-            "no document of the sample would be kept: all are dropped, or longer than the parts of "
-            "the inputs that are sampled; run without --dry_run, or name other inputs"
+            "no document of the sample would be kept: all are dropped, or longer than the parts "
+            f"of the inputs that are sampled; run without {flag('dry_run', True)}, or name other "
+            "inputs"
         )
     return total
 

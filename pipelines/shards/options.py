@@ -21,7 +21,7 @@ from textmill.schemas.commands.help import (
 )
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.format.features import MAX_TOKENS, TASKS
 from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS
 
@@ -261,9 +261,11 @@ def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
     )
     flags = {other.partition("=")[0].removeprefix("--").removeprefix("no_") for other in others}
     of_task = {task: {f.name for f in fields(task_class(task))} if flags else () for task in TASKS}
-    for flag in sorted(flags):
-        if having := [task for task in TASKS if flag in of_task[task]]:
-            raise UsageError(f"--{flag} is a flag of --task={'|'.join(having)}, not of {chosen}")
+    for name in sorted(flags):
+        if having := [task for task in TASKS if name in of_task[task]]:
+            raise UsageError(
+                f"{flag(name)} is a flag of {flag('task', '|'.join(having))}, not of {chosen}"
+            )
     return options, others
 
 

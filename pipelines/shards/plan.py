@@ -13,7 +13,7 @@ from textmill.pipelines.runners.shuffle import count_elements
 from textmill.pipelines.shards.estimate import Estimate
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.writers.output_directory import other_sizes
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import SetInfo, open_finished
 from textmill.schemas.format.manifest import MANIFEST
@@ -73,14 +73,15 @@ class BuildPlan:
             more = 1 << int(sum(shards.values()) * largest / _GOOD_KEY_BYTES).bit_length()
             yield (
                 f"the largest shard takes {decimal(int(largest))} in the shuffle, more than the "
-                f"limit of {decimal(_MOST_KEY_BYTES)}: use --num_shards={min(more, 99_999)}"
+                f"limit of {decimal(_MOST_KEY_BYTES)}: use {flag('num_shards', min(more, 99_999))}"
             )
 
     def output_state(self) -> str:
         """The content of the output directory, and how the run would treat it."""
         if not store.exists(os.path.join(self.output, MANIFEST)):
             return "no dataset: the run builds it"
-        overwrite, replaced = self.run.options.run.overwrite, "the run replaces it (--overwrite)"
+        overwrite = self.run.options.run.overwrite
+        replaced = f"the run replaces it ({flag('overwrite', True)})"
         try:
             found = open_finished(SetInfo, self.output)
         except DataError as error:
@@ -89,7 +90,10 @@ class BuildPlan:
             return f"a dataset, fingerprint {found.schema.fingerprint[:12]}: {replaced}"
         differing = found.schema.differences(self.run.schema)
         if differing := differing or other_sizes(found.inputs, self.run.blocks):
-            return f"a different dataset ({'; '.join(differing)}): the run needs --overwrite"
+            return (
+                f"a different dataset ({'; '.join(differing)}): the run needs "
+                f"{flag('overwrite', True)}"
+            )
         return (
             "a dataset of these settings, from inputs of these sizes: if their content is the "
             "same too, the run has nothing to do"

@@ -16,6 +16,7 @@ from textmill.pipelines.writers.output_directory import find_finished_set, refus
 from textmill.pipelines.writers.staged_shards import count_finished, keep_finished
 from textmill.pipelines.writers.staging import Staging, find_or_make
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import flag
 from textmill.schemas.files.finished import SetInfo, open_finished
 from textmill.schemas.files.store import is_url, write_file
 from textmill.schemas.format.manifest import MANIFEST
@@ -46,7 +47,7 @@ def run(
         )
     except KeyboardInterrupt as stop:
         kept = "its finished shards are kept, and the same command resumes from them"
-        lost = "nothing is kept; run it with --resume to keep finished shards"
+        lost = f"nothing is kept; run it with {flag('resume', True)} to keep finished shards"
         raise type(stop)(kept if options.run.resume else lost) from stop
     seconds = None if found else time.monotonic() - began
     info = found or open_finished(SetInfo, options.output)

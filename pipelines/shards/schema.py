@@ -10,7 +10,7 @@ from textmill.pipelines.readers.files import expand_lists
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.user_filter import filter_parameters
 from textmill.pipelines.writers.document_formats import refuse_formats
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.features import is_training, task_features
 from textmill.schemas.format.manifest import FORMAT_VERSION
 from textmill.schemas.format.metadata import Schema
@@ -35,8 +35,8 @@ def schema_of(
     fields = options.settings.schema_fields(tokenizer, options.max_length)
     if fields["mask_copies"] > 1 and not any(map(is_training, options.splitting.shares)):
         raise UsageError(
-            f"--mask_copies={fields['mask_copies']} copies rows of training splits only, and "
-            f"none of the splits is one ({', '.join(options.splitting.shares)}): name it train"
+            f"{flag('mask_copies', fields['mask_copies'])} copies rows of training splits only, "
+            f"and none of the splits is one ({', '.join(options.splitting.shares)}): name it train"
         )
     roles = {f"{role.name}_field": role.field for role in options.settings.roles()}
     default = InputFlags().parameters()

@@ -11,6 +11,7 @@ from textmill.pipelines.runners.result import Result
 from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.terminal import command_name, number_of
+from textmill.schemas.errors import flag
 from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.drops import REJECTED, Drop, describe_dropped
 
@@ -48,9 +49,9 @@ def print_result(result: Result[SetInfo], say: Callable[..., None]) -> None:
     for warning in result.warnings:
         say(f"warning: {warning}", style="yellow")
     directory = shlex.quote(info.directory)
-    say(f"inspect it: {command_name('pipelines.inspect_shards')} {directory} --row=0")
+    say(f"inspect it: {command_name('pipelines.inspect_shards')} {directory} {flag('row', 0)}")
     if trainer := task_class(info.schema.task).trainer:
-        say(f"train on it: {command_name(f'trainers.{trainer}')} --shards={directory}")
+        say(f"train on it: {command_name(f'trainers.{trainer}')} {flag('shards', directory)}")
 
 
 def _facts(info: SetInfo, documents: str, seconds: float | None) -> dict[str, str]:

@@ -35,7 +35,7 @@ from textmill.pipelines.tasks.task import (
 )
 from textmill.pipelines.tasks.token_spans import token_ends, token_span
 from textmill.schemas.commands.values import spelled, take_values
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.tokenizers.chat_template import ChatTemplate, Message, Part
@@ -121,7 +121,8 @@ class Chat(Task):
                 rejects[number] = reason, f"{messages[:_BEGINNING]!r}: {detail}"
                 continue
             except DataError as error:  # a template without bounds
-                raise DataError(f"{documents.reject(number, '', '').place}: {error}") from error
+                place = documents.reject(number, "", "").place
+                raise DataError(f"{place}: {error.marked}") from error
             texts.append(text)
             spans.append(spans_of_text)
             document_E.append(number)
@@ -194,10 +195,10 @@ class Chat(Task):
             return read_chat_template(self.chat_template, names and f"; the tokenizer has {names}")
         raise UsageError(
             f"the tokenizer has the chat templates {names}, but none named {DEFAULT}: choose one "
-            "with --chat_template"
+            f"with {flag('chat_template')}"
             if templates
             else "the tokenizer has no chat template (chat_template in tokenizer_config.json, or "
-            "chat_template.jinja): pass a file with --chat_template"
+            f"chat_template.jinja): pass a file with {flag('chat_template')}"
         )
 
 

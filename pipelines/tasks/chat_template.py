@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.tokenizers.chat_template import ChatTemplate, read_arguments
 
@@ -55,6 +55,8 @@ def read_chat_template(path: str, instead: str = "") -> str:
     try:
         text = store.read(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--chat_template={path} cannot be read: {error}{instead}") from error
+        raise UsageError(
+            f"{flag('chat_template', path)} cannot be read: {error}{instead}"
+        ) from error
     ChatTemplate(text, path, {})
     return text

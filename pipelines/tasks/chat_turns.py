@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.tokenizers.chat_template import ChatTemplate, Message, Part, TemplateFailed
 
 _BLOCK = 1 << 14  # consecutive private characters; a conversation's probes are from one block
@@ -83,29 +83,29 @@ def find_turn_ends(template: ChatTemplate, tokens: Collection[str], given: str) 
         text = template.render(messages)
     except TemplateFailed as failure:
         raise UsageError(
-            f"--chat_template fails on two questions and answers ({failure}): use a template for "
-            "conversations of user and assistant, without a clock or random numbers"
+            f"{flag('chat_template')} fails on two questions and answers ({failure}): use a "
+            "template for conversations of user and assistant, without a clock or random numbers"
         ) from failure
     if [text.count(content) for content in _PROBE] != [1] * 4:
         raise UsageError(
-            f"--chat_template renders the messages {', '.join(_PROBE)} as {text!r:.200}: use a "
-            "template that writes the content of each message once"
+            f"{flag('chat_template')} renders the messages {', '.join(_PROBE)} as {text!r:.200}: "
+            "use a template that writes the content of each message once"
         )
     after, tail = (text[text.index(word) + len(word) :] for word in (_PROBE[1], _PROBE[3]))
     tokens = [given] if given else sorted(tokens, key=len, reverse=True)
     match = re.search("|".join(map(re.escape, tokens)), tail) if tokens else None
     if match is None:
         raise UsageError(
-            f"--chat_template writes {tail!r} after the assistant's last message, without "
-            + (f"--end_of_turn={given!r}" if given else "a special token")
-            + ", so a model would not learn to stop: use a template that ends turns with eos_token "
-            "or similar, or set --end_of_turn to the text that ends them"
+            f"{flag('chat_template')} writes {tail!r} after the assistant's last message, without "
+            + (flag("end_of_turn", repr(given)) if given else "a special token")
+            + ", so a model would not learn to stop: use a template that ends turns with "
+            f"eos_token or similar, or set {flag('end_of_turn')} to the text that ends them"
         )
     ends = TurnEnds(tail[: match.end()], tail, after.startswith(tail[: match.end()]))
     try:
         Conversation(template, messages, None).turns(ends)
     except BadConversation as error:
-        raise UsageError(f"--chat_template: {error.args[1]}") from error
+        raise UsageError(f"{flag('chat_template')}: {error.args[1]}") from error
     return ends
 
 
@@ -298,7 +298,7 @@ class Conversation:
         raise BadConversation(
             "generation_differs",
             f"the template has {texts[0]!r:.200} in {{% generation %}}, but contents and ends of "
-            f"turn are {texts[1]!r:.200}: correct it, or set --end_of_turn",
+            f"turn are {texts[1]!r:.200}: correct it, or set {flag('end_of_turn')}",
         )
 
     @cached_property

@@ -20,7 +20,7 @@ from textmill.pipelines.tasks.task import (
     need_special,
     problems_where,
 )
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.metadata import Schema
 
@@ -38,7 +38,7 @@ class EdgedText(TextTask):
         """Requires the special tokens that the flags select."""
         for role in ("bos", "eos"):
             if getattr(self, role):
-                need_special(tokenizer, role, instead=f"use --no_{role}")
+                need_special(tokenizer, role, instead=f"use {flag(role, False)}")
         ids = tokenizer.special_ids
         around = {
             "prefix_ids": [ids["bos"]] if self.bos else [],
@@ -121,7 +121,9 @@ def need_predicted(max_length: int) -> None:
       UsageError: `max_length` is below 2.
     """
     if max_length < 2:
-        raise UsageError(f"--max_length={max_length}: must be at least 2, to predict a token")
+        raise UsageError(
+            f"{flag('max_length', max_length)}: must be at least 2, to predict a token"
+        )
 
 
 def is_predicted(segment_ids: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from textmill.pipelines.tasks.task import (
     need_room,
     need_special,
 )
-from textmill.schemas.errors import FieldError
+from textmill.schemas.errors import FieldError, flag
 from textmill.schemas.format.features import max_masked_slots, token_dtype
 from textmill.schemas.format.metadata import Schema
 
@@ -77,7 +77,10 @@ class Mlm(TextTask):
         """Requires a mask token for static masks, and room for text between special tokens."""
         if self.static_masking:
             need_special(
-                tokenizer, "mask", use="--task=mlm needs", instead="use --no_static_masking"
+                tokenizer,
+                "mask",
+                use=f"{flag('task', 'mlm')} needs",
+                instead=f"use {flag('static_masking', False)}",
             )
         prefix, suffix = list(tokenizer.prefix_ids), list(tokenizer.suffix_ids)
         need_room(max_length, len(prefix) + len(suffix))

@@ -46,7 +46,7 @@ from textmill.pipelines.tasks.task import (
     problems_where,
 )
 from textmill.schemas.commands.values import spelled
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.format.features import MAX_TOKENS, is_training, token_dtype
 from textmill.schemas.format.metadata import Schema
 
@@ -123,16 +123,16 @@ class Qa(Task):
         """Requires eos, and room for a context beside the longest question and answer."""
         need_special(tokenizer, "eos", use="ends an answer")
         if self.bos:
-            need_special(tokenizer, "bos", instead="drop --bos")
+            need_special(tokenizer, "bos", instead=f"drop {flag('bos', True)}")
         literals = pa.array([slot.literal for slot in self.slots], pa.large_string())
         around = len(tokenizer.encode(literals).values) + self.bos + 1
         least = around + self.max_question_length + self.max_answer_length + 1
         if max_length < least:
             raise UsageError(
-                f"--max_length={max_length} leaves no room for a context beside {around} tokens of "
-                f"the template, --max_question_length={self.max_question_length} and "
-                f"--max_answer_length={self.max_answer_length}: use --max_length={least} or more, "
-                "or lower these limits"
+                f"{flag('max_length', max_length)} leaves no room for a context beside {around} "
+                f"tokens of the template, {flag('max_question_length', self.max_question_length)} "
+                f"and {flag('max_answer_length', self.max_answer_length)}: use "
+                f"{flag('max_length', least)} or more, or lower these limits"
             )
         return super().schema_fields(tokenizer, max_length)
 
@@ -229,7 +229,9 @@ class Qa(Task):
         room_D = length_D["context"]
         too_long_D = (own_D > self.max_answer_length) | (span_D > room_D)
         for question in np.flatnonzero(is_trained_D & too_long_D).tolist():
-            detail = f"its answer has {own_D[question]:,} tokens, more than --max_answer_length"
+            detail = (
+                f"its answer has {own_D[question]:,} tokens, more than {flag('max_answer_length')}"
+            )
             if own_D[question] <= self.max_answer_length:
                 detail = (
                     f"its answer takes {span_D[question]:,} tokens of the context, but a row has "

@@ -32,7 +32,7 @@ from textmill.pipelines.tasks.task import (
     need_special,
     problems_where,
 )
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.format.features import MAX_TOKENS, token_dtype
 from textmill.schemas.format.metadata import Schema
 
@@ -221,8 +221,9 @@ class SpanCorruption(TextTask):
         targets = self._target_length(max_length)
         if not targets or self._noise.longest_piece(max_length, targets) < 2:
             raise UsageError(
-                f"--max_length={max_length} and --max_target_length={self.max_target_length} leave "
-                "no room for a text of two tokens, a sentinel and EOS: use larger values"
+                f"{flag('max_length', max_length)} and "
+                f"{flag('max_target_length', self.max_target_length)} leave no room for a text of "
+                "two tokens, a sentinel and EOS: use larger values"
             )
         parameters = {
             "noise_density": self.noise_density,
@@ -304,10 +305,11 @@ class SpanCorruption(TextTask):
             if token_id is None:
                 last = self.sentinels.replace("{}", str(needed - 1))
                 raise UsageError(
-                    f"rows of --max_length={max_length} have up to {needed} spans, but the "
+                    f"rows of {flag('max_length', max_length)} have up to {needed} spans, but the "
                     f"tokenizer has no sentinel {token}: train one with "
-                    f"{self.sentinels.replace('{}', '0')} to {last} in --special_tokens, set "
-                    "--sentinels to the pattern of its own, or reduce --max_length"
+                    f"{self.sentinels.replace('{}', '0')} to {last} in {flag('special_tokens')}, "
+                    f"set {flag('sentinels')} to the pattern of its own, or reduce "
+                    f"{flag('max_length')}"
                 )
             ids.append(token_id)
         return ids

@@ -18,7 +18,7 @@ from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.schemas.commands.values import take_values, text_of
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.features import TASKS, token_dtype
 from textmill.schemas.format.metadata import Schema
 
@@ -265,7 +265,8 @@ def need_special(
         token = {"bos": "<s>", "eos": "</s>", "mask": "<mask>"}[role]
         raise UsageError(
             f"the tokenizer has no {role} token{use and f', which {use}'}: "
-            f"{instead and f'{instead}, or '}train a tokenizer with {token} in --special_tokens"
+            f"{instead and f'{instead}, or '}train a tokenizer with {token} in "
+            f"{flag('special_tokens')}"
         )
 
 
@@ -277,8 +278,8 @@ def need_room(max_length: int, added: int, texts: int = 1) -> None:
     """
     if max_length < added + texts:
         raise UsageError(
-            f"--max_length={max_length} leaves no room for text beside the {added} special tokens "
-            f"of each segment: use at least {added + texts}"
+            f"{flag('max_length', max_length)} leaves no room for text beside the {added} special "
+            f"tokens of each segment: use at least {added + texts}"
         )
 
 
@@ -289,6 +290,6 @@ def task_class(name: str) -> type[Task]:
       UsageError: there is no such task.
     """
     if name not in TASKS:
-        raise UsageError(f"--task={name}: choose one of {', '.join(TASKS)}")
+        raise UsageError(f"{flag('task', name)}: choose one of {', '.join(TASKS)}")
     module = importlib.import_module(f"textmill.pipelines.tasks.{name}")
     return getattr(module, name.title().replace("_", ""))

@@ -41,7 +41,7 @@ from textmill.pipelines.tokenizer.merge_loop import TrainedVocabulary, merge_wor
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.special_roles import add_special_tokens
 from textmill.pipelines.tokenizer.word_counter import add_counts
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 
 PREFIX = "##"
 UNKNOWN = "[UNK]"
@@ -220,9 +220,10 @@ def train(words: Histogram, options: TokenizerOptions, progress: np.ndarray) -> 
     )
     if options.vocab_size < len(first):
         raise UsageError(
-            f"--vocab_size={options.vocab_size}: the special tokens and the text's characters, "
-            f"also with {PREFIX}, are {len(first):,} tokens before any merge; use at least as "
-            "many, or keep only the N most frequent characters with --limit_alphabet=N"
+            f"{flag('vocab_size', options.vocab_size)}: the special tokens and the text's "
+            f"characters, also with {PREFIX}, are {len(first):,} tokens before any merge; use at "
+            "least as many, or keep only the N most frequent characters with "
+            f"{flag('limit_alphabet', 'N')}"
         )
     limits = options.limits()
     return train_wordpiece(words.words, counts, first=first, **limits, progress=progress)

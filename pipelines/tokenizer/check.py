@@ -11,7 +11,7 @@ from textmill.pipelines.tasks.chat_turns import find_turn_ends
 from textmill.pipelines.tokenizer.histogram import Histogram
 from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.word_counter import fault_of
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.tokenizers.chat_template import ChatTemplate
 
 _MANY_RETURNS = 0.005  # share of all words
@@ -46,8 +46,8 @@ def notes_on_pattern(pattern: str) -> Iterator[str]:
             compile_pattern(pattern)
     except UnsupportedPattern as error:
         yield (
-            f"note: Textmill does not compile this --pattern ({error}), so `tokenizers` splits the "
-            "words, more slowly"
+            f"note: Textmill does not compile this {flag('pattern')} ({error}), so `tokenizers` "
+            "splits the words, more slowly"
         )
 
 
@@ -77,8 +77,8 @@ def warn_of_endless_turns(settings: Mapping[str, Any], specials: Sequence[str]) 
         find_turn_ends(ChatTemplate(settings["chat_template"], "the template", roles), specials, "")
     except UsageError as error:
         yield (
-            f"build_shards --task=chat would reject this tokenizer: {error}; or add the end of "
-            "turn to --special_tokens"
+            f"build_shards {flag('task', 'chat')} would reject this tokenizer: {error}; or add the "
+            f"end of turn to {flag('special_tokens')}"
         )
 
 

@@ -15,7 +15,7 @@ from textmill.pipelines.tokenizer.options import BPE, TokenizerOptions
 from textmill.pipelines.tokenizer.output import HISTOGRAM, READ, CountJob, Text, inputs_digest
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.typed_json import from_json, parse_json
 
@@ -35,13 +35,13 @@ def read_words(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
     histogram = read_histogram(path)
     origin, theirs, ours = histogram.origin, histogram.origin.cutting, options.cutting
     refuse_pattern(theirs.pattern, path)
-    for flag in options.bpe.parameters():
-        old, new = (str(getattr(cutting, flag)) for cutting in (theirs, ours))
-        follows = options.model == BPE and getattr(options.bpe, flag) is None
+    for name in options.bpe.parameters():
+        old, new = (str(getattr(cutting, name)) for cutting in (theirs, ours))
+        follows = options.model == BPE and getattr(options.bpe, name) is None
         if old != new and not follows:
             raise UsageError(
-                f"{path} was counted with --{flag}={name_of(old)}, but this command has "
-                f"{name_of(new)}: use the same value, or count the text again with --input"
+                f"{path} was counted with {flag(name, name_of(old))}, but this command has "
+                f"{name_of(new)}: use the same value, or count the text again with {flag('input')}"
             )
     return histogram, Text(store.sha256(path), 0, origin.documents, origin.bytes, {})
 

@@ -22,7 +22,7 @@ from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.readers.stored import Part
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import character_begins, slices, utf8_bytes, word_spans
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 
 ALL = "all"
 MOST_GROUPS = 1000
@@ -165,8 +165,8 @@ class GroupSample:
         if name not in self.groups and len(self.groups) == MOST_GROUPS:
             first, last = min(self.groups), max(self.groups)
             raise UsageError(
-                f"--group_field has more than {MOST_GROUPS:,} values, such as {first!r} and "
-                f"{last!r}: choose a field with few values, such as the language"
+                f"{flag('group_field')} has more than {MOST_GROUPS:,} values, such as {first!r} "
+                f"and {last!r}: choose a field with few values, such as the language"
             )
         group = self.groups.setdefault(name, Group())
         group.documents += documents
@@ -292,7 +292,9 @@ def count_tokens(text: pa.LargeStringArray, tokenizer: Tokenizer) -> tuple[int, 
     Raises:
       DataError: the tokenizer failed.
     """
-    with failures_as_data_errors("the new tokenizer failed on its own text", "correct --pattern"):
+    with failures_as_data_errors(
+        "the new tokenizer failed on its own text", f"correct {flag('pattern')}"
+    ):
         encodings = tokenizer.encode_batch(text.to_pylist(), add_special_tokens=False)
     data, bounds = utf8_bytes(text)
     characters = character_begins(data)

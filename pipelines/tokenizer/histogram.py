@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS
 from textmill.pipelines.host.imports import parquet, pc
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.typed_json import from_json, parse_json
 
@@ -30,7 +30,7 @@ NORMALIZERS = {  # to their names in `tokenizers`
 SCHEMA = pa.schema([("word", pa.large_binary()), ("count", pa.int64())])
 FORMAT_VERSION = 2
 _KEY = b"textmill.histogram"
-_REMEDY = "give the histogram.parquet of an earlier run, or the text itself with --input"
+_REMEDY = f"give the histogram.parquet of an earlier run, or the text itself with {flag('input')}"
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ def read_histogram(path: str) -> Histogram:
       DataError: it is no histogram, has another version, or is damaged.
     """
     if os.path.isdir(path):
-        raise UsageError(f"--from_histogram={path} is a directory; {_REMEDY}")
+        raise UsageError(f"{flag('from_histogram', path)} is a directory; {_REMEDY}")
     if not store.exists(path):
-        raise UsageError(f"--from_histogram={path}: there is no such file; {_REMEDY}")
+        raise UsageError(f"{flag('from_histogram', path)}: there is no such file; {_REMEDY}")
     try:
         table = parquet.read_table(pa.BufferReader(store.read(path)))
     except (OSError, pa.ArrowException) as error:

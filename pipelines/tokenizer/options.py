@@ -36,7 +36,7 @@ from textmill.schemas.commands.values import (
     take_values,
     text_of,
 )
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.files import store
 
 
@@ -257,7 +257,10 @@ class TokenizerOptions:
         take_values(self)
         assumed_bytes(self.assume_bytes, dry_run=self.dry_run)
         if self.dry_run and self.from_histogram is not None:
-            raise UsageError("--dry_run has nothing to plan: --from_histogram reads no text")
+            raise UsageError(
+                f"{flag('dry_run', True)} has nothing to plan: "
+                f"{flag('from_histogram')} reads no text"
+            )
         if not self.output:
             raise FieldError("output", self.output, "give the directory of the tokenizer")
         if self.model not in MODELS:

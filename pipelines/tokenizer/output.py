@@ -18,7 +18,7 @@ from textmill.pipelines.writers.output_directory import (
     refuse_another,
 )
 from textmill.pipelines.writers.staging import STAGING, publish_files
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files import store
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.typed_json import from_json, parse_json, to_json
@@ -147,12 +147,13 @@ def check_read(read: Read, max_rejects: int) -> None:
     """
     read.rejects.refuse_too_many(max_rejects)
     if read.documents and not read.normalized_bytes:
-        raise DataError("--normalizer leaves no text of any document: train on other text")
+        raise DataError(f"{flag('normalizer')} leaves no text of any document: train on other text")
     if not read.documents:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in read.dropped.items())
         raise DataError(
-            f"no document is left to train on: {reasons or 'the inputs have only blank lines'}"
-            f"{read.rejects.describe_first()}; check --input and the field names"
+            "no document is left to train on: "
+            f"{reasons or 'the inputs have only blank lines'}{read.rejects.describe_first()}; "
+            f"check {flag('input')} and the field names"
         )
 
 
@@ -233,7 +234,7 @@ def find_tokenizer(
         output,
         "another tokenizer",
         _differences(output, parameters, digest),
-        f"; for the same text, --from_histogram={histogram} avoids counting its words again",
+        f"; for the same text, {flag('from_histogram', histogram)} avoids counting its words again",
     )
     return _report(output)
 

@@ -18,6 +18,7 @@ from textmill.pipelines.tokenizer.options import TokenizerOptions
 from textmill.pipelines.tokenizer.output import FinishedTokenizer, Report
 from textmill.pipelines.tokenizer.plan import TokenizerPlan
 from textmill.schemas.commands.terminal import command_name, number_of
+from textmill.schemas.errors import flag
 from textmill.schemas.format.drops import REJECTED, describe_dropped
 
 _SHARED = ("document", "text_field", "input_format", "max_document_bytes", "filter")
@@ -118,12 +119,14 @@ def _next_command(options: TokenizerOptions) -> str:
     reading, masks = options.reading, {*COMMON_SPECIALS["mask"]} & {*options.specials}
     words = [command_name("pipelines.build_shards")]
     if options.chat_template:
-        words += ["--task=chat", "--input=CONVERSATIONS"]
+        words += [flag("task", "chat"), flag("input", "CONVERSATIONS")]
     else:
-        words.append(f"--task={'mlm' if masks else 'clm'}")
-        words += [f"--input={shlex.quote(pattern)}" for pattern in reading.input or ("TEXT",)]
+        words.append(flag("task", "mlm" if masks else "clm"))
+        words += [flag("input", shlex.quote(pattern)) for pattern in reading.input or ("TEXT",)]
         for field in fields(reading):  # the dataset must read the text in the same way
             value = getattr(reading, field.name)
             if field.name in _SHARED and value != field.default:
-                words.append(f"--{field.name}={shlex.quote(str(value))}")
-    return " ".join([*words, f"--tokenizer={shlex.quote(options.output)}", "--output=SHARDS"])
+                words.append(flag(field.name, shlex.quote(str(value))))
+    return " ".join(
+        [*words, flag("tokenizer", shlex.quote(options.output)), flag("output", "SHARDS")]
+    )

@@ -42,7 +42,7 @@ from textmill.pipelines.host.compiled import entry, inner, overlapping_eights
 from textmill.pipelines.rows.ragged import grow
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 from textmill.pipelines.tokenizer.histogram import SCHEMA, Cutting, array_bytes
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 from textmill.schemas.tokenizers.tokenizer_json import (
     LONGEST_TEXT,
@@ -330,7 +330,7 @@ def _count_by_tokenizers(text: pa.LargeStringArray, pattern: str) -> pa.Table:
             f"in the longest document; {_REMEDY}"
         )
     if why:
-        raise DataError(f"--pattern={pattern} fails on the text: {why}")
+        raise DataError(f"{flag('pattern', pattern)} fails on the text: {why}")
     keys = pa.array(words, pa.large_string()).cast(_BINARY)
     return pa.table([keys, pa.array(words.values(), pa.int64())], SCHEMA)
 

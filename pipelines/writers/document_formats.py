@@ -14,7 +14,7 @@ import numpy as np
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers.document_codec import Contents, DocumentCodec
 from textmill.schemas.commands.entry import import_later
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.records import DOCUMENT_FORMATS
@@ -57,7 +57,7 @@ class Llmc(DocumentCodec):
         """Raises UsageError for ids of more than 16 bits, and if no token separates documents."""
         if token_dtype(schema.vocab_size) != "uint16":
             raise UsageError(
-                f"--file_format=llmc holds ids of 16 bits, and the tokenizer has "
+                f"{flag('file_format', 'llmc')} holds ids of 16 bits, and the tokenizer has "
                 f"{schema.vocab_size:,} ids: use another format, such as npy"
             )
         _refuse_without_edges("llmc", schema)
@@ -67,7 +67,8 @@ class Llmc(DocumentCodec):
         count = len(documents.values)
         if count >= 1 << 31:
             raise DataError(
-                f"a shard of {count:,} tokens is too large for llmc: set a higher --num_shards"
+                f"a shard of {count:,} tokens is too large for llmc: set a higher "
+                f"{flag('num_shards')}"
             )
         return {"llmc.bin": iter((self._head(count), documents.values.astype("<u2", copy=False)))}
 
@@ -148,8 +149,8 @@ def _refuse_without_edges(name: str, schema: Schema) -> None:
     """Raises UsageError if no special token separates documents."""
     if not schema.parameters["prefix_ids"] and not schema.parameters["suffix_ids"]:
         raise UsageError(
-            f"--no_eos: no token would separate documents in the format {name}; leave the flag "
-            "out, or set --bos"
+            f"{flag('eos', False)}: no token would separate documents in the format {name}; leave "
+            f"the flag out, or set {flag('bos', True)}"
         )
 
 

@@ -7,7 +7,7 @@ from textmill.pipelines.readers.sources import Block, hash_inputs
 from textmill.pipelines.writers.shard_files import OF_SET
 from textmill.pipelines.writers.staging import LOCK
 from textmill.schemas.commands.flag_file import CONFIG
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus, SetInfo, kind_of, open_finished
 from textmill.schemas.files.store import disk_errors, is_url
@@ -47,7 +47,8 @@ def refuse_others(output: str, own: str) -> None:
     found = CORPUS if name == MANIFEST and kind_of(output) is Corpus else name
     if found != own and kinds[found] != kinds.get(own):
         raise UsageError(
-            f"--output={output} already contains {kinds[found]} ({name}): use another directory"
+            f"{flag('output', output)} already contains {kinds[found]} ({name}): use another "
+            "directory"
         )
     if not there and os.path.isdir(output):
         with disk_errors(output):
@@ -58,8 +59,8 @@ def refuse_others(output: str, own: str) -> None:
             taken = [*filter(OF_SET.fullmatch, names)]
         if taken and LOCK not in names:  # no run has written here
             raise UsageError(
-                f"--output={output} already has a file {taken[0]}, which the run would replace: "
-                "use another directory, such as a new one below it"
+                f"{flag('output', output)} already has a file {taken[0]}, which the run would "
+                "replace: use another directory, such as a new one below it"
             )
 
 
@@ -83,8 +84,8 @@ def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
     for folder, path in first_path.items():
         if real(folder).startswith(real(output)):
             raise UsageError(
-                f"--output={output} contains the input {path}: use another directory, such as a "
-                "new one below it"
+                f"{flag('output', output)} contains the input {path}: use another directory, such "
+                "as a new one below it"
             )
 
 
@@ -102,8 +103,8 @@ def refuse_another(output: str, what: str, differing: list[str], hint: str = "")
     """
     if differing:
         raise UsageError(
-            f"{output} contains {what} ({'; '.join(differing)}). Use another --output, or "
-            f"--overwrite to replace it{hint}"
+            f"{output} contains {what} ({'; '.join(differing)}). Use another {flag('output')}, or "
+            f"{flag('overwrite', True)} to replace it{hint}"
         )
 
 

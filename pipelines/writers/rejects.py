@@ -18,7 +18,7 @@ from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.writers.scratch import Pointer, load, write_scratch
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, as_flags, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.store import disk_errors
 from textmill.schemas.format.manifest import REJECTS, ManifestFile
@@ -93,8 +93,8 @@ class Rejects:
         reasons = ", ".join(f"{each['counts']:,} {each['values']}" for each in counts)
         raise DataError(
             f"{number_of(len(self), 'document was', 'documents were')} rejected, more than "
-            f"--max_rejects={most:,} ({reasons}){self.describe_first()}. "
-            "Correct the input, or allow more (-1: any number)"
+            f"{flag('max_rejects', f'{most:,}')} ({reasons}){self.describe_first()}. Correct the "
+            "input, or allow more (-1: any number)"
         )
 
 
@@ -108,6 +108,7 @@ def rejects_file(rejects: Rejects) -> dict[str, bytes]:
     content = io.StringIO()
     for reject in rejects:
         written = {name: getattr(reject, name) for name in _WRITTEN}
+        written["detail"] = as_flags(reject.detail)
         content.write(json.dumps(written, ensure_ascii=False) + "\n")
     return {REJECTS: content.getvalue().encode()} if len(rejects) else {}
 

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from textmill.pipelines.readers.sources import BLOCKS
 from textmill.schemas.commands.entry import sigterm_as_interrupt
-from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.schemas.errors import DataError, TextmillError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.store import disk_errors, is_url
 
@@ -97,8 +97,8 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
         if is_url(output):
             if glob.has_magic(output):
                 raise UsageError(
-                    f"--output={output}: in object stores, names with *, ? or [ are patterns; use "
-                    "another name"
+                    f"{flag('output', output)}: in object stores, names with *, ? or [ are "
+                    "patterns; use another name"
                 )
             run = stack.enter_context(_lock_in_store(lock))
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
@@ -166,7 +166,7 @@ def _lock_on_disk(path: str) -> Iterator[str]:
             os.makedirs(output, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise UsageError(
-                f"--output={output} is a file, or below a file; name a directory"
+                f"{flag('output', output)} is a file, or below a file; name a directory"
             ) from error
         lock = FileLock(path, timeout=0)
         try:
@@ -228,7 +228,8 @@ def _read_lock(path: str) -> str:
 
 def _another_run(path: str) -> UsageError:
     return UsageError(
-        f"another run writes into {os.path.dirname(path)}: wait for it, or use another --output"
+        f"another run writes into {os.path.dirname(path)}: wait for it, or use another "
+        f"{flag('output')}"
     )
 
 
@@ -294,7 +295,7 @@ def _refuse_link(folder: str) -> None:
     if os.path.islink(folder):
         raise UsageError(
             f"{folder} is a link to {os.path.realpath(folder)}, into which the run would write: "
-            "remove the link, or use another --output"
+            f"remove the link, or use another {flag('output')}"
         )
 
 

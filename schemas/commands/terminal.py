@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, TextIO
 
 from textmill.entries import is_hidden
-from textmill.schemas.errors import spell
+from textmill.schemas.errors import either, spell
 
 _JOINERS = "\u200c\u200d"  # without which some scripts and emoji cannot be written
 
@@ -61,6 +61,13 @@ def command_name(module: str) -> str:
     if is_short or is_hidden(module.partition(".")[0]):
         return f"textmill {name_of(module)}"
     return f"python -m {module}"
+
+
+def command_in_message(module: str) -> str:
+    """A command in a message: as `command_name`; in Python textmill.build_corpus."""
+    package, _, name = module.partition(".")
+    function = f"textmill.{name}" if package == "pipelines" else f'textmill.train("{name}")'
+    return either(command_name(module), function)
 
 
 def name_of(module: str) -> str:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, ClassVar, ContextManager, Iterable, Iterator, Mapping, TypeVar
 
-from textmill.schemas.commands.terminal import command_name
-from textmill.schemas.errors import DataError
+from textmill.schemas.commands.terminal import command_in_message
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.set_files import (
     Cache,
@@ -235,8 +235,8 @@ def _load(kind: type[D], files: SetFiles) -> D:
     if found is not kind:
         remedy = f"give the directory of a {kind.noun}"
         if (found, kind) == (Corpus, SetInfo):
-            build = command_name("pipelines.build_shards")
-            remedy = f"build a dataset from it, {build} --input=CORPUS"
+            build = command_in_message("pipelines.build_shards")
+            remedy = f"build a dataset from it, {build} {flag('input', 'CORPUS')}"
         raise DataError(f"{files.directory} is a {found.noun}, not a {kind.noun}: {remedy}")
     info = kind.load(files)
     for problem in info.disagreements():

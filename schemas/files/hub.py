@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from textmill.schemas.commands.terminal import in_time, say
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.tokenizers.tokenizer_files import FILES, LINES, VOCABULARY, WHOLE
 
 _NAME = re.compile(r"(?P<name>\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(?P<revision>\w[\w./-]*))?")
@@ -19,7 +19,7 @@ _PATIENCE = 8.0  # seconds until the Hub counts as not reachable
 
 _TEMPLATES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-# By flag: patterns of the files to download; files of which one makes a cached folder complete.
+# By field: patterns of the files to download; files of which one makes a cached folder complete.
 _FILES = {
     "tokenizer": ((*FILES, *_TEMPLATES), (WHOLE, VOCABULARY, LINES)),
     "init_from": ((*FILES, *_WEIGHTS, "model-*.safetensors"), _WEIGHTS),
@@ -33,14 +33,14 @@ class HubFolder(NamedTuple):
     recorded: str
 
 
-def find_on_hub(value: str, *, flag: str) -> HubFolder:
+def find_on_hub(value: str, *, field: str) -> HubFolder:
     """Finds the files of `NAME` or `NAME@REVISION` where `value` is no path of this machine.
 
     Looks in huggingface_hub's cache first; else asks the Hub for at most 8 s, and downloads.
 
     Args:
       value: as the user gave it; what cannot be a name comes back as it is.
-      flag: tokenizer or init_from, which decides the files.
+      field: tokenizer or init_from, which decides the files.
 
     Raises:
       UsageError: neither the cache nor the Hub has them; names the command that fetches them.
@@ -49,7 +49,7 @@ def find_on_hub(value: str, *, flag: str) -> HubFolder:
     if not match or os.path.lexists(value) or value.endswith((".json", ".txt")):
         return HubFolder(value, value)
     hub = _import_hub()
-    name, revision, (patterns, either) = match["name"], match["revision"], _FILES[flag]
+    name, revision, (patterns, either) = match["name"], match["revision"], _FILES[field]
     try:
         folder = hub.snapshot_download(
             name, revision=revision, allow_patterns=[*patterns], local_files_only=True
@@ -58,12 +58,12 @@ def find_on_hub(value: str, *, flag: str) -> HubFolder:
             return _folder_of(name, folder)
     except (hub.errors.LocalEntryNotFoundError, ValueError):  # ValueError: no name of the Hub
         pass
-    commit = _ask_hub(value, name, revision, flag)
+    commit = _ask_hub(value, name, revision, field)
     say(f"note: downloading {name} at commit {commit} from the Hugging Face Hub", sys.stderr)
     try:
         folder = hub.snapshot_download(name, revision=commit, allow_patterns=[*patterns])
     except Exception as error:  # whatever its transports raise
-        raise _unavailable(value, name, flag, f"its download failed ({error})") from error
+        raise _unavailable(value, name, field, f"its download failed ({error})") from error
     return _folder_of(name, folder)
 
 
@@ -78,7 +78,7 @@ def _folder_of(name: str, folder: str) -> HubFolder:
     return HubFolder(folder, f"{name}@{os.path.basename(folder)}")  # snapshots/COMMIT
 
 
-def _ask_hub(value: str, name: str, revision: "str | None", flag: str) -> str:
+def _ask_hub(value: str, name: str, revision: "str | None", field: str) -> str:
     """The commit of a revision."""
     hub = _import_hub()
     api = hub.HfApi()
@@ -88,18 +88,18 @@ def _ask_hub(value: str, name: str, revision: "str | None", flag: str) -> str:
         return in_time(_PATIENCE, request).sha
     except (hub.errors.HfHubHTTPError, ValueError) as error:
         raise UsageError(
-            f"--{flag}={value}: no directory {value}, and the Hugging Face Hub has no model of "
-            "this name that you may read: give a directory or another name (gated ones need "
+            f"{flag(field, value)}: no directory {value}, and the Hugging Face Hub has no model "
+            "of this name that you may read: give a directory or another name (gated ones need "
             "`hf auth login`)"
         ) from error
     except Exception as error:  # whatever its transports raise
         why = "the Hugging Face Hub is not reachable"
-        raise _unavailable(value, name, flag, why) from error
+        raise _unavailable(value, name, field, why) from error
 
 
-def _unavailable(value: str, name: str, flag: str, why: str) -> UsageError:
+def _unavailable(value: str, name: str, field: str, why: str) -> UsageError:
     folder = name.rpartition("/")[2]
     return UsageError(
-        f"--{flag}={value}: no directory {value}, and {why}: run `hf download {name} --local-dir "
-        f"{folder}` and give --{flag}={folder}"
+        f"{flag(field, value)}: no directory {value}, and {why}: run `hf download {name} "
+        f"--local-dir {folder}` and give {flag(field, folder)}"
     )

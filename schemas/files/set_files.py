@@ -39,7 +39,7 @@ from typing import (
     Union,
 )
 
-from textmill.schemas.errors import DataError, UsageError, describe_refusal
+from textmill.schemas.errors import DataError, UsageError, describe_refusal, either, flag
 from textmill.schemas.files import object_store, store
 from textmill.schemas.files.store import is_url
 from textmill.schemas.format.manifest import (
@@ -86,7 +86,7 @@ class Cache:
     def __post_init__(self) -> None:
         """Rejects a size that is not above 0."""
         if not self.gigabytes > 0:
-            raise UsageError(f"--cache_gigabytes={self.gigabytes}: must be above 0")
+            raise UsageError(f"{flag('cache_gigabytes', self.gigabytes)}: must be above 0")
 
     def folder(self, key: str) -> str:
         """The directory of a dataset, which is created.
@@ -122,7 +122,7 @@ class Cache:
                 raise DataError(
                     f"{name} needs {_gb(needed)} of the cache in {self.directory}, whose limit is "
                     f"{_gb(bound)}: training reads all shards in random order; raise "
-                    "--cache_gigabytes, or build a dataset with fewer rows"
+                    f"{flag('cache_gigabytes')}, or build a dataset with fewer rows"
                 )
             surplus, free = own + taken - bound, shutil.disk_usage(folder).free
             for file in sorted(others):
@@ -134,7 +134,7 @@ class Cache:
             if free < missing:
                 raise DataError(
                     f"{name}: {_gb(missing)} must be downloaded, but the disk of {self.directory} "
-                    f"has {_gb(free)} free; use a --cache_dir on a larger disk"
+                    f"has {_gb(free)} free; use a {flag('cache_dir')} on a larger disk"
                 )
 
     @contextmanager
@@ -143,11 +143,13 @@ class Cache:
             yield
         except TimeoutError as error:
             raise UsageError(
-                f"--cache_dir={self.directory}: another process has held its lock for "
+                f"{flag('cache_dir', self.directory)}: another process has held its lock for "
                 f"{_LOCK_SECONDS:.0f} s; wait for it, or use another directory"
             ) from error
         except OSError as error:
-            raise UsageError(f"--cache_dir={self.directory} cannot be written: {error}") from error
+            raise UsageError(
+                f"{flag('cache_dir', self.directory)} cannot be written: {error}"
+            ) from error
 
     def file_lock(self, key: str, path: str) -> ContextManager:
         """The lock of a file, which the process that downloads it holds."""
@@ -435,7 +437,7 @@ class CachedFiles:
         except OSError as error:
             raise DataError(
                 f"{self.directory}/{file.path} cannot be stored on this machine: {error}; free "
-                "some space, or use another --cache_dir"
+                f"some space, or use another {flag('cache_dir')}"
             ) from error
 
     def _fill(self, file: ManifestFile, local: str) -> None:
@@ -511,7 +513,8 @@ def check_link(directory: str, path: str, *, follow: bool) -> None:
         raise DataError(
             f"{link} is a link out of its directory, to {place}, which is not followed because the "
             "directory may come from an untrusted source: if you trust it, add "
-            "--follow_links (in Python follow_links=True), or copy it with its files (cp -rL)"
+            f"{flag('follow_links', True)}{either(' (in Python follow_links=True)', '')}, or copy "
+            "it with its files (cp -rL)"
         )
 
 

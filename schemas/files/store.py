@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from glob import has_magic
 from typing import Any, BinaryIO, Callable, Iterable, Iterator
 
-from textmill.schemas.errors import DataError, describe_refusal
+from textmill.schemas.errors import DataError, describe_refusal, flag
 from textmill.schemas.files import object_store
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -276,7 +276,7 @@ def disk_errors(path: str) -> Iterator[None]:
             free = shutil.disk_usage(here).free
             raise DataError(
                 f"no space left while writing {path} ({free / 1e6:,.0f} MB free): free space or "
-                "give another --output, and run again; nothing was published"
+                f"give another {flag('output')}, and run again; nothing was published"
             ) from error
         raise DataError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -26,7 +26,7 @@ from typing import Callable, Dict, Mapping
 
 import numpy as np
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.features import positions_from_segments
 from textmill.schemas.format.metadata import Schema
 
@@ -113,7 +113,7 @@ def check_layout(layout: str, schema: Schema) -> None:
     if "prefix_mask" in names:
         problem = (
             "has no prefix_mask, so attention on the prompt would not be bidirectional: build the "
-            "dataset with --qa_form=causal"
+            f"dataset with {flag('qa_form', 'causal')}"
         )
     elif "loss_weights" in names:
         return
@@ -122,7 +122,7 @@ def check_layout(layout: str, schema: Schema) -> None:
     elif schema.packing != "none":
         problem = (
             f"cannot separate the documents of a row of {schema.task}: only decoders of "
-            "transformers do so by positions; build the dataset with --packing=none"
+            f"transformers do so by positions; build the dataset with {flag('packing', 'none')}"
         )
     if problem:
         raise UsageError(f"layout {layout} {problem}")

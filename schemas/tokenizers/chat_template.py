@@ -13,7 +13,7 @@ import json
 import marshal
 from typing import Any, Dict, Mapping, Sequence
 
-from textmill.schemas.errors import DataError, FieldError, UsageError
+from textmill.schemas.errors import DataError, FieldError, UsageError, flag
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 
 Message = Dict[str, Any]
@@ -54,7 +54,7 @@ class ChatTemplate:
         kind, value, line = _ask(text, None)
         if kind != DONE:
             place = f"{place}, line {line}" if line else place
-            raise UsageError(f"--chat_template: {place}: {value}; it must be valid Jinja")
+            raise UsageError(f"{flag('chat_template')}: {place}: {value}; it must be valid Jinja")
         self.marks_generation = value
         self._variables = variables
         self._takes_parts: dict[str, bool] = {}
@@ -128,8 +128,9 @@ def _ask(text: str, variables: dict[str, Any] | None) -> tuple[str, Any, int | N
         result = COSTLY, str(error), None
     if result[0] == COSTLY:
         raise DataError(
-            f"--chat_template: rendering one conversation {result[1]}; use a template without "
-            "such loops and widths, or reject long conversations by a lower --max_document_bytes"
+            f"{flag('chat_template')}: rendering one conversation {result[1]}; use a template "
+            "without such loops and widths, or reject long conversations by a lower "
+            f"{flag('max_document_bytes')}"
         )
     return result
 

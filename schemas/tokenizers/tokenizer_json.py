@@ -20,7 +20,7 @@ import unicodedata
 from itertools import chain
 from typing import Any, Iterator, Mapping
 
-from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.commands.terminal import command_in_message
 from textmill.schemas.errors import DataError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 from textmill.schemas.typed_json import pause_collector
@@ -51,7 +51,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 def _remedy() -> str:
     return (
         "save it again with transformers, use another, or make your own with "
-        f"{command_name('pipelines.train_tokenizer')}"
+        f"{command_in_message('pipelines.train_tokenizer')}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, Generator, Iterator, Sequence, TypeVar
 
 import numpy as np
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.metadata import Schema
 
 T = TypeVar("T")
@@ -185,12 +185,12 @@ class BatchReader(ABC):
         """The error for an unknown split."""
         return UsageError(f"{self.name} has no split {split!r}: it has {', '.join(self.splits)}")
 
-    def no_rows(self, split: str, flag: str = "") -> DataError:
-        """The error for an empty split, which `flag` of a command names."""
-        another = f", or give another --{flag}" if flag else ""
+    def no_rows(self, split: str, field: str = "") -> DataError:
+        """The error for an empty split, which a field of the options names."""
+        another = f", or give another {flag(field)}" if field else ""
         return DataError(
             f"{self.name}: split {split!r} has no rows; build the dataset from more text or with "
-            f"other --splits{another}"
+            f"other {flag('splits')}{another}"
         )
 
     def _share(

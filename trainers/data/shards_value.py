@@ -10,7 +10,7 @@ import os
 import re
 from typing import Any
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.store import is_url
 from textmill.trainers.data.mixture import Mixture
 from textmill.trainers.data.shard_set import ShardSet
@@ -36,17 +36,20 @@ def parse_shards(text: str) -> dict[str, float | None]:
         match = _WEIGHTED.match(text, start)
         if match is None:
             raise UsageError(
-                f"--shards={text}: {text[start:]!r} has no weight; give one directory, or "
-                "each with its weight, as in --shards=DIR:0.7,DIR:0.3"
+                f"{flag('shards', text)}: {text[start:]!r} has no weight; give one directory, or "
+                f"each with its weight, as in {flag('shards', 'DIR:0.7,DIR:0.3')}"
             )
         path = match["path"]
         if path in weights:
-            raise UsageError(f"--shards={text} names {path} twice; give it once, with one weight")
+            raise UsageError(
+                f"{flag('shards', text)} names {path} twice; give it once, with one weight"
+            )
         try:
             weights[path] = float(match["weight"])
         except ValueError:
             raise UsageError(
-                f"--shards={text}: {match['weight']!r} is not a number; give a weight such as 0.7"
+                f"{flag('shards', text)}: {match['weight']!r} is not a number; give a weight such "
+                "as 0.7"
             ) from None
         start = match.end()
     return weights

@@ -6,7 +6,7 @@ Imports no framework, so that --help is fast. Python 3.8 syntax.
 from dataclasses import dataclass
 from typing import Literal, Optional
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.flags.run_flags import (
     ComputeFlags,
     RunFlags,
@@ -59,25 +59,28 @@ class ProcessFlags:
         number, others = self.num_processes, (self.coordinator_address, self.process_id)
         if number in (None, "auto"):
             if others != (None, None):
-                flag = "--process_id" if others[0] is None else "--coordinator_address"
-                raise UsageError(f"{flag} needs --num_processes=N, the number of all processes")
+                given = "process_id" if others[0] is None else "coordinator_address"
+                raise UsageError(
+                    f"{flag(given)} needs {flag('num_processes', 'N')}, the number of all processes"
+                )
             return
         if not number.isdecimal() or int(number) < 1:
-            raise UsageError(f"--num_processes={number}: give a number from 1 on, or auto")
+            raise UsageError(f"{flag('num_processes', number)}: give a number from 1 on, or auto")
         if self.coordinator_address is None or self.process_id is None:
             raise UsageError(
-                f"--num_processes={number} needs --coordinator_address=HOST:PORT and --process_id; "
-                "--num_processes=auto finds them under Slurm, Open MPI and on TPU pods"
+                f"{flag('num_processes', number)} needs {flag('coordinator_address', 'HOST:PORT')} "
+                f"and {flag('process_id')}; {flag('num_processes', 'auto')} finds them under "
+                "Slurm, Open MPI and on TPU pods"
             )
         if not 0 <= self.process_id < int(number):
             raise UsageError(
-                f"--process_id={self.process_id}: must be from 0 to {int(number) - 1}, below "
-                f"--num_processes={number}"
+                f"{flag('process_id', self.process_id)}: must be from 0 to {int(number) - 1}, "
+                f"below {flag('num_processes', number)}"
             )
         host, _, port = self.coordinator_address.rpartition(":")
         if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
             raise UsageError(
-                f"--coordinator_address={self.coordinator_address}: give HOST:PORT, such as "
+                f"{flag('coordinator_address', self.coordinator_address)}: give HOST:PORT, such as "
                 "10.0.0.1:1234"
             )
 
@@ -115,12 +118,12 @@ class TfComputeFlags(ComputeFlags):
         at_least(self, 1, "cpu_devices")
         if self.cpu_devices > 1 and self.device not in ("auto", "cpu"):
             raise UsageError(
-                f"--cpu_devices={self.cpu_devices} splits the CPU, but --device={self.device} "
-                "does not train on it: remove one of the two flags"
+                f"{flag('cpu_devices', self.cpu_devices)} splits the CPU, but "
+                f"{flag('device', self.device)} does not train on it: remove one of the two flags"
             )
         on_disk(self, "export_saved_model")
         if self.export_saved_model is not None:
-            refuse_existing(self.export_saved_model, flag="--export_saved_model")
+            refuse_existing(self.export_saved_model, field="export_saved_model")
 
     @property
     def exports_program(self) -> bool:

@@ -21,7 +21,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar, Literal, Optional, Tuple, Union
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, default_directory
 from textmill.schemas.files.store import is_url
 from textmill.schemas.format.features import ROWS_OF
@@ -38,7 +38,7 @@ def at_least(config: object, least: int, *names: str) -> None:
         value = getattr(config, name)
         if value is not None and not least <= value <= 1e30:
             bound = "at most 1e30" if value > least else f"at least {least}"
-            raise UsageError(f"--{name}={value}: must be {bound}")
+            raise UsageError(f"{flag(name, value)}: must be {bound}")
 
 
 def above_0(config: object, *names: str) -> None:
@@ -46,7 +46,7 @@ def above_0(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if not 0 < value <= 1e30:
-            raise UsageError(f"--{name}={value}: must be above 0 and at most 1e30")
+            raise UsageError(f"{flag(name, value)}: must be above 0 and at most 1e30")
 
 
 def share(config: object, *names: str) -> None:
@@ -54,7 +54,7 @@ def share(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None and not 0 <= value < 1:
-            raise UsageError(f"--{name}={value}: must be at least 0 and below 1")
+            raise UsageError(f"{flag(name, value)}: must be at least 0 and below 1")
 
 
 def on_disk(config: object, *names: str) -> None:
@@ -62,17 +62,18 @@ def on_disk(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value == "":
-            raise UsageError(f"--{name} is empty: give a directory, or leave the flag out")
+            raise UsageError(f"{flag(name)} is empty: give a directory, or leave the flag out")
         if value is not None and is_url(value):
             raise UsageError(
-                f"--{name}={value}: give a directory on this machine; only --shards may be a URL"
+                f"{flag(name, value)}: give a directory on this machine; only {flag('shards')} may "
+                "be a URL"
             )
 
 
-def refuse_existing(path: str, *, flag: str = "--export") -> None:
+def refuse_existing(path: str, *, field: str = "export") -> None:
     """Refuses to replace files, before hours of training; an empty directory passes."""
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise UsageError(f"{flag}={path} exists already: give another directory or remove it")
+        raise UsageError(f"{flag(field, path)} exists already: give another directory or remove it")
 
 
 _LOG_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}  # by the name for --log_to
@@ -144,7 +145,10 @@ class LengthFlags:
         at_least(self, 1, "keep_checkpoints")
         above_0(self, "epochs", *["tokens"] * (self.tokens is not None))
         if self.steps is not None and self.tokens is not None:
-            raise UsageError(f"--steps={self.steps} --tokens={self.tokens:g}: give one of them")
+            raise UsageError(
+                f"{flag('steps', self.steps)} {flag('tokens', f'{self.tokens:g}')}: "
+                "give one of them"
+            )
 
 
 @dataclass(frozen=True)
@@ -183,11 +187,13 @@ class OptimizationFlags:
         above_0(self, "learning_rate", "epsilon")
         at_least(self, 0, "warmup_steps", "decay_steps", "weight_decay", "clip_norm")
         if (self.warmup_steps or 0) >= 1 << 31:
-            raise UsageError(f"--warmup_steps={self.warmup_steps}: must be below 2**31")
+            raise UsageError(f"{flag('warmup_steps', self.warmup_steps)}: must be below 2**31")
         if not 0 <= self.final_rate <= 1:
-            raise UsageError(f"--final_rate={self.final_rate}: must be a share, from 0 to 1")
+            raise UsageError(f"{flag('final_rate', self.final_rate)}: must be a share, from 0 to 1")
         if self.decay_steps is not None and self.schedule != "wsd":
-            raise UsageError(f"--decay_steps={self.decay_steps} needs --schedule=wsd")
+            raise UsageError(
+                f"{flag('decay_steps', self.decay_steps)} needs {flag('schedule', 'wsd')}"
+            )
         share(self, "beta1", "beta2", "dropout")
 
 
@@ -308,11 +314,11 @@ class ComputeFlags:
         at_least(self, 1, "batch_size", "accumulation")
         at_least(self, 0, "seed")
         if self.seed >= 1 << 31:
-            raise UsageError(f"--seed={self.seed}: must be below 2**31")
+            raise UsageError(f"{flag('seed', self.seed)}: must be below 2**31")
         if self.accumulation and self.batch_size % self.accumulation:
             raise UsageError(
-                f"--batch_size={self.batch_size} is not a multiple of "
-                f"--accumulation={self.accumulation}: microbatches have equal sizes"
+                f"{flag('batch_size', self.batch_size)} is not a multiple of "
+                f"{flag('accumulation', self.accumulation)}: microbatches have equal sizes"
             )
 
     def check_share(self, count: int, what: str) -> None:
@@ -320,7 +326,7 @@ class ComputeFlags:
         multiple = count * (self.accumulation or 1)
         if self.batch_size % multiple:
             raise UsageError(
-                f"--batch_size={self.batch_size} cannot be shared by {count} {what} in "
+                f"{flag('batch_size', self.batch_size)} cannot be shared by {count} {what} in "
                 f"{self.accumulation or 1} microbatches: give a multiple of {multiple}"
             )
 
@@ -348,7 +354,9 @@ class TaskFlags:
         """Refuses patience without a metric."""
         at_least(self, 1, "patience")
         if self.patience is not None and self.best_by == "none":
-            raise UsageError(f"--patience={self.patience} needs a metric: give --best_by")
+            raise UsageError(
+                f"{flag('patience', self.patience)} needs a metric: give {flag('best_by')}"
+            )
 
     @property
     def measure(self) -> Optional[str]:
@@ -359,8 +367,9 @@ class TaskFlags:
         """Refuses with a UsageError a dataset of another task than the trainer's."""
         if ROWS_OF.get(schema.task, schema.task) != self.rows:
             raise UsageError(
-                f"{shards} holds rows of --task={schema.task}, and this trainer needs {self.rows}: "
-                f"build a dataset with build_shards --task={self.rows}, or use another trainer"
+                f"{shards} holds rows of {flag('task', schema.task)}, and this trainer needs "
+                f"{self.rows}: build a dataset with build_shards {flag('task', self.rows)}, or use "
+                "another trainer"
             )
 
 
@@ -401,12 +410,13 @@ def parse_log_to(text: str) -> Tuple[str, ...]:
         package = _LOG_PACKAGES.get(name)
         if package is None:
             raise UsageError(
-                f"--log_to={text}: {name!r} is unknown; give {' or '.join(_LOG_PACKAGES)}, or "
-                "both separated by a comma (metrics.jsonl is always written)"
+                f"{flag('log_to', text)}: {name!r} is unknown; give {' or '.join(_LOG_PACKAGES)}, "
+                "or both separated by a comma (metrics.jsonl is always written)"
             )
         if importlib.util.find_spec(package) is None:
             raise UsageError(
-                f"--log_to={text}: the package {package} is not installed: pip install {package}"
+                f"{flag('log_to', text)}: the package {package} is not installed: pip install "
+                f"{package}"
             )
     return names
 
@@ -451,7 +461,7 @@ class RunFlags:
         """
         rows = shards.rows(self.data.train_split)
         if not rows:
-            raise shards.no_rows(self.data.train_split, flag="train_split")
+            raise shards.no_rows(self.data.train_split, field="train_split")
         # Exact: 1.1 x 3,200 rows are 3520.0000000000005 as floating numbers.
         passed = rows * Fraction(str(self.length.epochs))
         if self.length.tokens is not None:
@@ -461,7 +471,7 @@ class RunFlags:
         if steps > (1 << 31) - 1:
             raise UsageError(
                 f"the run has {float(min(steps, 1e300)):.3g} steps: must be below 2**31; lower "
-                "--steps, --epochs or --tokens"
+                f"{flag('steps')}, {flag('epochs')} or {flag('tokens')}"
             )
         return math.ceil(steps)
 

@@ -27,7 +27,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.typed_json import load_json, quote, to_json
 from textmill.trainers.flags.run_flags import refuse_existing
 
@@ -87,18 +87,18 @@ class Tensors(Mapping[str, np.ndarray]):
 
 
 def read_directory(
-    path: str, *, model_types: Sequence[str] = (), flag: str = "--init_from="
+    path: str, *, model_types: Sequence[str] = (), field: str = "init_from"
 ) -> tuple[dict[str, Any], Tensors]:
     """Opens a directory of config.json and model.safetensors, in one file or with an index.
 
     Returns config.json and the tensors without buffers. Accepts any of `model_types`, or all if it
-    is empty; errors name the path after `flag`.
+    is empty; errors name the path, and the field.
 
     Raises:
       UsageError: there is no such directory, or it has no readable weights.
       DataError: a file is broken, or a shard is missing.
     """
-    where = flag + path
+    where = flag(field, path) if field else path
     if not os.path.isdir(path):
         raise UsageError(
             f"{where}: there is no such directory. Download published weights first: "
@@ -164,7 +164,8 @@ def _refuse_without(name: str, path: str, where: str) -> NoReturn:
     if name != WEIGHTS or not pickles:
         raise UsageError(
             f"{where}: the directory has no {name} (it has {', '.join(names[:9]) or 'no files'}); "
-            "give one that `save_pretrained` of transformers or --export of a trainer wrote"
+            f"give one that `save_pretrained` of transformers or {flag('export')} of a trainer "
+            "wrote"
         )
     raise UsageError(
         f"{where}: the directory has {pickles[0]} and no {WEIGHTS}. Opening a pickle can run any "
@@ -224,5 +225,6 @@ def write_directory(
             os.rename(str(whole), path)
     except (OSError, SafetensorError) as error:  # save_file raises the latter if the disk is full
         raise DataError(
-            f"--export={path} cannot be written: {error}; free some space, or give another path"
+            f"{flag('export', path)} cannot be written: {error}; free some space, or give another "
+            "path"
         ) from error

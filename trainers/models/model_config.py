@@ -5,11 +5,10 @@ implement is a UsageError, a value of a wrong type a DataError. Both begin with 
 "--init_from=DIR".
 """
 
-import re
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, as_keywords, flag
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
 from textmill.trainers.flags.run_flags import DIMENSIONS, at_least, share
@@ -26,7 +25,6 @@ from textmill.trainers.models.rope import Rope
 RATES = ("dropout", "attention_dropout", "classifier_dropout")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _ROLES = ("bos", "eos", "pad")
-_FLAG = re.compile(r"--(\w+)")
 _IS_LOCAL = {"full_attention": False, "sliding_attention": True}  # layer_types of config.json
 # Bounds of dimensions that no tensor bounds; float32 holds whole numbers up to 2**24 exactly.
 _MOST: Dict[str, float] = {
@@ -90,27 +88,29 @@ class ModelConfig:
         at_least(self, 0, "attention_softcap", "logit_softcap")
         for name, most in _MOST.items():
             if getattr(self, name) > most:
-                raise UsageError(f"--{name}={getattr(self, name)}: must be at most {most:,}")
+                raise UsageError(f"{flag(name, getattr(self, name))}: must be at most {most:,}")
         if self.heads % self.kv_heads:
             raise UsageError(
-                f"--heads={self.heads} is not a multiple of --kv_heads={self.kv_heads}: equal "
-                "numbers of heads share keys and values"
+                f"{flag('heads', self.heads)} is not a multiple of "
+                f"{flag('kv_heads', self.kv_heads)}: equal numbers of heads share keys and values"
             )
         if self.rope and self.head_size % 2:
             raise UsageError(
-                f"--head_size={self.head_size} is odd: rotary positions turn pairs of numbers"
+                f"{flag('head_size', self.head_size)} is odd: rotary positions turn pairs of "
+                "numbers"
             )
         if self.activation not in ACTIVATIONS:
             raise UsageError(
-                f"--activation={self.activation} is unknown: give one of {', '.join(ACTIVATIONS)}"
+                f"{flag('activation', self.activation)} is unknown: give one of "
+                f"{', '.join(ACTIVATIONS)}"
             )
         share(self, *RATES)
         if self.family not in FAMILIES:
             raise UsageError(f"family {self.family} is unknown: give one of {', '.join(FAMILIES)}")
         if self.hidden_size % self.heads and not self._row.has_any_heads:
             raise UsageError(
-                f"--hidden_size={self.hidden_size} is not a multiple of --heads={self.heads}: all "
-                "heads have equal width"
+                f"{flag('hidden_size', self.hidden_size)} is not a multiple of "
+                f"{flag('heads', self.heads)}: all heads have equal width"
             )
         for name in ("token_types", "query_size"):
             at_least(self, int(name in self._row.fields), name)
@@ -127,11 +127,13 @@ class ModelConfig:
         fixed.update({**row.of_all_heads(vars(self)), **row.always})
         for name, value in fixed.items():
             if name not in has and getattr(self, name) != value:
-                flag = f"--{name}={getattr(self, name)}"
-                flag = {"norm_first": "--norm=post", "rope": "--rope_theta"}.get(name, flag)
+                given = flag(name, str(getattr(self, name)))
+                given = {"norm_first": flag("norm", "post"), "rope": flag("rope_theta")}.get(
+                    name, given
+                )
                 others = [other for other, its in FAMILIES.items() if name in its.fields]
                 raise UsageError(
-                    f"{flag}: {name} is always {value} in {self.family} models"
+                    f"{given}: {name} is always {value} in {self.family} models"
                     + (f"; it may differ in {', '.join(others)}" if others else "")
                 )
 
@@ -232,8 +234,8 @@ class ModelConfig:
             return cls(**values, classes=tuple(classes) if row.class_head else ())
         except UsageError as error:
             keys = {key.ours: key.theirs for key in reversed(row.keys)}
-            said = _FLAG.sub(lambda flag: keys.get(flag[1], flag[1]), str(error))
-            raise UsageError(f"{where}: config.json: {said}") from None
+            reason = as_keywords(error.marked, keys)
+            raise UsageError(f"{where}: config.json: {reason}") from None
 
     def to_json(
         self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
@@ -286,7 +288,7 @@ class ModelConfig:
             raise UsageError(
                 f"{where} has {self.max_positions} positions, but rows of {shards} have "
                 f"{schema.max_length} tokens: build a dataset with "
-                f"--max_length={self.max_positions}, or take a model with more positions"
+                f"{flag('max_length', self.max_positions)}, or take a model with more positions"
             )
         if self.vocab_size < schema.vocab_size:
             raise UsageError(
@@ -297,7 +299,7 @@ class ModelConfig:
         if len(own) != len(classes) or (own != classes and sorted(own) == sorted(classes)):
             raise UsageError(
                 f"{where} has the classes {quote(own)}, and {shards} has {quote(classes)}: build "
-                "the dataset with --classes in the model's order, or give other weights"
+                f"the dataset with {flag('classes')} in the model's order, or give other weights"
             )
         pad = schema.special_ids.get("pad", -1)
         if self.family == "roberta" and self.position_offset != pad + 1:

@@ -17,7 +17,7 @@ from typing import (
     get_type_hints,
 )
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files.hub import find_on_hub
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
@@ -103,7 +103,7 @@ class PlannedModel(NamedTuple):
         """Weights before the first step, and notes on them."""
         if self.tensors is None:
             return fresh(self.config, seed), []
-        where = f"--init_from={self.init_from}"
+        where = flag("init_from", self.init_from)
         weights, notes = from_published(self.tensors, self.config, seed=seed, where=where)
         return weights, [*self.notes, *notes]
 
@@ -121,10 +121,10 @@ def plan_model(flags: RunFlags, schema: Schema) -> PlannedModel:
     if init_from is None:
         config = ModelConfig.new(**_new_dimensions(dimensions, schema), classes=classes)
         config = with_dropout(config, DROPOUT if rate is None else rate)
-        config.check_fits(schema, where=f"--max_positions={config.max_positions}", shards=shards)
+        config.check_fits(schema, where=flag("max_positions", config.max_positions), shards=shards)
         return PlannedModel(config, None, None)
-    where = f"--init_from={init_from}"
-    directory = find_on_hub(init_from, flag="init_from").path
+    where = flag("init_from", init_from)
+    directory = find_on_hub(init_from, field="init_from").path
     content, tensors = read_directory(directory, model_types=families_of(dimensions))
     config = ModelConfig.from_json(content, classes=classes, where=where)
     config, notes = keep_own_layer(tensors, config, where=where)
@@ -161,8 +161,8 @@ def _new_dimensions(flags: ModelFlags, schema: Schema) -> dict[str, Any]:
     size = {"family": flags.family or families_of(flags)[0], **SIZES[flags.model]}
     if flags.family not in (size["family"], None):
         raise UsageError(
-            f"--family={flags.family}, but --model={flags.model} is a {size['family']}: leave "
-            "--family out"
+            f"{flag('family', flags.family)}, but {flag('model', flags.model)} is a "
+            f"{size['family']}: leave {flag('family')} out"
         )
     values = {"vocab_size": schema.vocab_size, "max_positions": schema.max_length, **size}
     row = FAMILIES[values["family"]]
@@ -170,13 +170,10 @@ def _new_dimensions(flags: ModelFlags, schema: Schema) -> dict[str, Any]:
         # Two thirds of the width, rounded up: three matrices have as many weights as two.
         values["intermediate_size"] = -(-values["intermediate_size"] * 2 // (3 * 128)) * 128
     values.update(_dimension_flags(flags))
-    theta, flag = values.pop("rope_theta", None), getattr(flags, "rope_theta", None)
-    theta = theta if flag is None else flag
+    theta, given = values.pop("rope_theta", None), getattr(flags, "rope_theta", None)
+    theta = theta if given is None else given
     if theta is not None:
-        try:
-            values["rope"] = Rope(theta)
-        except UsageError as error:
-            raise UsageError(f"--{error}") from None
+        values["rope"] = Rope(theta)
     if values["family"] == "roberta":
         values["position_offset"] = schema.special_ids.get("pad", -1) + 1
     if values["family"] == "electra" and values["hidden_size"] > 2 * ELECTRA_EMBEDDING:
@@ -195,9 +192,9 @@ def _dimension_flags(flags: ModelFlags) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _must_agree(name: str, flag: object, value: object, where: str) -> None:
-    if flag not in (None, value):
-        shown = f"--no_{name}" if flag is False else f"--{name}={flag}"
+def _must_agree(name: str, given: object, value: object, where: str) -> None:
+    if given not in (None, value):
+        shown = flag(name, given if given is False else str(given))
         raise UsageError(f"{shown}, but the weights of {where} have {value}: leave the flag out")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.typed_json import quote
 
 _LENGTH = "original_max_position_embeddings"
@@ -80,7 +80,7 @@ class Rope:
                 kind = "a whole number" if name == _LENGTH else "a number"
                 raise DataError(f"{name} is {quote(value)} instead of {kind}: copy it again")
             if not least <= value <= most:
-                raise UsageError(f"{name}={quote(value)}: must be from {least:g} to {most:g}")
+                raise UsageError(f"{flag(name, quote(value))}: must be from {least:g} to {most:g}")
         if self.rope_type in _BANDS:
             (low, from_), (high, to) = ((n, getattr(self, n)) for n in _BANDS[self.rope_type])
             if from_ >= to:
@@ -114,7 +114,7 @@ class Rope:
             used = {name: values[name] for name in names if name in values}
             rope = cls(rope_type=kind, **used)
         except (UsageError, DataError) as error:
-            raise type(error)(f"{where}: config.json: {error}") from None
+            raise type(error)(f"{where}: config.json: {error.in_python()}") from None
         if kind == "yarn" and "attention_factor" not in used:
             return replace(rope, attention_factor=0.1 * math.log(rope.factor) + 1)
         return rope

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.store import open_regular
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.tokenizers.tokenizer_files import (
@@ -104,19 +104,19 @@ _PROBES = (
 
 
 def check_same_tokens(
-    tokenizer_json: bytes, directory: str, *, flag: str = "--init_from="
+    tokenizer_json: bytes, directory: str, *, field: str = "init_from"
 ) -> list[str]:
     """Refuses published weights whose tokenizer gives other ids than the dataset's.
 
     Tokens and merges of one of the two do not count as a difference: a vocabulary may have grown.
-    Errors name the directory after `flag`. Returns a note if texts are split otherwise with the
+    Errors name the directory, and the field. Returns a note if texts are split otherwise with the
     larger vocabulary, or if a part of the tokenizer could not be compared.
 
     Raises:
       UsageError: the tokenizers differ.
       DataError: a tokenizer file cannot be read.
     """
-    where = flag + directory
+    where = flag(field, directory) if field else directory
     parts, (config, reason) = "", _published_config(directory)
     theirs, their_merges = _published_tokens(Path(directory), config)
     if not theirs:

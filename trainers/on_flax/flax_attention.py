@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.extend.backend import get_backend
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.flags.framework_flags import FlaxComputeFlags
 from textmill.trainers.run.program import TrainingPlan
 
@@ -382,25 +382,35 @@ class Machine(NamedTuple):
         """Why a kind of attention cannot be computed, and the remedy; None if it can."""
         if kind != "dense" and self.dropout:
             return (
-                "has no dropout on attention probabilities: give --attention=dense or --dropout=0"
+                f"has no dropout on attention probabilities: give {flag('attention', 'dense')} or "
+                f"{flag('dropout', 0)}"
             )
         if kind == "splash" and self.platform != "tpu":
-            return f"runs on TPUs, and this is a {self.platform}: give --attention=auto"
+            return f"runs on TPUs, and this is a {self.platform}: give {flag('attention', 'auto')}"
         if kind != "cudnn":
             return None
         if self.platform != "cuda":
-            return f"runs on NVIDIA's GPUs, and this is a {self.platform}: give --attention=auto"
+            return (
+                f"runs on NVIDIA's GPUs, and this is a {self.platform}: give "
+                f"{flag('attention', 'auto')}"
+            )
         if self.dtype == jnp.float32:
-            return "has no float32: give --precision=bfloat16 or --attention=blockwise"
+            return (
+                f"has no float32: give {flag('precision', 'bfloat16')} or "
+                f"{flag('attention', 'blockwise')}"
+            )
         if self.head_size % 8 or self.head_size > 128:
             return (
-                f"needs heads with a width of at most 128, a multiple of 8, and this model's are "
-                f"{self.head_size} wide: give --attention=blockwise"
+                "needs heads with a width of at most 128, a multiple of 8, and this model's are "
+                f"{self.head_size} wide: give {flag('attention', 'blockwise')}"
             )
         if self.softcap:
-            return "has no soft caps on attention logits: give --attention=blockwise"
+            return f"has no soft caps on attention logits: give {flag('attention', 'blockwise')}"
         if self.length % 2:
-            return f"needs rows of an even length, not {self.length}: give --attention=blockwise"
+            return (
+                f"needs rows of an even length, not {self.length}: give "
+                f"{flag('attention', 'blockwise')}"
+            )
         return None
 
     def choose(self, requested: str) -> str:
@@ -412,7 +422,7 @@ class Machine(NamedTuple):
         if requested != "auto":
             obstacle = self.obstacle(requested)
             if obstacle:
-                raise UsageError(f"--attention={requested} {obstacle}")
+                raise UsageError(f"{flag('attention', requested)} {obstacle}")
             return requested
         kinds = ("splash", "cudnn", *(["blockwise"] if self.length > SHORT else []), "dense")
         return next(kind for kind in kinds if not self.obstacle(kind))

@@ -28,7 +28,7 @@ import numpy as np
 from flax import nnx
 
 from textmill.schemas.commands.terminal import say
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.flags.framework_flags import FlaxComputeFlags
 from textmill.trainers.flags.run_flags import ComputeFlags, RunFlags
 from textmill.trainers.models.model_config import ModelConfig
@@ -176,8 +176,8 @@ def write_texts(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -
         prefix, text, end = [], trained.chat.prompt(flags.chat), trained.chat.end_of_turn
     else:
         raise UsageError(
-            f"--chat: {trained.directory} has no chat template: it is not a run on a dataset of "
-            "--task=chat. Write the prompt with --generate"
+            f"{flag('chat')}: {trained.directory} has no chat template: it is not a run on a "
+            f"dataset of {flag('task', 'chat')}. Write the prompt with {flag('generate')}"
         )
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if prefix and ids[: len(prefix)] == prefix:  # as chat templates render it
@@ -199,7 +199,7 @@ def _check_prompt(prompt: list[int], trained: Trained) -> None:
     if not prompt:
         raise UsageError(
             "the prompt is empty, and this model has no start token: give at least a word (models "
-            "of a dataset built with --bos can start alone)"
+            f"of a dataset built with {flag('bos', True)} can start alone)"
         )
     if max(prompt) >= model.vocab_size:
         raise UsageError(

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.flags.framework_flags import FlaxComputeFlags
 from textmill.trainers.models.families import Weights
@@ -431,8 +431,8 @@ class _Profile:
         """Refuses with a UsageError a run of so few steps that no trace begins."""
         if self._steps is not None and steps <= _BEFORE:
             raise UsageError(
-                f"--profile={self._steps}: the trace begins after step {_BEFORE}, but the run has "
-                f"{steps} steps: give more --steps"
+                f"{flag('profile', self._steps)}: the trace begins after step {_BEFORE}, but the "
+                f"run has {steps} steps: give more {flag('steps')}"
             )
 
     def begin_step(self, params: Params) -> None:

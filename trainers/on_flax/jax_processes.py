@@ -22,7 +22,7 @@ from jax._src.clusters import ClusterEnv
 from jax._src.distributed import global_state
 
 from textmill.schemas.commands.terminal import say
-from textmill.schemas.errors import DataError, TextmillError, UsageError
+from textmill.schemas.errors import DataError, TextmillError, UsageError, flag
 from textmill.trainers.flags.command_line import command
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
 from textmill.trainers.on_flax.roll_call import call_roll
@@ -99,7 +99,7 @@ class JaxProcesses(Processes):
         if isinstance(error, jax.errors.JaxRuntimeError):  # of a collective?
             time.sleep(SILENT_SECONDS + 10)  # the watch may end this process meanwhile
         reason = (
-            str(error) if isinstance(error, TextmillError) else f"{type(error).__name__} {error}"
+            error.marked if isinstance(error, TextmillError) else f"{type(error).__name__} {error}"
         )
         if self.is_first:
             self._reason = self._describe(0, reason)
@@ -191,8 +191,9 @@ def join(flags: FlaxRunFlags) -> Processes:
         )
     if address is None or number is None or index is None:
         raise UsageError(
-            "--num_processes=auto: this is neither a job of Slurm or Open MPI nor a TPU pod: give "
-            "--coordinator_address=HOST:PORT, --num_processes and --process_id"
+            f"{flag('num_processes', 'auto')}: this is neither a job of Slurm or Open MPI nor a "
+            f"TPU pod: give {flag('coordinator_address', 'HOST:PORT')}, {flag('num_processes')} "
+            f"and {flag('process_id')}"
         )
     if number == 1:
         return Processes()

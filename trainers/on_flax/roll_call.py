@@ -12,7 +12,7 @@ import socket
 import time
 from contextlib import ExitStack, suppress
 
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 
 _CALL = re.compile(rb"textmill (\d{1,9}) of (\d{1,9})")
 _GO, _END = b"go", b"end "
@@ -37,7 +37,7 @@ def _listen(address: str, count: int, deadline: float) -> None:
         server = _server(int(address.rpartition(":")[2]))
     except OSError as error:
         raise DataError(
-            f"--coordinator_address={address}: process 0 cannot use this port "
+            f"{flag('coordinator_address', address)}: process 0 cannot use this port "
             f"({os.strerror(error.errno or 0)}): another program has it, or another process 0 of "
             "this run. Give another port, or end that one"
         ) from error
@@ -66,11 +66,11 @@ def _listen(address: str, count: int, deadline: float) -> None:
             if others != count:
                 _refuse(
                     there,
-                    f"process 0 has --num_processes={count}, and process {number} has "
-                    f"--num_processes={others}",
+                    f"process 0 has {flag('num_processes', count)}, and process {number} has "
+                    f"{flag('num_processes', others)}",
                 )
             if is_twice:
-                _refuse(there, f"two processes have --process_id={number} at {address}")
+                _refuse(there, f"two processes have {flag('process_id', number)} at {address}")
         _tell(there, _GO)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.flags.framework_flags import IpuComputeFlags
 from textmill.trainers.flags.run_flags import OptimizationFlags, RunFlags
@@ -219,13 +219,13 @@ def _check_calls(flags: RunFlags, a_call: int, class_weights: Sequence[float]) -
         value = getattr(flags.length, name)
         if value is not None and value % a_call:
             raise UsageError(
-                f"--{name}={value} is not a multiple of --device_iterations={a_call}, the steps of "
-                "one call of the IPUs: give a multiple"
+                f"{flag(name, value)} is not a multiple of {flag('device_iterations', a_call)}, "
+                "the steps of one call of the IPUs: give a multiple"
             )
     if any(weight != 1.0 for weight in class_weights):
         raise UsageError(
-            "--class_weights: IPUs weigh all microbatches equally; remove the flag, or give "
-            "--device=cpu"
+            f"{flag('class_weights')}: IPUs weigh all microbatches equally; remove the flag, or "
+            f"give {flag('device', 'cpu')}"
         )
 
 
@@ -282,8 +282,9 @@ def find_poptorch(device: str) -> ModuleType | None:
         return poptorch
     if device == "ipu":
         raise UsageError(
-            "--device=ipu: PopTorch finds no IPU. Install Graphcore's Poplar SDK, which contains "
-            "PopTorch, on a machine with IPUs, or train the same model with --device=cpu"
+            f"{flag('device', 'ipu')}: PopTorch finds no IPU. Install Graphcore's Poplar SDK, "
+            "which contains PopTorch, on a machine with IPUs, or train the same model with "
+            f"{flag('device', 'cpu')}"
         )
     return None
 
@@ -341,17 +342,18 @@ def parse_blocks(text: str, layers: int) -> tuple[int, ...]:
         blocks = tuple(int(part) for part in text.split("+"))
     except ValueError:
         raise UsageError(
-            f"--blocks_per_ipu={text}: give numbers of blocks joined by +, such as 1+4+4+4"
+            f"{flag('blocks_per_ipu', text)}: give numbers of blocks joined by +, such as 1+4+4+4"
         ) from None
     if min(blocks) < 1 or sum(blocks) != 1 + layers:
         raise UsageError(
-            f"--blocks_per_ipu={text} places {sum(blocks)} blocks, but the model has {1 + layers}, "
-            f"the embedding and {layers} layers: give numbers above 0 that sum to {1 + layers}"
+            f"{flag('blocks_per_ipu', text)} places {sum(blocks)} blocks, but the model has "
+            f"{1 + layers}, the embedding and {layers} layers: give numbers above 0 that sum to "
+            f"{1 + layers}"
         )
     if len(blocks) & (len(blocks) - 1):
         raise UsageError(
-            f"--blocks_per_ipu={text} needs {len(blocks)} IPUs, but PopTorch reserves a power of "
-            "two: give 1, 2, 4, 8 ... numbers"
+            f"{flag('blocks_per_ipu', text)} needs {len(blocks)} IPUs, but PopTorch reserves a "
+            "power of two: give 1, 2, 4, 8 ... numbers"
         )
     return blocks
 
@@ -363,12 +365,14 @@ def place_on_ipus(flags: IpuComputeFlags, *, layers: int) -> Placement:
       UsageError: the flags do not fit together; names the values and the remedy.
     """
     if flags.precision == "bfloat16":
-        raise UsageError("--precision=bfloat16: IPUs support float16 and float32; give one of them")
+        raise UsageError(
+            f"{flag('precision', 'bfloat16')}: IPUs support float16 and float32; give one of them"
+        )
     blocks = parse_blocks(flags.blocks_per_ipu, layers)
     if flags.batch_size % flags.replication:
         raise UsageError(
-            f"--batch_size={flags.batch_size} is not a multiple of "
-            f"--replication={flags.replication}: replicas take equal shares"
+            f"{flag('batch_size', flags.batch_size)} is not a multiple of "
+            f"{flag('replication', flags.replication)}: replicas take equal shares"
         )
     share = flags.batch_size // flags.replication
     accumulation = _accumulation(flags, share, ipus=len(blocks))
@@ -391,15 +395,15 @@ def _accumulation(flags: IpuComputeFlags, share: int, *, ipus: int) -> int:
         accumulation = fitting[0] if fitting else stages
     if share % accumulation:
         raise UsageError(
-            f"--batch_size={flags.batch_size} cannot be cut into --accumulation={accumulation} "
-            f"microbatches for each of {flags.replication} replicas: give a batch size that is a "
-            f"multiple of {accumulation * flags.replication}"
+            f"{flag('batch_size', flags.batch_size)} cannot be cut into "
+            f"{flag('accumulation', accumulation)} microbatches for each of {flags.replication} "
+            f"replicas: give a batch size that is a multiple of {accumulation * flags.replication}"
         )
     if accumulation < stages:
         raise UsageError(
-            f"--accumulation={accumulation} does not fill the pipeline: {ipus} IPUs have {stages} "
-            "forward and backward stages, and each needs a microbatch: give at least "
-            f"{stages}, or fewer IPUs with --blocks_per_ipu"
+            f"{flag('accumulation', accumulation)} does not fill the pipeline: {ipus} IPUs have "
+            f"{stages} forward and backward stages, and each needs a microbatch: give at least "
+            f"{stages}, or fewer IPUs with {flag('blocks_per_ipu')}"
         )
     return accumulation
 
@@ -417,7 +421,7 @@ def make_program(plan: TrainingPlan, task: ClassificationTask) -> Program:
         if processes != "1":
             raise UsageError(
                 f"WORLD_SIZE={processes}: a run on IPUs is one process: start it without torchrun; "
-                "--replication uses more IPUs"
+                f"{flag('replication')} uses more IPUs"
             )
         return IpuProgram(plan, task.weights, poptorch)
     if processes != "1" and Ranks().count == 1:  # only training joins the others

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from textmill.schemas.errors import DataError, UsageError, one_line
+from textmill.schemas.errors import DataError, UsageError, flag, one_line
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.flags.framework_flags import IpuComputeFlags
 from textmill.trainers.flags.run_flags import OptimizationFlags
@@ -114,8 +114,8 @@ class ModuleProgram(Program):
             except Exception as error:  # of Inductor's own classes: no C compiler, mostly
                 reason = one_line(error).partition(" Set TORCHDYNAMO_VERBOSE")[0]
                 raise UsageError(
-                    f"--torch_compile: PyTorch cannot compile: {reason:.300}: install a C++ "
-                    "compiler (g++), or leave the flag out"
+                    f"{flag('torch_compile', True)}: PyTorch cannot compile: {reason:.300}: "
+                    "install a C++ compiler (g++), or leave the flag out"
                 ) from error
             self._optimizer.zero_grad(set_to_none=True)
         self._parallel = self._ranks.parallelize(called)
@@ -255,7 +255,8 @@ def check_device(state: Arrays, *, on_ipus: bool) -> None:
     if (RANDOM in state) != on_ipus:
         raise DataError(
             f"the checkpoint is of a run on {there}, but this run is on {here}, and their "
-            "optimizers differ: resume there, or start over with --init_from an exported model"
+            f"optimizers differ: resume there, or start over with {flag('init_from')} an exported "
+            "model"
         )
 
 
@@ -270,11 +271,13 @@ def choose_device(device: str, precision: str, local: int = 0) -> tuple[torch.de
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device=cuda: PyTorch finds no GPU; give --device=cpu")
+        raise UsageError(
+            f"{flag('device', 'cuda')}: PyTorch finds no GPU; give {flag('device', 'cpu')}"
+        )
     if precision == "float16":
         raise UsageError(
-            f"--precision=float16 works on IPUs only, and this run is on {device}: give bfloat16, "
-            "which needs no loss scaling, or float32"
+            f"{flag('precision', 'float16')} works on IPUs only, and this run is on {device}: give "
+            "bfloat16, which needs no loss scaling, or float32"
         )
     if precision == "auto":
         precision = "bfloat16" if device == "cuda" else "float32"

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.trainers.run.processes import Processes, end_at_once
 
 _LOST = re.compile("gloo|nccl|connection (closed|reset)|heartbeat", re.IGNORECASE)
@@ -121,7 +121,7 @@ def report_lost_ranks() -> Iterator[None]:
         reason = re.sub(r"^\[\S*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
         raise DataError(
             f"another process of the run has ended ({reason[:200]}): see its message, and start "
-            "all again with --resume"
+            f"all again with {flag('resume', True)}"
         ) from error
 
 
@@ -135,7 +135,7 @@ def choose_gpu(local: int) -> torch.device:
     if local >= gpus:
         raise UsageError(
             f"LOCAL_RANK={local}: each process needs a GPU, and this machine has {gpus}: start "
-            f"torchrun with --nproc_per_node={gpus}, or give --device=cpu"
+            f"torchrun with --nproc_per_node={gpus}, or give {flag('device', 'cpu')}"
         )
     torch.cuda.set_device(local)  # on which events are recorded
     return torch.device("cuda", local)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import to_json
 from textmill.trainers.data.batches import Batch
@@ -285,7 +285,9 @@ def _strategy(flags: TfComputeFlags) -> tf.distribute.Strategy:
     if gpus:
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     if device == "gpu":
-        raise UsageError("--device=gpu: TensorFlow finds no GPU; install tensorflow[and-cuda]")
+        raise UsageError(
+            f"{flag('device', 'gpu')}: TensorFlow finds no GPU; install tensorflow[and-cuda]"
+        )
     if flags.cpu_devices > 1:
         return tf.distribute.MirroredStrategy(_logical_cpus(flags.cpu_devices))
     return tf.distribute.OneDeviceStrategy("/cpu:0")
@@ -299,7 +301,9 @@ def _tpu() -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
-        raise UsageError(f"--device=tpu: TensorFlow cannot reach a TPU ({error})") from error
+        raise UsageError(
+            f"{flag('device', 'tpu')}: TensorFlow cannot reach a TPU ({error})"
+        ) from error
     return tf.distribute.TPUStrategy(resolver)
 
 
@@ -313,7 +317,8 @@ def _logical_cpus(count: int) -> list[str]:
             )
         except RuntimeError as error:
             raise UsageError(
-                f"--cpu_devices={count}: this process has started with {len(parts or [0])} already"
+                f"{flag('cpu_devices', count)}: this process has started with {len(parts or [0])} "
+                "already"
             ) from error
     return [f"/cpu:{number}" for number in range(count)]
 
@@ -409,7 +414,7 @@ def write_saved_model(
       UsageError: the path exists already.
       DataError: it cannot be written.
     """
-    refuse_existing(path, flag="--export_saved_model")
+    refuse_existing(path, field="export_saved_model")
     partial = os.path.abspath(path) + ".partial"
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -420,6 +425,6 @@ def write_saved_model(
             file.write_bytes(content)
         os.rename(partial, path)
     except (OSError, tf.errors.OpError) as error:
-        raise DataError(f"--export_saved_model={path} cannot be written: {error}") from error
+        raise DataError(f"{flag('export_saved_model', path)} cannot be written: {error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

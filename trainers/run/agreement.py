@@ -12,7 +12,7 @@ from typing import Any, DefaultDict, Dict, List, Mapping, Sequence
 
 import numpy as np
 
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.version import VERSION
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.flags.command_line import flag_values
@@ -35,7 +35,7 @@ _LONGEST = 60  # characters of a value
 def identity(plan: TrainingPlan, shards: BatchReader, packages: Sequence[str]) -> Dict[str, str]:
     """Flags, model, dataset and versions: names to values, which all processes must share."""
     flags = flag_values(plan.flags)
-    values = {f"--{name}": str(value) for name, value in flags.items() if name not in LOCAL}
+    values = {flag(name): str(value) for name, value in flags.items() if name not in LOCAL}
     values.update({f"{name} of the model": str(v) for name, v in asdict(plan.model).items()})
     values["steps of the run"] = str(plan.steps)
     values["fingerprint of the dataset"] = shards.fingerprint

@@ -39,7 +39,7 @@ from typing import (
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.typed_json import parse_json, read_bounded
 from textmill.trainers.models.model_config import ModelConfig
@@ -243,7 +243,7 @@ class Checkpoints:
         if not every:
             raise UsageError(
                 f"{self.directory.parent} has no checkpoint yet: a run writes one every "
-                "--checkpoint_every steps, and when it ends or is interrupted"
+                f"{flag('checkpoint_every')} steps, and when it ends or is interrupted"
             )
         if not paths:
             raise UsageError(
@@ -254,8 +254,8 @@ class Checkpoints:
             if damage := damage_of(path):
                 others = [str(step) for step in sorted(every) if every[step] != path]
                 raise DataError(
-                    f"the checkpoint {path} is damaged: {damage}. Give another --checkpoint: "
-                    f"{', '.join(others) or 'there are none'}"
+                    f"the checkpoint {path} is damaged: {damage}. Give another "
+                    f"{flag('checkpoint')}: {', '.join(others) or 'there are none'}"
                 )
         return paths
 
@@ -273,7 +273,8 @@ class Checkpoints:
         except OSError as error:
             raise DataError(
                 f"{path.parent}: the checkpoint after step {path.name} cannot be written: {error}. "
-                f"The newest is after step {self.latest}; free some space, then add --resume"
+                f"The newest is after step {self.latest}; free some space, then add "
+                f"{flag('resume', True)}"
             ) from error
         finally:
             shutil.rmtree(str(partly), ignore_errors=True)
@@ -507,7 +508,7 @@ def newest_whole(
             without = "".join(f", remove {best[at]} to resume without it" for at in culprits)
             raise DataError(
                 f"all checkpoints are damaged: {'; '.join(dict.fromkeys(damages.values()))}. Copy "
-                f"one from a backup{without}, or start over with another --output"
+                f"one from a backup{without}, or start over with another {flag('output')}"
             )
         return None
     for newer, damage in damages.items():

@@ -25,7 +25,7 @@ from typing import (
 )
 
 from textmill.schemas.commands.terminal import say, visible
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.flags.run_flags import parse_log_to
 
 METRICS = "metrics.jsonl"
@@ -180,8 +180,8 @@ def _open_wandb(output: str, settings: Mapping[str, Any]) -> MetricSink:
         )
     except wandb.Error as error:
         raise UsageError(
-            f"--log_to=wandb: {error}. Log in with `wandb login`, or keep the run here with "
-            "WANDB_MODE=offline and send it later with `wandb sync`"
+            f"{flag('log_to', 'wandb')}: {error}. Log in with `wandb login`, or keep the run here "
+            "with WANDB_MODE=offline and send it later with `wandb sync`"
         ) from error
     # Our own step: wandb's cannot go back, but that of a resumed run does.
     run.define_metric("*", step_metric="step")

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Generator, Iterator, List, NamedTuple, O
 
 import numpy as np
 
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.trainers.data.batches import Batch, BatchReader, read_ahead
 from textmill.trainers.flags.command_line import command, flag_values
 from textmill.trainers.flags.run_flags import DataFlags
@@ -212,14 +212,15 @@ class Loop:
         if self.start % self.program.steps_a_call:
             raise DataError(
                 f"the newest checkpoint is after step {self.start}, not a multiple of "
-                f"--device_iterations={self.program.steps_a_call}: give a divisor of {self.start}"
+                f"{flag('device_iterations', self.program.steps_a_call)}: give a divisor of "
+                f"{self.start}"
             )
         self.line.say(f"resuming after step {self.start} of {self.program.steps}")
         directory = self.checkpoints.directory / str(self.start)
         if not directory.is_dir():
             raise DataError(
-                f"process {self.processes.index} has no {directory}: put --output on a file system "
-                "that all processes share, to resume"
+                f"process {self.processes.index} has no {directory}: put {flag('output')} on a "
+                "file system that all processes share, to resume"
             )
         stored = self.checkpoints.read(self.start, self.plan.model)
 
@@ -245,8 +246,8 @@ class Loop:
     def _describe_data(self) -> None:
         if not self._evaluates:
             self.line.say(
-                f"split {self.validation_split!r} has no rows: no evaluations; --validation_split "
-                "names another split"
+                f"split {self.validation_split!r} has no rows: no evaluations; "
+                f"{flag('validation_split')} names another split"
             )
         run = self.train_split, self.program.steps, self.batch_size
         for text in self.shards.describe_passes(*run):
@@ -480,7 +481,7 @@ def check_finite(
     more = f" and {len(rows) - most} more" if len(rows) > most else ""
     what = " and ".join(f"the {name} is {value}" for name, value in values.items())
     raise DataError(
-        f"step {step}: {what}, on rows {', '.join(map(str, rows[:most]))}{more} of the split. "
-        f"The batch is in {path} (for numpy.load). Check it, lower --learning_rate or "
-        f"raise --warmup_steps; checkpoints up to step {checkpoint} are kept"
+        f"step {step}: {what}, on rows {', '.join(map(str, rows[:most]))}{more} of the split. The "
+        f"batch is in {path} (for numpy.load). Check it, lower {flag('learning_rate')} or raise "
+        f"{flag('warmup_steps')}; checkpoints up to step {checkpoint} are kept"
     )

@@ -27,7 +27,7 @@ from typing import (
 import numpy as np
 
 from textmill.schemas.commands.entry import import_later, want_addresses
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
@@ -158,8 +158,8 @@ def check_state(state: Mapping[str, Any], expected: Mapping[str, Any], optimizer
     difference = first_difference(state, expected)
     if difference is not None:
         raise DataError(
-            f"the checkpoint does not fit --optimizer={optimizer} and this model: {difference}. "
-            "Resume with the flags that the run began with"
+            f"the checkpoint does not fit {flag('optimizer', optimizer)} and this model: "
+            f"{difference}. Resume with the flags that the run began with"
         )
 
 
@@ -233,7 +233,9 @@ class TrainingTask(ABC):
         Raises:
           UsageError: the task is not classification.
         """
-        raise UsageError(f"--predict={texts}: only classifiers label texts; give the run of one")
+        raise UsageError(
+            f"{flag('predict', texts)}: only classifiers label texts; give the run of one"
+        )
 
     def write_files(self, folder: Path) -> None:
         """Writes plots and predictions of the last split; each file replaces the one before."""

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.typed_json import from_json, load_json
 
 SETTINGS = "config.json"
@@ -63,14 +63,17 @@ def claim(output: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise UsageError(
-            f"--output={output} is in use by another run: wait for it, or give another --output"
+            f"{flag('output', output)} is in use by another run: wait for it, or give another "
+            f"{flag('output')}"
         ) from error
     except (FileExistsError, NotADirectoryError) as error:
-        raise UsageError(f"--output={output} is a file or below one: give a directory") from error
+        raise UsageError(
+            f"{flag('output', output)} is a file or below one: give a directory"
+        ) from error
     except OSError as error:
-        raise UsageError(f"--output={output} cannot be written to: {error}") from error
+        raise UsageError(f"{flag('output', output)} cannot be written to: {error}") from error
     try:
-        remedy = "Finished checkpoints are kept; repair the cause, then add --resume"
+        remedy = f"Finished checkpoints are kept; repair the cause, then add {flag('resume', True)}"
         with as_data_errors(output, remedy):
             yield
     finally:
@@ -96,18 +99,21 @@ def start_or_resume(
     path = output / SETTINGS
     if not path.exists():
         if (output / CHECKPOINTS).exists():
-            raise UsageError(f"{output} holds checkpoints but no {SETTINGS}: give another --output")
+            raise UsageError(
+                f"{output} holds checkpoints but no {SETTINGS}: give another {flag('output')}"
+            )
         for name in _FOREIGN:
             if (output / name).exists():
                 raise UsageError(
                     f"{output} holds {name}, so it is a dataset or a tokenizer, and the run would "
-                    "replace its files: give another --output"
+                    f"replace its files: give another {flag('output')}"
                 )
         write_settings(output, settings)
         return []
     if not resume:
         raise UsageError(
-            f"{output} holds a run already: add --resume to continue it, or give another --output"
+            f"{output} holds a run already: add {flag('resume', True)} to continue it, or give "
+            f"another {flag('output')}"
         )
     before = read_settings(output, settings["trainer"])
     # A flag that an older version lacked is no change.
@@ -121,7 +127,7 @@ def start_or_resume(
     if must_agree:
         raise UsageError(
             f"{output} cannot be resumed with these settings: {'; '.join(must_agree.values())}. "
-            "Give the dataset and settings it began with, or another --output"
+            f"Give the dataset and settings it began with, or another {flag('output')}"
         )
     write_settings(output, settings)
     return [line for name, line in changes.items() if name not in _MAY_DIFFER_SILENTLY]
@@ -147,8 +153,8 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
         raise DataError(f"{path} has changed since the run wrote it: {remedy}")
     if trainer not in (None, settings["trainer"]):
         raise UsageError(
-            f"{output} holds a run of trainers.{settings['trainer']}, not of "
-            f"trainers.{trainer}: use that one, or give another --output"
+            f"{output} holds a run of trainers.{settings['trainer']}, not of trainers.{trainer}: "
+            f"use that one, or give another {flag('output')}"
         )
     return settings
 

@@ -5,6 +5,7 @@ from typing import Any, List, Optional
 
 import numpy as np
 
+from textmill.schemas.errors import flag
 from textmill.trainers.flags.run_flags import OptimizationFlags
 
 
@@ -43,7 +44,7 @@ class Schedule:
         return [
             f"the warm-up of {self.warmup:,} steps is longer than the run of {self.steps:,}, so "
             f"the learning rate ends at {self(self.steps - 1):.1%} of the highest: give more "
-            "--steps or fewer --warmup_steps"
+            f"{flag('steps')} or fewer {flag('warmup_steps')}"
         ]
 
     def __call__(self, done: int) -> float:

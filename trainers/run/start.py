@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 from textmill.schemas.commands.entry import want_addresses
 from textmill.schemas.commands.flag_file import CONFIG, config_bytes
 from textmill.schemas.commands.terminal import say
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.hub import find_on_hub
 from textmill.schemas.tokenizers.tokenizer_json import (
     read_tokenizer_json,
@@ -86,7 +86,7 @@ def train(flags: RunFlags, trainer: Trainer) -> Path:
       SystemExit: 130 or 143 after Ctrl-C or SIGTERM, with a checkpoint.
     """
     if not flags.data.shards:
-        raise UsageError("give the dataset with --shards=DIR")
+        raise UsageError(f"give the dataset with {flag('shards', 'DIR')}")
     want_addresses(trainer.gigabytes, trainer.framework)
     with trainer.join(flags) as processes:
         _train(flags, trainer, processes)
@@ -101,7 +101,7 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
     flags.task.check_rows(schema, flags.data.shards)
     model = plan_model(flags, schema)
     if init_from is not None:
-        directory = find_on_hub(init_from, flag="init_from").path
+        directory = find_on_hub(init_from, field="init_from").path
         for note in check_same_tokens(set_file(shards, TOKENIZER), directory):
             line.say(f"note: {note}")
     flags.check_splits(shards)
@@ -122,11 +122,11 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
         processes.share(lambda: _prepare(plan, shards, line))
         checkpoints = Checkpoints(plan.output, flags.length.keep_checkpoints)
         loop = Loop(plan, task, program, shards, checkpoints, line, processes)
-        more = " --remat," if isinstance(flags, FlaxRunFlags) else ""
+        more = f" {flag('remat', True)}," if isinstance(flags, FlaxRunFlags) else ""
         microbatches = 2 * (flags.compute.accumulation or 1)
         remedy = (
-            f"give more microbatches, such as --accumulation={microbatches},{more} or a smaller "
-            "model"
+            f"give more microbatches, such as {flag('accumulation', microbatches)},{more} or a "
+            "smaller model"
         )
         try:
             with memory_errors(program.description, flags, remedy):
@@ -152,7 +152,7 @@ def memory_errors(where: str, flags: RunFlags, remedy: str) -> Iterator[None]:
     except Exception as error:  # each framework has its own for this
         if not _NO_MEMORY.search(str(error)):
             raise
-        batch = f"--batch_size={flags.compute.batch_size}"
+        batch = flag("batch_size", flags.compute.batch_size)
         raise DataError(f"{where}: the memory is too small for {batch}: {remedy}") from error
 
 
@@ -163,10 +163,10 @@ def _prepare(plan: TrainingPlan, shards: BatchReader, line: ProgressLine) -> Non
     values = flag_values(flags)
     for name in ("export", "export_saved_model"):
         if values.get(name) is not None:  # it may be --output, or hold it, which exists by now
-            refuse_existing(values[name], flag=f"--{name}")
+            refuse_existing(values[name], field=name)
     weights = flags.files.init_from
     if weights is not None:
-        found = find_on_hub(weights, flag="init_from")
+        found = find_on_hub(weights, field="init_from")
         weights = os.path.abspath(weights) if found.path == weights else found.recorded
     values.update(shards=absolute_shards(flags.data.shards), init_from=weights)
     settings = {
@@ -193,7 +193,7 @@ def _keep_ends(plan: TrainingPlan, tokenizer_json: bytes) -> None:
     """Writes generation_config.json, since --init_from may be gone when the run is used."""
     init_from, first_weights = plan.flags.files.init_from, None
     if init_from is not None:
-        first_weights = Path(find_on_hub(init_from, flag="init_from").path)
+        first_weights = Path(find_on_hub(init_from, field="init_from").path)
     size = plan.model.vocab_size
     ends = text_ends(plan.schema, tokenizer_json, vocab_size=size, first_weights=first_weights)
     (plan.output / GENERATION).write_bytes(to_json(generation_settings(plan.schema, ends)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from textmill.schemas.commands.flag_file import CONFIG
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.models.chat_format import ChatFormat, format_of_directory, format_of_schema
 from textmill.trainers.models.families import Weights
@@ -52,7 +52,9 @@ def find_trained(path: str, which: str | None = None) -> Trained:
       DataError: a file is broken.
     """
     directory, place = Path(path), Path(os.path.abspath(path))
-    not_a_run = UsageError(f"--checkpoint={which} chooses from a run, and {path} is none: use one")
+    not_a_run = UsageError(
+        f"{flag('checkpoint', which)} chooses from a run, and {path} is none: use one"
+    )
     if place.parent.name in (CHECKPOINTS, BEST) and place.name.isdecimal():
         if which is not None:
             raise not_a_run
@@ -94,7 +96,7 @@ def _find_run(output: Path, which: str | None) -> Trained:
 
 def _find_published(directory: Path) -> Trained:
     where = str(directory)
-    content, tensors = read_directory(where, flag="")
+    content, tensors = read_directory(where, field="")
     classes = published_classes(content, where=where)
     config = ModelConfig.from_json(content, classes=classes, where=where)
     config, notes = keep_own_layer(tensors, config, where=where)

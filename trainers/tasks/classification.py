@@ -25,7 +25,7 @@ from typing import (
 import numpy as np
 
 from textmill.schemas.commands.terminal import say, visible
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.data.batches import Batch, BatchReader
 from textmill.trainers.data.mixture import Mixture
@@ -80,7 +80,7 @@ class ClassificationTask(TrainingTask):
             self.weights = class_scores.class_weights(self._class_weights, seen)
         except ValueError as error:
             raise UsageError(
-                f"--class_weights={self._class_weights}: {error} (classes: "
+                f"{flag('class_weights', self._class_weights)}: {error} (classes: "
                 f"{', '.join(self.classes)})"
             ) from error
         return [
@@ -279,13 +279,13 @@ def read_texts(path: str, schema: Schema) -> Iterator[Texts]:
     is_json = path.endswith(".jsonl")
     if len(fields) == 2 and not is_json:
         raise UsageError(
-            f"--predict={path}: the model classifies pairs: give a .jsonl file with the fields "
-            f"{' and '.join(fields)} in each line"
+            f"{flag('predict', path)}: the model classifies pairs: give a .jsonl file with the "
+            f"fields {' and '.join(fields)} in each line"
         )
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
-                where = f"--predict={path}: line {number:,}"
+                where = f"{flag('predict', path)}: line {number:,}"
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                     line_value = json.loads(text) if is_json and text.strip() else text
@@ -298,7 +298,7 @@ def read_texts(path: str, schema: Schema) -> Iterator[Texts]:
                 elif text.strip():
                     yield tuple(_field(line_value, name, where) for name in fields)
     except OSError as error:
-        raise DataError(f"--predict={path} cannot be read: {error}") from error
+        raise DataError(f"{flag('predict', path)} cannot be read: {error}") from error
 
 
 def _field(line_value: Any, name: str, where: str) -> str:
@@ -339,4 +339,4 @@ def write_predictions(
     except OSError as error:
         with suppress(OSError):
             os.remove(partial)
-        raise DataError(f"--predictions={path} cannot be written: {error}") from error
+        raise DataError(f"{flag('predictions', path)} cannot be written: {error}") from error

@@ -20,7 +20,7 @@ from typing import (
 
 import numpy as np
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.features import max_masked_slots
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import ShardStatistics
@@ -108,7 +108,7 @@ class MlmFlags(TaskFlags):
         """Refuses a rate outside (0, 1)."""
         super().__post_init__()
         if self.mask_rate is not None and not 0 < self.mask_rate < 1:
-            raise UsageError(f"--mask_rate={self.mask_rate}: must be between 0 and 1")
+            raise UsageError(f"{flag('mask_rate', self.mask_rate)}: must be between 0 and 1")
 
 
 class MaskRates(NamedTuple):
@@ -126,15 +126,16 @@ def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
     """
     if flags.masking == "static" and not schema.static_masking:
         raise UsageError(
-            "--masking=static, but the dataset has no masks: use --masking=dynamic, or build the "
-            "dataset with --static_masking"
+            f"{flag('masking', 'static')}, but the dataset has no masks: use "
+            f"{flag('masking', 'dynamic')}, or build the dataset with "
+            f"{flag('static_masking', True)}"
         )
     of_the_set = schema.mask_rate or 0.15  # BERT's and RoBERTa's
     is_stored = schema.static_masking and flags.masking != "dynamic"
     if is_stored and flags.mask_rate is not None:
         raise UsageError(
-            f"--mask_rate={flags.mask_rate} has no effect on the dataset's static masks: add "
-            "--masking=dynamic, or leave it out"
+            f"{flag('mask_rate', flags.mask_rate)} has no effect on the dataset's static masks: "
+            f"add {flag('masking', 'dynamic')}, or leave it out"
         )
     rates = MaskRates(
         training=None if is_stored else flags.mask_rate or of_the_set,
@@ -143,8 +144,8 @@ def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
     has_ordinary = len(set(schema.all_special_ids)) < schema.vocab_size
     if any(rates) and not ("mask" in schema.special_ids and has_ordinary):
         raise UsageError(
-            "--masking=dynamic: the dataset's tokenizer has no mask token, or special tokens only; "
-            "build the dataset with a tokenizer for masked language models"
+            f"{flag('masking', 'dynamic')}: the dataset's tokenizer has no mask token, or special "
+            "tokens only; build the dataset with a tokenizer for masked language models"
         )
     return rates
 
@@ -212,18 +213,21 @@ class GenerationFlags:
     def __post_init__(self) -> None:
         """Refuses values that make no sense."""
         if self.generate is not None and self.chat is not None:
-            raise UsageError(f"--generate={self.generate} --chat={self.chat}: give one of them")
+            raise UsageError(
+                f"{flag('generate', self.generate)} {flag('chat', self.chat)}: give one of them"
+            )
         at_least(self, 1, "samples", "max_new_tokens")
         if not (self.temperature == 0 or self.temperature >= 1e-30):  # float32 logits are divided
             raise UsageError(
-                f"--temperature={self.temperature}: must be 0 (greedy), or at least 1e-30"
+                f"{flag('temperature', self.temperature)}: must be 0 (greedy), or at least 1e-30"
             )
         at_least(self, 0, "top_k")
         if not 0 < self.top_p <= 1:
-            raise UsageError(f"--top_p={self.top_p}: must be above 0 and at most 1")
+            raise UsageError(f"{flag('top_p', self.top_p)}: must be above 0 and at most 1")
         if self.samples > 1 and not self.temperature:
             raise UsageError(
-                f"--samples={self.samples} would be the same text each: give --temperature, too"
+                f"{flag('samples', self.samples)} would be the same text each: give "
+                f"{flag('temperature')}, too"
             )
 
 

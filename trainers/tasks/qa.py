@@ -25,7 +25,7 @@ from typing import ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, S
 
 import numpy as np
 
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.format.features import is_training
 from textmill.schemas.format.manifest import EVALUATION
 from textmill.schemas.format.metadata import Schema
@@ -82,8 +82,9 @@ class QaTask(TrainingTask):
             return
         if is_training(split):
             raise UsageError(
-                f"--validation_split={split}: a dataset keeps the questions of its evaluation "
-                "splits only; name one of these, or give --no_score for the loss only"
+                f"{flag('validation_split', split)}: a dataset keeps the questions of its "
+                f"evaluation splits only; name one of these, or give {flag('score', False)} for "
+                "the loss only"
             )
         self._questions = read_questions(sets_of(shards))
         self._tokenizer = open_tokenizer(set_file(shards, TOKENIZER))

@@ -21,7 +21,7 @@ from textmill.pipelines.corpus.rules.rule import Judged
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import BOUNDARIES
 from textmill.pipelines.rows.routing import content_digests
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, flag
 from textmill.schemas.files import store
 
 COMMON = "common_ngrams"  # in the staging folder: int64, numbers of n-grams
@@ -54,7 +54,7 @@ def _load(path: str) -> Finder:
         content = store.read(path)
     except FileNotFoundError as error:
         raise DataError(
-            f"{path} does not exist on a worker: put --output on a file system that all "
+            f"{path} does not exist on a worker: put {flag('output')} on a file system that all "
             "workers share"
         ) from error
     # Compiled loops trust the bounds in the index.

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.decontamination.gram_index import GramIndex
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import flag
 from textmill.schemas.format.drops import Observed, shorten, total_counts
 from textmill.schemas.format.manifest import DECONTAMINATION
 from textmill.schemas.typed_json import parse_json, to_json
@@ -67,12 +68,13 @@ def warn_of_targets(report: bytes, parameters: Mapping[str, Any]) -> list[str]:
     [counts] = count_targets(report).values()
     examples = parse_json(report, DECONTAMINATION)["not_searched"]
     why = {
-        "too_short": "fewer than {decontaminate_min_words} words (--decontaminate_min_words)",
+        "too_short": "fewer than {decontaminate_min_words} words "
+        f"({flag('decontaminate_min_words')})",
         "common": "few or short words, and are in more than {decontaminate_max_documents} "
-        "documents: --decontaminate_max_documents=0 searches for them",
+        f"documents: {flag('decontaminate_max_documents', 0)} searches for them",
     }
     return [
-        f"--decontaminate: {count:,} of {number_of(counts['texts'], 'text')} "
+        f"{flag('decontaminate')}: {count:,} of {number_of(counts['texts'], 'text')} "
         f"{'is' if count == 1 else 'are'} not searched for, such as "
         f"{', '.join(json.dumps(text, ensure_ascii=False) for text in examples[name][:_FEW])}; "
         f"they have {why[name].format(**parameters)}"

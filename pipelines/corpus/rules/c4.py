@@ -17,15 +17,15 @@ from textmill.pipelines.host.compiled import entry, inner
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.text_bytes import code_point, slices, utf8_bytes
 from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
-from textmill.schemas.errors import FieldError
+from textmill.schemas.errors import FieldError, flag
 
 _AT_ONCE = 1 << 18  # bytes of text judged together
 _WRAPPED = (
     "C4 treats each line as a paragraph and removes lines that do not end a sentence, which is "
     "nearly all of text wrapped at a fixed width: put each paragraph on one line, or use "
-    "--c4_line_ends=no"
+    f"{flag('c4_line_ends', 'no')}"
 )
-_SHORT = f"the documents may be short: see --c4_min_sentences; or {_WRAPPED}"
+_SHORT = f"the documents may be short: see {flag('c4_min_sentences')}; or {_WRAPPED}"
 _PHRASES = (
     "javascript",
     "terms of use",
@@ -61,7 +61,8 @@ class C4(RuleGroup):
     CAUSES = {
         "": _WRAPPED,
         "min_sentences": _SHORT,
-        "page_phrases": "the text may be code, or pages with templates: see --c4_page_phrases",
+        "page_phrases": "the text may be code, or pages with templates: see "
+        f"{flag('c4_page_phrases')}",
     }
 
     c4_line_ends: Annotated[bool | None, _YES_NO] = paper(True, "yes")

@@ -14,7 +14,7 @@ from textmill.pipelines.readers.corpus_files import find_corpus
 from textmill.pipelines.readers.files import HUGGING_FACE, FileFinder, expand_lists
 from textmill.pipelines.readers.formats import huggingface
 from textmill.schemas.commands.values import join_list, spelled_list, take_values, text_of
-from textmill.schemas.errors import FieldError
+from textmill.schemas.errors import FieldError, flag
 from textmill.schemas.files import store
 from textmill.schemas.format.manifest import MANIFEST
 
@@ -61,11 +61,11 @@ class Decontamination(RuleGroup):
         take_values(self)
         if "" in self.decontaminate:
             raise FieldError("decontaminate", "", "give a file or a dataset")
-        for flag in fields(self) if not self.decontaminate else ():
-            value = getattr(self, flag.name)
-            if value != flag.default:
-                text = text_of(flag.type, value)
-                raise FieldError(flag.name, text, "it needs decontaminate=FILES_OR_DATASETS")
+        for field in fields(self) if not self.decontaminate else ():
+            value = getattr(self, field.name)
+            if value != field.default:
+                text = text_of(field.type, value)
+                raise FieldError(field.name, text, "it needs decontaminate=FILES_OR_DATASETS")
         ngram, named = self.decontaminate_ngram, self.decontaminate_fields
         for name, low, high, unit in (
             ("decontaminate_ngram", 1, _LONGEST, "words"),
@@ -139,7 +139,7 @@ def target_files(
     for file in sorted(found):
         files.setdefault(file.sha256, file)
     if tell and (note := finder.note()):
-        tell(f"note: --decontaminate: {note}")
+        tell(f"note: {flag('decontaminate')}: {note}")
     return tuple(files.values())
 
 

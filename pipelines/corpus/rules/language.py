@@ -21,7 +21,7 @@ import numpy as np
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
 from textmill.pipelines.corpus.rules.shares import Languages
 from textmill.schemas.commands.values import spelled, take_values
-from textmill.schemas.errors import FieldError, UsageError
+from textmill.schemas.errors import FieldError, UsageError, flag
 
 _REASONS = ("language:other", "language:unsure")
 _OTHER_NAMES = {"nb": "no", "nob": "no", "nno": "nn"}  # for identifiers without the first
@@ -107,7 +107,7 @@ def _wanted(languages: Languages, identifier: str) -> dict[str, float]:
                 "language",
                 languages,
                 f"quick has no probability; remove :{least:g}, or give "
-                "--language_identifier=fasttext",
+                f"{flag('language_identifier', 'fasttext')}",
             )
         label = name if name in labels else _OTHER_NAMES.get(name)
         if label not in labels:
@@ -180,6 +180,6 @@ def _model_path() -> str:
 
 def _missing(identifier: str, package: str) -> UsageError:
     return UsageError(
-        f"--language_identifier={identifier} needs the package {package}: pip install "
+        f"{flag('language_identifier', identifier)} needs the package {package}: pip install "
         "'/path/to/textmill[languages]', on every worker"
     )

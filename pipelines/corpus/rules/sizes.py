@@ -19,7 +19,7 @@ from textmill.pipelines.host.imports import pc
 from textmill.pipelines.readers.documents import take_slices
 from textmill.pipelines.rows.text_bytes import count_words, slices, spans, utf8_bytes, word_spans
 from textmill.schemas.commands.values import take_values
-from textmill.schemas.errors import FieldError
+from textmill.schemas.errors import FieldError, flag
 
 _SLICE_BYTES = 2 << 20  # bytes of text judged together: the tables take many times as much
 _NEWLINE = 10
@@ -31,9 +31,10 @@ class Sizes(RuleGroup):
 
     REASONS = ("min_chars", "max_chars", "min_words", "max_repetition")
     CAUSES = {
-        "min_chars": "documents are short: with --document=line, each line of a text file is one",
+        "min_chars": f"documents are short: with {flag('document', 'line')}, each line of a text "
+        "file is one",
         "min_words": "documents are short, or in a script that has no spaces between words: use "
-        "--min_chars there",
+        f"{flag('min_chars')} there",
     }
 
     min_chars: int = 0

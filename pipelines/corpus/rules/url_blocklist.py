@@ -20,7 +20,7 @@ import xxhash
 
 from textmill.pipelines.corpus.rules.rule import Judged, Rule, RuleGroup
 from textmill.pipelines.readers.files import expand_lists
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
 
 _KINDS = ("domain", "address", "word")
@@ -58,7 +58,7 @@ class UrlBlocklist(RuleGroup):
 
     def roles(self) -> dict[str, str]:
         """The field url."""
-        return {"url": f"--url_blocklist={self.url_blocklist[0]}"} if self.url_blocklist else {}
+        return {"url": flag("url_blocklist", self.url_blocklist[0])} if self.url_blocklist else {}
 
     def parameters(self) -> dict[str, Any]:
         """The sha256 of all entries, however they are written.
@@ -84,8 +84,8 @@ class UrlBlocklist(RuleGroup):
                 lines = store.read(path).decode("utf-8-sig").splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(
-                    f"--url_blocklist={path} cannot be read ({error}): give a text file that all "
-                    "workers can read"
+                    f"{flag('url_blocklist', path)} cannot be read ({error}): give a text file "
+                    "that all workers can read"
                 ) from error
             has_entry = False
             for number, line in enumerate(lines, 1):
@@ -93,13 +93,15 @@ class UrlBlocklist(RuleGroup):
                     keys = parse_line(line)
                 except ValueError as error:
                     raise UsageError(
-                        f"--url_blocklist={path}, line {number}: {line.strip()!r} {error}; correct "
-                        "or remove the line"
+                        f"{flag('url_blocklist', path)}, line {number}: {line.strip()!r} {error}; "
+                        "correct or remove the line"
                     ) from error
                 has_entry |= bool(keys)
                 yield from keys
             if not has_entry:
-                raise UsageError(f"--url_blocklist={path} has no entry: give one in each line")
+                raise UsageError(
+                    f"{flag('url_blocklist', path)} has no entry: give one in each line"
+                )
 
 
 class Blocklist(NamedTuple):

@@ -48,6 +48,7 @@ from textmill.pipelines.inspection.row_text import (
 )
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.terminal import number_of
+from textmill.schemas.errors import flag
 from textmill.schemas.format.drops import BY_SHARD
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import Schema
@@ -136,8 +137,9 @@ def describe_making(content: SetContent) -> Sequence[Shown]:
     return show_making(
         content,
         # The tokenizer and the number of shards of this dataset, whatever the machine.
-        command="python -m pipelines.build_shards --config=DIR/config.yaml "
-        f"--tokenizer=DIR/tokenizer.json --num_shards={shards} --output=NEW_DIR",
+        command=f"python -m pipelines.build_shards {flag('config', 'DIR/config.yaml')} "
+        f"{flag('tokenizer', 'DIR/tokenizer.json')} {flag('num_shards', shards)} "
+        f"{flag('output', 'NEW_DIR')}",
         left_out=("tokenizer:", "num_shards:"),
         facts={
             "tokenizer": f"{schema.vocab_size:,} ids, sha256 {schema.tokenizer_sha256}",

@@ -19,6 +19,7 @@ from textmill.pipelines.inspection.report.parts import (
 from textmill.pipelines.inspection.set_tables import length_bins
 from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.writers.rejects import Rejects
+from textmill.schemas.errors import as_flags
 from textmill.schemas.format.drops import drop_of, spaced
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.format.metadata import InputFile, Inputs
@@ -101,7 +102,7 @@ def _describe(reject: Reject | None) -> str:
     if reject is None:
         return ""
     where = "" if reject.offset is None else f" at {reject.offset:,}"
-    return f"{cut_text(reject.path)}{where}: {cut_text(reject.detail)}"
+    return f"{cut_text(reject.path)}{where}: {cut_text(as_flags(reject.detail))}"
 
 
 def show_making(

@@ -18,7 +18,7 @@ from textmill.pipelines.readers.formats.huggingface import class_names
 from textmill.pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Part, read_once
-from textmill.schemas.errors import DataError, one_line
+from textmill.schemas.errors import DataError, flag, one_line
 
 _FILE_MARK, _END_MARK = b"ARROW1\0\0", b"ARROW1"
 _DICTIONARY, _BATCH = "dictionary", "record batch"
@@ -151,7 +151,7 @@ def _schema(raw: BinaryIO, part: Part) -> pa.Schema:
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise DataError(
             f"{part.path} is no Arrow stream or file ({one_line(error)}): get the file again, or "
-            "give --input_format if it has another format"
+            f"give {flag('input_format')} if it has another format"
         ) from error
 
 

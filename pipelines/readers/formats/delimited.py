@@ -22,7 +22,7 @@ from textmill.pipelines.readers.formats.text import Boundary, Ends, read_runs
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Chunks, Part, refuse_foreign
 from textmill.schemas.commands.terminal import number_of
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files.store import is_url
 
 _HEADER_BYTES = 1 << 20
@@ -215,13 +215,13 @@ def _doubt(odd: list[int], dialect: Dialect) -> str:
     if dialect.has_quotes:
         fields = number_of(count, "quoted field spans", "quoted fields span")
         return (
-            f"{fields} lines and {'goes' if count == 1 else 'go'} on after the closing quote, {at}:"
-            " if quotes are text in this file, give --quoting=none"
+            f"{fields} lines and {'goes' if count == 1 else 'go'} on after the closing quote, "
+            f"{at}: if quotes are text in this file, give {flag('quoting', 'none')}"
         )
     fields = number_of(count, "field is", "fields are")
     return (
         f"{fields} enclosed in quotes, {at}, which stay in the text: if quotes enclose fields in "
-        "this file, give --quoting=double"
+        f"this file, give {flag('quoting', 'double')}"
     )
 
 
@@ -245,8 +245,8 @@ def plan(raw: BinaryIO, part: Part, source: Source, classes: Classes | None = No
         quoted = f'"{role.field}"'
         if quoted in names and role.field not in names:
             raise UsageError(
-                f"{part.path} has no field {role.field!r} but {quoted!r}: give --quoting=double if "
-                "quotes enclose its fields"
+                f"{part.path} has no field {role.field!r} but {quoted!r}: give "
+                f"{flag('quoting', 'double')} if quotes enclose its fields"
             )
     check_names(roles, part.path, names)
     if is_compressed(part.path) or is_url(part.path):

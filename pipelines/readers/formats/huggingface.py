@@ -19,6 +19,7 @@ from textmill.schemas.errors import (
     FieldError,
     OfField,
     TextmillError,
+    flag,
 )
 
 if TYPE_CHECKING:
@@ -176,12 +177,13 @@ def _check_inside(directory: str, files: Iterable[str], follow_links: bool) -> N
                 if not is_inside:
                     raise DataError(
                         f"{file} is a link out of the dataset's directory, to {real}: if you trust "
-                        "the dataset, add --follow_links"
+                        f"the dataset, add {flag('follow_links', True)}"
                     )
         if not is_inside:
             raise DataError(
                 f"the dataset {directory or 'of the hub'} names a file outside of it, {file}, "
-                "which is not read: correct data_files in its README.md, or give it as --input"
+                "which is not read: correct data_files in its README.md, or give it as "
+                f"{flag('input')}"
             )
 
 

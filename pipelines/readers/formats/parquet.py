@@ -15,7 +15,7 @@ from textmill.pipelines.readers.formats.huggingface import class_names
 from textmill.pipelines.readers.formats.role_columns import Classes, check_fields, take_roles
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Part, read_once
-from textmill.schemas.errors import DataError, one_line
+from textmill.schemas.errors import DataError, flag, one_line
 
 _BUFFER_BYTES = 1 << 20  # bytes of a column read at once: row groups may be larger than memory
 _MOST_ROWS = 1 << 14  # rows decoded at once
@@ -202,7 +202,7 @@ def _open(raw: BinaryIO, part: Part, dictionaries: Sequence[str] = ()) -> pq.Par
 def _open_error(part: Part, what: str) -> DataError:
     return DataError(
         f"{part.path} is no complete Parquet file ({what}): get the file again, or give "
-        "--input_format if it has another format"
+        f"{flag('input_format')} if it has another format"
     )
 
 

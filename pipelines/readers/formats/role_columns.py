@@ -24,7 +24,7 @@ from textmill.pipelines.readers.documents import (
     too_long,
 )
 from textmill.pipelines.readers.formats.role_values import convert_value
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, flag
 
 Rejected = dict[int, tuple[str, str]]  # row -> reason, detail
 Classes = Mapping[str, Sequence[str]]  # field -> names of its class numbers
@@ -45,13 +45,14 @@ def check_fields(schema: pa.Schema, roles: tuple[Role, ...], path: str, classes:
         if kind is None:
             if not role.optional:
                 raise UsageError(
-                    f"{path} has no field {role.field!r}, which --{role.name}_field names; its "
-                    f"fields: {', '.join(sorted(schema.names)) or 'none'}"
+                    f"{path} has no field {role.field!r}, which {flag(f'{role.name}_field')} "
+                    f"names; its fields: {', '.join(sorted(schema.names)) or 'none'}"
                 )
         elif not (role.field in classes and pt.is_integer(kind)) and not _suits(kind, role):
-            flag = "keep_fields" if role.values.is_plain else f"{role.name}_field"
+            name = "keep_fields" if role.values.is_plain else f"{role.name}_field"
             raise UsageError(
-                f"{path}: --{flag}={role.field} has type {kind}, but must be {role.values.wanted}"
+                f"{path}: {flag(name, role.field)} has type {kind}, but must be "
+                f"{role.values.wanted}"
             )
 
 

@@ -15,7 +15,7 @@ from textmill.pipelines.readers.formats.role_columns import check_names
 from textmill.pipelines.readers.formats.role_values import record_documents
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Chunks, Part, refuse_foreign
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 
 FIELDS = ("answers", "context", "id", "is_impossible", "question", "title")
 _PEEK_BYTES = 1 << 16
@@ -49,7 +49,8 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
         check_names(roles, path, FIELDS)
     except UsageError as error:
         raise UsageError(
-            f"{error}; it begins like SQuAD's JSON: give --input_format=jsonl if it is JSON Lines"
+            f"{error}; it begins like SQuAD's JSON: give {flag('input_format', 'jsonl')} if it is "
+            "JSON Lines"
         ) from error
 
 

@@ -26,7 +26,7 @@ from textmill.pipelines.readers.documents import (
 )
 from textmill.pipelines.readers.sources import Source
 from textmill.pipelines.readers.stored import Chunks, Digest, Part, refuse_foreign
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, flag
 
 _BLANK_LINE = re.compile(rb"[ \t\r\v\f]*\n")
 _BLANK_LINES = re.compile(rb"(?:[ \t\r\v\f]*\n)*")
@@ -47,8 +47,8 @@ def check_roles(roles: tuple[Role, ...], path: str) -> None:
         if not role.values.is_folder and not role.optional:
             raise UsageError(
                 f"{path} is a text file, which has no field {role.field!r} for the {role.name}: "
-                "give JSON Lines, CSV, Parquet or another format with fields, or the format of the "
-                "file with --input_format"
+                "give JSON Lines, CSV, Parquet or another format with fields, or the format of "
+                f"the file with {flag('input_format')}"
             )
 
 

@@ -15,7 +15,7 @@ from textmill.pipelines.preflight.check import Check
 from textmill.pipelines.preflight.flags import check_flags
 from textmill.pipelines.runners import job_server
 from textmill.pipelines.train_tokenizer import main as train_tokenizer
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, as_flags
 
 DATAFLOW = ["--runner=DataflowRunner", "--project=my-project", "--region=europe-west4"]
 
@@ -315,8 +315,9 @@ def test_flags_that_dataflow_requires(monkeypatch):
     monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
     missing = check_flags([])
     assert missing.state == "failed"
-    assert missing.detail == "no --project; no --region; no --temp_location"
-    assert "--project=PROJECT_ID --region=REGION --temp_location=gs://BUCKET/tmp" in missing.remedy
+    assert as_flags(missing.detail) == "no --project; no --region; no --temp_location"
+    needed = "--project=PROJECT_ID --region=REGION --temp_location=gs://BUCKET/tmp"
+    assert needed in as_flags(missing.remedy)
     monkeypatch.setenv("CLOUDSDK_COMPUTE_REGION", "us-central1")
     detail = "project my-project, region us-central1, gs://my-bucket/tmp: Dataflow checks that they"
     assert check_flags([DATAFLOW[1], BUCKET]) == Check("flags", "ok", f"{detail} exist")

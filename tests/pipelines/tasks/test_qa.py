@@ -25,7 +25,7 @@ from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.shards.steps import evaluation_of
 from textmill.pipelines.tasks.qa import Qa
 from textmill.pipelines.tasks.questions import QuestionTemplate
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, as_flags
 
 WORDS = LoadedTokenizer(tokenizer_json(60))  # <s> <pad> </s> <unk> <mask> w5 w6 ...
 BPE = LoadedTokenizer(trained_tokenizer().to_str().encode())
@@ -116,7 +116,7 @@ def test_bad_answers_are_rejected_and_long_ones_cut_where_they_are_scored():
         ("answer_too_long", "questions.jsonl", None),
         ("answer_not_at_offset", "questions.jsonl", None),
     }
-    details = sorted(reject.detail for reject in rejects)
+    details = sorted(as_flags(reject.detail) for reject in rejects)
     assert details[0] == "question 'long': its answer has 3 tokens, more than --max_answer_length"
     assert details[1].startswith("question 'other'")
     assert shard is not None and shard.statistics.documents == 1

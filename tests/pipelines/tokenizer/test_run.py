@@ -9,6 +9,7 @@ from textmill.pipelines.tokenizer.options import TextFlags, TokenizerOptions
 from textmill.pipelines.tokenizer.output import FinishedTokenizer
 from textmill.pipelines.tokenizer.run import plan, run
 from textmill.pipelines.tokenizer.summary import print_plan, print_result
+from textmill.schemas.errors import as_flags
 
 
 @pytest.fixture
@@ -27,7 +28,8 @@ def test_run_makes_or_finds_a_tokenizer_and_prints_nothing(options, capsys):
     assert made.thing.report == report and report["vocab_size"] == 300
     assert made.thing.directory == options.output
     assert made.seconds is not None and made.seconds > 0
-    assert made.documents == "each line of a text file is one document (--document=line)"
+    unit = "each line of a text file is one document (--document=line)"
+    assert as_flags(made.documents) == unit
 
     lines.clear()
     found = run(options, [], say=lines.append)

@@ -44,37 +44,37 @@ def api(monkeypatch):
 def test_what_the_cache_has_is_found_with_its_commit(home, api):
     snapshot = cached(home, "gpt2", {"tokenizer.json": b"{}"})
     for value in ("gpt2", f"gpt2@{COMMIT}", "gpt2@main"):
-        found = find_on_hub(value, flag="tokenizer")
+        found = find_on_hub(value, field="tokenizer")
         assert found == (str(snapshot), f"gpt2@{COMMIT}")
     model = cached(home, "google-bert/bert-base-uncased", {"model.safetensors": b""})
-    found = find_on_hub("google-bert/bert-base-uncased", flag="init_from")
+    found = find_on_hub("google-bert/bert-base-uncased", field="init_from")
     assert found == (str(model), f"google-bert/bert-base-uncased@{COMMIT}")
     with pytest.raises(UsageError, match="not reachable"):  # it has the weights alone
-        find_on_hub("google-bert/bert-base-uncased", flag="tokenizer")
+        find_on_hub("google-bert/bert-base-uncased", field="tokenizer")
 
 
 def test_a_path_is_never_looked_up(home, tmp_path):
     (tmp_path / "gpt2").mkdir()
     values = ("gpt2", "/no/such", "./none", "none.json", "gs://bucket/x", "a/b/c", "")
     for value in values:
-        assert find_on_hub(value, flag="tokenizer") == (value, value)
+        assert find_on_hub(value, field="tokenizer") == (value, value)
 
 
 @pytest.mark.timeout(50)  # the Hub answers after 60 s
 def test_without_a_hub_the_command_that_fetches_is_named(home, api, monkeypatch):
     with pytest.raises(UsageError) as raised:
-        find_on_hub("openai/gpt2", flag="tokenizer")
+        find_on_hub("openai/gpt2", field="tokenizer")
     assert str(raised.value) == (
         "--tokenizer=openai/gpt2: no directory openai/gpt2, and the Hugging Face Hub is not "
         "reachable: run `hf download openai/gpt2 --local-dir gpt2` and give --tokenizer=gpt2"
     )
     monkeypatch.setattr(api, "answer", ValueError("no such repository"))
     with pytest.raises(UsageError, match="the Hugging Face Hub has no model of this"):
-        find_on_hub("gpt3", flag="init_from")
+        find_on_hub("gpt3", field="init_from")
     monkeypatch.setattr(api, "answer", 60.0)
     monkeypatch.setattr(hub, "_PATIENCE", 0.1)
     with pytest.raises(UsageError, match="not reachable"):
-        find_on_hub("gpt2", flag="tokenizer")
+        find_on_hub("gpt2", field="tokenizer")
 
 
 def test_a_set_records_the_commit_of_its_tokenizer(home, api, tmp_path, tokenizer_path):

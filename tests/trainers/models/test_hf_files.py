@@ -110,7 +110,7 @@ def test_refusals(tmp_path):
     with pytest.raises(UsageError, match="has pytorch_model.bin.*Opening a pickle.*save_pretrai"):
         read_directory(str(path))
     with pytest.raises(UsageError, match="--weights=.*model_type 'roberta'.*accepts gpt2, opt"):
-        read_directory(str(path), model_types=("gpt2", "opt"), flag="--weights=")
+        read_directory(str(path), model_types=("gpt2", "opt"), field="weights")
     (path / "model.safetensors").write_bytes(b"\x08\0\0")
     with pytest.raises(DataError, match="model.safetensors is truncated or broken"):
         read_directory(str(path))

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from tests.tools.shard_factory import tokenizer_json
 from tests.tools.tokenizer_factory import changed, config_of, data_of, trained_tokenizer
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, as_flags
 from textmill.trainers.models.set_tokenizer import (
     check_same_tokens,
     leading_ids,
@@ -37,11 +37,11 @@ def test_a_list_of_tokens_is_compared(tmp_path, end):
     for count in (40, 60):
         text = end.join([*words(count), ""])
         (tmp_path / "vocab.txt").write_bytes(text.encode())
-        [note] = check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")
+        [note] = check_same_tokens(tokenizer_json(50), str(tmp_path), field="init_from")
         assert "only tokens were compared with the dataset's" in note and "vocab.txt with" in note
     (tmp_path / "vocab.txt").write_bytes(text.replace("w7" + end, "seven" + end).encode())
     with pytest.raises(UsageError, match="id 7 is 'seven' there and 'w7' in the dataset .1 ids"):
-        check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")
+        check_same_tokens(tokenizer_json(50), str(tmp_path), field="init_from")
 
 
 def test_merges_are_compared(tmp_path):
@@ -49,22 +49,22 @@ def test_merges_are_compared(tmp_path):
     said = r"the merge \('b', 'c'\) there is \('a', 'b'\) in the dataset"
     ours = bpe(VOCAB, MERGES)
     (tmp_path / "vocab.json").write_text(json.dumps(VOCAB))
-    [note] = check_same_tokens(ours, str(tmp_path), flag="--init_from=")
+    [note] = check_same_tokens(ours, str(tmp_path), field="init_from")
     assert note.endswith("only tokens were compared with the dataset's: merges.txt is missing")
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nb c\n")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
-    assert check_same_tokens(ours, str(tmp_path), flag="--init_from=") == []
+    assert check_same_tokens(ours, str(tmp_path), field="init_from") == []
     (tmp_path / "merges.txt").write_text("#version: 0.2\nb c\na b\n")
     with pytest.raises(UsageError, match=said):
-        check_same_tokens(ours, str(tmp_path), flag="--init_from=")
+        check_same_tokens(ours, str(tmp_path), field="init_from")
     config = json.loads(ours)
     config["model"]["merges"] = ["a b", "b c"]  # as in an old file
     del config["pre_tokenizer"]["use_regex"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(config))
-    assert check_same_tokens(ours, str(tmp_path), flag="--init_from=") == []
+    assert check_same_tokens(ours, str(tmp_path), field="init_from") == []
     (tmp_path / "tokenizer.json").write_bytes(bpe(VOCAB, MERGES[::-1]))
     with pytest.raises(UsageError, match=said):
-        check_same_tokens(ours, str(tmp_path), flag="--init_from=")
+        check_same_tokens(ours, str(tmp_path), field="init_from")
 
 
 LOWER, DIGITS = {"type": "Lowercase"}, {"type": "Digits", "individual_digits": True}
@@ -118,7 +118,7 @@ def test_settings_are_compared_by_ids(part, value, said, merges, tmp_path):
     with pytest.raises(
         UsageError, match=f"^{tmp_path}: its tokenizer is not the dataset's: {said}"
     ):
-        check_same_tokens(data_of(ours), str(tmp_path), flag="")
+        check_same_tokens(data_of(ours), str(tmp_path), field="")
 
 
 def test_settings_without_an_effect_are_named(tmp_path):
@@ -126,7 +126,7 @@ def test_settings_without_an_effect_are_named(tmp_path):
     ours = config_of(trained_tokenizer())
     theirs = changed(ours, "normalizer", value={"type": "Sequence", "normalizers": []})
     (tmp_path / "tokenizer.json").write_bytes(data_of(theirs))
-    [note] = check_same_tokens(data_of(ours), str(tmp_path), flag="")
+    [note] = check_same_tokens(data_of(ours), str(tmp_path), field="")
     end = "the normalizer of its tokenizer is not the dataset's, though 13 texts get the same ids"
     assert note == f"{tmp_path}: {end}"
 
@@ -137,14 +137,14 @@ def test_settings_of_other_files_are_compared(tmp_path):
     ours.model.save(str(tmp_path))
     config = tmp_path / "tokenizer_config.json"
     config.write_text('{"tokenizer_class": "RobertaTokenizer"}')
-    assert check_same_tokens(ours.to_str().encode(), str(tmp_path), flag="") == []
+    assert check_same_tokens(ours.to_str().encode(), str(tmp_path), field="") == []
     for settings in (
         {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True},
         {"tokenizer_class": "Qwen2Tokenizer"},
     ):
         config.write_text(json.dumps(settings))
         with pytest.raises(UsageError, match=" there and .* in the dataset, by a different "):
-            check_same_tokens(ours.to_str().encode(), str(tmp_path), flag="")
+            check_same_tokens(ours.to_str().encode(), str(tmp_path), field="")
     vocab = {word: i for i, word in enumerate(["[UNK]", "The", "the", "film", "Film", "2024"])}
     bert = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     bert.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -158,9 +158,9 @@ def test_settings_of_other_files_are_compared(tmp_path):
         (lines / "tokenizer_config.json").write_text(json.dumps(settings))
         if lower:
             with pytest.raises(UsageError, match="'The Film 2024' is .*by a different normalizer"):
-                check_same_tokens(bert.to_str().encode(), str(lines), flag="")
+                check_same_tokens(bert.to_str().encode(), str(lines), field="")
         else:
-            assert check_same_tokens(bert.to_str().encode(), str(lines), flag="") == []
+            assert check_same_tokens(bert.to_str().encode(), str(lines), field="") == []
 
 
 def test_a_published_tokenizer_has_the_tokens_beside_it(tmp_path):
@@ -195,12 +195,12 @@ def test_a_tokenizer_of_another_size_is_named(tmp_path):
     small = changed(small, "model", "vocab", value=vocab)
     for ours, theirs in ((small, large), (large, small)):
         (tmp_path / "tokenizer.json").write_bytes(data_of(theirs))
-        [note] = check_same_tokens(data_of(ours), str(tmp_path), flag="--init_from=")
+        [note] = check_same_tokens(data_of(ours), str(tmp_path), field="init_from")
         (there, theirs_long), (here, ours_long) = (
             (len(config["model"]["merges"]), 12 if config is small else 11)
             for config in (theirs, ours)
         )
-        assert note == (
+        assert as_flags(note) == (
             f"the dataset's tokenizer has {here} merges and that of --init_from={tmp_path} {there},"
             f" so it splits texts otherwise: 'Ærø på 17½ kr.' is {theirs_long} tokens there and "
             f"{ours_long} here. Losses for a token cannot be compared; bits per byte can"
@@ -208,16 +208,18 @@ def test_a_tokenizer_of_another_size_is_named(tmp_path):
     grown = trained_tokenizer()
     grown.add_special_tokens(["<|im_start|>"])
     (tmp_path / "tokenizer.json").write_bytes(data_of(large))
-    assert check_same_tokens(grown.to_str().encode(), str(tmp_path), flag="") == []
+    assert check_same_tokens(grown.to_str().encode(), str(tmp_path), field="") == []
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"\n\x0e")
-    [note] = check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")
-    assert note.startswith(f"--init_from={tmp_path} has neither tokenizer.json nor vocab.json nor")
+    [note] = check_same_tokens(tokenizer_json(50), str(tmp_path), field="init_from")
+    assert as_flags(note).startswith(
+        f"--init_from={tmp_path} has neither tokenizer.json nor vocab.json nor"
+    )
     (tmp_path / "vocab.txt").write_bytes(b"\xff")
     with pytest.raises(DataError, match="its tokenizer cannot be read: .*'utf-8'"):
-        check_same_tokens(tokenizer_json(50), str(tmp_path), flag="--init_from=")
+        check_same_tokens(tokenizer_json(50), str(tmp_path), field="init_from")
 
 
 def test_the_tokenizer_decides_what_begins_a_text():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, as_flags
 from textmill.trainers.flags.run_flags import OptimizationFlags
 from textmill.trainers.on_flax.optimizers import learning_rate
 from textmill.trainers.run.schedule import Schedule
@@ -50,7 +50,7 @@ def test_a_warm_up_longer_than_the_run_is_noted():
     assert Schedule(10, OptimizationFlags(warmup_steps=10)).notes() == []
     [note] = Schedule(10, OptimizationFlags(warmup_steps=10_000)).notes()
     due = "the warm-up of 10,000 steps is longer than the run of 10, so the learning rate ends at "
-    assert note.startswith(f"{due}0.1% of") and "fewer --warmup_steps" in note
+    assert note.startswith(f"{due}0.1% of") and "fewer --warmup_steps" in as_flags(note)
 
 
 def reference(steps, warmup, schedule, final, decay):

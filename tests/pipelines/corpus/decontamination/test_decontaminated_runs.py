@@ -10,7 +10,7 @@ from textmill.pipelines import build_shards
 from textmill.pipelines.build_corpus import main
 from textmill.pipelines.corpus.rules.decontamination import target_files
 from textmill.pipelines.inspection.read_rows import read_rows
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, as_flags
 from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.records import DOCUMENT_FORMATS
 
@@ -238,4 +238,4 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path):
     [file] = target_files((str(tmp_path / "sets"),), lines.append)
     assert file.path == str(path)
     [line] = lines
-    assert line.startswith("note: --decontaminate: ") and "notes.xyz" in line
+    assert as_flags(line).startswith("note: --decontaminate: ") and "notes.xyz" in line
