@@ -26,12 +26,13 @@ from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.runners.sample import count_text_bytes
 from textmill.pipelines.writers.output_directory import (
     CORPUS,
+    find_or_make,
     other_inputs,
     refuse_another,
     refuse_others,
     refuse_own_inputs,
 )
-from textmill.pipelines.writers.staging import Staging, find_or_make
+from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.commands.flag_file import config_bytes
 from textmill.schemas.errors import flag
@@ -62,8 +63,10 @@ def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Resul
     schema, on, _ = _prepare(options, beam_arguments)
     found = find_or_make(
         options.output,
+        CORPUS,
         lambda: _find_finished(options, schema, on.blocks),
         lambda staging: _build(options, schema, on, staging, say),
+        overwrite=options.overwrite,
     )
     corpus = found or open_finished(Corpus, options.output)
     return Result(
@@ -118,8 +121,7 @@ def _find_finished(
     options: CorpusOptions, schema: CorpusSchema, blocks: list[Block]
 ) -> Corpus | None:
     """The corpus in the output directory; raises UsageError if it has other flags or inputs."""
-    refuse_others(options.output, CORPUS)
-    if options.overwrite or kind_of(options.output) is not Corpus:
+    if kind_of(options.output) is not Corpus:
         return None
     corpus = open_finished(Corpus, options.output)
     differing = corpus.schema.differences(schema) or other_inputs(corpus.inputs, blocks)

@@ -16,8 +16,13 @@ from textmill.pipelines.inspection.options import ExportOptions
 from textmill.pipelines.inspection.read_rows import find_split
 from textmill.pipelines.inspection.row_table import RowTable
 from textmill.pipelines.runners.console import Console, Display, Journal
-from textmill.pipelines.writers.output_directory import EXPORT_RECORD, refuse_another, refuse_others
-from textmill.pipelines.writers.staging import Staging, find_or_make, publish_files
+from textmill.pipelines.writers.output_directory import (
+    EXPORT_RECORD,
+    find_or_make,
+    refuse_another,
+    refuse_others,
+)
+from textmill.pipelines.writers.staging import Staging, publish_files
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files import store
@@ -75,10 +80,6 @@ def export_set(options: ExportOptions) -> None:
     refuse_others(options.output, EXPORT_RECORD)
     table = RowTable(info, options)
 
-    def find() -> ExportRecord | None:
-        refuse_others(options.output, EXPORT_RECORD)
-        return None if options.overwrite else _find_finished(asked, options.output)
-
     def make(staging: Staging) -> None:
         folder = staging.folder
         _write(table, files, options.to, folder)
@@ -90,7 +91,13 @@ def export_set(options: ExportOptions) -> None:
         seconds = time.monotonic() - began
         say(f"ok: {rows:,} rows in {count}, {decimal(size)}, {seconds:.1f} s: {options.output}")
 
-    if find_or_make(options.output, find, make):
+    if find_or_make(
+        options.output,
+        EXPORT_RECORD,
+        lambda: _find_finished(asked, options.output),
+        make,
+        overwrite=options.overwrite,
+    ):
         say(f"{options.output} already has this export: nothing to do")
 
 

@@ -12,9 +12,9 @@ from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.shards.prepare import BuildRun, prepare
 from textmill.pipelines.shards.wire import wire
-from textmill.pipelines.writers.output_directory import find_finished_set, refuse_others
+from textmill.pipelines.writers.output_directory import find_finished_set, find_or_make
 from textmill.pipelines.writers.staged_shards import count_finished, keep_finished
-from textmill.pipelines.writers.staging import Staging, find_or_make
+from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import flag
 from textmill.schemas.files.finished import SetInfo, open_finished
@@ -41,8 +41,10 @@ def run(
     try:
         found = find_or_make(
             options.output,
-            lambda: _find_finished(prepared),
+            MANIFEST,
+            lambda: find_finished_set(options.output, prepared.schema, prepared.blocks),
             lambda staging: _build(prepared, staging, say),
+            overwrite=options.run.overwrite,
             resume=keep_finished if options.run.resume else None,
         )
     except KeyboardInterrupt as stop:
@@ -61,15 +63,6 @@ def plan(
     """Plans a run from a sample of its inputs; arguments and errors as of `run`."""
     prepared = prepare(options, beam_arguments, say)
     return BuildPlan(prepared, estimate(prepared))
-
-
-def _find_finished(run: BuildRun) -> SetInfo | None:
-    """The requested dataset, if it exists; see `find_finished_set`."""
-    options = run.options
-    refuse_others(options.output, MANIFEST)
-    if options.run.overwrite:
-        return None
-    return find_finished_set(options.output, run.schema, run.blocks)
 
 
 def _build(run: BuildRun, staging: Staging, say: Callable[[str], None]) -> None:

@@ -15,8 +15,12 @@ from textmill.pipelines.tokenizer.merging import merge
 from textmill.pipelines.tokenizer.options import TokenizerOptions, load_model
 from textmill.pipelines.tokenizer.plan import TokenizerPlan, plan_tokenizer
 from textmill.pipelines.tokenizer.special_roles import config_json, tokenizer_settings
-from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
-from textmill.pipelines.writers.staging import Staging, find_or_make
+from textmill.pipelines.writers.output_directory import (
+    find_or_make,
+    refuse_others,
+    refuse_own_inputs,
+)
+from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.flag_file import CONFIG, config_bytes
 from textmill.schemas.files import store
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
@@ -62,7 +66,13 @@ def run(
         made.append(_train(options, blocks, beam_arguments, staging, say, warnings))
         output.publish(options.output, staging.run)
 
-    report = find_or_make(options.output, lambda: _find(options, blocks), train) or made[0]
+    def find() -> output.Report | None:
+        return output.find_tokenizer(
+            options.output, options.parameters(), lambda: digest_text(options, blocks)
+        )
+
+    found = find_or_make(options.output, output.REPORT, find, train, overwrite=options.overwrite)
+    report = found or made[0]
     warnings += check.warn_of_small_vocabulary(options, report.vocab_size)
     return Result(
         thing=output.FinishedTokenizer(options.output, report),
@@ -79,15 +89,6 @@ def _plan_inputs(options: TokenizerOptions) -> list[Block]:
     blocks = [] if options.from_histogram else plan_blocks(options.source)
     refuse_own_inputs(options.output, (part.path for block in blocks for part in block.parts))
     return blocks
-
-
-def _find(options: TokenizerOptions, blocks: list[Block]) -> output.Report | None:
-    refuse_others(options.output, output.REPORT)
-    if options.overwrite:
-        return None
-    return output.find_tokenizer(
-        options.output, options.parameters(), lambda: digest_text(options, blocks)
-    )
 
 
 def _train(

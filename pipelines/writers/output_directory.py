@@ -1,11 +1,12 @@
 """Checks an output directory: it may contain the requested dataset, or files to protect."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from textmill.pipelines.readers.sources import Block, hash_inputs
 from textmill.pipelines.writers.shard_files import OF_SET
-from textmill.pipelines.writers.staging import LOCK
+from textmill.pipelines.writers.staging import LOCK, Staging, stage
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
@@ -16,6 +17,7 @@ from textmill.schemas.format.manifest import MANIFEST, REJECTED, REJECTS
 from textmill.schemas.format.metadata import Inputs, Schema
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 
+F = TypeVar("F")
 TOKENIZER_REPORT, EXPORT_RECORD = "report.json", "export.json"
 # The files that identify the content of a directory; the first that exists decides.
 _KINDS = {
@@ -29,6 +31,37 @@ _KINDS = {
 TOKENIZER_FILES = ("histogram.parquet", REJECTS, TOKENIZER_REPORT, TOKENIZER_CONFIG, CONFIG)
 
 
+def find_or_make(
+    output: str,
+    own: str,
+    find: Callable[[], F | None],
+    make: Callable[[Staging], Any],
+    *,
+    overwrite: bool,
+    resume: Callable[[str, str], None] | None = None,
+) -> F | None:
+    """Returns the result of `find`; if that is None, runs `make`, which publishes one.
+
+    Both checks run again once this run holds the lock: another run may have published meanwhile.
+
+    Args:
+      output: the directory, which `refuse_others` has checked before inputs were planned.
+      own: see `refuse_others`.
+      find: returns the requested content of the directory; raises UsageError for other content.
+      make: fills the staging folder and publishes it.
+      overwrite: whether to make it without looking for it.
+      resume: see `stage`.
+    """
+    found = None if overwrite else find()
+    if found is None:
+        with stage(output, resume=resume) as staging:
+            refuse_others(output, own)
+            found = None if overwrite else find()
+            if found is None:
+                make(staging)
+    return found
+
+
 def refuse_others(output: str, own: str) -> None:
     """Protects the output of other commands, whose files may have the same names.
 
@@ -39,10 +72,8 @@ def refuse_others(output: str, own: str) -> None:
     Raises:
       UsageError: `output` holds something else, or a user's file of a name that a run replaces.
     """
-    there = [name for name in (*_KINDS, "schema.json") if store.exists(os.path.join(output, name))]
-    if "schema.json" in there:  # an interrupted publication of a dataset
-        there = [name for name in there if name not in ("schema.json", TOKENIZER_CONFIG)]
-    name = next(iter(there), own)
+    there = _kind_file(output)
+    name = there or own
     kinds = {**_KINDS, CORPUS: "a corpus"}
     found = CORPUS if name == MANIFEST and kind_of(output) is Corpus else name
     if found != own and kinds[found] != kinds.get(own):
@@ -50,7 +81,7 @@ def refuse_others(output: str, own: str) -> None:
             f"{flag('output', output)} already contains {kinds[found]} ({name}): use another "
             "directory"
         )
-    if not there and os.path.isdir(output):
+    if there is None and os.path.isdir(output):
         with disk_errors(output):
             names = sorted(os.listdir(output))
         names += [name for name in REJECTED if os.path.exists(os.path.join(output, name))]
@@ -62,6 +93,16 @@ def refuse_others(output: str, own: str) -> None:
                 f"{flag('output', output)} already has a file {taken[0]}, which the run would "
                 "replace: use another directory, such as a new one below it"
             )
+
+
+def _kind_file(output: str) -> str | None:
+    """The file that identifies the content of a directory."""
+    for name in _KINDS:
+        if store.exists(os.path.join(output, name)):
+            # A dataset whose publication was interrupted has this file, too.
+            if name != TOKENIZER_CONFIG or not store.exists(os.path.join(output, "schema.json")):
+                return name
+    return None
 
 
 def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -35,7 +34,6 @@ _FOLDERS = ("rejects", "removed")  # of published files
 BEAT_SECONDS = 10.0
 PATIENCE_SECONDS = 25.0  # for a beat over a slow network
 _SETTLE_SECONDS = 1.0  # for another run that begins at the same moment
-F = TypeVar("F")
 
 
 @dataclass(frozen=True)
@@ -55,27 +53,6 @@ class Staging:
     def scratch(self, *, local: bool) -> str:
         """The folder of files that workers pass to each other; `local`: all are on this machine."""
         return os.path.join(self.local if local else self.folder, "scratch")
-
-
-def find_or_make(
-    output: str,
-    find: Callable[[], F | None],
-    make: Callable[[Staging], Any],
-    *,
-    resume: Callable[[str, str], None] | None = None,
-) -> F | None:
-    """Returns the result of `find`; if that is None, runs `make`, which publishes one.
-
-    `find` runs again once this run holds the lock: another run may have published meanwhile. For
-    `resume` see `stage`.
-    """
-    found = find()
-    if found is None:
-        with stage(output, resume=resume) as staging:
-            found = find()
-            if found is None:
-                make(staging)
-    return found
 
 
 @contextmanager
