@@ -486,3 +486,56 @@ def test_pipelines_weigh_no_training_framework():
     loaded = _loaded_by("import " + ", ".join(modules))
     assert "apache_beam" in loaded
     assert not loaded & (HEAVY["jax"] | HEAVY["tensorflow"] | HEAVY["torch"])
+
+
+# Files that hold flags of a command line as text, not in messages, where `errors.flag` names them.
+COMMAND_LINES = {
+    "pipelines/demo.py": "runs commands, and shows their command lines",
+    "pipelines/corpus/rules/rule.py": "help",
+    "pipelines/host/s3_flags.py": "declares flags to argparse",
+    "pipelines/preflight/job.py": "arguments of Beam",
+    "pipelines/readers/stored.py": "a command line of zstd",
+    "pipelines/runners/beam_flags.py": "flags to compare, and a command line of Prism",
+    "pipelines/runners/beam_run.py": "arguments of Beam",
+    "pipelines/runners/job_server.py": "flags to declare to argparse",
+    "pipelines/runners/launch.py": "arguments of Beam",
+    "pipelines/runners/runner_flags.py": "declares flags to argparse",
+    "pipelines/runners/worker_package.py": "arguments of Beam",
+    "pipelines/shards/options.py": "reads --task before other flags, and help",
+    "schemas/errors.py": "spells flags",
+    "schemas/files/hub.py": "a command line of hf",
+    "trainers/flags/command_line.py": "makes command lines of flags",
+    "trainers/models/hf_files.py": "a command line of hf",
+    "trainers/on_poptorch/ranks.py": "a command line of torchrun",
+    "trainers/use_model.py": "looks for --help among arguments",
+}
+_A_FLAG = re.compile(r"(?<![\w-])--[a-z]")
+_A_FLAGS_START = re.compile(r"(?<![\w-])--(no_)?$")
+
+
+def _spelled_flags(path: Path) -> Iterator[str]:
+    """Texts with flags such as --seed, or f"--{name}", except docstrings and help."""
+    passed = set()
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            passed.add(node.value)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Help":
+            passed |= {*ast.walk(node)}
+        if isinstance(node, ast.JoinedStr):
+            yield from (
+                part.value
+                for part in node.values
+                if isinstance(part, ast.Constant) and part not in passed
+                if _A_FLAGS_START.search(part.value)
+            )
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node not in passed and _A_FLAG.search(node.value):
+                yield node.value
+
+
+def test_messages_name_flags_by_their_marks():
+    """Else functions of `textmill` would show --seed=3 for seed=3."""
+    files = [path for path in SOURCES if not path.is_relative_to(ROOT / "schemas" / "commands")]
+    spelled = {_name(path): found for path in files if (found := [*_spelled_flags(path)])}
+    assert {name: found for name, found in spelled.items() if name not in COMMAND_LINES} == {}
+    assert {*spelled} == {*COMMAND_LINES}

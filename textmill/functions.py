@@ -11,7 +11,7 @@ from typing import Any, Iterable, TypeVar, Union
 from textmill.keywords import Keywords
 from textmill.results import Corpus, Dataset, Output, Run, Tokenizer
 from textmill.schemas.commands.textmill import ABOUT
-from textmill.schemas.errors import UsageError
+from textmill.schemas.errors import UsageError, as_keywords
 from textmill.tasks import Task
 
 T = TypeVar("T", bound=Output)
@@ -166,7 +166,7 @@ def _build(name: str, settings: dict[str, Any], output: type[T]) -> T:
         result = command.start(*command.parse(keywords.arguments(settings)), say)
         if result is None:
             return None
-        warnings = tuple(map(keywords.spell, result.warnings))
+        warnings = tuple(map(as_keywords, result.warnings))
         for warning in warnings:
             say(f"warning: {warning}", style="yellow")
         return output(result.thing.directory, warnings, result.seconds)

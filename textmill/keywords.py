@@ -10,7 +10,6 @@ messages name keywords here.
 from __future__ import annotations
 
 import os
-import re
 from contextvars import copy_context
 from dataclasses import Field
 from functools import cached_property
@@ -28,9 +27,6 @@ from textmill.schemas.commands.values import rule_of
 from textmill.schemas.errors import DataError, UsageError, as_keywords, flag, speak_to_caller
 
 T = TypeVar("T")
-_FLAG = re.compile(r"(?<![\w-])--(?!help\b)([a-z][\w-]*)(=?)")
-_HELP = re.compile(r"(python -m [\w.]+ )?--help(=all)? (shows|lists) the flags")
-_COMMAND = re.compile(r"python -m (pipelines|trainers)\.(\w+)")
 
 
 class Keywords:
@@ -67,7 +63,8 @@ class Keywords:
         """
         for name in ("help", "h"):
             if name in values:
-                raise UsageError(f"unknown keyword {name}: {self._remedy()}")
+                remedy = f"`textmill {self.name.replace('_', '-')} --help=all` lists the keywords"
+                raise UsageError(f"unknown keyword {name}: {remedy}")
         texts = {name: self._plain(name, value) for name, value in values.items()}
         arguments = arguments_of(texts, {**self.kinds, "config": "value"}, self.name)
         for argument in arguments:
@@ -99,7 +96,7 @@ class Keywords:
                 raise
             raise KeyboardInterrupt("resume=True continues from the newest checkpoint") from stop
         except KeyboardInterrupt as stop:
-            stop.args = tuple(self.spell(str(text)) for text in stop.args)
+            stop.args = tuple(as_keywords(str(text)) for text in stop.args)
             raise
         except Exception as error:
             if line := describe_missing(error, f"textmill ({self.name})", self._extra):
@@ -111,24 +108,7 @@ class Keywords:
             kind = UsageError if isinstance(known, UsageError) else DataError
             # Its message is complete, as in a command; the traceback of its cause (`__context__`)
             # would be a hundred lines in a notebook.
-            raise kind(self.spell(known.marked)) from None
-
-    def spell(self, message: str) -> str:
-        """A message of the command with keywords: --no_bos -> bos=False, --seed=-1 -> seed=-1."""
-        message = as_keywords(message)
-
-        def keyword(found: re.Match[str]) -> str:
-            name, equals = found[1].replace("-", "_"), found[2]
-            positive = name[len("no_") :] if name.startswith("no_") else name
-            if not equals and self.kinds.get(positive) == "bool":
-                return f"{positive}={positive == name}"
-            return name + equals
-
-        message = _HELP.sub(self._remedy(), message.replace("unknown flag", "unknown keyword"))
-        return _FLAG.sub(keyword, _COMMAND.sub(lambda found: _function(*found.groups()), message))
-
-    def _remedy(self) -> str:
-        return f"`textmill {self.name.replace('_', '-')} --help=all` lists the keywords"
+            raise kind(known.in_python()) from None
 
     def _plain(self, name: str, value: Any) -> Any:
         """A value as in a file of flags: text, number, boolean, or a list or mapping of them."""
@@ -152,11 +132,6 @@ def _none(name: str, hint: Any) -> str:
     if rule is None and type(None) in getattr(kind, "__args__", ()):
         return "None"
     raise UsageError(f"{flag(name, 'None')}: give a value, or leave it out")
-
-
-def _function(package: str, name: str) -> str:
-    """The function that is a command: textmill.build_corpus, textmill.train("flax_clm")."""
-    return f"textmill.{name}" if package == "pipelines" else f'textmill.train("{name}")'
 
 
 def _plain(value: Any) -> Any:

@@ -252,15 +252,57 @@ def test_a_wrong_value_has_one_refusal_in_three_spellings(command, name, value, 
     for argv in (keywords.arguments({name: value}), [f"--config={file}"]):
         with pytest.raises(tm.UsageError) as refused:
             options_of(command, [*others, *argv])
-        refusals.append(str(refused.value))
+        refusals.append(refused.value)
     run = functools.partial(tm.train, command) if command in TRAINERS else getattr(tm, command)
     with pytest.raises(tm.UsageError) as refused:
         run(**required, **{name: value})
     typed, written = refusals
-    assert typed == written and f"--{name}=" in typed
-    assert str(refused.value) == keywords.spell(typed)
+    assert str(typed) == str(written) and f"--{name}=" in str(typed)
+    assert str(refused.value) == typed.in_python() == written.in_python()
     assert str(refused.value).startswith(f"{name}=")
     assert "--" not in str(refused.value).replace("--help=all` lists", "")
+
+
+RECORD = b'{"text": "a b"}\n'
+WRONG_DATA = [
+    (b'{"text": 1}\n' * 3, {"max_rejects": 2}, "rejected, more than max_rejects=2 ("),
+    (b"text\na b\n", {"text_field": "body"}, "has no field 'body', which text_field names; its"),
+    (
+        RECORD,
+        {"url_blocklist": ["x"]},
+        "url_blocklist=x needs each document's url: keep_fields=url",
+    ),
+    (RECORD, {"filter": "codecs:decode"}, "filter=codecs:decode failed with TypeError"),
+    (RECORD, {"filter": "no_such:x"}, "filter=no_such:x: no_such cannot be imported"),
+    (RECORD, {"document": "line"}, "document=line divides text files, but no input is one"),
+]
+
+
+@pytest.mark.parametrize(("content", "settings", "message"), WRONG_DATA, ids=str)
+def test_errors_of_a_run_name_keywords(content, settings, message, tmp_path):
+    """The limit of rejected documents and the filter fail in a worker."""
+    path = tmp_path / ("a.jsonl" if content[:1] == b"{" else "a.csv")
+    path.write_bytes(content)
+    with pytest.raises((tm.UsageError, tm.DataError)) as error:
+        tm.build_corpus(input=path, output=tmp_path / "made", **settings)
+    assert message in str(error.value) and "--" not in str(error.value)
+    assert str(error.value).isprintable()
+
+
+def test_a_wrong_chat_template_is_that_of_a_keyword(tokenizer_path, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"messages": []}\n')
+    (tmp_path / "wrong.jinja").write_text("{% if %}")
+    settings = {
+        "input": tmp_path / "a.jsonl",
+        "tokenizer": tokenizer_path,
+        "output": tmp_path / "x",
+    }
+    for name, message in {
+        "none.jinja": f"^chat_template={tmp_path}/none.jinja cannot be read: ",
+        "wrong.jinja": f"^chat_template: {tmp_path}/wrong.jinja, line 1: .*; it must be valid Jin",
+    }.items():
+        with pytest.raises(tm.UsageError, match=message):
+            tm.build_shards("chat", chat_template=tmp_path / name, **settings)
 
 
 @pytest.mark.parametrize(

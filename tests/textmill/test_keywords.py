@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Optional
 import pytest
 
 from textmill.keywords import Keywords
+from textmill.schemas.commands.terminal import command_in_message, say
 from textmill.schemas.commands.values import spelled
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, FieldDataError, FieldError, UsageError, flag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,26 +103,6 @@ def test_what_is_no_value_is_refused(keywords, values, message):
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("message", "spelled"),
-    [
-        ("--most=-1: give more", "most=-1: give more"),
-        ("use --no_fast, or --fast", "use fast=False, or fast=True"),
-        ("--output is empty; --runner=x", "output is empty; runner=x"),
-        ("unknown flag --fsat: did you mean --form?", "unknown keyword fsat: did you mean form?"),
-        (
-            "--most=x: not a whole number; python -m pipelines.build_corpus --help shows the flags",
-            "most=x: not a whole number; `textmill build-corpus --help=all` lists the keywords",
-        ),
-        ("a--b -- c ---d", "a--b -- c ---d"),
-        ("python -m pipelines.build_shards --input=C", "textmill.build_shards input=C"),
-        ("use python -m trainers.tf_qa", 'use textmill.train("tf_qa")'),
-    ],
-)
-def test_messages_name_keywords(keywords, message, spelled):
-    assert keywords.spell(message) == spelled
-
-
 def raising(error):
     def work():
         raise error
@@ -132,7 +113,20 @@ def raising(error):
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
-        (UsageError("--most=0: no"), UsageError, "most=0: no"),
+        (UsageError(f"{flag('most', 0)}: no"), UsageError, "most=0: no"),
+        (UsageError(f"use {flag('fast', False)}"), UsageError, "use fast=False"),
+        (FieldError("most", -1, "give more"), UsageError, "most=-1: give more"),
+        (
+            FieldDataError("input", "a", f"add {flag('fast', True)}"),
+            DataError,
+            "input=a: add fast=T",
+        ),
+        (DataError("a--b -- c --most=3"), DataError, "a--b -- c --most=3"),
+        (
+            UsageError(f"use {command_in_message('pipelines.verify')}"),
+            UsageError,
+            "textmill.verify",
+        ),
         (DataError("x is damaged"), DataError, "x is damaged"),
         (PermissionError(13, "Permission denied", "x"), DataError, "x: Permission denied; ask"),
         (MemoryError("no room"), DataError, "memory is short"),
@@ -152,3 +146,10 @@ def test_errors_are_those_of_a_user(keywords, error, kind, message):
     with pytest.raises(BaseException) as raised:
         keywords.call(raising(error))
     assert raised.type is kind and message in str(raised.value)
+
+
+def test_lines_of_a_function_name_keywords(keywords, capsys):
+    text = f"give {flag('most', 3)}"
+    keywords.call(lambda: say(text))
+    say(text)
+    assert capsys.readouterr().out == "give most=3\ngive --most=3\n"

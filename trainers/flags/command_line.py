@@ -151,12 +151,27 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
 def command(flags: RunFlags, **changes: Any) -> str:
     """The command line of these flags, with some of them changed."""
     words = command_name(f"trainers.{flags.entry}").split()
-    for field, value in _fields_of(flags):
-        value = changes.get(field.name, value)
-        if value == field.default or value is None and not is_word(field, value):
-            continue
+    for field, value in _changed(flags, changes):
         if isinstance(value, bool) and not is_word(field, value):
             words.append(f"--{field.name}" if value else f"--no_{field.name}")
         else:
             words.append(f"--{field.name}={value}")
     return " ".join(shlex.quote(word) for word in words)
+
+
+def command_to_resume(flags: RunFlags, **changes: Any) -> str:
+    """The command line that resumes a run, in a message; in Python the call of the function."""
+    changes = {"resume": True, **changes}
+    keywords = [f"{field.name}={value!r}" for field, value in _changed(flags, changes)]
+    call = f"textmill.train({', '.join([repr(flags.entry), *keywords])})"
+    return either(command(flags, **changes), call)
+
+
+def _changed(
+    flags: RunFlags, changes: Mapping[str, Any]
+) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """Fields and values of flags with some of them changed, except defaults."""
+    for field, value in _fields_of(flags):
+        value = changes.get(field.name, value)
+        if value != field.default and (value is not None or is_word(field, value)):
+            yield field, value

@@ -23,7 +23,7 @@ from jax._src.distributed import global_state
 
 from textmill.schemas.commands.terminal import say
 from textmill.schemas.errors import DataError, TextmillError, UsageError, flag
-from textmill.trainers.flags.command_line import command
+from textmill.trainers.flags.command_line import command_to_resume
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
 from textmill.trainers.on_flax.roll_call import call_roll
 from textmill.trainers.run.processes import Processes, end_at_once
@@ -165,7 +165,7 @@ class JaxProcesses(Processes):
         number = str(process).rpartition("/")[2]
         return (
             f"process {number} of {self.count} has ended: {reason}. Start all processes again, to "
-            f"resume from the newest checkpoint:\n  {command(self._flags, resume=True)}"
+            f"resume from the newest checkpoint:\n  {command_to_resume(self._flags)}"
         )
 
     def _end(self, reason: str) -> None:

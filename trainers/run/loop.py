@@ -17,7 +17,7 @@ import numpy as np
 
 from textmill.schemas.errors import DataError, flag
 from textmill.trainers.data.batches import Batch, BatchReader, read_ahead
-from textmill.trainers.flags.command_line import command, flag_values
+from textmill.trainers.flags.command_line import command_to_resume, flag_values
 from textmill.trainers.flags.run_flags import DataFlags
 from textmill.trainers.models.families import Weights
 from textmill.trainers.models.plan_model import training_flops
@@ -174,7 +174,7 @@ class Loop:
         if self.signal:
             self.line.say(
                 f"interrupted: the checkpoint after step {self.progress.step} is in "
-                f"{self.checkpoints.directory}. Resume with:\n  {command(self.flags, resume=True)}"
+                f"{self.checkpoints.directory}. Resume with:\n  {command_to_resume(self.flags)}"
             )
             self.processes.leave()
             sys.exit(128 + self.signal)

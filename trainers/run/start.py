@@ -23,7 +23,7 @@ from textmill.schemas.tokenizers.tokenizer_json import (
 from textmill.schemas.typed_json import to_json
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.data.shards_value import absolute_shards
-from textmill.trainers.flags.command_line import command, flag_values, parse_flags
+from textmill.trainers.flags.command_line import command_to_resume, flag_values, parse_flags
 from textmill.trainers.flags.framework_flags import FlaxRunFlags, ProcessFlags
 from textmill.trainers.flags.run_flags import RunFlags, refuse_existing
 from textmill.trainers.metrics.plots import draw_curve
@@ -132,7 +132,7 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
             with memory_errors(program.description, flags, remedy):
                 loop.run(first_weights)
         except KeyboardInterrupt:
-            line.say(f"interrupted; resume with:\n  {command(flags, resume=True)}")
+            line.say(f"interrupted; resume with:\n  {command_to_resume(flags)}")
             sys.exit(130)
         if processes.is_first:
             with Interruption() as interruption:  # the rest takes seconds
@@ -300,4 +300,4 @@ def _summarize(loop: Loop) -> None:
         # The exported directory exists now; a second export to it would be refused.
         names = ("stop_after", "export", "export_saved_model", "profile")
         without: Dict[str, Any] = dict.fromkeys(names)
-        say(f"  resume      {command(flags, resume=True, **without)}")
+        say(f"  resume      {command_to_resume(flags, **without)}")
