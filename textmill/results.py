@@ -14,7 +14,6 @@ from textmill.keywords import Keywords
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import UsageError
 from textmill.schemas.files import finished, store
-from textmill.schemas.files.store import is_url
 from textmill.schemas.format.corpus_metadata import CorpusSchema, CorpusStatistics
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import Statistics
@@ -311,4 +310,4 @@ def _exists(directory: str, name: str) -> bool:
 
 
 def _read(path: str) -> bytes:
-    return store.read(path) if is_url(path) else read_bounded(path)
+    return store.read(path) if store.is_url(path) else read_bounded(path)

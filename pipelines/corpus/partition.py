@@ -26,7 +26,6 @@ from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
-from textmill.schemas.files.store import is_url
 
 COUNTED = ("words", "copies")
 SOURCE = ("file", "record")
@@ -147,7 +146,7 @@ def read_partition(scratch: str, number: int, stage: str = "") -> pa.RecordBatch
     """
     path = _path(scratch, number, stage)
     try:
-        source = pa.py_buffer(store.read(path)) if is_url(path) else pa.memory_map(path)
+        source = pa.py_buffer(store.read(path)) if store.is_url(path) else pa.memory_map(path)
     except FileNotFoundError as error:
         raise DataError(f"{path} was deleted while the run used it; run again") from error
     return pa.ipc.open_file(source).get_batch(0)

@@ -15,7 +15,6 @@ from textmill.pipelines.encoding.reference import Tokenizer, failures_as_data_er
 from textmill.schemas.commands.terminal import command_in_message
 from textmill.schemas.errors import DataError, TextmillError, UsageError, flag
 from textmill.schemas.files import store
-from textmill.schemas.files.store import is_url, open_regular
 from textmill.schemas.tokenizers.tokenizer_files import (
     FILES,
     WHOLE,
@@ -91,7 +90,7 @@ def read_tokenizer_files(path: str) -> TokenizerFiles:
       UsageError: there is no such file, or the directory has no tokenizer that can be read.
       DataError: a file is broken.
     """
-    if is_url(path):
+    if store.is_url(path):
         return _from_store(path)
     is_file = os.path.isfile(path)
     if is_file and not path.endswith(WHOLE):
@@ -188,7 +187,7 @@ def merged_tokens(config: Mapping[str, Any], among: Set[str]) -> set[str]:
 def _read(path: str) -> bytes:
     try:
         check_size(os.path.getsize(path), path)
-        with open_regular(path) as file:
+        with store.open_regular(path) as file:
             return file.read()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error

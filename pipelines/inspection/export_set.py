@@ -27,7 +27,6 @@ from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError, UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import SetInfo, read_set
-from textmill.schemas.files.store import disk_errors, write_file
 from textmill.schemas.format.manifest import ManifestFile
 from textmill.schemas.typed_json import from_json, load_json, to_json
 
@@ -85,7 +84,7 @@ def export_set(options: ExportOptions) -> None:
         _write(table, files, options.to, folder)
         for name, listed in indices.items():
             sizes = [(each, asked.files[each], _size(folder, each)) for each in listed]
-            write_file(os.path.join(folder, name), INDICES[options.to](table.schema, sizes))
+            store.write_file(os.path.join(folder, name), INDICES[options.to](table.schema, sizes))
         size = _publish(asked, options.output, staging)
         rows, count = sum(asked.files.values()), number_of(len(files), f"{options.to} file")
         seconds = time.monotonic() - began
@@ -169,7 +168,7 @@ def _write(table: RowTable, files: dict[str, ManifestFile], to: str, staging: st
         for name, shard in files.items():
             path = os.path.join(staging, name)
             chunks = _show(table.batches(shard, Journal(staging)), display)
-            with disk_errors(path):
+            with store.disk_errors(path):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "xb") as file:
                     WRITERS[to](file, table.schema, shard.rows or 0, chunks)

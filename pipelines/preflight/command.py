@@ -10,13 +10,13 @@ from textmill.pipelines.preflight.check import Check, attempt
 from textmill.pipelines.preflight.flags import check_flags, check_runner
 from textmill.pipelines.preflight.job import check_job
 from textmill.pipelines.preflight.reach import check_inputs, check_output
-from textmill.pipelines.readers.files import is_url
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.result import Say
 from textmill.pipelines.runners.runner_flags import runner_flags
 from textmill.pipelines.user_filter import load_filter
 from textmill.pipelines.writers.staging import STAGING, Staging
 from textmill.schemas.errors import DataError, flag
+from textmill.schemas.files.store import is_url
 
 if TYPE_CHECKING:
     import apache_beam as beam

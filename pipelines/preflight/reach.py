@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from rich.filesize import decimal
 
 from textmill.pipelines.preflight.check import CannotCheck, Check, attempt
-from textmill.pipelines.readers.files import expand_lists, is_url
+from textmill.pipelines.readers.files import expand_lists
 from textmill.pipelines.readers.sources import Block
 from textmill.pipelines.runners.runner_flags import RunnerFlags
 from textmill.schemas.commands.terminal import in_time, number_of
@@ -18,7 +18,7 @@ _PATIENCE = 25.0  # seconds; an object store without network or credentials may 
 
 def reach(path: str) -> None:
     """Raises CannotCheck if a path is in an object store that cannot be read from here."""
-    if is_url(path) and (problem := _bucket_problem("/".join(path.split("/")[:3]))):
+    if store.is_url(path) and (problem := _bucket_problem("/".join(path.split("/")[:3]))):
         raise CannotCheck(f"{path}: {problem}")
 
 
@@ -47,7 +47,7 @@ def check_inputs(
         paths = expand_lists(patterns)
         for path in paths:
             reach(path)
-        return [path for path in paths if not is_url(path)], plan()
+        return [path for path in paths if not store.is_url(path)], plan()
 
     planned = yield from attempt("inputs", read, f"correct {flag('input')}")
     if planned is None:
@@ -65,7 +65,7 @@ def check_inputs(
 
 def check_output(path: str, flags: RunnerFlags) -> Iterator[Check]:
     """Checks that workers can reach the output; write permission is not checked."""
-    if not is_url(path):
+    if not store.is_url(path):
         yield _local_problem("output", path, flags) or Check("output", "ok", path)
     elif (yield from attempt("output", lambda: reach(path))) is not None:
         detail = f"{path} can be reached; write permission is not checked"

@@ -19,7 +19,6 @@ from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, FieldDataError, FieldError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus, kind_of
-from textmill.schemas.files.store import is_url
 
 # Extensions that a directory is searched for. A file that is named itself may have any.
 KNOWN = tuple(dict.fromkeys(ending for row in FORMATS.values() for ending in row.endings))
@@ -56,7 +55,7 @@ def open_file(path: str) -> Iterator[BinaryIO]:
 
 def check_size(raw: BinaryIO, path: str, size: int) -> None:
     """Checks that a file has the size that it had when the run was planned."""
-    if is_url(path):  # the size when it was opened
+    if store.is_url(path):  # the size when it was opened
         place = raw.tell()
         now = raw.seek(0, os.SEEK_END)
         raw.seek(place)
@@ -82,7 +81,7 @@ def expand_lists(patterns: tuple[str, ...]) -> list[str]:
 
 
 def _read_list(path: str) -> list[str]:
-    if not is_url(path) and os.path.exists(path) and not os.path.isdir(path):
+    if not store.is_url(path) and os.path.exists(path) and not os.path.isdir(path):
         _size(path)  # rejects a FIFO, which may block forever
     with open_file(path) as file:
         content = file.read(_LIST_BYTES + 1)
@@ -143,7 +142,7 @@ class FileFinder:
           DataError: no file matches.
           UsageError: a directory of label folders also has text files of its own.
         """
-        files = self._remote(pattern) if is_url(pattern) else self._local(pattern)
+        files = self._remote(pattern) if store.is_url(pattern) else self._local(pattern)
         if not files:
             raise FieldDataError(self._field, pattern, f"no file matches{self._reason()}")
         return files
@@ -434,6 +433,6 @@ def _expand_braces(pattern: str) -> Iterator[str]:
 
 def identity(path: str, *, label_folders: bool) -> tuple[str, str]:
     """A key that is equal for all names of a file with the same label."""
-    if is_url(path):
+    if store.is_url(path):
         return path, ""
     return os.path.realpath(path), os.path.basename(os.path.dirname(path)) * label_folders

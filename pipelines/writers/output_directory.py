@@ -11,7 +11,6 @@ from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus, SetInfo, kind_of, open_finished
-from textmill.schemas.files.store import disk_errors, is_url
 from textmill.schemas.format.corpus_metadata import CORPUS
 from textmill.schemas.format.manifest import MANIFEST, REJECTED, REJECTS
 from textmill.schemas.format.metadata import Inputs, Schema
@@ -82,7 +81,7 @@ def refuse_others(output: str, own: str) -> None:
             "directory"
         )
     if there is None and os.path.isdir(output):
-        with disk_errors(output):
+        with store.disk_errors(output):
             names = sorted(os.listdir(output))
         names += [name for name in REJECTED if os.path.exists(os.path.join(output, name))]
         taken = [name for name in names if name in TOKENIZER_FILES and own == TOKENIZER_REPORT]
@@ -117,7 +116,7 @@ def refuse_own_inputs(output: str, paths: Iterable[str]) -> None:
     """
 
     def real(folder: str) -> str:
-        return os.path.join(folder if is_url(folder) else os.path.realpath(folder), "")
+        return os.path.join(folder if store.is_url(folder) else os.path.realpath(folder), "")
 
     first_path: dict[str, str] = {}  # in each folder
     for path in paths:

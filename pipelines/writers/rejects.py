@@ -20,7 +20,6 @@ from textmill.pipelines.writers.scratch import Pointer, load, write_scratch
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import DataError, as_flags, flag
 from textmill.schemas.files import store
-from textmill.schemas.files.store import disk_errors
 from textmill.schemas.format.manifest import REJECTS, ManifestFile
 
 FILTERED = "rejects/filtered.jsonl"
@@ -126,7 +125,7 @@ def stash(lines: bytes, directory: str, block: int, piece: int) -> tuple[Stashed
     """Writes the lines of `Filtered` of a piece of a block, if any, into a new scratch file."""
     if not lines:
         return ()
-    with disk_errors(os.path.join(directory, "filtered")):
+    with store.disk_errors(os.path.join(directory, "filtered")):
         [pointer] = write_scratch(directory, [lines])
     return (Stashed(block, piece, pointer),)
 
@@ -137,7 +136,7 @@ def collect(stashed: Iterable[Stashed], staging: str) -> list[ManifestFile]:
     if not ordered:
         return []
     path, size, digest = os.path.join(staging, FILTERED), 0, sha256()
-    with store.workspace(staging) as folder, disk_errors(path):
+    with store.workspace(staging) as folder, store.disk_errors(path):
         local = os.path.join(folder, FILTERED)
         os.makedirs(os.path.dirname(local), exist_ok=True)
         with open(local, "wb") as file:

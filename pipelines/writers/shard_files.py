@@ -14,7 +14,6 @@ from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.pipelines.writers.document_formats import document_codec
 from textmill.pipelines.writers.staging import STAGING, publish_files
 from textmill.schemas.files import store
-from textmill.schemas.files.store import disk_errors, is_url
 from textmill.schemas.format.agreement import METADATA
 from textmill.schemas.format.manifest import (
     DECONTAMINATION,
@@ -127,7 +126,7 @@ def _stage_files(
             ending: os.path.join(folder, f"{name}.{attempt}.{ending}") for ending in endings
         }
         try:
-            with disk_errors(os.path.join(staging, name)), ExitStack() as open_files:
+            with store.disk_errors(os.path.join(staging, name)), ExitStack() as open_files:
                 files = {ending: _HashedFile(path) for ending, path in temporary.items()}
                 for file in files.values():
                     open_files.callback(file.close)
@@ -192,7 +191,7 @@ def publish(
     listed = [*staged, *(describe_file(name, content) for name, content in contents.items())]
     listed.sort(key=lambda file: file.path)
     manifest = Manifest(FORMAT_VERSION, fingerprint, tuple(listed))
-    there = {*store.sizes(output)} if is_url(output) else {*os.listdir(output)}
+    there = {*store.sizes(output)} if store.is_url(output) else {*os.listdir(output)}
     if os.path.isdir(os.path.join(output, _REMOVED)):
         there |= {f"{_REMOVED}/{name}" for name in os.listdir(os.path.join(output, _REMOVED))}
     old = {*filter(OF_SET.fullmatch, there), *REJECTED}

@@ -27,7 +27,6 @@ from textmill.pipelines.readers.sources import BLOCKS
 from textmill.schemas.commands.entry import sigterm_as_interrupt
 from textmill.schemas.errors import DataError, TextmillError, UsageError, flag
 from textmill.schemas.files import store
-from textmill.schemas.files.store import disk_errors, is_url
 
 STAGING, LOCK = ".staging", ".lock"
 _FOLDERS = ("rejects", "removed")  # of published files
@@ -71,7 +70,7 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
     """
     folder, lock = os.path.join(output, STAGING), os.path.join(output, LOCK)
     with sigterm_as_interrupt(), ExitStack() as stack:
-        if is_url(output):
+        if store.is_url(output):
             if glob.has_magic(output):
                 raise UsageError(
                     f"{flag('output', output)}: in object stores, names with *, ? or [ are "
@@ -83,7 +82,7 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
             run, local = stack.enter_context(_lock_on_disk(lock)), folder
             for name in _FOLDERS:
                 _refuse_link(os.path.join(output, name))
-        with disk_errors(folder):
+        with store.disk_errors(folder):
             _begin(folder, resume)  # after a run that was killed
         try:
             yield Staging(folder, local, run)
@@ -99,7 +98,7 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
 
 def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
     """Makes a new staging folder; `resume` moves the finished shards of the old one into it."""
-    if is_url(staging):  # names depend on content there, so old files do no harm
+    if store.is_url(staging):  # names depend on content there, so old files do no harm
         if resume is None:
             discard(staging)
         return
@@ -113,7 +112,7 @@ def _begin(staging: str, resume: Callable[[str, str], None] | None) -> None:
 
 def discard(staging: str) -> None:
     """Removes a staging folder, even if a worker still writes into it."""
-    if is_url(staging):
+    if store.is_url(staging):
         # The run ends once BLOCKS is gone, and a listing that lags may lack that file.
         store.delete([f"{staging}/{BLOCKS}"])
         store.delete_folder(staging)
@@ -138,7 +137,7 @@ def _set_aside(staging: str) -> str | None:
 def _lock_on_disk(path: str) -> Iterator[str]:
     """Makes and locks the directory; yields the name of this run."""
     output, run = os.path.dirname(path), uuid.uuid4().hex
-    with disk_errors(path):
+    with store.disk_errors(path):
         try:
             os.makedirs(output, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
@@ -152,7 +151,7 @@ def _lock_on_disk(path: str) -> Iterator[str]:
             raise _another_run(path) from error
     # A cluster may continue a job after its command was killed: workers compare the run's name.
     try:
-        with disk_errors(path), open(path, "r+") as file:
+        with store.disk_errors(path), open(path, "r+") as file:
             file.write(run)
         yield run
     finally:
@@ -223,7 +222,7 @@ def check_turn(staging: str, run: str, *, publishes: bool = False) -> None:
       DataError: the run is over, or another one holds the lock.
     """
     output = os.path.dirname(staging)
-    if publishes or not is_url(staging):
+    if publishes or not store.is_url(staging):
         if not _read_lock(os.path.join(output, LOCK)).startswith(run):
             raise DataError(
                 f"another run has begun in {output}, or this job's command has ended: this job "
@@ -260,8 +259,8 @@ def publish_files(
     """
     staging, old = os.path.join(output, STAGING), [name for name in old if name not in files]
     check_turn(staging, run, publishes=True)
-    with disk_errors(output):
-        (_move_in_store if is_url(output) else _move_on_disk)(output, [seal, *old], files)
+    with store.disk_errors(output):
+        (_move_in_store if store.is_url(output) else _move_on_disk)(output, [seal, *old], files)
         check_turn(staging, run, publishes=True)
         store.write_file(os.path.join(output, seal), content)
     discard(staging)

@@ -28,7 +28,6 @@ from textmill.schemas.files.set_files import (
     open_files,
     read_listed,
 )
-from textmill.schemas.files.store import is_url
 from textmill.schemas.format.agreement import corpus_disagreements, disagreements
 from textmill.schemas.format.corpus_metadata import (
     DOCUMENT_FILE,
@@ -185,7 +184,7 @@ def kind_of(directory: str) -> type[FinishedDirectory] | None:
     if not store.exists(os.path.join(directory, MANIFEST)):
         return None
     try:
-        names = store.sizes(directory) if is_url(directory) else os.listdir(directory)
+        names = store.sizes(directory) if store.is_url(directory) else os.listdir(directory)
     except OSError:  # opening it fails with the cause
         return SetInfo
     return _kind_by_names(names)
@@ -218,7 +217,7 @@ def open_finished(
       UsageError: no package reads this object store, or the cache cannot be written.
     """
     place = os.fspath(directory)
-    if is_url(place) and cache is None:
+    if store.is_url(place) and cache is None:
         with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
             files = open_files(place, Cache(folder))
             files.check_sizes()

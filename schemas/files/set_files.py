@@ -41,7 +41,6 @@ from typing import (
 
 from textmill.schemas.errors import DataError, UsageError, describe_refusal, either, flag
 from textmill.schemas.files import object_store, store
-from textmill.schemas.files.store import is_url
 from textmill.schemas.format.manifest import (
     MANIFEST,
     Manifest,
@@ -565,7 +564,7 @@ def open_files(
         answer.
       UsageError: no package reads this object store, or the cache cannot be written.
     """
-    if is_url(directory):
+    if store.is_url(directory):
         return CachedFiles(directory, cache or Cache(), verify=verify)
     path = os.path.join(directory, MANIFEST)
     try:

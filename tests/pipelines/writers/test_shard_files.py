@@ -11,7 +11,6 @@ from textmill.pipelines.writers.output_directory import CORPUS, TOKENIZER_REPORT
 from textmill.pipelines.writers.staging import LOCK, STAGING
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files import store
-from textmill.schemas.files.store import disk_errors
 from textmill.schemas.format.manifest import MANIFEST, ManifestFile
 from textmill.schemas.format.records import open_rows
 
@@ -49,7 +48,7 @@ def test_a_failure_leaves_no_file(tmp_path):
         )
     assert os.listdir(tmp_path) == []
     with pytest.raises(DataError, match=r"cannot write .*here: Permission denied"):
-        with disk_errors("here"):
+        with store.disk_errors("here"):
             raise PermissionError(errno.EACCES, "Permission denied")
 
 
