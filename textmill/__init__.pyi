@@ -20,12 +20,13 @@ from textmill.pipelines.tokenizer.values import Normalizers as Normalizers
 from textmill.pipelines.tokenizer.values import Pattern as Pattern
 from textmill.results import Corpus as Corpus
 from textmill.results import Dataset as Dataset
-from textmill.results import Run as Run
+from textmill.results import Output
 from textmill.results import Tokenizer as Tokenizer
 from textmill.schemas.errors import DataError as DataError
 from textmill.schemas.errors import UsageError as UsageError
 from textmill.tasks import Task as Task
 from textmill.trainers.data.shard_set import ShardSet as ShardSet
+from textmill.trainers.run.training_task import Prediction
 
 _Text: TypeAlias = str | PathLike[str]
 _Texts: TypeAlias = _Text | Sequence[Any] | Mapping[Any, Any]
@@ -606,3 +607,112 @@ class Tokens(Task):
     def __init__(
         self, *, max_length: int = ..., text_field: _Text = ..., bos: bool = ..., eos: bool = ...
     ) -> None: ...
+
+class Run(Output):
+    """The directory of a training run."""
+
+    settings: dict[str, Any]
+    def metrics(self) -> list[dict[str, Any]]: ...
+    @overload
+    def generate(
+        self,
+        text: str,
+        *,
+        samples: int,
+        checkpoint: _Text | int = ...,
+        max_new_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        precision: Literal["auto", "float32", "bfloat16"] = ...,
+        seed: int = ...,
+        **settings: Any,
+    ) -> list[str]: ...
+    @overload
+    def generate(
+        self,
+        text: str,
+        *,
+        checkpoint: _Text | int = ...,
+        max_new_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        precision: Literal["auto", "float32", "bfloat16"] = ...,
+        seed: int = ...,
+        **settings: Any,
+    ) -> str: ...
+    @overload
+    def chat(
+        self,
+        message: str,
+        *,
+        samples: int,
+        checkpoint: _Text | int = ...,
+        max_new_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        precision: Literal["auto", "float32", "bfloat16"] = ...,
+        seed: int = ...,
+        **settings: Any,
+    ) -> list[str]: ...
+    @overload
+    def chat(
+        self,
+        message: str,
+        *,
+        checkpoint: _Text | int = ...,
+        max_new_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        precision: Literal["auto", "float32", "bfloat16"] = ...,
+        seed: int = ...,
+        **settings: Any,
+    ) -> str: ...
+    @overload
+    def evaluate(
+        self,
+        *,
+        checkpoint: Literal["all"],
+        shards: _Texts = ...,
+        validation_split: _Text = ...,
+        evaluation_rows: int | None = ...,
+        verify: bool = ...,
+        follow_links: bool = ...,
+        cache_dir: _Text | None = ...,
+        cache_gigabytes: float = ...,
+        batch_size: int = ...,
+        precision: Literal["auto", "float32", "bfloat16"] = ...,
+        report: _Text | None = ...,
+        **settings: Any,
+    ) -> list[dict[str, float]]: ...
+    @overload
+    def evaluate(
+        self,
+        *,
+        checkpoint: _Text | int = ...,
+        shards: _Texts = ...,
+        validation_split: _Text = ...,
+        evaluation_rows: int | None = ...,
+        verify: bool = ...,
+        follow_links: bool = ...,
+        cache_dir: _Text | None = ...,
+        cache_gigabytes: float = ...,
+        batch_size: int = ...,
+        precision: Literal["auto", "float32", "bfloat16"] = ...,
+        report: _Text | None = ...,
+        **settings: Any,
+    ) -> dict[str, float]: ...
+    def predict(
+        self,
+        texts: _Text | Sequence[str | Sequence[str]],
+        *,
+        checkpoint: _Text | int = ...,
+        batch_size: int = ...,
+        precision: Literal["auto", "float32", "bfloat16"] = ...,
+        predictions: _Text | None = ...,
+        **settings: Any,
+    ) -> list[Prediction]: ...
+    def export(self, directory: _Text, *, checkpoint: _Text | int = ...) -> str: ...

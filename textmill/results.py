@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from textmill.keywords import Keywords
 from textmill.schemas.commands.terminal import number_of
@@ -22,6 +22,10 @@ from textmill.schemas.typed_json import parse_json, read_bounded
 if TYPE_CHECKING:
     from textmill.pipelines.inspection.report.parts import Shown
     from textmill.pipelines.tokenizer.output import Report
+    from textmill.trainers.run.training_task import Prediction
+    from textmill.trainers.use.open_model import OpenModel
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -232,8 +236,116 @@ class Run(Output):
         Returns:
           The text and its continuation; a list of them if `samples` is given.
         """
-        texts = use_model(self.directory, {"generate": text, **settings})
+        return self._write({"generate": text, **settings})
+
+    @overload
+    def chat(self, message: str, *, samples: int, **settings: Any) -> list[str]: ...
+
+    @overload
+    def chat(self, message: str, **settings: Any) -> str: ...
+
+    def chat(self, message: str, **settings: Any) -> str | list[str]:
+        """Answers a message with the model of a run on conversations; settings as of `generate`."""
+        return self._write({"chat": message, **settings})
+
+    def evaluate(self, **settings: Any) -> dict[str, float] | list[dict[str, float]]:
+        """Evaluates the model on a split; plots and predictions go to RUN/evaluation.
+
+        Args:
+          **settings: flags of `textmill use-model --evaluate`, such as shards=data (default: the
+            dataset of the run), validation_split="test", checkpoint="last".
+
+        Returns:
+          "step" and the metrics; with checkpoint="all" a list of them.
+        """
+
+        def work(model: OpenModel) -> Any:
+            # The trainers' packages, which a host of pipelines does not have.
+            from textmill.trainers.run.journal import ProgressLine
+            from textmill.trainers.use.evaluate_model import evaluate_model
+
+            line = ProgressLine()
+            found = evaluate_model(model, line, line.say)
+            return [{"step": int(one.checkpoint), **one.metrics} for one in found]
+
+        rows = self._use({"evaluate": True, **settings}, work)
+        return rows if settings.get("checkpoint") == "all" else rows[0]
+
+    def predict(
+        self, texts: Path | str | Sequence[str | Sequence[str]], **settings: Any
+    ) -> list[Prediction]:
+        """Labels texts with the model of a run of tf_classifier or poptorch_classifier.
+
+        Args:
+          texts: a list of them, of two each if the model classifies pairs; or a file as of
+            `textmill use-model --predict`.
+          **settings: flags of `textmill use-model --predict`, such as checkpoint="last".
+
+        Returns:
+          The label and the probability of each.
+        """
+        is_file = isinstance(texts, (str, os.PathLike))
+        source = os.fspath(texts) if is_file else list(texts)
+
+        def work(model: OpenModel) -> list[Prediction]:
+            from textmill.trainers.use.label_texts import (  # see `evaluate`
+                label_texts,
+                write_predictions,
+            )
+
+            found = list(label_texts(model, source))
+            if model.use.predictions is not None:
+                write_predictions(found, model.use.predictions)
+            return found
+
+        return self._use({"predict": source, **settings} if is_file else settings, work)
+
+    def export(self, directory: str | os.PathLike[str], **settings: Any) -> str:
+        """Writes the weights as a directory for transformers; returns its path.
+
+        Args:
+          directory: must not exist yet.
+          **settings: checkpoint="last" and so on.
+        """
+        path = os.fspath(directory)
+
+        def work(model: OpenModel) -> str:
+            from textmill.trainers.run.journal import ProgressLine  # see `evaluate`
+            from textmill.trainers.use.export_model import export_model
+
+            export_model(model, path, ProgressLine().say)
+            return path
+
+        return self._use({"export": path, **settings}, work)
+
+    def _write(self, settings: dict[str, Any]) -> Any:
+        def work(model: OpenModel) -> list[str]:
+            from textmill.trainers.use.write_texts import write_texts  # see `evaluate`
+
+            return write_texts(model)
+
+        texts = self._use(settings, work)
         return texts if "samples" in settings else texts[0]
+
+    def _use(self, settings: dict[str, Any], work: Callable[[OpenModel], T]) -> T:
+        """The result of some work with the model, opened with these flags of use_model."""
+        trainer = self.settings["trainer"]
+
+        def options() -> tuple[type]:
+            from textmill.trainers.use.use_flags import groups_of, import_trainer  # see `evaluate`
+
+            found = import_trainer(trainer)
+            return (groups_of(found.flags(), writes=found.continue_text is not None),)
+
+        keywords = Keywords("use_model", options, trainer.partition("_")[0])
+
+        def use() -> T:
+            from textmill.trainers.use.open_model import open_model  # see `evaluate`
+
+            with open_model([self.directory, *keywords.arguments(settings)]) as model:
+                return work(model)
+
+        return keywords.call(use)
 
     def _losses(self) -> dict[str, list[tuple[int, float]]]:
         """Title to steps and losses."""
@@ -263,18 +375,6 @@ class Run(Output):
             return [head]
         picture = base64.b64encode(Path(self.report).read_bytes()).decode()
         return [head, Picture("losses", picture)]
-
-
-def use_model(directory: str, values: dict[str, Any]) -> list[str]:
-    """The texts that a trained model writes, with these flags of use_model."""
-    keywords = Keywords("use_model", lambda: (), "flax")
-
-    def work() -> list[str]:
-        from textmill.trainers.use_model import write_texts  # the trainers' packages
-
-        return write_texts([directory, *keywords.arguments(values)])
-
-    return keywords.call(work)
 
 
 def open_directory(directory: str | os.PathLike[str]) -> Corpus | Dataset | Tokenizer | Run:

@@ -12,9 +12,10 @@ from typing import ClassVar
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
 from textmill.trainers.flags.run_flags import DecoderFlags, PretrainingFlags
-from textmill.trainers.run.program import Trainer, join_processes
+from textmill.trainers.flags.task_flags import ClmFlags
 from textmill.trainers.run.start import main_of
-from textmill.trainers.tasks.language_models import ClmFlags, ClmTask
+from textmill.trainers.run.trainer import Trainer, join_processes
+from textmill.trainers.tasks.language_models import ClmTask
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ TRAINER = Trainer(
     gigabytes=3.2,
     packages=("jax", "jaxlib", "flax", "optax", "numpy"),
     join=join_processes,
-    write_texts=import_later("textmill.trainers.on_flax.flax_decoder:write_texts"),
+    continue_text=import_later("textmill.trainers.on_flax.generation:write_texts"),
 )
 main = main_of(TRAINER)
 

@@ -11,9 +11,10 @@ from typing import ClassVar
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.trainers.flags.framework_flags import FlaxRunFlags
 from textmill.trainers.flags.run_flags import EncoderFlags, PretrainingFlags
-from textmill.trainers.run.program import Trainer, join_processes
+from textmill.trainers.flags.task_flags import MlmFlags
 from textmill.trainers.run.start import main_of
-from textmill.trainers.tasks.language_models import MlmFlags, MlmTask
+from textmill.trainers.run.trainer import Trainer, join_processes
+from textmill.trainers.tasks.language_models import MlmTask
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,13 @@ from typing import ClassVar
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.trainers.flags.framework_flags import IpuComputeFlags
 from textmill.trainers.flags.run_flags import ClassifierFlags, RunFlags
+from textmill.trainers.flags.task_flags import ClassificationFlags
+from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.processes import ALONE, Processes
-from textmill.trainers.run.program import Program, Trainer, TrainingPlan
+from textmill.trainers.run.program import Program
 from textmill.trainers.run.start import main_of
-from textmill.trainers.tasks.classification import ClassificationFlags, ClassificationTask
+from textmill.trainers.run.trainer import Trainer
+from textmill.trainers.tasks.classification import ClassificationTask
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def _import_program(plan: TrainingPlan, task: ClassificationTask) -> Program:
     # Threads that spin while they wait slow down other processes: beside four busy ones on two
     # cores a step took three times as long. On an idle machine PASSIVE costs 5 %.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    return import_later("textmill.trainers.on_poptorch.ipu_program:make_program")(plan, task)
+    return import_later("textmill.trainers.on_poptorch.poptorch_devices:make_program")(plan, task)
 
 
 def _join(flags: PoptorchClassifierFlags) -> Processes:

@@ -12,9 +12,10 @@ from typing import ClassVar
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.trainers.flags.framework_flags import TfComputeFlags
 from textmill.trainers.flags.run_flags import ClassifierFlags, RunFlags
-from textmill.trainers.run.program import Trainer
+from textmill.trainers.flags.task_flags import ClassificationFlags
 from textmill.trainers.run.start import main_of
-from textmill.trainers.tasks.classification import ClassificationFlags, ClassificationTask
+from textmill.trainers.run.trainer import Trainer
+from textmill.trainers.tasks.classification import ClassificationTask
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from typing import ClassVar, Literal, Optional
 from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.trainers.flags.framework_flags import TfComputeFlags
 from textmill.trainers.flags.run_flags import DecoderFlags, RunFlags
-from textmill.trainers.run.program import Trainer
+from textmill.trainers.flags.task_flags import QaFlags
 from textmill.trainers.run.start import main_of
-from textmill.trainers.tasks.qa import QaFlags, QaTask
+from textmill.trainers.run.trainer import Trainer
+from textmill.trainers.tasks.qa import QaTask
 
 
 @dataclass(frozen=True)

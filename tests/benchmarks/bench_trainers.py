@@ -43,7 +43,7 @@ from textmill.trainers.models.hf_files import write_directory
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.models.weights import to_published
 from textmill.trainers.run.journal import Rate, Rates
-from textmill.trainers.run.program import TrainingPlan
+from textmill.trainers.run.plan import TrainingPlan
 
 FIRST = 5  # steps that do not count
 IN_MEMORY = 8  # batches of the other loops, used in turn
@@ -149,7 +149,7 @@ class TrainerRounds:
                 marks.append((Seconds.now(), self._waited))
                 return super().count_step(tokens)
 
-        with patch("textmill.trainers.run.loop.Rates", Marked):
+        with patch("textmill.trainers.run.step_reports.Rates", Marked):
             self._run()
         (began, waited), (ended, waited_in_all) = marks[FIRST - 1], marks[-1]
         whole = ended.since(began)

@@ -34,7 +34,8 @@ from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.models.hf_files import write_directory
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.models.weights import fresh, to_published
-from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM, Sampling, generator, row_keys
+from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM
+from textmill.trainers.on_flax.generation import Sampling, generator, row_keys
 from textmill.trainers.on_flax.layers import graph_of, to_params
 from textmill.trainers.run.trained import find_trained
 

@@ -71,7 +71,7 @@ def step_memory(flags: MemoryFlags, length: int, values: dict[str, Any]) -> tupl
     from textmill.trainers.flax_clm import FlaxClmFlags
     from textmill.trainers.models.plan_model import plan_model
     from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM, make_program
-    from textmill.trainers.run.program import TrainingPlan
+    from textmill.trainers.run.plan import TrainingPlan
 
     sizes: dict[str, Any] = {"family": "llama", "model": flags.model, "layers": flags.layers}
     run = make_flags(

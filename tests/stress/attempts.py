@@ -19,7 +19,8 @@ import tyro
 from tests.tools.trainer_list import BY_NAME, TRAINERS, ListedTrainer
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers.run.checkpoints import STATE, numbered
+from textmill.trainers.run.checkpoint_files import STATE
+from textmill.trainers.run.checkpoints import numbered
 
 
 @dataclass(frozen=True)

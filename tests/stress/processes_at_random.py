@@ -17,7 +17,8 @@ from tests.stress.attempts import Found, StressOptions, run_stress
 from tests.tools.clm_factory import write_clm_set
 from tests.tools.run_processes import TINY, Group
 from tests.tools.run_reading import read_metrics
-from textmill.trainers.run.checkpoints import damage_of, numbered
+from textmill.trainers.run.checkpoint_files import damage_of
+from textmill.trainers.run.checkpoints import numbered
 from textmill.trainers.run.journal import cut_metrics
 
 

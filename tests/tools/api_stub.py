@@ -13,9 +13,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 import textmill as tm
 from tests.tools.places import ROOT
 from textmill.functions import TRAINERS, keywords_of
+from textmill.results import Run
 from textmill.schemas.commands.flag_file import fields_of, kinds_of
 from textmill.schemas.commands.values import rule_of
 from textmill.tasks import Task
+from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.use.use_flags import groups_of
 
 PATH = ROOT / "textmill" / "__init__.pyi"
 _TOP = """# Written by `python -m tests.tools.api_stub` from the flags of the commands.
@@ -26,12 +29,13 @@ from typing import Any, Literal, TypeAlias, overload
 from textmill.functions import verify as verify
 from textmill.results import Corpus as Corpus
 from textmill.results import Dataset as Dataset
-from textmill.results import Run as Run
+from textmill.results import Output
 from textmill.results import Tokenizer as Tokenizer
 from textmill.schemas.errors import DataError as DataError
 from textmill.schemas.errors import UsageError as UsageError
 from textmill.tasks import Task as Task
 from textmill.trainers.data.shard_set import ShardSet as ShardSet
+from textmill.trainers.run.training_task import Prediction
 """
 _ALIASES = """
 _Text: TypeAlias = str | PathLike[str]
@@ -40,6 +44,27 @@ __all__: list[str]
 
 def open(directory: _Text) -> Corpus | Dataset | Tokenizer | Run: ...
 """
+_WRITES = ("max_new_tokens", "temperature", "top_k", "top_p", "precision", "seed")
+_CHECKPOINT = "checkpoint: _Text | int = ..."
+_READS = ("shards", "validation_split", "evaluation_rows", "verify", "follow_links", "cache_dir")
+_READS += ("cache_gigabytes", "batch_size", "precision", "report")
+# Methods of a run: parameters, result, and flags of use_model that are keywords.
+_VERBS = [
+    *(
+        (verb, f"{first}: str, *{more}, {_CHECKPOINT}", result, _WRITES)
+        for verb, first in (("generate", "text"), ("chat", "message"))
+        for more, result in ((", samples: int", "list[str]"), ("", "str"))
+    ),
+    ("evaluate", '*, checkpoint: Literal["all"]', "list[dict[str, float]]", _READS),
+    ("evaluate", f"*, {_CHECKPOINT}", "dict[str, float]", _READS),
+    (
+        "predict",
+        f"texts: _Text | Sequence[str | Sequence[str]], *, {_CHECKPOINT}",
+        "list[Prediction]",
+        ("batch_size", "precision", "predictions"),
+    ),
+    ("export", f"directory: _Text, *, {_CHECKPOINT}", "str", ()),
+]
 
 
 def write_stub() -> str:
@@ -83,8 +108,25 @@ def write_stub() -> str:
             own = keywords(*kind.options())
             make = function("__init__", "None", "self", "*", "max_length: int = ...", *own)
             parts.append(f'class {name}(Task):\n    """{kind.__doc__}"""\n    {make}')
+    parts.append(_run_class(places))
     imports = (f"from {place} import {name} as {name}\n" for name, place in sorted(places.items()))
     return _format("".join([_TOP, *imports, _ALIASES, *parts]))
+
+
+def _run_class(places: dict[str, str]) -> str:
+    """The class of a run, whose methods have the flags of use_model as keywords."""
+    lines = [f'class Run(Output):\n    """{Run.__doc__}"""', "    settings: dict[str, Any]"]
+    lines.append("    def metrics(self) -> list[dict[str, Any]]: ...")
+    kind = groups_of(FlaxClmFlags(), writes=True)
+    fields, kinds = fields_of(kind), kinds_of(kind)
+    verbs = [verb for verb, *_ in _VERBS]
+    for verb, parameters, result, names in _VERBS:
+        own = (f"{name}: {_hint(fields[name], kinds[name], places)} = ..." for name in names)
+        overload = "    @overload\n" * (verbs.count(verb) > 1)
+        more = "" if verb == "export" else ", **settings: Any"  # of the trainer
+        signature = f"{', '.join(['self', parameters, *own])}{more}"
+        lines.append(f"{overload}    def {verb}({signature}) -> {result}: ...")
+    return "\n".join(lines) + "\n"
 
 
 def _hint(field: Field[Any], kind: str, places: dict[str, str]) -> str:

@@ -85,6 +85,7 @@ TARGETS = {
     "shingles": Target(f"{_NEAR}/shingles.py", ("test_shingles",), "near_duplicates"),
     "class_scores": Target("trainers/metrics/class_scores.py", ("test_class_scores",)),
     "questions": Target("trainers/tasks/qa.py", ("test_questions", "test_tasks")),
+    "squad_scores": Target("trainers/metrics/squad_scores.py", ("test_questions", "test_tasks")),
     "metadata": Target("schemas/format/metadata.py", ("test_metadata", "test_agreement")),
     "agreement": Target("schemas/format/agreement.py", ("test_agreement",)),
     "deliveries": Target("pipelines/runners/shuffle.py", ("test_costs", "test_shuffle")),

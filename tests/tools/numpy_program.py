@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tests.tools.clm_factory import clm_schema
 from tests.tools.run_reading import untimed_lines
 from textmill.schemas.errors import UsageError
 from textmill.trainers.data.batches import Batch
@@ -25,19 +24,16 @@ from textmill.trainers.flags.run_flags import (
     OptimizationFlags,
     RunFlags,
 )
-from textmill.trainers.run.checkpoints import Checkpoints, read_weights
-from textmill.trainers.run.program import (
-    Arrays,
-    Program,
-    Snapshot,
-    Trainer,
-    TrainingPlan,
-    check_state,
-    to_tensors,
-)
+from textmill.trainers.flags.task_flags import ClmFlags
+from textmill.trainers.run.checkpoint_files import read_weights
+from textmill.trainers.run.checkpoints import Checkpoints
+from textmill.trainers.run.plan import TrainingPlan
+from textmill.trainers.run.program import Program
 from textmill.trainers.run.schedule import Schedule
 from textmill.trainers.run.start import train
-from textmill.trainers.tasks.language_models import ClmFlags, ClmTask
+from textmill.trainers.run.tensors import Arrays, Snapshot, check_state, to_tensors
+from textmill.trainers.run.trainer import Trainer
+from textmill.trainers.tasks.language_models import ClmTask
 
 TABLE = "embeddings.tokens.weight"
 
@@ -264,8 +260,7 @@ def remains_of(output: Path) -> dict[str, Any]:
     """The content of a run's directory, without times and without checkpoints before the newest."""
     checkpoints = Checkpoints(output)
     stored, lines = checkpoints.read(checkpoints.latest), untimed_lines(output)
-    task = ClmTask(make_flags(NumpyFlags, shards="-", best_by="loss"), clm_schema())
-    stored.progress.update(lines, task)
+    stored.progress.update(lines, "loss")
     best = {path.name: _bits_of(read_weights(path)) for path in (output / "best").glob("*")}
     return {
         "step": checkpoints.latest,

@@ -7,7 +7,7 @@ from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.poptorch_classifier import TRAINER, PoptorchClassifierFlags
 from textmill.trainers.reader import ShardSet
-from textmill.trainers.run.program import TrainingPlan
+from textmill.trainers.run.plan import TrainingPlan
 
 
 def make_program(shards: Path | str, **settings: Any) -> Any:

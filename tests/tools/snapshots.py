@@ -1,6 +1,7 @@
 """What a program puts into checkpoints, on the host."""
 
-from textmill.trainers.run.program import Arrays, Program
+from textmill.trainers.run.program import Program
+from textmill.trainers.run.tensors import Arrays
 
 
 def weights_in(program: Program) -> Arrays:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from textmill.trainers.run import start
+from textmill.trainers.run import summary
 
 
 @pytest.fixture(scope="session")
@@ -19,5 +19,5 @@ def compiled(tmp_path_factory) -> Path:
 def no_picture():
     """An empty file in place of the loss curve: drawing takes longer than the smallest run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(start, "draw_curve", lambda lines, path, *_, **__: Path(path).touch())
+        patch.setattr(summary, "draw_curve", lambda lines, path, *_, **__: Path(path).touch())
         yield

@@ -19,8 +19,10 @@ from textmill.schemas.errors import DataError, TextmillError, UsageError
 from textmill.trainers import use_model
 from textmill.trainers.data.shard_set import ShardSet
 from textmill.trainers.models.model_config import ModelConfig, with_dropout
-from textmill.trainers.run.checkpoints import Checkpoints, read_weights
+from textmill.trainers.run.checkpoint_files import read_weights
+from textmill.trainers.run.checkpoints import Checkpoints
 from textmill.trainers.run.trained import find_trained
+from textmill.trainers.use import use_flags
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -46,7 +48,7 @@ def evaluated_in(place: Path) -> dict[int, dict]:
 def use(run: Path | str, *arguments: str, diary: Diary | None = None, **flags: str) -> None:
     """The command with a trainer that has no entry of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(use_model, "trainer_of", lambda trained, name: numpy_trainer(diary))
+        patch.setattr(use_flags, "trainer_of", lambda trained, name: numpy_trainer(diary))
         words = [f"--{name}={value}" for name, value in flags.items()]
         use_model.main([str(run), *arguments, *words])
 

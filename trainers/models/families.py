@@ -1,6 +1,6 @@
 """The model families: their modules with weights, and their keys in config.json.
 
-A new family is a row of FAMILIES. Fields of ModelConfig without a key keep their default, or the
+A new family is a row of FAMILIES. Fields of Dimensions without a key keep their default, or the
 value of `always`.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 from typing import (
-    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -20,6 +19,7 @@ from typing import (
 
 import numpy as np
 
+from textmill.trainers.models.dimensions import Dimensions
 from textmill.trainers.models.rope import Rope, RopeKey
 
 Weights = Dict[str, np.ndarray]
@@ -95,14 +95,11 @@ def modules_at(ours: str, theirs: str, table: Table) -> list[Module]:
     return modules
 
 
-if TYPE_CHECKING:
-    from textmill.trainers.models.model_config import ModelConfig
-
 ELECTRA_EMBEDDING = 128  # in ELECTRA's small model; larger ones use the hidden size
 
 
 class Key(NamedTuple):
-    """A field of ModelConfig in Hugging Face's config.json."""
+    """A field of Dimensions in Hugging Face's config.json."""
 
     ours: str  # the field
     theirs: str  # the key
@@ -140,7 +137,7 @@ class ModelFamily(NamedTuple):
 
     classes: tuple[str, ...]  # in transformers: language model, and classifier if trainers have one
     base: str  # prefix of names in files; models saved without a head lack it
-    body: Callable[[ModelConfig], list[Module]]  # a model's modules without its head
+    body: Callable[[Dimensions], list[Module]]  # a model's modules without its head
     # Names of a language model's head. The last is the output layer if it is not tied; an encoder's
     # head has a dense layer, a norm and a bias before.
     head: tuple[str, ...]
@@ -152,7 +149,7 @@ class ModelFamily(NamedTuple):
     other_heads: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     local: LocalKey | None = None  # which of its layers are local
     ropes: tuple[RopeKey, ...] = ()  # its rotary positions; the first are those of `rope_scaling`
-    always: Mapping[str, Any] = {}  # fields with one value in the family, not ModelConfig's default
+    always: Mapping[str, Any] = {}  # fields with one value in the family, not Dimensions' default
     # Whether `hidden_size` need not be a multiple of `heads`, as in the family of transformers.
     has_any_heads: bool = False
     new: Mapping[str, Any] = {}  # as `Key.absent`, of new models, where it differs
@@ -161,7 +158,7 @@ class ModelFamily(NamedTuple):
     # Fields that depend on several keys, from the fields that `keys` gave.
     read_more: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
     # Keys that depend on several fields or keys, from the model and the other keys.
-    write_more: Callable[[ModelConfig, Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
+    write_more: Callable[[Dimensions, Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -194,16 +191,17 @@ def _head_size(values: Mapping[str, Any]) -> int:
 
 
 def _stack(
-    config: ModelConfig, embeddings: Table, at: str, layer: Table, last: Table = ()
+    config: Dimensions, embeddings: Table, at: str, layer: Table, last: Table = ()
 ) -> list[Module]:
     """Embeddings, the layers at "encoder.layer", and what follows them."""
-    modules = modules_at("embeddings.", config.base, embeddings)
+    base = FAMILIES[config.family].base
+    modules = modules_at("embeddings.", base, embeddings)
     for n in range(config.layers):
-        modules += modules_at(f"layers.{n}.", f"{config.base}{at}.{n}.", layer)
-    return modules + modules_at("", config.base, last)
+        modules += modules_at(f"layers.{n}.", f"{base}{at}.{n}.", layer)
+    return modules + modules_at("", base, last)
 
 
-def _encoder(config: ModelConfig) -> list[Module]:
+def _encoder(config: Dimensions) -> list[Module]:
     width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
     embeddings = [
         ("tokens", "table", "embeddings.word_embeddings", config.vocab_size, width),
@@ -226,7 +224,7 @@ def _encoder(config: ModelConfig) -> list[Module]:
 
 
 def _refine(
-    modules: list[Module], config: ModelConfig, joined: Mapping[str, tuple[int, ...]]
+    modules: list[Module], config: Dimensions, joined: Mapping[str, tuple[int, ...]]
 ) -> list[Module]:
     """Modules with `joined` by name; the residual stream sums 2 * layers outputs."""
     less = {"deviation": 0.02 * (2 * config.layers) ** -0.5}
@@ -238,7 +236,7 @@ def _refine(
     return refined
 
 
-def _modernbert(config: ModelConfig) -> list[Module]:
+def _modernbert(config: Dimensions) -> list[Module]:
     hidden, wide = config.hidden_size, config.intermediate_size
     embeddings = [
         ("tokens", "table", "embeddings.tok_embeddings", config.vocab_size, hidden),
@@ -259,7 +257,7 @@ def _modernbert(config: ModelConfig) -> list[Module]:
     return _refine(modules, config, {"qkv": (hidden,) * 3, "mlp_in": (wide, wide)})
 
 
-def _gpt2(config: ModelConfig) -> list[Module]:
+def _gpt2(config: Dimensions) -> list[Module]:
     hidden, wide = config.hidden_size, config.intermediate_size
     embeddings = [
         ("tokens", "table", "wte", config.vocab_size, hidden),
@@ -278,7 +276,7 @@ def _gpt2(config: ModelConfig) -> list[Module]:
     return [module._replace(is_turned=module.kind == "linear") for module in modules]
 
 
-def _opt(config: ModelConfig) -> list[Module]:
+def _opt(config: Dimensions) -> list[Module]:
     width, hidden, wide = config.embedding_size, config.hidden_size, config.intermediate_size
     embeddings = [
         ("tokens", "table", "decoder.embed_tokens", config.vocab_size, width),
@@ -315,7 +313,7 @@ _AROUND = {
 
 
 def _llama(
-    config: ModelConfig,
+    config: Dimensions,
     *,
     norms: Mapping[str, str] = _BEFORE,
     norm: str = "scale",
@@ -340,7 +338,7 @@ def _llama(
     return _stack(config, tokens, "layers", layer, [("final_norm", norm, "norm", hidden)])
 
 
-def head_modules(config: ModelConfig) -> list[Module]:
+def head_modules(config: Dimensions) -> list[Module]:
     """The modules of a model's head; a decoder's tied head has none."""
     row, hidden = FAMILIES[config.family], config.hidden_size
     if config.classes:

@@ -1,17 +1,20 @@
-"""Dimensions and switches of a model, from and to Hugging Face's config.json.
+"""A model: its dimensions, checked, from and to Hugging Face's config.json.
 
 Keys that config.json lacks have the defaults of transformers. A setting that trainers do not
 implement is a UsageError, a value of a wrong type a DataError. Both begin with `where`, such as
 "--init_from=DIR".
 """
 
+from __future__ import annotations
+
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
+from typing import Any, Mapping, Sequence, get_type_hints
 
 from textmill.schemas.errors import DataError, UsageError, as_keywords, flag
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.typed_json import quote
 from textmill.trainers.flags.run_flags import DIMENSIONS, at_least, share
+from textmill.trainers.models.dimensions import Dimensions
 from textmill.trainers.models.families import (
     ACTIVATIONS,
     FAMILIES,
@@ -27,7 +30,7 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 _ROLES = ("bos", "eos", "pad")
 _IS_LOCAL = {"full_attention": False, "sliding_attention": True}  # layer_types of config.json
 # Bounds of dimensions that no tensor bounds; float32 holds whole numbers up to 2**24 exactly.
-_MOST: Dict[str, float] = {
+_MOST: dict[str, float] = {
     **dict.fromkeys(("max_positions", "window"), 1 << 24),
     "head_size": 1 << 12,
     "query_size": 1 << 20,
@@ -37,49 +40,8 @@ _MOST: Dict[str, float] = {
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Dimensions):
     """An encoder or a decoder with its head; `new` adds defaults."""
-
-    family: str  # a key of FAMILIES, which decides names and config.json of exported weights
-    vocab_size: int  # V, rows of the embedding
-    max_positions: int  # tokens of the longest segment
-    layers: int
-    hidden_size: int  # H, a multiple of `heads` in most families
-    heads: int  # N
-    intermediate_size: int  # I, width of the feed-forward block
-    embedding_size: int  # E; if it is not H, there is a projection in and one out
-    # K, a divisor of N; N / K heads share keys and values (Ainslie et al., "GQA", 2023,
-    # arXiv:2305.13245).
-    kv_heads: int
-    head_size: int  # D, width of a head; H / N in families without a key for it
-    activation: str  # of the feed-forward block, by Hugging Face's name
-    tied: bool = True  # whether the output layer is the embedding
-    dropout: float = 0.0  # on embeddings and both residual branches
-    attention_dropout: float = 0.0  # on attention probabilities
-    classifier_dropout: float = 0.0  # before the head of a classifier
-    layer_norm_epsilon: float = 1e-5  # that of RoBERTa, GPT-2 and OPT; 1e-12 in BERT and ELECTRA
-    # Rows of the position table before position 0: RoBERTa's positions start after its padding id,
-    # OPT's at 2.
-    position_offset: int = 0
-    token_types: int = 0  # rows of the token type table of encoders
-    # LayerNorm before attention and feed-forward, not after as in encoders and OPT-350m.
-    norm_first: bool = False
-    final_norm: bool = False  # LayerNorm after the last layer
-    scale_attention: bool = True  # divide attention's logits by sqrt(D), or by sqrt(query_size)
-    scale_by_layer: bool = False  # divide them also by the number of the layer, from 1
-    # The feed-forward block is out(activation(gate) * up) (Shazeer, "GLU Variants", 2020,
-    # arXiv:2002.05202).
-    is_gated: bool = False
-    rope: Optional[Rope] = None  # rotary positions; None for a table of positions
-    local_rope: Optional[Rope] = None  # those of local layers; None for the same
-    window: int = 0  # tokens that a token of a local layer attends to; 0 for no limit
-    query_size: int = 0  # Gemma's query_pre_attn_scalar; 0 for D
-    attention_softcap: float = 0.0  # c, if not 0: logits x of attention become c * tanh(x / c)
-    logit_softcap: float = 0.0  # the same of the output's logits
-    scale_embeddings: bool = False  # multiply embeddings by sqrt(H)
-    # Which layers are local, repeated: (True, False) for every other, from the first.
-    local_layers: Tuple[bool, ...] = (False,)
-    classes: Tuple[str, ...] = ()  # names of the classes by number; none for a language model
 
     def __post_init__(self) -> None:
         """Refuses impossible dimensions, and switches that the family does not have."""
@@ -147,16 +109,6 @@ class ModelConfig:
         return self._row.eos_ids is not None
 
     @property
-    def is_projected(self) -> bool:
-        """Whether embeddings have another width than hidden states."""
-        return self.embedding_size != self.hidden_size
-
-    @property
-    def position_rows(self) -> int:
-        """Rows of the position table."""
-        return self.max_positions + self.position_offset
-
-    @property
     def head_activation(self) -> str:
         """Activation of a masked language model's head: GELU, but in BERT that of the layers."""
         return self.activation if self.family == "bert" else "gelu"
@@ -174,12 +126,12 @@ class ModelConfig:
         """The window of a layer (from 0); 0 for no limit."""
         return self.window if self.is_local(layer) else 0
 
-    def rope_of(self, layer: int) -> Optional[Rope]:
+    def rope_of(self, layer: int) -> Rope | None:
         """The rotary positions of a layer (from 0)."""
         return self.local_rope if self.local_rope and self.is_local(layer) else self.rope
 
     @property
-    def modules(self) -> List[Module]:
+    def modules(self) -> list[Module]:
         """All modules with weights."""
         return self._row.body(self) + head_modules(self)
 
@@ -189,7 +141,7 @@ class ModelConfig:
         return self._row.base
 
     @property
-    def doubles(self) -> Dict[str, str]:
+    def doubles(self) -> dict[str, str]:
         """Tensors in files -> the tensor of this model that they repeat.
 
         {"lm_head.weight": "model.embed_tokens.weight"}: a tied output layer repeats the embedding,
@@ -206,26 +158,26 @@ class ModelConfig:
         return {**doubles, bias: other} if other not in ("", bias) else doubles
 
     @property
-    def other_heads(self) -> Tuple[str, ...]:
+    def other_heads(self) -> tuple[str, ...]:
         """Prefixes of names of heads that this model ignores."""
         return self._row.other_heads[bool(self.classes)]
 
     @classmethod
-    def new(cls, family: str, **values: Any) -> "ModelConfig":
+    def new(cls, family: str, **values: Any) -> ModelConfig:
         """A model of these fields, with the family's defaults for the others."""
         row = FAMILIES[family]
         return cls(family=family, **row.complete(values, row.new))
 
     @classmethod
-    def from_settings(cls, values: Mapping[str, Any]) -> "ModelConfig":
+    def from_settings(cls, values: Mapping[str, Any]) -> ModelConfig:
         """The inverse of `dataclasses.asdict` and JSON."""
-        of: Dict[type, Any] = {list: tuple, dict: lambda value: Rope(**value)}
+        of: dict[type, Any] = {list: tuple, dict: lambda value: Rope(**value)}
         return cls(**{n: of.get(type(v), lambda v: v)(v) for n, v in values.items()})
 
     @classmethod
     def from_json(
         cls, content: Mapping[str, Any], *, classes: Sequence[str] = (), where: str
-    ) -> "ModelConfig":
+    ) -> ModelConfig:
         """The model of a config.json, with a head for these classes."""
         values = _read_fields(content, where)
         row = FAMILIES[values["family"]]
@@ -239,7 +191,7 @@ class ModelConfig:
 
     def to_json(
         self, special_ids: Mapping[str, int], prefix_ids: Sequence[int] = ()
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         """The config.json for transformers; `special_ids` of a schema are roles to ids.
 
         `prefix_ids`, the start of a decoder's texts, is our own key.
@@ -269,9 +221,9 @@ class ModelConfig:
             content["label2id"] = {name: number for number, name in enumerate(self.classes)}
         return content
 
-    def _ropes_to_json(self) -> Dict[str, Any]:
+    def _ropes_to_json(self) -> dict[str, Any]:
         """Rotary positions as transformers 5 reads them, and as 4 does."""
-        content: Dict[str, Any] = {"rope_parameters": {}} if self.rope else {}
+        content: dict[str, Any] = {"rope_parameters": {}} if self.rope else {}
         for key in self._row.ropes:
             parameters = getattr(self, key.ours).to_json()
             inner = {key.layers: parameters} if key.layers else parameters
@@ -320,7 +272,7 @@ def with_dropout(config: ModelConfig, rate: float) -> ModelConfig:
     return replace(config, **dict.fromkeys(RATES, rate))
 
 
-def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
+def _read_fields(content: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The fields of ModelConfig from config.json, with the defaults of transformers."""
     family = content.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
@@ -336,7 +288,7 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
                 "only: give other weights"
             )
     kinds = get_type_hints(ModelConfig)
-    values: Dict[str, Any] = {"family": family}
+    values: dict[str, Any] = {"family": family}
     for key in row.keys:
         value, kind = content.get(key.theirs), kinds[key.ours]
         if value is None and (key.theirs not in content or callable(key.absent)):
@@ -362,7 +314,7 @@ def _read_fields(content: Mapping[str, Any], where: str) -> Dict[str, Any]:
 
 def _read_local_layers(
     content: Mapping[str, Any], key: LocalKey, layers: int, where: str
-) -> Tuple[bool, ...]:
+) -> tuple[bool, ...]:
     types = content.get("layer_types")
     if types is not None:
         names = list(map(str, types)) if isinstance(types, list) else []
@@ -381,7 +333,7 @@ def _read_local_layers(
     return key.pattern(layers, every)
 
 
-def published_classes(content: Mapping[str, Any], *, where: str) -> Tuple[str, ...]:
+def published_classes(content: Mapping[str, Any], *, where: str) -> tuple[str, ...]:
     """Names of the classes of a published classifier; none for other models."""
     if "SequenceClassification" not in str(content.get("architectures")):
         return ()

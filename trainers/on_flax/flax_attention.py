@@ -19,7 +19,7 @@ from jax.extend.backend import get_backend
 
 from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.flags.framework_flags import FlaxComputeFlags
-from textmill.trainers.run.program import TrainingPlan
+from textmill.trainers.run.plan import TrainingPlan
 
 MASKED = -1e9  # added to attention logits that must not count; exp() of it is 0 in f32
 SPLASH_BLOCK = 512  # tokens, a multiple of 128

@@ -20,16 +20,11 @@ from flax import nnx
 from textmill.schemas.format.features import max_masked_slots
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.flags.framework_flags import FlaxComputeFlags
+from textmill.trainers.flags.task_flags import MlmFlags
 from textmill.trainers.models.families import ACTIVATIONS
 from textmill.trainers.models.model_config import ModelConfig
 from textmill.trainers.on_flax.flax_attention import Context, attention_kind, packed_context
-from textmill.trainers.on_flax.flax_program import (
-    DeviceBatch,
-    FlaxProgram,
-    Sums,
-    compute_dtype,
-    sums_in_chunks,
-)
+from textmill.trainers.on_flax.flax_program import DeviceBatch, FlaxProgram
 from textmill.trainers.on_flax.layers import (
     FORMULAS,
     Embeddings,
@@ -43,8 +38,11 @@ from textmill.trainers.on_flax.layers import (
     normalize,
     split_keys,
 )
-from textmill.trainers.run.program import TrainingPlan, TrainingTask
-from textmill.trainers.tasks.language_models import MlmFlags, mask_rates
+from textmill.trainers.on_flax.precision import compute_dtype
+from textmill.trainers.on_flax.token_loss import Sums, sums_in_chunks
+from textmill.trainers.run.plan import TrainingPlan
+from textmill.trainers.run.training_task import TrainingTask
+from textmill.trainers.tasks.language_models import mask_rates
 
 
 class MaskedHead(nnx.Module):

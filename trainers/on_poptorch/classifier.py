@@ -17,7 +17,7 @@ from torch.nn import functional
 from textmill.trainers.data.batches import Batch
 from textmill.trainers.models.families import ACTIVATIONS
 from textmill.trainers.models.model_config import ModelConfig
-from textmill.trainers.run.program import Arrays
+from textmill.trainers.run.tensors import Arrays
 from textmill.trainers.tasks.classification import LABEL
 
 # Added to the scores of padding. float16 can hold -10,000, exp() of it is 0 in every precision, and

@@ -26,18 +26,9 @@ from textmill.trainers.on_poptorch.ranks import (
     keep_gradients,
     report_lost_ranks,
 )
-from textmill.trainers.run.program import (
-    STOP,
-    TOKENS,
-    Arrays,
-    Program,
-    Snapshot,
-    Tensors,
-    TrainingPlan,
-    check_state,
-    to_tensors,
-)
-from textmill.trainers.run.schedule import Schedule
+from textmill.trainers.run.plan import TrainingPlan
+from textmill.trainers.run.program import STOP, TOKENS, Program
+from textmill.trainers.run.tensors import Arrays, Snapshot, Tensors, check_state, to_tensors
 from textmill.trainers.tasks.classification import LABEL, LOGITS, ROW_WEIGHTS
 
 Inputs = Mapping[str, Tensor]
@@ -71,7 +62,7 @@ class ModuleProgram(Program):
         self._optimizer = torch_optimizer(self._rates, self.module)
         self.evaluation_rows = self._compute.batch_size // self._microbatches
         self.devices = ranks.count
-        self._share_of_rate = Schedule(self.steps, self._rates)
+        self._share_of_rate = plan.schedule
         devices = f"{ranks.count} x {self._device.type}" if ranks.count > 1 else self._device.type
         self.description = f"PyTorch on {devices}, {self._precision}"
         if self._device.type == "cuda" and ranks.count == 1:

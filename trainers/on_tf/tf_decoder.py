@@ -27,7 +27,7 @@ from textmill.trainers.on_tf.tf_layers import (
     through_blocks,
 )
 from textmill.trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
-from textmill.trainers.run.program import TrainingPlan
+from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.tasks.language_models import CORRECT, COUNTED, LOSS
 from textmill.trainers.tasks.qa import ANSWER_IDS, ANSWER_LENGTHS, QaTask
 

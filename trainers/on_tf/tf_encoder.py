@@ -23,7 +23,7 @@ from textmill.trainers.on_tf.tf_layers import (
     through_blocks,
 )
 from textmill.trainers.on_tf.tf_program import Sums, TfObjective, TfProgram
-from textmill.trainers.run.program import TrainingPlan
+from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.tasks.classification import LABEL, LOGITS, ClassificationTask
 
 

@@ -23,15 +23,9 @@ from textmill.trainers.flags.run_flags import OptimizationFlags, refuse_existing
 from textmill.trainers.models.set_tokenizer import SCHEMA, TOKENIZER
 from textmill.trainers.on_tf.backend import keras, tf
 from textmill.trainers.on_tf.tf_layers import Seed, Tensors, fill, fold, read
-from textmill.trainers.run.program import (
-    Arrays,
-    Program,
-    Snapshot,
-    TrainingPlan,
-    check_state,
-    to_tensors,
-)
-from textmill.trainers.run.schedule import Schedule
+from textmill.trainers.run.plan import TrainingPlan
+from textmill.trainers.run.program import Program
+from textmill.trainers.run.tensors import Arrays, Snapshot, check_state, to_tensors
 
 _DROPOUT = 0x64726F70  # "drop"; separates the seeds of dropout from others
 
@@ -85,7 +79,7 @@ class TfProgram(Program):
         is_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)  # it always compiles
         self._jit = compute.jit_compile and not is_tpu
         self._optimizer: Any = None  # of Keras, if the run trains
-        self._schedule = Schedule(plan.steps, self._rates)
+        self._schedule = plan.schedule
         self._gradients = tf.function(self._sums_and_gradients, jit_compile=self._jit)
         self._outputs = tf.function(self._objective.outputs, jit_compile=self._jit)
         self._evaluate = tf.function(self._evaluate_step)

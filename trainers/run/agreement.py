@@ -17,8 +17,9 @@ from textmill.schemas.version import VERSION
 from textmill.trainers.data.batches import BatchReader
 from textmill.trainers.flags.command_line import flag_values
 from textmill.trainers.models.set_tokenizer import TOKENIZER, set_file
+from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.processes import Processes
-from textmill.trainers.run.program import Arrays, TrainingPlan
+from textmill.trainers.run.tensors import Arrays
 
 # Flags that may differ. The content of paths is compared: fingerprint, tokenizer, first weights.
 LOCAL = (

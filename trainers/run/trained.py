@@ -18,7 +18,8 @@ from textmill.trainers.models.hf_files import read_directory
 from textmill.trainers.models.model_config import ModelConfig, published_classes
 from textmill.trainers.models.set_tokenizer import published_tokenizer, read_schema, read_tokenizer
 from textmill.trainers.models.weights import from_published, keep_own_layer
-from textmill.trainers.run.checkpoints import BEST, Checkpoints, read_weights
+from textmill.trainers.run.checkpoint_files import read_weights
+from textmill.trainers.run.checkpoints import BEST, Checkpoints
 from textmill.trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
 
 

@@ -1,22 +1,12 @@
-"""Masked and causal language modeling: flags, mask rates, metrics of tokens.
+"""Masked and causal language modeling: mask rates, metrics of tokens.
 
 Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import math
-from dataclasses import dataclass
-from typing import (
-    ClassVar,
-    Dict,
-    Iterator,
-    List,
-    Literal,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Dict, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -25,9 +15,12 @@ from textmill.schemas.format.features import max_masked_slots
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import ShardStatistics
 from textmill.trainers.data.batches import Batch, BatchReader
-from textmill.trainers.flags.run_flags import RunFlags, TaskFlags, at_least
+from textmill.trainers.flags.run_flags import RunFlags
+from textmill.trainers.flags.task_flags import MlmFlags
 from textmill.trainers.models.set_tokenizer import sets_of
-from textmill.trainers.run.program import TOKENS, Arrays, Metrics, TrainingTask
+from textmill.trainers.run.program import TOKENS
+from textmill.trainers.run.tensors import Arrays
+from textmill.trainers.run.training_task import Metrics, TrainingTask
 
 LOSS, CORRECT, COUNTED = "loss", "correct", "counted"  # sums over the tokens that count
 
@@ -37,7 +30,7 @@ TokenSums = Dict[int, Metrics]
 its `set_index`, or for 0. They are float64: float32 cannot count beyond 2**24."""
 
 
-def add_up(batches: Iterator[Tuple[Batch, Arrays]]) -> TokenSums:
+def add_up(batches: Iterator[tuple[Batch, Arrays]]) -> TokenSums:
     """The sums of batches from `BatchReader.in_order`, each of one dataset."""
     of_sets: TokenSums = {}
     for batch, outputs in batches:
@@ -54,7 +47,7 @@ def total(sums: TokenSums, name: str) -> float:
     return sum(own[name] for own in sums.values())
 
 
-def token_metrics(sums: TokenSums, names: Sequence[str]) -> Optional[Metrics]:
+def token_metrics(sums: TokenSums, names: Sequence[str]) -> Metrics | None:
     """Loss, accuracy and perplexity of the tokens that count; None if there are none.
 
     `names` of a mixture's datasets add the loss of each: {"loss/books": 2.1, "loss/web": 3.2}.
@@ -92,30 +85,11 @@ def describe_tokens(metrics: Mapping[str, float], digits: int) -> str:
     )
 
 
-@dataclass(frozen=True)
-class MlmFlags(TaskFlags):
-    """How tokens are masked, and the metric that chooses the best weights."""
-
-    rows: ClassVar[str] = "mlm"
-
-    masking: Literal["auto", "static", "dynamic"] = "auto"
-    """Source of the masks: static takes those in the rows, dynamic draws others on the device in
-    every epoch. auto is static if the rows have masks."""
-    mask_rate: Optional[float] = None
-    """Share of tokens that dynamic masking masks in training. Default: the dataset's."""
-
-    def __post_init__(self) -> None:
-        """Refuses a rate outside (0, 1)."""
-        super().__post_init__()
-        if self.mask_rate is not None and not 0 < self.mask_rate < 1:
-            raise UsageError(f"{flag('mask_rate', self.mask_rate)}: must be between 0 and 1")
-
-
 class MaskRates(NamedTuple):
     """Share of tokens that dynamic masking masks; None takes the masks of the rows."""
 
-    training: Optional[float]
-    evaluation: Optional[float]
+    training: float | None
+    evaluation: float | None
 
 
 def mask_rates(flags: MlmFlags, schema: Schema) -> MaskRates:
@@ -155,7 +129,7 @@ class MlmTask(TrainingTask):
 
     unit, counts = "nats a masked token", "masked"
 
-    def __init__(self, flags: RunFlags, schema: Schema, shards: Optional[BatchReader] = None):
+    def __init__(self, flags: RunFlags, schema: Schema, shards: BatchReader | None = None):
         """Checks the flags against the schema; raises as `mask_rates`."""
         task = flags.task
         assert isinstance(task, MlmFlags)
@@ -166,7 +140,7 @@ class MlmTask(TrainingTask):
         self._is_dynamic = rates.training is not None
         self._unit, self._names = schema.mask_unit, shards.names if shards is not None else ()
 
-    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
+    def measure(self, batches: Iterator[tuple[Batch, Arrays]]) -> Metrics | None:
         """Loss, accuracy and perplexity, and the number of masked tokens."""
         sums = add_up(batches)
         metrics = token_metrics(sums, self._names)
@@ -176,59 +150,11 @@ class MlmTask(TrainingTask):
         """The metrics as a line."""
         return describe_tokens(metrics, 1)
 
-    def prepare_training(self, shards: BatchReader) -> List[str]:
+    def prepare_training(self, shards: BatchReader) -> list[str]:
         """A note if dynamic masks are of another kind than the dataset's."""
         if not self._is_dynamic or self._unit == "token":
             return []
         return [f"dynamic masking masks single tokens; the dataset's own masks are {self._unit}s"]
-
-
-@dataclass(frozen=True)
-class ClmFlags(TaskFlags):
-    """The metric that chooses the best weights."""
-
-    rows: ClassVar[str] = "clm"
-
-
-@dataclass(frozen=True)
-class GenerationFlags:
-    """How a model continues a text."""
-
-    max_new_tokens: int = 64
-    """Most tokens to generate. An end-of-text token ends a sample earlier."""
-    temperature: float = 0.0
-    """Temperature of the softmax that tokens are drawn from. 0 takes the likeliest token."""
-    top_k: int = 0
-    """Draw from the K likeliest tokens. 0 draws from all."""
-    top_p: float = 1.0
-    """Draw from the likeliest tokens whose probabilities sum to P."""
-    samples: int = 1
-    """Number of texts to draw, in one batch, with --seed."""
-    generate: Optional[str] = None
-    """Text to continue."""
-    chat: Optional[str] = None
-    """Message of a user to answer, in the chat template of the training dataset, or of exported or
-    published weights."""
-
-    def __post_init__(self) -> None:
-        """Refuses values that make no sense."""
-        if self.generate is not None and self.chat is not None:
-            raise UsageError(
-                f"{flag('generate', self.generate)} {flag('chat', self.chat)}: give one of them"
-            )
-        at_least(self, 1, "samples", "max_new_tokens")
-        if not (self.temperature == 0 or self.temperature >= 1e-30):  # float32 logits are divided
-            raise UsageError(
-                f"{flag('temperature', self.temperature)}: must be 0 (greedy), or at least 1e-30"
-            )
-        at_least(self, 0, "top_k")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"{flag('top_p', self.top_p)}: must be above 0 and at most 1")
-        if self.samples > 1 and not self.temperature:
-            raise UsageError(
-                f"{flag('samples', self.samples)} would be the same text each: give "
-                f"{flag('temperature')}, too"
-            )
 
 
 class ClmTask(TrainingTask):
@@ -236,7 +162,7 @@ class ClmTask(TrainingTask):
 
     unit, counts = "nats a token", "predicted"
 
-    def __init__(self, flags: RunFlags, schema: Schema, shards: Optional[BatchReader] = None):
+    def __init__(self, flags: RunFlags, schema: Schema, shards: BatchReader | None = None):
         self.best_by, split = flags.task.measure, flags.data.validation_split
         sets = sets_of(shards) if shards is not None else []
         self._names = shards.names if shards is not None else ()
@@ -244,7 +170,7 @@ class ClmTask(TrainingTask):
         sets = [] if any(part.schema.task == "chat" for part in sets) else sets
         self._text_of_sets = {i: part.stats.split(split) for i, part in enumerate(sets)}
 
-    def measure(self, batches: Iterator[Tuple[Batch, Arrays]]) -> Optional[Metrics]:
+    def measure(self, batches: Iterator[tuple[Batch, Arrays]]) -> Metrics | None:
         """Loss, accuracy, perplexity, and two metrics to compare models of different tokenizers.
 
         Bits per byte and perplexity per word spread the loss over the text. Both are a little low,

@@ -24,8 +24,8 @@ from textmill.trainers.on_flax.flax_attention import (
     key_blocks,
     packed_context,
 )
-from textmill.trainers.on_flax.flax_program import sums_in_chunks
 from textmill.trainers.on_flax.layers import Table, head_logits
+from textmill.trainers.on_flax.token_loss import sums_in_chunks
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, at import
@@ -308,7 +308,7 @@ def test_chunks_in_which_no_token_counts_are_not_computed():
 
 
 def test_chunks_are_as_few_as_memory_allows(monkeypatch):
-    monkeypatch.setattr("textmill.trainers.on_flax.flax_program.LOGITS", 100)
+    monkeypatch.setattr("textmill.trainers.on_flax.token_loss.LOGITS", 100)
     shapes = []
 
     def logits_of(x):

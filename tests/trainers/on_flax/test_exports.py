@@ -13,9 +13,9 @@ from tests.tools.torch_models import transformers
 from textmill.trainers import use_model
 from textmill.trainers.flags.command_line import make_flags
 from textmill.trainers.flax_clm import FlaxClmFlags
+from textmill.trainers.run.export import export_weights
 from textmill.trainers.run.journal import ProgressLine
-from textmill.trainers.run.program import TrainingPlan
-from textmill.trainers.run.start import export_weights
+from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.tasks.language_models import ClmTask
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -37,7 +37,7 @@ def export(name: str, directory: str, end_of_turn: str) -> None:
     plan, config = TrainingPlan(flags, schema, CONFIGS[name], 1, flags.output), CONFIGS[name]
     task, content = ClmTask(flags, schema), tokenizer_json(60)
     read = partial(large_weights, config, SEED)
-    export_weights(plan, directory, task, None, read, content, ProgressLine())
+    export_weights(plan, directory, task, read, content, ProgressLine().say)
 
 
 def generated(directory: str, **inputs: Any) -> list[int]:

@@ -37,7 +37,7 @@ from textmill.trainers.on_flax.flax_decoder import ClmObjective, DecoderForCausa
 from textmill.trainers.on_flax.flax_encoder import EncoderForMaskedLM, MaskedRows, MlmObjective
 from textmill.trainers.on_flax.layers import FORMULAS, graph_of, to_params
 from textmill.trainers.on_flax.optimizers import optimizer_for
-from textmill.trainers.run.program import TrainingPlan
+from textmill.trainers.run.plan import TrainingPlan
 
 torch.set_num_threads(1)  # on a busy machine, several threads take longer
 ROWS, LENGTH = 8, 15

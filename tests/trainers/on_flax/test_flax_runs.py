@@ -20,14 +20,16 @@ from tests.tools.torch_models import greedy, nats_of, open_model, torch, transfo
 from textmill.schemas.errors import DataError, UsageError
 from textmill.trainers import flax_mlm, use_model
 from textmill.trainers.data.shard_set import ShardSet
+from textmill.trainers.flags.task_flags import GenerationFlags
 from textmill.trainers.flax_clm import FlaxClmFlags, main
 from textmill.trainers.models.chat_format import format_of_schema
 from textmill.trainers.models.generation_files import text_ends
-from textmill.trainers.on_flax import flax_decoder
-from textmill.trainers.on_flax.flax_decoder import ClmObjective, Generated
+from textmill.trainers.on_flax import generation
+from textmill.trainers.on_flax.flax_decoder import ClmObjective
+from textmill.trainers.on_flax.generation import Generated
 from textmill.trainers.run.journal import MetricsFile
 from textmill.trainers.run.trained import find_trained
-from textmill.trainers.tasks.language_models import LOSS, GenerationFlags
+from textmill.trainers.tasks.language_models import LOSS
 
 pytestmark = pytest.mark.usefixtures("cache")
 # One configuration for most runs: equal programs are compiled once. An epoch has 10 steps.
@@ -180,7 +182,7 @@ def test_a_message_is_answered_in_the_template_of_the_dataset(tmp_path, monkeypa
         calls.append((prompt, trained.eos_ids))
         return Generated(jnp.array([[9, 12, 10, 4]]), jnp.array([4])), "fast"
 
-    monkeypatch.setattr(flax_decoder, "_generate", generate)
+    monkeypatch.setattr(generation, "_generate", generate)
     capsys.readouterr()
     use_model.main([str(tmp_path / "run"), "--chat=w7 w8"])
     assert calls.pop() == ([14, 7, 8, 4, 19], (2, 4))
@@ -199,7 +201,7 @@ def test_a_message_is_answered_in_the_template_of_the_dataset(tmp_path, monkeypa
         ends = text_ends(schema, trained.tokenizer_json, vocab_size=50)
         chat = format_of_schema(schema, trained.tokenizer_json)
         changed = replace(trained, chat=chat, eos_ids=ends)
-        assert flax_decoder.write_texts(changed, FlaxClmFlags(), use) == [answer]
+        assert generation.write_texts(changed, FlaxClmFlags(), use) == [answer]
         assert calls.pop()[1] == ids
     with pytest.raises(UsageError, match="^the prompt has 103 tokens"):  # of --chat
         use_model.main([str(tmp_path / "run"), f"--chat={'w7 ' * 100}"])

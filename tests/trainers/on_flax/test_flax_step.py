@@ -29,7 +29,7 @@ from textmill.trainers.on_flax.flax_decoder import ClmObjective
 from textmill.trainers.on_flax.flax_encoder import MlmObjective
 from textmill.trainers.on_flax.flax_program import FlaxProgram, dropout_key
 from textmill.trainers.on_flax.optimizers import learning_rate, optimizer_for
-from textmill.trainers.run.program import TrainingPlan
+from textmill.trainers.run.plan import TrainingPlan
 
 pytestmark = pytest.mark.usefixtures("cache")
 SCHEMA = mlm_schema(max_length=32)

@@ -12,8 +12,8 @@ import pytest
 from tests.tools.flax_weights import to_weights
 from tests.tools.small_decoders import CONFIGS, large_weights
 from textmill.trainers.models.weights import to_published
-from textmill.trainers.on_flax.flax_decoder import (
-    DecoderForCausalLM,
+from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM
+from textmill.trainers.on_flax.generation import (
     Sampling,
     allowed_logits,
     choose,

@@ -19,7 +19,7 @@ from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.models.hf_files import write_directory
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.models.weights import fresh, to_published
-from textmill.trainers.run.checkpoints import damage_of, read_checkpoint
+from textmill.trainers.run.checkpoint_files import damage_of, read_checkpoint
 
 pytestmark = pytest.mark.usefixtures("cache")
 

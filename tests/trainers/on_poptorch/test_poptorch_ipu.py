@@ -13,9 +13,10 @@ from tests.tools.snapshots import weights_in
 from textmill.schemas.errors import DataError, UsageError
 from textmill.trainers import use_model
 from textmill.trainers.flags.command_line import make_flags
-from textmill.trainers.on_poptorch.ipu_program import parse_blocks, place_on_ipus
+from textmill.trainers.on_poptorch.ipu_placement import parse_blocks, place_on_ipus
 from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags, main
-from textmill.trainers.run.checkpoints import Checkpoints, read_weights
+from textmill.trainers.run.checkpoint_files import read_weights
+from textmill.trainers.run.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 SMALL = {

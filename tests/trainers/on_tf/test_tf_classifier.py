@@ -30,8 +30,9 @@ from textmill.trainers.on_tf.backend import keras, tf
 from textmill.trainers.on_tf.tf_encoder import ClassificationObjective, Encoder
 from textmill.trainers.on_tf.tf_layers import fill
 from textmill.trainers.on_tf.tf_program import TfProgram, choose_strategy, make_optimizer
-from textmill.trainers.run.checkpoints import Checkpoints, read_weights
-from textmill.trainers.run.program import TrainingPlan
+from textmill.trainers.run.checkpoint_files import read_weights
+from textmill.trainers.run.checkpoints import Checkpoints
+from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.trained import find_trained
 from textmill.trainers.tasks.classification import count_labels
 from textmill.trainers.tf_classifier import TfClassifierFlags, main

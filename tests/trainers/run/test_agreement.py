@@ -18,8 +18,8 @@ from textmill.trainers.flax_mlm import FlaxMlmFlags
 from textmill.trainers.models.plan_model import plan_model
 from textmill.trainers.poptorch_classifier import PoptorchClassifierFlags
 from textmill.trainers.run.agreement import LOCAL, check_agreement, differences, digest_of, identity
+from textmill.trainers.run.plan import TrainingPlan
 from textmill.trainers.run.processes import ALONE, Processes
-from textmill.trainers.run.program import TrainingPlan
 
 KINDS = (FlaxClmFlags, FlaxMlmFlags, PoptorchClassifierFlags)
 FLAGS = [(kind, name) for kind in KINDS for name in flag_values(make_flags(kind))]

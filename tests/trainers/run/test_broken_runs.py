@@ -16,9 +16,10 @@ from tests.tools.trainer_list import TRAINERS
 from textmill.schemas.errors import DataError
 from textmill.trainers import use_model
 from textmill.trainers.flags.run_flags import OptimizationFlags
-from textmill.trainers.run.checkpoints import numbered, read_weights
-from textmill.trainers.run.program import Trainer
+from textmill.trainers.run.checkpoint_files import read_weights
+from textmill.trainers.run.checkpoints import numbered
 from textmill.trainers.run.schedule import Schedule
+from textmill.trainers.run.trainer import Trainer
 
 # PyTorch finds no GPU in a process that TensorFlow came to first, and warns.
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,11 @@ import pytest
 from safetensors.numpy import load
 
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers.run.checkpoints import (
-    Checkpoints,
-    Progress,
-    newest_whole,
-    numbered,
-    read_checkpoint,
-    read_weights,
-)
+from textmill.trainers.run.checkpoint_files import read_checkpoint, read_weights
+from textmill.trainers.run.checkpoints import Checkpoints, newest_whole, numbered
 from textmill.trainers.run.processes import Processes
-from textmill.trainers.run.program import Tensor, to_tensors
+from textmill.trainers.run.progress import Progress
+from textmill.trainers.run.tensors import Tensor, to_tensors
 
 FILES = ["SHA256SUMS", "progress.json", "state.safetensors"]
 
@@ -50,13 +44,14 @@ def save(checkpoints: Checkpoints, step: int, best_step: int | None = None, size
 
 
 def write(checkpoints: Checkpoints, progress: Progress, weights: Any, state: Any) -> None:
-    checkpoints.begin(progress, to_tensors(weights), to_tensors(state)).finish()
+    checkpoints.begin(progress, (to_tensors(weights), to_tensors(state))).finish()
     checkpoints.keep_newest(progress, progress.best_step)
 
 
 def save_best(checkpoints: Checkpoints, step: int, size: int = 3) -> None:
     progress = Progress(step, best_step=step)
-    checkpoints.begin(progress, to_tensors(weights_of(step, size)), {}, is_best=True).finish()
+    best = to_tensors(weights_of(step, size)), {}
+    checkpoints.begin(progress, best, is_best=True).finish()
     checkpoints.keep_best(progress)
 
 
@@ -156,11 +151,7 @@ def evaluation(step: int, **metrics: float) -> dict[str, Any]:
     return {"kind": "evaluation", "step": step, **metrics}
 
 
-def tasks_by(*measures: str | None) -> list[Any]:
-    return [SimpleNamespace(best_by=measure) for measure in measures]
-
-
-BY_F1, BY_LOSS, BY_NOTHING = tasks_by("f1", "loss", None)
+BY_F1, BY_LOSS, BY_NOTHING = "f1", "loss", None
 
 
 def test_the_best_by_hand():
@@ -408,7 +399,7 @@ class Two(Processes):
 @pytest.mark.parametrize("processes", [Processes(), Two()])
 def test_a_checkpoint_is_written_while_the_next_steps_run(processes, tmp_path):
     steps, checkpoints = Steps(12), Checkpoints(tmp_path)
-    writer = checkpoints.begin(Progress(4), steps.tensors, {}, processes, steps=6)
+    writer = checkpoints.begin(Progress(4), (steps.tensors, {}), processes, steps=6)
     assert not writer.advance() and checkpoints.steps == []
     if processes.count == 2:
         assert steps.fetched == 2, "as many after each step, whatever the disk does"
@@ -423,7 +414,7 @@ def test_a_checkpoint_is_written_while_the_next_steps_run(processes, tmp_path):
 @pytest.mark.parametrize("processes", [Processes(), Two()])
 def test_an_abandoned_checkpoint_leaves_nothing(processes, tmp_path):
     steps = Steps(12)
-    writer = Checkpoints(tmp_path).begin(Progress(4), steps.tensors, {}, processes, steps=6)
+    writer = Checkpoints(tmp_path).begin(Progress(4), (steps.tensors, {}), processes, steps=6)
     writer.advance()
     threading.Timer(0.2, steps.gate.set).start()
     writer.abandon()
@@ -435,7 +426,7 @@ def test_a_failure_to_write_is_raised_after_the_next_step(tmp_path):
     (tmp_path / "checkpoints").write_text("")
     steps = Steps(2)
     steps.gate.set()
-    writer = Checkpoints(tmp_path).begin(Progress(4), steps.tensors, {}, Two(), steps=1)
+    writer = Checkpoints(tmp_path).begin(Progress(4), (steps.tensors, {}), Two(), steps=1)
     with pytest.raises(DataError, match="the checkpoint after step 4 cannot be written"):
         while True:
             writer.advance()

@@ -29,12 +29,12 @@ from textmill.trainers.metrics import plots
 from textmill.trainers.models.plan_model import training_flops
 from textmill.trainers.models.weights import fresh
 from textmill.trainers.reader import ShardSet
-from textmill.trainers.run import journal, loop, start
+from textmill.trainers.run import compilation, journal, summary
 from textmill.trainers.run.checkpoints import Checkpoints
-from textmill.trainers.run.loop import check_finite
-from textmill.trainers.run.program import check_state
 from textmill.trainers.run.schedule import Schedule
 from textmill.trainers.run.start import train
+from textmill.trainers.run.step_reports import are_finite, losses_in, stop_at
+from textmill.trainers.run.tensors import check_state
 from textmill.trainers.run.trained import find_trained
 
 pytestmark = pytest.mark.usefixtures("no_picture")
@@ -218,7 +218,8 @@ def test_a_loss_that_is_no_number_names_its_rows(shards, tmp_path, steps_a_call)
 
 @pytest.mark.parametrize("loss, norm", [(math.nan, 1.0), (1.0, math.inf), (-math.inf, math.nan)])
 def test_a_loss_or_a_norm_that_is_no_number_stops_the_run(tmp_path, loss, norm):
-    values = {"loss": loss, "gradient norm": norm}
+    losses = losses_in({"loss": loss, "learning_rate": 0.1, "gradient_norm": norm})
+    assert losses == {"loss": loss, "gradient norm": norm} and not are_finite(losses)
     for rows, named in (
         ([7, 1 << 40], "7, 1099511627776 of the split"),
         (range(100), "0, 1, .* 62, 63 and 36 more of the split"),
@@ -226,7 +227,7 @@ def test_a_loss_or_a_norm_that_is_no_number_stops_the_run(tmp_path, loss, norm):
         said = f"^step 12: the loss is {loss} and the gradient norm is {norm}, on rows {named}"
         with pytest.raises(DataError, match=f"{said}.*checkpoints up to step 10 are kept"):
             batch = {"row_index": np.array(rows)}
-            check_finite(values, batch, step=12, output=str(tmp_path), checkpoint=10)
+            raise stop_at(12, losses, batch, output=str(tmp_path), checkpoint=10)
 
 
 def test_an_evaluation_that_is_no_number_is_never_the_best(shards, tmp_path):
@@ -288,7 +289,7 @@ def test_without_rows_to_train_on_there_is_no_run(tmp_path):
 
 
 def test_a_run_prints_what_it_made(shards, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(start, "draw_curve", plots.draw_curve)
+    monkeypatch.setattr(summary, "draw_curve", plots.draw_curve)
     flags = numpy_flags(shards, tmp_path / "run", stop_after=9, export=str(tmp_path / "hf"))
     train(flags, numpy_trainer())
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
@@ -404,7 +405,7 @@ def test_each_dataset_of_a_mixture_has_a_loss(shards, tmp_path, capfd):
 
 def test_a_long_compilation_is_said(tmp_path, capfd, monkeypatch):
     write_clm_set(tmp_path / "set")
-    monkeypatch.setattr(loop, "_QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(compilation, "_QUIET_SECONDS", 0.2)
 
     def wait(name, number):
         if name == "compile":

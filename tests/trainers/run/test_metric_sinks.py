@@ -12,7 +12,8 @@ from tests.tools.places import ROOT
 from tests.tools.run_reading import read_metrics
 from textmill.schemas.errors import UsageError
 from textmill.trainers.flags.run_flags import parse_log_to
-from textmill.trainers.run.journal import MetricsFile, MetricSink, open_sinks, scalars
+from textmill.trainers.run.journal import MetricsFile, MetricSink
+from textmill.trainers.run.metric_sinks import open_sinks, scalars
 
 LINE = {"kind": "train", "step": 3, "loss": 2.5, "learning_rate": 1e-4, "split": "train"}
 
@@ -86,7 +87,7 @@ def run_with_wandb(code: str, output: Path, **environment: str) -> subprocess.Co
 
 OFFLINE = """
 import sys
-from textmill.trainers.run.journal import open_sinks
+from textmill.trainers.run.metric_sinks import open_sinks
 for start in (0, 1):
     sink, = open_sinks("wandb", sys.argv[1], start_step=start, settings={"seed": 4})
     for step in (start + 1, start + 2):
@@ -108,7 +109,7 @@ def test_wandb_offline(tmp_path):
 
 NO_LOGIN = """
 from textmill.schemas.commands.entry import run_entry
-from textmill.trainers.run.journal import open_sinks
+from textmill.trainers.run.metric_sinks import open_sinks
 run_entry(lambda argv: open_sinks("wandb", argv[0], start_step=0, settings={}))
 """
 

@@ -124,7 +124,7 @@ def lines(shards, tmp_path) -> list[tuple[str, int]]:
     return found
 
 
-WRITE = ("checkpoints.py", "journal.py", "run_directory.py")
+WRITE = ("checkpoint_files.py", "checkpoint_writer.py", "journal.py", "run_directory.py")
 # Every sixteenth line each.
 PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 16))]
 

@@ -16,7 +16,7 @@ from tests.tools.task_rows import make_rows
 from tests.tools.tokenizer_factory import trained_tokenizer
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.schemas.errors import DataError, UsageError
-from textmill.trainers.tasks.classification import TextRows, read_texts
+from textmill.trainers.tasks.text_rows import TextRows, read_texts
 
 LONG = "The quick brown fox, who's 12 years old, doesn't jump over the lazy dogs' beds."
 TEXTS = [

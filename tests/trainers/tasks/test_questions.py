@@ -11,17 +11,10 @@ from tests.tools.tokenizer_factory import trained_tokenizer
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.tasks.qa import Qa
 from textmill.schemas.errors import DataError
+from textmill.trainers.metrics.squad_scores import best_scores, f1, normalize, squad_scores
 from textmill.trainers.reader import ShardSet
-from textmill.trainers.tasks.qa import (
-    Question,
-    best_scores,
-    example_numbers,
-    f1,
-    normalize,
-    read_questions,
-    score_answers,
-    squad_scores,
-)
+from textmill.trainers.tasks.qa import score_answers
+from textmill.trainers.tasks.questions import Question, example_numbers, read_questions
 
 BPE = LoadedTokenizer(trained_tokenizer().to_str().encode())
 ASKED = [

@@ -19,17 +19,16 @@ from textmill.pipelines.tasks.questions import QuestionTemplate
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.format.statistics import ShardStatistics
 from textmill.trainers.flags.command_line import make_flags
+from textmill.trainers.flags.task_flags import GenerationFlags
 from textmill.trainers.flax_clm import FlaxClmFlags
 from textmill.trainers.flax_mlm import FlaxMlmFlags
 from textmill.trainers.reader import ShardSet
 from textmill.trainers.tasks.classification import (
     ClassificationTask,
     count_labels,
-    write_predictions,
 )
 from textmill.trainers.tasks.language_models import (
     ClmTask,
-    GenerationFlags,
     MaskRates,
     MlmTask,
     add_up,
@@ -272,29 +271,6 @@ def test_rows_of_other_classes_do_not_go_with_a_model():
     ):
         with pytest.raises(UsageError, match=f"set does not fit the model: {said}"):
             task.check_same_rows("set", other, own)
-
-
-def test_predictions_are_a_line_each(tmp_path, capsys):
-    """A name that holds what separates is written so that a line stays one."""
-    logits = [np.log([[3.0, 1.0]]), np.log([[1.0, 1.0], [1.0, 9.0]])]
-    write_predictions(iter(logits), ["a\tb", "c\nd"], None)
-    due = ["a\\tb\t0.750000", "a\\tb\t0.500000", "c↵d\t0.900000"]
-    assert capsys.readouterr().out.split("\n")[:3] == due
-    path = tmp_path / "predictions.tsv"
-    write_predictions(iter(logits), ["a\tb", "c\nd"], str(path))
-    assert path.read_text().splitlines() == due
-
-    def failing():
-        yield logits[0]
-        raise UsageError("no such line")
-
-    with pytest.raises(UsageError):
-        write_predictions(failing(), ["a", "b"], str(path))
-    assert path.read_text().splitlines() == due, "the ones before stay"
-    (tmp_path / "out").mkdir()  # where the disk would refuse after some lines
-    with pytest.raises(DataError, match="out cannot be written: "):
-        write_predictions(iter(logits), ["a", "b"], str(tmp_path / "out"))
-    assert not list(tmp_path.glob("out*.*"))
 
 
 QA = Qa(

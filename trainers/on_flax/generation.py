@@ -1,0 +1,229 @@
+"""Continues texts with a decoder, in one jitted loop with a cache.
+
+Each token's keys and values are computed once. Prompts of different lengths share a batch: they are
+padded at the right, and each row's new tokens replace its padding.
+
+Legend: B prompts, V vocabulary, E embedding; P tokens of the longest prompt, T new tokens at most,
+M = P + T positions.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from textmill.schemas.commands.terminal import say
+from textmill.schemas.errors import UsageError, flag
+from textmill.trainers.flags.run_flags import ComputeFlags, RunFlags
+from textmill.trainers.flags.task_flags import GenerationFlags
+from textmill.trainers.models.set_tokenizer import leading_ids, open_tokenizer
+from textmill.trainers.on_flax.flax_attention import Context
+from textmill.trainers.on_flax.flax_decoder import DecoderForCausalLM
+from textmill.trainers.on_flax.layers import KVCache, Params, graph_of, to_params
+from textmill.trainers.on_flax.precision import compute_dtype, products
+from textmill.trainers.run.trained import Trained
+
+WIDTH = 16  # prompts are padded to a multiple of this, so that few lengths are compiled
+
+
+def write_texts(trained: Trained, run_flags: RunFlags, flags: GenerationFlags) -> list[str]:
+    """The text of --generate with each continuation, or the answers to --chat.
+
+    Raises:
+      UsageError: the model or the flags cannot continue the text.
+      DataError: a file is broken.
+    """
+    if trained.tokenizer_json is None:
+        raise UsageError(
+            f"{trained.directory} has no tokenizer that Textmill reads: put the model's "
+            "tokenizer.json there"
+        )
+    tokenizer = open_tokenizer(trained.tokenizer_json)
+    if flags.chat is None:
+        start = trained.prefix_ids
+        prefix = leading_ids(tokenizer) if start is None else list(start)
+        text, end = flags.generate or "", ""
+    elif trained.chat is not None:
+        prefix, text, end = [], trained.chat.prompt(flags.chat), trained.chat.end_of_turn
+    else:
+        raise UsageError(
+            f"{flag('chat')}: {trained.directory} has no chat template: it is not a run on a "
+            f"dataset of {flag('task', 'chat')}. Write the prompt with {flag('generate')}"
+        )
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    if prefix and ids[: len(prefix)] == prefix:  # as chat templates render it
+        begin = " ".join(map(tokenizer.id_to_token, prefix))
+        _note(f"note: the text begins with {begin}, so generation adds no second one")
+        prefix = []
+    prompt, shown = [*prefix, *ids], ids if flags.chat is None else []
+    _check_prompt(prompt, trained)
+    output, speed = _generate(trained, run_flags.compute, flags, prompt)
+    _note(speed)
+    rows = (output.ids[row, : output.lengths[row]].tolist() for row in range(flags.samples))
+    texts = [tokenizer.decode(shown + ids) for ids in rows]
+    return [text.partition(end)[0] if end else text for text in texts]
+
+
+def _check_prompt(prompt: list[int], trained: Trained) -> None:
+    """Refuses a prompt that the model cannot read or continue."""
+    model = trained.config
+    if not prompt:
+        raise UsageError(
+            "the prompt is empty, and this model has no start token: give at least a word (models "
+            f"of a dataset built with {flag('bos', True)} can start alone)"
+        )
+    if max(prompt) >= model.vocab_size:
+        raise UsageError(
+            f"{trained.directory}: its tokenizer gives id {max(prompt)}, but the model has "
+            f"{model.vocab_size:,} tokens: copy the model's own tokenizer there"
+        )
+    if len(prompt) >= model.max_positions:
+        raise UsageError(
+            f"the prompt has {len(prompt):,} tokens, but the model has "
+            f"{model.max_positions:,} positions: give a shorter text"
+        )
+
+
+def _generate(
+    trained: Trained, compute: ComputeFlags, flags: GenerationFlags, prompt: list[int]
+) -> "tuple[Generated, str]":
+    """New tokens of every sample, on the host, and a line on the speed."""
+    model, [(name, read)] = trained.config, trained.weights
+    new = min(flags.max_new_tokens, model.max_positions - len(prompt))
+    if new < flags.max_new_tokens:
+        _note(f"the model has {model.max_positions} positions: generating at most {new} tokens")
+    width = min(-(-len(prompt) // WIDTH) * WIDTH, model.max_positions - new)
+    prompts = np.zeros((flags.samples, width), np.int32)
+    prompts[:, : len(prompt)] = prompt
+    lengths = np.full(flags.samples, len(prompt), np.int32)
+    rule = Sampling(new, flags.temperature, flags.top_k, flags.top_p, trained.eos_ids)
+    dtype = compute_dtype(compute.precision)
+    graph = graph_of(DecoderForCausalLM, model, dtype)
+    params = jax.tree.map(jnp.asarray, to_params(read(), model))
+    arguments = (params, prompts, lengths, row_keys(compute.seed, flags.samples))
+
+    began = time.perf_counter()
+    program: Any = generator(graph, rule)
+    with products(dtype):
+        program = program.lower(*arguments).compile()
+    compiled = time.perf_counter()
+    output = jax.device_get(program(*arguments))
+    seconds = time.perf_counter() - compiled
+    tokens = int(output.lengths.sum())
+    place = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
+    return output, (
+        f"{place}: {tokens} tokens in {seconds:.2f} s ({tokens / seconds:,.0f} a second), "
+        f"after compiling for {compiled - began:.1f} s"
+    )
+
+
+def _note(text: str) -> None:
+    say(text, sys.stderr)
+
+
+class Sampling(NamedTuple):
+    """How to choose the next token, as in `GenerationFlags`."""
+
+    max_new_tokens: int = 64
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    eos_ids: tuple[int, ...] = ()  # each ends a text and is part of it
+
+
+class Generated(NamedTuple):
+    """New tokens."""
+
+    ids: jax.Array  # int32 [B, T]; 0 after a row's end
+    lengths: jax.Array  # int32 [B], new tokens of each row, eos included
+
+
+class _Loop(NamedTuple):
+    """The state of the loop."""
+
+    step: jax.Array
+    token: jax.Array  # int32 [B], the newest token, not yet in the caches
+    is_done: jax.Array
+    output: Generated
+    caches: list[KVCache]
+
+
+def allowed_logits(logits_BxV: jax.Array, rule: Sampling) -> jax.Array:
+    """Logits at the temperature; -inf for tokens excluded by top-k, then by top-p."""
+    logits_BxV = logits_BxV / rule.temperature
+    if 0 < rule.top_k < logits_BxV.shape[-1]:
+        least_Bx1 = jax.lax.top_k(logits_BxV, rule.top_k)[0][:, -1:]
+        logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
+    if rule.top_p < 1:
+        falling_BxV = jnp.sort(logits_BxV, axis=-1, descending=True)
+        share_BxV = jax.nn.softmax(falling_BxV, axis=-1)
+        # A token stays if the likelier ones sum to less than P: the likeliest always does.
+        stays_BxV = jnp.cumsum(share_BxV, axis=-1) - share_BxV < rule.top_p
+        least_Bx1 = jnp.where(stays_BxV, falling_BxV, jnp.inf).min(axis=-1, keepdims=True)
+        logits_BxV = jnp.where(logits_BxV < least_Bx1, -jnp.inf, logits_BxV)
+    return logits_BxV
+
+
+def choose(logits_BxV: jax.Array, keys_B: jax.Array, step: jax.Array, rule: Sampling) -> jax.Array:
+    """The next token of each row, int32 [B]: the likeliest, or drawn with the row's key."""
+    if not rule.temperature:
+        return logits_BxV.argmax(axis=-1).astype(jnp.int32)
+    keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, step)
+    draws_B = jax.vmap(jax.random.categorical)(keys_B, allowed_logits(logits_BxV, rule))
+    return draws_B.astype(jnp.int32)
+
+
+def generator(
+    graph: nnx.GraphDef[DecoderForCausalLM], rule: Sampling
+) -> Callable[[Params, jax.Array, jax.Array, jax.Array], Generated]:
+    """Returns the jitted function (params, prompts, lengths, keys) -> new tokens.
+
+    `prompts` are int32 [B, P], padded at the right with any ids, `lengths` int32 [B] from 1 to P,
+    `keys` a random key for each row (see `row_keys`), so that rows do not depend on each other.
+    P + T may not exceed the model's `max_positions`.
+    """
+
+    def generate(
+        params: Params, prompts_BxP: jax.Array, lengths_B: jax.Array, keys_B: jax.Array
+    ) -> Generated:
+        model = nnx.merge(graph, params)
+        (rows, width), new = prompts_BxP.shape, rule.max_new_tokens
+        positions = jnp.arange(width + new)
+        if len(positions) > model.config.max_positions:
+            raise ValueError(f"{width} + {new} tokens for {model.config.max_positions} positions")
+
+        def take(loop: _Loop, x_BxLxE: jax.Array, last_B: jax.Array) -> _Loop:
+            """Chooses the next token of every row that has not ended."""
+            x_Bx1xE = jnp.take_along_axis(x_BxLxE, last_B[:, None, None], axis=1)
+            token_B = choose(model.logits(x_Bx1xE)[:, 0], keys_B, loop.step, rule)
+            token_B = jnp.where(loop.is_done, 0, token_B)
+            is_done = loop.is_done | jnp.isin(token_B, jnp.asarray(rule.eos_ids, jnp.int32))
+            ids_BxT = loop.output.ids.at[:, loop.step].set(token_B)
+            output = Generated(ids_BxT, loop.output.lengths + ~loop.is_done)
+            return _Loop(loop.step + 1, token_B, is_done, output, loop.caches)
+
+        def add_token(loop: _Loop) -> _Loop:
+            context = Context((lengths_B + loop.step - 1)[:, None])
+            x_Bx1xE, caches = model.hidden(loop.token[:, None], context, caches=loop.caches)
+            return take(loop._replace(caches=caches), x_Bx1xE, jnp.zeros_like(lengths_B))
+
+        context = Context(jnp.tile(positions[:width], (rows, 1)))
+        caches = [layer.empty_cache(rows, len(positions)) for layer in model.layers]
+        x_BxPxE, caches = model.hidden(prompts_BxP, context, caches=caches)
+        nothing_B = jnp.zeros(rows, jnp.int32)
+        output = Generated(jnp.zeros((rows, new), jnp.int32), nothing_B)
+        begin = _Loop(jnp.int32(0), nothing_B, jnp.zeros(rows, bool), output, caches)
+        goes_on = lambda loop: (loop.step < new) & ~loop.is_done.all()  # noqa: E731
+        return jax.lax.while_loop(goes_on, add_token, take(begin, x_BxPxE, lengths_B - 1)).output
+
+    return jax.jit(generate)
+
+
+def row_keys(seed: int, rows: int) -> jax.Array:
+    """A random key for each sample; that of row i does not depend on their number."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(rows))

@@ -1,0 +1,59 @@
+"""The parts of a trainer, which its entry names: flags, task, program, processes."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+from textmill.schemas.commands.entry import import_later, want_addresses
+from textmill.schemas.format.metadata import Schema
+from textmill.trainers.data.batches import BatchReader
+from textmill.trainers.flags.framework_flags import FlaxRunFlags
+from textmill.trainers.flags.run_flags import RunFlags
+from textmill.trainers.run.interruption import Interruption
+from textmill.trainers.run.plan import TrainingPlan
+from textmill.trainers.run.processes import Processes
+from textmill.trainers.run.program import Program
+from textmill.trainers.run.training_task import TrainingTask
+
+
+def join_processes(flags: RunFlags) -> Processes:
+    """The processes of these flags; raises as `trainers.on_flax.jax_processes.join`."""
+    assert isinstance(flags, FlaxRunFlags)
+    if flags.processes.num_processes is None:
+        return Processes()
+    # JAX: seconds that a run of one process pays later, after its checks.
+    return import_later("textmill.trainers.on_flax.jax_processes:join")(flags)
+
+
+class Trainer(NamedTuple):
+    """The parts of a trainer."""
+
+    flags: type[RunFlags]
+    # The third is the dataset, if there is one.
+    make_task: Callable[[RunFlags, Schema, BatchReader | None], TrainingTask]
+    import_program: Callable[[TrainingPlan, Any], Program]  # imports the framework
+    framework: str  # its name, for messages
+    gigabytes: float  # address space that the framework needs at least
+    packages: tuple[str, ...] = ()  # whose versions the processes of a run must share
+    join: Callable[[Any], Processes] = lambda _: Processes()  # meets the other processes of a run
+    # Continues a text, several times: trained model, flags of the run and of generation.
+    continue_text: Callable[..., list[str]] | None = None
+
+    def join_run(self, flags: RunFlags) -> Processes:
+        """The processes of a run; a DataError if the address space is too small."""
+        want_addresses(self.gigabytes, self.framework)
+        return self.join(flags)
+
+    def make_program(self, plan: TrainingPlan, task: TrainingTask) -> Program:
+        """The program of a plan; a DataError if the address space is too small."""
+        want_addresses(self.gigabytes, self.framework)
+        with Interruption() as interruption:  # a signal would break the import of a library
+            program = self.import_program(plan, task)
+        interruption.deliver()
+        return program
+
+    def write_texts(self, *model_and_flags: Any) -> list[str]:
+        """As `continue_text`, where the trainer has it; raises as `make_program`."""
+        assert self.continue_text is not None  # else there is no such flag
+        want_addresses(self.gigabytes, self.framework)
+        return self.continue_text(*model_and_flags)

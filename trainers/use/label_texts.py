@@ -1,0 +1,51 @@
+"""Labels texts with a trained classifier."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Iterable, Iterator
+
+from textmill.schemas.commands.terminal import say, visible
+from textmill.schemas.errors import DataError, flag
+from textmill.trainers.run.training_task import Prediction, TextsToLabel
+from textmill.trainers.use.open_model import OpenModel
+
+
+def label_texts(model: OpenModel, texts: TextsToLabel) -> Iterator[Prediction]:
+    """The label of each text, one batch after another.
+
+    Raises:
+      UsageError: the model is no classifier, or the texts do not fit it.
+      DataError: the file of texts cannot be read.
+    """
+    plan, tokenizer_json = model.of_run()
+    task = model.task(plan)
+    program = model.load(plan, task)
+    program.compile(trains=False, evaluates=True)
+    return task.predict(program, plan.schema, tokenizer_json, texts)
+
+
+def write_predictions(predictions: Iterable[Prediction], path: str | None) -> None:
+    """Writes a line "label, tab, probability" for each text.
+
+    The write is atomic; without a path the lines go to standard output.
+
+    Raises:
+      DataError: the file cannot be written.
+    """
+    # A tab in a name would make a column.
+    lines = (f"{visible(each.label)}\t{each.probability:.6f}" for each in predictions)
+    if path is None:
+        for line in lines:
+            say(line)
+        return
+    partial = path + ".partial"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(partial, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.remove(partial)
+        raise DataError(f"{flag('predictions', path)} cannot be written: {error}") from error

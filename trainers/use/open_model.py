@@ -1,0 +1,89 @@
+"""A trained model that is opened for use, with the flags of its use."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable, Iterator, NamedTuple
+
+from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.format.metadata import Schema
+from textmill.trainers.flags.run_flags import RunFlags
+from textmill.trainers.flags.task_flags import GenerationFlags
+from textmill.trainers.run.checkpoints import ALL
+from textmill.trainers.run.memory import memory_errors
+from textmill.trainers.run.plan import TrainingPlan
+from textmill.trainers.run.program import Program
+from textmill.trainers.run.run_directory import as_data_errors
+from textmill.trainers.run.tensors import Arrays
+from textmill.trainers.run.trained import Trained, find_trained
+from textmill.trainers.run.trainer import Trainer
+from textmill.trainers.run.training_task import TrainingTask
+from textmill.trainers.use import use_flags
+from textmill.trainers.use.use_flags import UseFlags
+
+
+class OpenModel(NamedTuple):
+    """A trained model, its trainer, and the flags of its use."""
+
+    use: UseFlags
+    flags: RunFlags
+    generation: GenerationFlags
+    trained: Trained
+    trainer: Trainer
+
+    def plan(self, schema: Schema) -> TrainingPlan:
+        """A plan of no training, for a program on rows of this schema."""
+        return TrainingPlan(self.flags, schema, self.trained.config, 1, self.trained.directory)
+
+    def of_run(self) -> tuple[TrainingPlan, bytes]:
+        """A plan with the schema of the run's dataset, and its tokenizer.
+
+        Raises:
+          UsageError: the weights are published ones.
+        """
+        trained = self.trained
+        if trained.schema is None or trained.tokenizer_json is None:
+            raise UsageError(f"{trained.directory} is not a run: give the output directory of one")
+        return self.plan(trained.schema), trained.tokenizer_json
+
+    def task(self, plan: TrainingPlan) -> TrainingTask:
+        """The task of the trainer, without rows."""
+        return self.trainer.make_task(self.flags, plan.schema, None)
+
+    def weights(self) -> tuple[str, Callable[[], Arrays]]:
+        """The name of the one checkpoint in use, and what reads it.
+
+        Raises:
+          UsageError: all checkpoints are in use.
+        """
+        if self.use.checkpoint == ALL:
+            raise UsageError(
+                f"{flag('checkpoint', 'all')} works with {flag('evaluate', True)} only: "
+                "give one checkpoint"
+            )
+        [named] = self.trained.weights
+        return named
+
+    def load(self, plan: TrainingPlan, task: TrainingTask) -> Program:
+        """A program with the weights, not compiled."""
+        program = self.trainer.make_program(plan, task)
+        program.load(self.weights()[1](), None)
+        return program
+
+
+@contextmanager
+def open_model(argv: list[str]) -> Iterator[OpenModel]:
+    """The model of a command line; in the block, errors name the run.
+
+    Raises:
+      UsageError: there is no such model, or a flag is wrong.
+      DataError: a file cannot be read or written.
+    """
+    own = use_flags.parse_own(argv)
+    with as_data_errors(Path(own.run), "Repair that, then run again"):
+        trained = find_trained(own.run, own.checkpoint)
+        trainer = use_flags.trainer_of(trained, own.trainer)
+        use, flags, generation = use_flags.parse_all(argv, trained, trainer)
+        with memory_errors(str(trained.directory), flags, "lower it, or give another device"):
+            yield OpenModel(use, flags, generation, trained, trainer)
