@@ -1,133 +1,161 @@
-"""build_shards --task=mlm, the whole command, beside four others on the same text.
+"""build_shards, the whole command, beside the scripts that its users would write.
 
-    python -m tests.benchmarks.bench_build_shards --megabytes=1000 --runs=3
+    python -m tests.benchmarks.bench_build_shards
+    python -m tests.benchmarks.bench_build_shards --texts reviews sources --vocabularies all
+    python -m tests.benchmarks.bench_build_shards --megabytes=2 --runs=1
 
-The script of `datasets` (scripts/mlm_datasets.py, 2 processes, masks nothing and verifies nothing),
-datatrove's DocumentTokenizer (2 workers; only tokenizes), `tokenizers` alone with 2 threads (no
-output at all), and the sum of what cannot be avoided: reading, encoding with gigatoken in one
-thread, writing as many bytes. Ours reads, tokenizes, drops repeats, packs, masks, writes, reads
-again and publishes. Peers take less text, since they are slow; start-up counts on all sides but of
-`tokenizers` and the parts.
+A text has each document once (corpora.py): 92 MB of reviews, or some 1.2 GB of the sources and
+documentation that are installed on this machine. Beside build_shards run, with 2 processes each,
+scripts/lean_tokenizers.py with `tokenizers` 1.0 and with 0.23, and scripts/language_datasets.py.
+The lean script writes ids alone: it packs, deduplicates and checks nothing. The two with 0.23 take
+no sources: they would need half an hour. Start-up counts on all sides. Memory is that of one more
+run of each, of all its processes together.
 """
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
 
+from tests.benchmarks import corpora
 from tests.benchmarks.baselines import baseline_versions, with_baselines
+from tests.benchmarks.bench_memory import peak_memory
 from tests.benchmarks.clock import Seconds
-from tests.benchmarks.commands import build_set, shard_bytes, workers
-from tests.benchmarks.corpora import write_corpus, write_json_lines, write_tokenizer
+from tests.benchmarks.commands import build_command, workers
 from tests.benchmarks.measure import (
+    CannotRun,
     Options,
     Record,
-    Runs,
     Side,
     alternated,
     entry,
-    reported,
-    seconds_of,
+    run_command,
     versions,
 )
+from tests.tools.published_tokenizers import PUBLISHED, write_published
+from tests.tools.tokenizer_families import FAMILIES, train_family
+from textmill.pipelines.encoding.tokenizer import load_tokenizer
 
 SCRIPTS = "tests.benchmarks.scripts"
-PARTS = ("read", "encode", "write")
+GROUPS = {"all": ("GPT-2", "o200k", "Qwen", "DeepSeek V3", "Mistral v7", "BERT")}
+THRESHOLDS = {"reviews": (1.0, 1.5), "sources": (1.5, 2.5)}  # beside `tokenizers` 1.0: reach, aim
+NEXT = "the lean script, tokenizers 1.0"
+TODAY = "the lean script, tokenizers 0.23"
+SCRIPT = "the script of `datasets`"
+_TRAINING = 20  # MB of reviews, for vocabularies that are trained here
+Command = Callable[[Path], list[str]]  # takes an empty directory for what it writes
 
 
 @dataclass(frozen=True)
 class Bench(Options):
-    """How much."""
+    """What to measure."""
 
-    megabytes: float = 1000
-    """Of text, for ours and the parts."""
-    peer_megabytes: float = 33
-    """Of the same text, for the others."""
-    max_length: int = 128
+    texts: tuple[str, ...] = ("reviews",)
+    """`reviews` or `sources`."""
+    vocabularies: tuple[str, ...] = ("GPT-2",)
+    """Published ones, families to train on reviews, or `all`: six published ones."""
+    megabytes: float = 1260
+    """Of each text, at most."""
+    max_length: int = 1024
     """Tokens a row."""
     flags: str = ""
     """More flags for build_shards."""
 
 
 def measure(options: Bench) -> Iterator[Record]:
-    """Four rows."""
+    """A row for each text, vocabulary and script."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        large, small = scratch / "large.txt", scratch / "small.txt"
-        large_bytes = write_corpus(large, options.megabytes)
-        small_bytes = write_corpus(small, options.peer_megabytes)
-        found = alternated(_contestants(options, scratch, large, small), options.runs)
-        how = {"bytes": large_bytes, "workers": workers(large)}
-    mine = versions("apache-beam", "gigatoken", "tokenizers")
-    ours = Side.rate("build_shards", found["ours"], large_bytes / 1e6, "MB", **how)
+        for text in options.texts:
+            documents = scratch / f"{text}.jsonl"
+            size = corpora.write_json_lines(documents, options.megabytes, corpora.TEXTS[text]())
+            for group in options.vocabularies:
+                for name in GROUPS.get(group, (group,)):
+                    tokenizer = _write_tokenizer(name, scratch / "tokenizer.json")
+                    yield from _measure(options, text, name, documents, size, tokenizer)
 
-    def row(name: str, theirs: str, workers: str, reach: float, aim: float, *packages: str):
-        side = Side.rate(
-            theirs, found[name], small_bytes / 1e6, "MB", bytes=small_bytes, workers=workers
+
+def _measure(
+    options: Bench, text: str, vocabulary: str, documents: Path, size: int, tokenizer: Path
+) -> Iterator[Record]:
+    task, commands = _commands(options, documents, tokenizer)
+    if text == "sources":
+        commands = {name: commands[name] for name in ("ours", NEXT)}
+    timed = {name: partial(_run, command, documents.parent) for name, command in commands.items()}
+    found = alternated(timed, options.runs)
+
+    def side(name: str) -> Side:
+        runs = found[name]
+        if runs.reason:
+            return Side.time(name, runs)
+        memory = _peak(commands[name], documents.parent)
+        working = workers(documents) if name == "ours" else "2 processes"
+        return Side.time(name, runs, bytes=size, workers=working, memory=memory)
+
+    ours = replace(side("ours"), name=f"build_shards --task={task}")
+    used = versions("apache-beam", "gigatoken", "tokenizers", "datasets")
+    next_version = baseline_versions("tokenizers", pins="tokenizers_1")
+    for name in list(commands)[1:]:
+        reach, aim = THRESHOLDS[text] if name == NEXT else (None, None)
+        row = f"build_shards {task}, {text}, {vocabulary}, beside {name}"
+        yield Record(
+            row,
+            ours,
+            side(name),
+            reach,
+            aim,
+            versions=used | (next_version if name == NEXT else {}),
         )
-        if name == "datatrove":
-            side = replace(side, by_cpu=())  # which leaves out its workers
-        row_name = f"build_shards mlm beside {theirs}"
-        baselines = baseline_versions(*packages) if name == "datatrove" else versions(*packages)
-        return Record(row_name, ours, side, reach, aim, versions=mine | baselines)
-
-    yield row("script", "the script of `datasets`", "2 processes", 20, 35, "datasets")
-    yield row("datatrove", "datatrove's DocumentTokenizer", "2 processes", 14, 25, "datatrove")
-    yield row("alone", "encode_batch_fast alone", "2 threads", 9, 16, "tokenizers")
-    yield Record(
-        "build_shards mlm beside read + encode + write",
-        Side.time("build_shards", found["ours"], **how),
-        _sum_of_parts(found["parts"], large_bytes),
-        reach=2.5,
-        aim=1.5,
-        at_most=True,
-        versions=mine,
-    )
 
 
-def _contestants(
-    options: Bench, scratch: Path, large: Path, small: Path
-) -> dict[str, Callable[[], Any]]:
-    tokenizer = write_tokenizer(scratch / "tokenizer.json")
-    documents = scratch / "documents"
-    documents.mkdir()
-    for part in ("a", "b"):  # a file a worker
-        write_json_lines(documents / f"{part}.jsonl", options.peer_megabytes / 2)
-    flags = [f"--max_length={options.max_length}", *options.flags.split()]
-    build_set(scratch / "kept", large, tokenizer, *flags, keep=True)  # warms up, too
-    size = str(shard_bytes(scratch / "kept"))
+def _commands(options: Bench, documents: Path, tokenizer: Path) -> tuple[str, dict[str, Command]]:
+    """The task of a vocabulary, and what runs for it."""
+    roles = load_tokenizer(tokenizer).special_ids
+    task = "mlm" if "mask" in roles else "clm"
+    flags = [f"--task={task}", f"--max_length={options.max_length}", "--splits=train:1"]
+    flags += ["--no_eos"] if task == "clm" and "eos" not in roles else []
+    separator = [str(roles["eos"])] if task == "clm" and "eos" in roles else []
+    of_next = with_baselines(str, "tokenizers_1")
 
-    def output() -> str:
-        return tempfile.mkdtemp(dir=scratch)
+    def lean(python: str, output: Path) -> list[str]:
+        given = [str(documents), str(tokenizer), str(output / "ids"), "2"]
+        return [python, "-m", f"{SCRIPTS}.lean_tokenizers", *given]
 
-    def script() -> Seconds:
-        given = (small, tokenizer, output(), str(options.max_length))
-        return seconds_of(f"{SCRIPTS}.mlm_datasets", *given)
+    def script(output: Path) -> list[str]:
+        given = [str(documents), str(tokenizer), str(output), str(options.max_length), *separator]
+        return [sys.executable, "-m", f"{SCRIPTS}.language_datasets", *given]
 
-    def datatrove(python: str) -> Seconds:
-        given = (documents, tokenizer, output())
-        return seconds_of(f"{SCRIPTS}.tokens_datatrove", *given, python=python)
-
-    return {
-        "ours": lambda: build_set(scratch / "set", large, tokenizer, *flags),
-        "script": script,
-        "datatrove": with_baselines(datatrove),
-        "alone": lambda: Seconds(*reported(f"{SCRIPTS}.encode_alone", small, tokenizer)),
-        "parts": lambda: reported(
-            f"{SCRIPTS}.unavoidable_parts", large, tokenizer, size, scratch / "written"
+    return task, {
+        "ours": lambda output: build_command(
+            output / "set", documents, tokenizer, *flags, *options.flags.split()
         ),
+        NEXT: lambda output: lean(of_next(), output),
+        TODAY: lambda output: lean(sys.executable, output),
+        SCRIPT: script,
     }
 
 
-def _sum_of_parts(runs: Runs[list[list[float]]], size: int) -> Side:
-    """Of a run the seconds of each part: [[wall, cpu], ...]."""
-    sums: Runs[Seconds] = Runs(Seconds(*map(sum, zip(*run, strict=True))) for run in runs)
-    sums.reason = runs.reason
-    medians = [median(run[part][0] for run in runs) for part in range(len(PARTS)) if runs]
-    note = ", ".join(f"{name} {s:.2f} s" for name, s in zip(PARTS, medians, strict=False))
-    return Side.time("read + encode + write", sums, bytes=size, workers="1 thread", note=note)
+def _run(command: Command, scratch: Path) -> Seconds:
+    with tempfile.TemporaryDirectory(dir=scratch) as output:
+        return run_command(command(Path(output)))[0]
+
+
+def _peak(command: Command, scratch: Path) -> float:
+    with tempfile.TemporaryDirectory(dir=scratch) as output:
+        return peak_memory(command(Path(output)))
+
+
+def _write_tokenizer(name: str, path: Path) -> Path:
+    """The tokenizer.json of a published vocabulary, or of a family, trained on reviews."""
+    if name in PUBLISHED:
+        return write_published(name, path)
+    if name not in FAMILIES:
+        raise CannotRun(f"there is no vocabulary {name}, only {', '.join([*PUBLISHED, *FAMILIES])}")
+    texts = [*corpora.within(corpora.review_texts(), _TRAINING)]
+    train_family(name, texts, 32_000).save(str(path))
+    return path
 
 
 if __name__ == "__main__":

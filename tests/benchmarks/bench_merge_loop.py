@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.bench_merge_loop --words=400000 --vocab_size=32261
 
-Words and counts are those of numbered reviews, the most frequent ones first. Plain Python is a heap
+Words and counts are those of reviews and sources, the most frequent first. Plain Python is a heap
 of pairs with the words that hold each (below): a fair method, and what one would write; its merges
 must be ours. It may take fewer words, and then its seconds are scaled, as if they were linear in
 the words, and that is said. Compiling (numba caches it) is not timed.

@@ -1,15 +1,22 @@
-"""Text of any size from ../shared/data, in which no document is there twice.
+"""Text of this machine in which no document is there twice.
 
-All reviews (IMDB, NoReC: 54,000 of about 1,350 bytes) are taken in turn, again and again, and each
-document begins with its own number, "57312 I rented this ...": dropping duplicates leaves it whole,
-and what repeats is words, as in any large corpus. (Distinct words do grow more slowly than in one
-of that size: 402,000 in 110 MB, hardly more in 1 GB but for the numbers.)
+- reviews: IMDB and NoReC from ../shared/data, 92 MB in 62,000 documents.
+- sources: sources and documentation of installed packages and programs, some 1.2 GB. They vary far
+  more: words that are new come until the end, as in a large corpus.
+
+`write_json_lines` writes documents as they are. `write_corpus` writes one a line, reviews before
+sources; if more is wanted than there is, all follow once more, the number of the turn before each.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
-from itertools import count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +28,12 @@ from textmill.pipelines.encoding.tokenizer import load_tokenizer
 
 REVIEWS = ("imdb/train", "imdb/test", "norec/train", "norec/valid")
 CLASSES = ("neg", "pos")
+SOURCES = (sysconfig.get_path("purelib"), f"{sys.base_prefix}/lib", "/usr/lib", "/usr/share")
+_ENDINGS = {
+    *(".c", ".cc", ".cpp", ".css", ".go", ".h", ".hpp", ".html", ".java", ".js", ".json", ".md"),
+    *(".pl", ".pm", ".po", ".py", ".pyi", ".rs", ".rst", ".tex", ".ts", ".txt", ".xml"),
+}
+_SIZES = range(200, 400_000)  # bytes; larger files are tables
 
 
 def unpacked(name: str) -> bytes:
@@ -44,63 +57,90 @@ def reviews(*names: str) -> list[dict[str, Any]]:
     return found
 
 
-def numbered(megabytes: float, *names: str) -> Iterator[dict[str, Any]]:
-    """Reviews, each with its number before it, until there are so many MB of text."""
-    chosen, size = reviews(*names), 0
-    for number in count():
+def review_texts() -> Iterator[str]:
+    """IMDB and NoReC as they are, each text once."""
+    for name in REVIEWS:
+        for line in filter(None, unpacked(f"{name}.jsonl.zst").split(b"\n")):
+            yield json.loads(line)["text"]
+
+
+def source_texts() -> Iterator[str]:
+    """What is installed here: files of SOURCES in UTF-8, by path."""
+    for top in SOURCES:
+        for folder, folders, names in os.walk(top):
+            folders.sort()
+            for path in (Path(folder, name) for name in sorted(names)):
+                if path.suffix in _ENDINGS and not path.is_symlink():
+                    with suppress(OSError, UnicodeDecodeError):
+                        if path.stat().st_size in _SIZES:
+                            yield path.read_bytes().decode()
+
+
+TEXTS = {"reviews": review_texts, "sources": source_texts}
+
+
+def within(texts: Iterable[str], megabytes: float) -> Iterator[str]:
+    """Texts until there are so many MB, each of them once."""
+    seen: set[bytes] = set()
+    size = 0
+    for text in texts:
         if size >= megabytes * 1e6:
             return
-        review = chosen[number % len(chosen)]
-        text = f"{number} {review['text']}"
-        size += len(text.encode()) + 1
-        yield {**review, "text": text}
+        data = text.encode()
+        digest = hashlib.sha256(data).digest()
+        if digest not in seen:
+            seen.add(digest)
+            size += len(data) + 1
+            yield text
+
+
+def write_json_lines(path: Path, megabytes: float, texts: Iterable[str]) -> int:
+    """Different texts as JSON Lines, field `text`; returns the bytes of text, line ends counted."""
+    return _write_objects(path, ({"text": text} for text in within(texts, megabytes)))
 
 
 def write_corpus(path: Path, megabytes: float) -> int:
-    """Reviews, a line each; returns the bytes."""
+    """Different texts, a line each; returns the bytes."""
+
+    def lines() -> Iterator[str]:
+        for turn in count():
+            for text in chain(review_texts(), source_texts()):
+                yield f"{turn} " * (turn > 0) + " ".join(text.split())
+
     with open(path, "wb") as file:
-        for review in numbered(megabytes, *REVIEWS):
-            file.write(f"{review['text']}\n".encode())
+        for line in within(lines(), megabytes):
+            file.write(f"{line}\n".encode())
         return file.tell()
 
 
-def write_json_lines(path: Path, megabytes: float) -> int:
-    """The same as JSON Lines, field `text`; returns the bytes of text, line ends counted."""
-    return _write_objects(path, ({"text": r["text"]} for r in numbered(megabytes, *REVIEWS)))
-
-
 def write_labelled(path: Path, megabytes: float) -> int:
-    """IMDB's training reviews as JSON Lines of `text` and `label` (neg, pos)."""
-    documents = numbered(megabytes, "imdb/train")
-    return _write_objects(
-        path, ({"text": d["text"], "label": CLASSES[d["label"]]} for d in documents)
-    )
+    """IMDB's different reviews as JSON Lines of `text` and `label` (neg, pos): 66 MB."""
+    labels = {r["text"]: CLASSES[r["label"]] for r in reviews("imdb/train", "imdb/test")}
+    chosen = within(labels, megabytes)
+    return _write_objects(path, ({"text": text, "label": labels[text]} for text in chosen))
 
 
 def write_questions(path: Path, questions: int) -> int:
-    """So many of SQuAD's as JSON Lines, as `datasets` has them; the bytes of all their texts.
+    """SQuAD's first questions as JSON Lines, as `datasets` has them; the bytes of all their texts.
 
-    After the last one they begin anew, with the number of the turn before each question.
+    All 87,599 of them are 70 MB, since each has its context.
     """
-    return _write_objects(path, _questions(questions))
+    return _write_objects(path, islice(_questions(), questions))
 
 
-def _questions(wanted: int) -> Iterator[dict[str, Any]]:
+def _questions() -> Iterator[dict[str, Any]]:
     articles = json.loads(unpacked("squad/train-v1.1.json.zst"))["data"]
-    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-    asked = [(paragraph, question) for paragraph in paragraphs for question in paragraph["qas"]]
-    for number in range(wanted):
-        turn, place = divmod(number, len(asked))
-        paragraph, question = asked[place]
-        yield {
-            "id": question["id"] + f"-{turn}" * (turn > 0),
-            "question": f"{turn} " * (turn > 0) + question["question"],
-            "context": paragraph["context"],
-            "answers": {
-                "text": [answer["text"] for answer in question["answers"]],
-                "answer_start": [answer["answer_start"] for answer in question["answers"]],
-            },
-        }
+    for paragraph in (paragraph for article in articles for paragraph in article["paragraphs"]):
+        for question in paragraph["qas"]:
+            yield {
+                "id": question["id"],
+                "question": question["question"],
+                "context": paragraph["context"],
+                "answers": {
+                    "text": [answer["text"] for answer in question["answers"]],
+                    "answer_start": [answer["answer_start"] for answer in question["answers"]],
+                },
+            }
 
 
 def _write_objects(path: Path, documents: Iterator[dict[str, Any]]) -> int:

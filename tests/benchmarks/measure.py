@@ -74,6 +74,7 @@ class Side:
       runs: a value each; none if it could not run.
       by_cpu: the same by processor time.
       bytes: handled in a run; 0 where that says nothing.
+      memory: the most MB of all its processes together; 0 if it was not measured.
       workers: processes and threads at work.
       note: what else must be known, or why it could not run.
     """
@@ -85,6 +86,7 @@ class Side:
     bytes: int = 0
     workers: str = "1 process"
     note: str = ""
+    memory: float = 0
 
     @classmethod
     def rate(cls, name: str, runs: Runs[Seconds], work: float, of: str, **more: Any) -> "Side":
@@ -115,6 +117,13 @@ class Side:
     def median(self) -> float:
         """Of the runs."""
         return statistics.median(self.runs)
+
+    @property
+    def shown(self) -> str:
+        """5.6 s, or with memory: 5.6 s (6.9 CPU s, 812 MB)."""
+        held = f"{figure(statistics.median(self.by_cpu))} CPU {self.unit}, " if self.by_cpu else ""
+        more = f" ({held}{figure(self.memory)} MB)" if self.memory else ""
+        return f"{figure(self.median)} {self.unit}{more}"
 
 
 @dataclass(frozen=True)
@@ -184,7 +193,7 @@ class Record:
         """One line."""
         if self.reason:
             return f"{self.name}: not measured ({self.reason})"
-        sides = " beside ".join(f"{s.name} {figure(s.median)} {s.unit}" for s in self.sides)
+        sides = " beside ".join(f"{side.name} {side.shown}" for side in self.sides)
         bounds = [(word, value) for word, value in (("reach", self.reach), ("aim", self.aim))]
         wanted = ", ".join(f"{word} {figure(value)}" for word, value in bounds if value is not None)
         ratio = "" if self.beside is None else f": {figure(self.ratio)} times"

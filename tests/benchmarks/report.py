@@ -69,12 +69,12 @@ def _row(record: Record) -> str:
     bounds = [_bound(record, value) for value in (record.reach, record.aim)]
     beside, ratio, by_cpu = "", "", ""
     if record.beside is not None:
-        beside, ratio = _shown(record.beside), figure(record.ratio)
+        beside, ratio = record.beside.shown, figure(record.ratio)
         by_cpu = "" if record.ratio_by_cpu is None else figure(record.ratio_by_cpu)
     verdict = {None: "", True: "reached", False: "**missed**"}[record.meets(record.reach)]
     if record.meets(record.aim):
         verdict = "aim met"
-    cells = [record.name, _shown(record.ours), beside, ratio, by_cpu, *bounds, verdict]
+    cells = [record.name, record.ours.shown, beside, ratio, by_cpu, *bounds, verdict]
     return f"| {' | '.join(cells)} |"
 
 
@@ -84,16 +84,13 @@ def _bound(record: Record, value: float | None) -> str:
     return f"{'at most ' if record.at_most else ''}{figure(value)}"
 
 
-def _shown(side: Side) -> str:
-    return f"{figure(side.median)} {side.unit}"
-
-
 def _detail(side: Side) -> str:
     if not side.runs:
         return f"- {side.name}: not measured: {_cell(side.note)}"
     runs = ", ".join(map(figure, side.runs))
     by_cpu = f" (by processor time {', '.join(map(figure, side.by_cpu))})" if side.by_cpu else ""
     size = f", {side.bytes:,} bytes" if side.bytes else ""
+    size += f", {figure(side.memory)} MB of memory" if side.memory else ""
     note = f"; {side.note}" if side.note else ""
     return f"- {side.name}: {runs} {side.unit}{by_cpu}; {side.workers}{size}{note}"
 

@@ -5,8 +5,8 @@
     python -m tests.benchmarks.run_all --small
 
 Each bench is a process of its own, one after another; one that fails is a row that says why. The
-figures mean something on an idle machine only. What does not fit into 30 minutes has flags: 4 GB of
-text in bench_memory, 1 GB in bench_train_tokenizer and bench_histogram.
+figures mean something on an idle machine only. What does not fit into 30 minutes has flags: sources
+and all vocabularies in bench_build_shards, more text in bench_memory and bench_train_tokenizer.
 """
 
 import subprocess
@@ -41,10 +41,9 @@ class Bench:
 
 
 SUITE = (
-    Bench("bench_build_shards", 190, "--megabytes=5 --peer_megabytes=2"),
-    Bench("bench_tasks", 175, "--megabytes=5 --script_megabytes=2"),
+    Bench("bench_build_shards", 360, "--megabytes=5"),
+    Bench("bench_tasks", 130, "--megabytes=2"),
     Bench("bench_tokens", 40, "--megabytes=5 --peer_megabytes=2"),
-    Bench("bench_families", 100, "--megabytes=5 --script_megabytes=2 --training_megabytes=1"),
     Bench("bench_tokenization", 30, "--share=0.02"),
     Bench("bench_train_tokenizer", 80, "--megabytes=5 --vocab_size=4000"),
     Bench("bench_patterns", 200, "--megabytes=2 --vocab_size=4000"),

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -34,7 +35,9 @@ from tests.benchmarks.measure import (
 )
 from tests.benchmarks.page_scripts import SCRIPTS, write_in, write_text
 from tests.benchmarks.report import margin, markdown, write_report
+from tests.benchmarks.scripts.lean_tokenizers import SEPARATOR
 from tests.tools.shard_factory import write_mlm_set
+from tests.tools.tokenizer_factory import trained_tokenizer
 from textmill.pipelines.readers.page_scan import scan
 from textmill.schemas.errors import UsageError
 from textmill.schemas.files.finished import read_set
@@ -175,11 +178,48 @@ def test_a_command_that_fails_says_what_it_said():
     assert said == "hello\n" and seconds.wall > 0
 
 
-def test_no_document_of_a_corpus_is_there_twice(monkeypatch, tmp_path):
-    monkeypatch.setattr(corpora, "reviews", lambda *_: [{"text": "same"}, {"text": "words"}])
-    path = tmp_path / "corpus.txt"
-    assert corpora.write_corpus(path, 30e-6) == 30 == path.stat().st_size
-    assert path.read_text() == "0 same\n1 words\n2 same\n3 words\n"
+def test_no_document_of_a_text_is_there_twice(monkeypatch, tmp_path):
+    (tmp_path / "a").mkdir()
+    written = {"b.py": "x = 1\n" * 50, "a/c.md": "x = 1\n" * 50, "a/d.rst": "æ " * 150}
+    written |= {"a/small.py": "x", "a/e.so": "y " * 150}
+    for name, text in written.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "a" / "other.py").write_bytes(b"\xff" * 300)
+    (tmp_path / "a" / "link.py").symlink_to(tmp_path / "a" / "d.rst")
+    monkeypatch.setattr(corpora, "SOURCES", (str(tmp_path),))
+    lines = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in ("a  b", "c", "c"))
+    monkeypatch.setattr(corpora, "unpacked", lambda _: lines)
+    path = tmp_path / "texts.jsonl"
+    sources, reviews = corpora.source_texts(), corpora.review_texts()
+    assert corpora.write_json_lines(path, 1, sources) == 301 + 451
+    found = [json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()]
+    assert found == [written["b.py"], written["a/d.rst"]]
+    assert corpora.write_json_lines(path, 1, reviews) == 5 + 2
+    assert corpora.write_json_lines(path, 4e-6, corpora.review_texts()) == 5  # as much as is wanted
+    # A line each; all follow once more, with the number of the turn.
+    size = corpora.write_corpus(tmp_path / "corpus.txt", 770e-6)
+    both = ["a b", "c", " ".join(["x = 1"] * 50), " ".join(["æ"] * 150)]
+    lines = [*both, "1 a b", "1 c"]
+    text = (tmp_path / "corpus.txt").read_text("utf-8")
+    assert text.splitlines()[:6] == lines and size == len(text.encode())
+
+
+def test_each_document_is_in_one_share_of_the_lean_script(tmp_path):
+    trained_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    texts = ["a" * (number % 7) for number in range(100)]
+    documents = tmp_path / "documents.jsonl"
+    documents.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    given = (documents, tmp_path / "tokenizer.json", tmp_path / "i", "3")
+    run_command([sys.executable, "-m", "tests.benchmarks.scripts.lean_tokenizers", *given])
+    ids = np.concatenate([np.fromfile(tmp_path / f"i.{n}", np.uint32) for n in range(3)])
+    ends = np.flatnonzero(ids == SEPARATOR)
+    assert np.diff(ends, prepend=-1).tolist() == [1 + len(text) for text in texts]
+
+
+def test_a_side_with_memory_shows_it_and_its_processor_time():
+    side = Side.time("ours", Runs([Seconds(6, 7), Seconds(5, 9), Seconds(4, 8)]), memory=812.4)
+    assert side.shown == "5 s (8 CPU s, 812 MB)"
+    assert OURS.shown == "27.5 MB/s"
 
 
 def test_plain_python_merges_by_hand():
