@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.simulate_scale --terabytes=10 --workers=500
 
-Nothing is run on a cluster. The rates are those of one machine: reviews with RoBERTa's tokenizer,
-L = 128, masked (bench_build_shards measures them). The rest follows from how documents are routed,
+Nothing is run on a cluster. The rates are those of one machine: sources with GPT-2's vocabulary, clm,
+L = 1,024 (bench_build_shards measures them); documents are as long as reviews. The rest follows from how documents are routed,
 by their hash, to S shards. The D documents that a worker holds before it sends them go to
 S (1 - (1 - 1/S)^D) shards, each an element of the shuffle; a shard gets a binomial number of
 documents. The formulae of elements and of the largest shard are checked by drawing.
@@ -64,9 +64,9 @@ class Corpus:
 class Rates:
     """What was measured on one core."""
 
-    block_ms_a_megabyte: float = 6.0
+    block_ms_a_megabyte: float = 22.0
     """CPU, from raw text to example batches."""
-    shard_ms_a_megabyte: float = 8.5
+    shard_ms_a_megabyte: float = 12.0
     """CPU, from example batches to a verified shard, by text."""
     element_us: float = ELEMENT_SECONDS * 1e6
     """CPU of an element: 16 to pack and unpack, 21 through Beam's GroupByKey."""
@@ -239,7 +239,7 @@ def near_costs(corpus: Corpus, near: Near, rates: Rates) -> NearCosts:
 
 @dataclass(frozen=True)
 class Scale:
-    """The corpus, the workers, and rates measured on reviews with RoBERTa's tokenizer, L = 128."""
+    """The corpus, the workers, and rates measured on one machine."""
 
     terabytes: float = 10
     """Of text."""
