@@ -515,12 +515,8 @@ def _spelled_flags(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Help":
             passed |= {*ast.walk(node)}
         if isinstance(node, ast.JoinedStr):
-            yield from (
-                part.value
-                for part in node.values
-                if isinstance(part, ast.Constant) and part not in passed
-                if _A_FLAGS_START.search(part.value)
-            )
+            texts = [part.value for part in node.values if isinstance(part, ast.Constant)]
+            yield from (text for text in map(str, texts) if _A_FLAGS_START.search(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if node not in passed and _A_FLAG.search(node.value):
                 yield node.value

@@ -24,7 +24,7 @@ from textmill.pipelines.readers.sources import (
     read_block,
     uneven,
 )
-from textmill.schemas.errors import DataError
+from textmill.schemas.errors import DataError, as_flags
 
 
 def read_lines(path, **settings):
@@ -144,9 +144,8 @@ def test_a_text_file_is_one_document_unless_it_is_too_large(tmp_path, name):
     assert block.parts == (Part(str(path), path.stat().st_size, 0, path.stat().st_size),)
     [documents] = read_block(block, source)
     assert documents.text.to_pylist() == [text]
-    assert describe_documents([block], source) == (
-        "each text file is one document (--document=file)"
-    )
+    unit = as_flags(describe_documents([block], source))
+    assert unit == "each text file is one document (--document=file)"
     size = path.stat().st_size
     words = rf"{name} \({size} bytes\) is too large for one document .*: give --document=line"
     with pytest.raises(DataError, match=words):

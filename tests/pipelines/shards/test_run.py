@@ -3,6 +3,7 @@
 from textmill.pipelines.shards.options import parse_options
 from textmill.pipelines.shards.run import plan, run
 from textmill.pipelines.shards.summary import print_plan, print_result
+from textmill.schemas.errors import as_flags
 
 
 def test_a_run_returns_the_dataset_and_prints_nothing(tmp_path, tokenizer_path, capfd):
@@ -27,10 +28,10 @@ def test_a_run_returns_the_dataset_and_prints_nothing(tmp_path, tokenizer_path, 
     lines: list[object] = []
     print_plan(planned, lambda *parts, **style: lines.extend(parts))
     print_result(found, lambda *parts, **style: lines.extend(parts))
-    assert [line for line in lines if isinstance(line, str)] == [
+    assert [as_flags(line) for line in lines if isinstance(line, str)] == [
         f"{output} already contains this dataset (fingerprint "
         f"{made.thing.schema.fingerprint[:12]}): nothing to do",
-        *(f"warning: {warning}" for warning in made.warnings),
+        *(f"warning: {warning}" for warning in map(as_flags, made.warnings)),
         f"inspect it: python -m pipelines.inspect_shards {output} --row=0",
         f"train on it: python -m trainers.flax_clm --shards={output}",
     ]
