@@ -2,11 +2,12 @@
 
     python -m tests.benchmarks.simulate_scale --terabytes=10 --workers=500
 
-Nothing is run on a cluster. The rates are those of one machine: sources with GPT-2's vocabulary, clm,
-L = 1,024 (bench_build_shards measures them); documents are as long as reviews. The rest follows from how documents are routed,
-by their hash, to S shards. The D documents that a worker holds before it sends them go to
-S (1 - (1 - 1/S)^D) shards, each an element of the shuffle; a shard gets a binomial number of
-documents. The formulae of elements and of the largest shard are checked by drawing.
+Nothing is run on a cluster. The rates are those of one machine: sources with GPT-2's vocabulary,
+clm, L = 1,024 (bench_build_shards measures them); documents are as long as reviews. The rest
+follows from how documents are routed, by their hash, to S shards. The D documents that a worker
+holds before it sends them go to S (1 - (1 - 1/S)^D) shards, each an element of the shuffle; a shard
+gets a binomial number of documents. The formulae of elements and of the largest shard are checked
+by drawing.
 """
 
 import math
