@@ -236,7 +236,13 @@ WRONG = [
     ("flax_clm", "learning_rate", -1.0),
     ("flax_clm", "dropout", 1.5),
     ("flax_clm", "optimizer", "adam"),
+    ("flax_mlm", "mask_rate", 2),
+    ("flax_mlm", "masking", "often"),
     ("tf_classifier", "batch_size", 0),
+    ("tf_classifier", "device", "ipu"),
+    ("tf_qa", "squad_version", "3.0"),
+    ("poptorch_classifier", "replication", 0),
+    ("poptorch_classifier", "device", "tpu"),
 ]
 
 

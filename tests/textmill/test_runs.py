@@ -14,6 +14,7 @@ import pytest
 import textmill as tm
 from tests.tools.class_factory import write_class_set
 from tests.tools.clm_factory import write_clm_set
+from tests.tools.poptorch_stub import installed
 from tests.tools.question_factory import write_qa_set
 from tests.tools.shard_factory import tokenizer_json, write_mlm_set
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
@@ -185,6 +186,21 @@ def test_wrong_values_are_named_as_keywords(trained, verb, settings, said):
     with pytest.raises(tm.UsageError, match=said) as refused:
         getattr(trained.run, verb)(**settings)
     assert not re.search(r"--(?!help=all` lists)", str(refused.value))
+
+
+def test_a_run_on_ipus(tmp_path):
+    """By a stand-in for PopTorch; resumed and used on it, too."""
+    write_class_set(tmp_path / "shards")
+    settings = {**SMALL, "shards": tmp_path / "shards", "output": tmp_path / "run", "steps": 4}
+    with installed():
+        tm.train("poptorch_classifier", device="ipu", device_iterations=2, stop_after=2, **settings)
+        run = tm.train("poptorch_classifier", device_iterations=2, resume=True, **settings)
+        assert len(run.predict(["w6 w7", "w5"])) == 2
+        last = run.evaluate(checkpoint="last")
+    lines = [line["step"] for line in run.metrics() if line["kind"] == "train"]
+    assert (lines, last["step"]) == ([1, 2, 3, 4], 4)
+    with pytest.raises(tm.UsageError, match="^device=ipu: PopTorch finds no IPU"):
+        tm.train("poptorch_classifier", device="ipu", **{**settings, "output": tmp_path / "none"})
 
 
 def test_ctrl_c_saves_the_run(trained, tmp_path):

@@ -4,11 +4,13 @@ Each process starts with a command line, a dataset and packages of its own, and 
 Python 3.8 syntax.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections import defaultdict
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, DefaultDict, Dict, List, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -33,7 +35,7 @@ _MOST = 8  # differences that a message names
 _LONGEST = 60  # characters of a value
 
 
-def identity(plan: TrainingPlan, shards: BatchReader, packages: Sequence[str]) -> Dict[str, str]:
+def identity(plan: TrainingPlan, shards: BatchReader, packages: Sequence[str]) -> dict[str, str]:
     """Flags, model, dataset and versions: names to values, which all processes must share."""
     flags = flag_values(plan.flags)
     values = {flag(name): str(value) for name, value in flags.items() if name not in LOCAL}
@@ -78,15 +80,15 @@ def check_agreement(processes: Processes, values: Mapping[str, str]) -> None:
         )
 
 
-def differences(values: Sequence[Mapping[str, str]]) -> List[str]:
+def differences(values: Sequence[Mapping[str, str]]) -> list[str]:
     """How the values of processes differ, by name, in the order of the first process.
 
     ["--seed is 0 in process 0, 1 in process 1"]; "none" stands for a name that a process lacks.
     """
-    names: Dict[str, Any] = {name: None for of_one in values for name in of_one}
+    names: dict[str, Any] = {name: None for of_one in values for name in of_one}
     found = []
     for name in names:
-        holders: DefaultDict[str, List[int]] = defaultdict(list)
+        holders: defaultdict[str, list[int]] = defaultdict(list)
         for index, of_one in enumerate(values):
             holders[of_one.get(name, "none")].append(index)
         if len(holders) > 1:
@@ -99,7 +101,7 @@ def _short(value: str) -> str:
     return value if len(value) <= _LONGEST else value[:_LONGEST] + "..."
 
 
-def _processes(indices: List[int]) -> str:
+def _processes(indices: list[int]) -> str:
     """[1] -> "process 1"; [0, 2, 3] -> "processes 0, 2, 3"; many are cut."""
     numbers = ", ".join(map(str, indices[:9])) + (" and others" if len(indices) > 9 else "")
     return f"process{'es' if len(indices) > 1 else ''} {numbers}"

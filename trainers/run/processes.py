@@ -1,8 +1,10 @@
 """The processes of a run, and the end of one that must not wait for its threads."""
 
+from __future__ import annotations
+
 import os
 import sys
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable
 
 
 class Processes:
@@ -23,7 +25,7 @@ class Processes:
         """The result of `make` on the first process, for all of them; JSON can hold it."""
         return make()
 
-    def gather(self, value: Any) -> List[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """The values of all processes, in their order; JSON can hold each."""
         return [value]
 
@@ -33,11 +35,11 @@ class Processes:
     def leave(self) -> None:
         """Ends the run: waits for the first process, and after this no failure is reported."""
 
-    def __enter__(self) -> "Processes":
+    def __enter__(self) -> Processes:
         """Begins the run."""
         return self
 
-    def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         """Reports an error to the other processes, so that they do not wait."""
 
 

@@ -1,7 +1,9 @@
 """The learning rate over the steps of a run."""
 
+from __future__ import annotations
+
 import math
-from typing import Any, List, Optional
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +29,7 @@ class Schedule:
     def __init__(self, steps: int, flags: OptimizationFlags):
         """Takes the steps of the run. Warm-up, and the decay of wsd, are a tenth by default."""
 
-        def tenth(given: Optional[int]) -> int:
+        def tenth(given: int | None) -> int:
             return steps // 10 if given is None else given
 
         self.steps, self._flags = steps, flags
@@ -37,7 +39,7 @@ class Schedule:
         self.decay = max(0, min(rest, steps - self.warmup))
         self._end = steps if flags.final_rate == 0 else steps - 1  # the step of `final_rate`
 
-    def notes(self) -> List[str]:
+    def notes(self) -> list[str]:
         """A note if the run ends before the highest learning rate."""
         if self.warmup <= self.steps:
             return []
