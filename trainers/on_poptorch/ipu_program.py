@@ -194,6 +194,10 @@ class IpuProgram(Program):
         random = to_tensors({RANDOM: np.array(self._training.rng_state, np.uint64)})
         return copy_to_host(weights), {**random, **copy_to_host(moments)}
 
+    def close(self) -> None:
+        """Detaches the program from the IPUs."""
+        self._attach(None)
+
     def _attach(self, program: Any) -> Any:
         """Attaches a program to the IPUs and detaches the other first; None only detaches."""
         if self._attached is not program:

@@ -73,6 +73,10 @@ class Program(ABC):
         They determine the next step. The state is empty with `weights_only`.
         """
 
+    def close(self) -> None:
+        """Leaves the devices to others, such as the next run of this process."""
+        return
+
     def export(self, schema: Schema, tokenizer_json: bytes) -> str:
         """Writes files of the framework, such as a SavedModel; returns a line for the log.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Callable
 
@@ -57,7 +57,7 @@ def _train(flags: RunFlags, trainer: Trainer, processes: Processes) -> None:
     check_agreement(processes, identity(plan, shards, trainer.packages))
     program = trainer.make_program(plan, task)
 
-    with claim(plan.output) if processes.is_first else nullcontext():
+    with closing(program), claim(plan.output) if processes.is_first else nullcontext():
         processes.share(lambda: prepare_directory(plan, shards, line.say))
         checkpoints = Checkpoints(plan.output, flags.length.keep_checkpoints)
         loop = Loop(plan, task, program, shards, checkpoints, line, processes)

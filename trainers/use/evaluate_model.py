@@ -51,30 +51,44 @@ def evaluate_model(
     if trained.schema is not None:
         task.check_same_rows(shards_flag, shards.schema, trained.schema)
     program = model.trainer.make_program(model.plan(shards.schema), task)
-    title = f"{split} of {shards_flag}"
     # Many datasets are named "test".
     rows_name = f"{shards_name(shards_flag)}-{split}-{shards.fingerprint[:8]}"
     folder, found = trained.directory / "evaluation" / rows_name, []
-    for number, (name, read) in enumerate(trained.weights):
-        program.load(read(), None)
-        if not number:
-            line.say(program.description)
-            program.compile(trains=False, evaluates=True)
-        evaluated = _measure(task, program, shards, flags.data, line, name)
-        metrics, speed = evaluated.metrics, evaluated.tokens_per_second
-        place = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
-        say(f"{place} on {title}: {task.describe(metrics)}; {speed:,.0f} tokens/s")
-        where = {"checkpoint": place, "shards": shards.name, "split": split}
-        _append(model.use.report, {**where, **metrics, "tokens_per_second": round(speed, 1)})
-        if trained.schema is not None:
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            task.write_files(folder / name)
-            text = json_text(metrics, indent=2)
-            (folder / name / "metrics.json").write_text(text, encoding="utf-8")
-        found.append(evaluated)
+    with closing(program):
+        for number, (name, read) in enumerate(trained.weights):
+            program.load(read(), None)
+            if not number:
+                line.say(program.description)
+                program.compile(trains=False, evaluates=True)
+            found.append(_measure(task, program, shards, flags.data, line, name))
+            _record(model, task, found[-1], shards, folder, say)
     if trained.schema is not None:
-        _compare(task, folder, found, f"{trained.directory} on {title}", say)
+        title = f"{trained.directory} on {split} of {shards_flag}"
+        _compare(task, folder, found, title, say)
     return found
+
+
+def _record(
+    model: OpenModel,
+    task: TrainingTask,
+    evaluated: Evaluated,
+    shards: BatchReader,
+    folder: Path,
+    say: Callable[[str], None],
+) -> None:
+    """Reports a checkpoint; writes its metrics to --report and, if it is of a run, to a folder."""
+    name, metrics, speed = evaluated
+    data, trained = model.flags.data, model.trained
+    place = f"{trained.directory}, step {name}" if trained.schema else str(trained.directory)
+    title = f"{data.validation_split} of {data.shards}"
+    say(f"{place} on {title}: {task.describe(metrics)}; {speed:,.0f} tokens/s")
+    where = {"checkpoint": place, "shards": shards.name, "split": data.validation_split}
+    _append(model.use.report, {**where, **metrics, "tokens_per_second": round(speed, 1)})
+    if trained.schema is not None:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        task.write_files(folder / name)
+        text = json_text(metrics, indent=2)
+        (folder / name / "metrics.json").write_text(text, encoding="utf-8")
 
 
 def _open_fitting(model: OpenModel, line: ProgressLine) -> BatchReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Callable
 
 from textmill.trainers.run.export import export_weights
@@ -23,5 +24,5 @@ def export_model(model: OpenModel, directory: str, say: Callable[[str], None]) -
 def export_program(model: OpenModel, say: Callable[[str], None]) -> None:
     """Writes the files of the framework that the flags request; raises as `export_model`."""
     plan, tokenizer_json = model.of_run()
-    program = model.load(plan, model.task(plan))
-    say(program.export(plan.schema, tokenizer_json))
+    with closing(model.load(plan, model.task(plan))) as program:
+        say(program.export(plan.schema, tokenizer_json))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Iterable, Iterator
 
 from textmill.schemas.commands.terminal import say, visible
@@ -21,9 +21,9 @@ def label_texts(model: OpenModel, texts: TextsToLabel) -> Iterator[Prediction]:
     """
     plan, tokenizer_json = model.of_run()
     task = model.task(plan)
-    program = model.load(plan, task)
-    program.compile(trains=False, evaluates=True)
-    return task.predict(program, plan.schema, tokenizer_json, texts)
+    with closing(model.load(plan, task)) as program:
+        program.compile(trains=False, evaluates=True)
+        yield from task.predict(program, plan.schema, tokenizer_json, texts)
 
 
 def write_predictions(predictions: Iterable[Prediction], path: str | None) -> None:
@@ -46,6 +46,7 @@ def write_predictions(predictions: Iterable[Prediction], path: str | None) -> No
             file.writelines(f"{line}\n" for line in lines)
         os.replace(partial, path)
     except OSError as error:
+        raise DataError(f"{flag('predictions', path)} cannot be written: {error}") from error
+    finally:
         with suppress(OSError):
             os.remove(partial)
-        raise DataError(f"{flag('predictions', path)} cannot be written: {error}") from error

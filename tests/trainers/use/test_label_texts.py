@@ -25,6 +25,7 @@ def test_predictions_are_a_line_each(tmp_path, capsys):
     with pytest.raises(UsageError):
         write_predictions(failing(), str(path))
     assert path.read_text().splitlines() == due, "the ones before stay"
+    assert [*tmp_path.iterdir()] == [path]
     (tmp_path / "out").mkdir()  # where the disk would refuse after some lines
     with pytest.raises(DataError, match="out cannot be written: "):
         write_predictions(iter(LABELS), str(tmp_path / "out"))
