@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Self
 
 from textmill.pipelines.corpus.decontamination.matches import Hit, add_hits
 from textmill.pipelines.corpus.filters import Filters
@@ -15,6 +16,7 @@ from textmill.pipelines.readers.page_hosts import PageHosts
 from textmill.pipelines.runners.block_run import BlockJob, BlockReport
 from textmill.pipelines.writers.rejects import Stashed
 from textmill.schemas.format.corpus_metadata import CorpusSchema, CorpusStatistics
+from textmill.schemas.format.drops import Observed
 from textmill.schemas.format.manifest import ManifestFile
 
 
@@ -60,3 +62,8 @@ class CorpusReport(BlockReport):
     stashed: tuple[Stashed, ...] = ()  # filtered documents, with --keep_rejects
     clusters: tuple[Cluster, ...] = ()  # the largest clusters of near-duplicates
     hosts: PageHosts = field(default_factory=PageHosts)
+
+    @classmethod
+    def of_counts(cls, counts: Observed) -> Self:
+        """The report of counts, section to key to number."""
+        return cls(statistics=CorpusStatistics(observed=counts))

@@ -4,20 +4,18 @@ The page depends on the content of the corpus only. It shows the documents and c
 the rows with the smallest ids, which are a random sample.
 """
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from rich.filesize import decimal
 
-from textmill.pipelines.corpus.filters import in_order
 from textmill.pipelines.corpus.near_duplicates.steps import Cluster
+from textmill.pipelines.corpus.rule_figures import observed, removals
 from textmill.pipelines.corpus.short_pages import show_hosts
 from textmill.pipelines.inspection.report.flow_and_zipf import Flow, flow
-from textmill.pipelines.inspection.report.numbers import cut_text, largest, meter, tile
+from textmill.pipelines.inspection.report.numbers import cut_text, largest, tile
 from textmill.pipelines.inspection.report.page import render_page
 from textmill.pipelines.inspection.report.parts import (
     CellTable,
@@ -42,14 +40,11 @@ from textmill.pipelines.readers.page_hosts import PageHosts, host_of
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import flag
 from textmill.schemas.format.corpus_metadata import DOCUMENTS, CorpusSchema, CorpusStatistics
-from textmill.schemas.format.drops import SIZES, Funnel, Observed, Removed, drop_of, sizes, spaced
+from textmill.schemas.format.drops import drop_of, spaced
 from textmill.schemas.format.manifest import ManifestFile
 
 SAMPLED = 10_000  # rows in which hosts are counted
 _SHOWN = 12  # documents
-_RULES = 60  # rows of the funnel; further rules share the last one
-_BARS = 60  # bars of a histogram
-_PARTS = ("language",)  # sections of `observed` whose counts add up to all documents
 _URLS = ("url", "source_url")  # columns that may hold the address of a page
 
 
@@ -119,77 +114,6 @@ def _funnel(content: CorpusContent) -> Sequence[Shown]:
     total = content.statistics.total()
     kept = {"documents": total.documents, "text_bytes": total.text_bytes, "words": total.words}
     return removals(content.statistics.funnel, kept)
-
-
-def removals(funnel: Funnel, kept: Mapping[str, int]) -> Sequence[Shown]:
-    """The funnel: documents, bytes and words that each rule removes; `kept` are the final sizes."""
-    total = sizes(funnel)
-    left = dict(total)
-    rows, samples = [], []
-    for reason, removed in _rules(funnel.removed):
-        name, cells = cut_text(spaced(reason)), {}
-        for size, count in sizes(removed).items():
-            before, left[size] = left[size], left[size] - count
-            parts = (
-                ("left", "blue", left[size]),
-                ("removed here", drop_of(reason).color, count),
-                ("removed before", "", total[size] - before),
-            )
-            cells[size] = -count, [(*part, n / max(total[size], 1)) for *part, n in parts]
-        rows.append((name, *cells["documents"], *cells["words"]))
-        if removed.samples:
-            of = number_of(removed.documents, "document")
-            samples.append(
-                Excerpts(
-                    [(each.document[:8], each.excerpt, each.detail) for each in removed.samples],
-                    f"{name}: {len(removed.samples)} of {of}",
-                )
-            )
-    edited = funnel.edited_bytes
-    edits = f" Edits {'removed' if edited > 0 else 'added'} {abs(edited):,} bytes." * bool(edited)
-    heads = ("rule", "documents", "documents left", "words", "words left")
-    return (
-        f"{kept['documents']:,} of {total['documents']:,} documents were kept: "
-        f"{kept['words']:,} of {total['words']:,} words and "
-        f"{kept['text_bytes']:,} of {total['text_bytes']:,} bytes.{edits} "
-        "Rejected input is not counted here.",
-        *([CellTable(rows, heads)] if rows else []),
-        *samples,
-    )
-
-
-def _rules(removed: dict[str, Removed]) -> list[tuple[str, Removed]]:
-    """Removed documents in the order of rules; those beyond _RULES as one."""
-    ordered = [(reason, removed[reason]) for reason in in_order(removed)]
-    if len(ordered) <= _RULES:
-        return ordered
-    rest = [one for _, one in ordered[_RULES - 1 :]]
-    documents, text_bytes, words = (sum(getattr(one, name) for one in rest) for name in SIZES)
-    others = Removed(documents, text_bytes, words)
-    return [*ordered[: _RULES - 1], (f"{len(rest):,} others", others)]
-
-
-def observed(counted: Observed) -> Sequence[Shown]:
-    """A figure for each section of further counts: columns for ranges, a table for names."""
-    figures = []
-    for section, counts in sorted(counted.items()):
-        if ordered := by_number(counts)[:_BARS]:
-            chart = ColumnChart([(name, n, f"{name}: {n:,}", "blue") for name, n in ordered])
-            figures.append(Figure(spaced(section), chart))
-            continue
-        rows: list[tuple[Any, ...]] = [(cut_text(name), n) for name, n in largest(counts, LISTED)]
-        if section in _PARTS:
-            total = sum(counts.values()) or 1
-            rows = [(name, n, n / total, meter(n, total)) for name, n in rows]
-        figures.append(Figure(spaced(section), CellTable(rows)))
-    return (Pair(figures),) if figures else ()
-
-
-def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Counts of ranges ("4 to 7") in ascending order; [] if a name is no range."""
-    matches = {name: re.match(r"\d+(\.\d+)?", name) for name in counts}
-    starts = {name: float(match[0]) for name, match in matches.items() if match}
-    return sorted(counts.items(), key=lambda item: starts[item[0]]) if all(matches.values()) else []
 
 
 def _figures(content: CorpusContent) -> Sequence[Shown]:

@@ -5,15 +5,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textmill.pipelines.corpus import run as corpus_run
 from textmill.pipelines.corpus.decontamination.targets import find_targets
 from textmill.pipelines.corpus.filter_documents import load_filters
 from textmill.pipelines.corpus.options import CorpusOptions
+from textmill.pipelines.corpus.prepare import CorpusRun
 from textmill.pipelines.corpus.rules.decontamination import Decontamination
+from textmill.pipelines.corpus.wire import wire
 from textmill.pipelines.preflight.command import Command, as_if_staged, print_checks
 from textmill.pipelines.readers.sources import Block, plan_blocks
 from textmill.pipelines.runners.result import Say
-from textmill.pipelines.runners.sample import count_text_bytes
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -27,9 +27,8 @@ def preflight_corpus(options: CorpusOptions, beam_arguments: list[str], *, say: 
         load_filters(replace(filters, decontamination=Decontamination(), filter=""))
         if filters.decontamination.decontaminate:
             find_targets(filters, say)
-        schema = options.schema(count_text_bytes(options.source, blocks or ()))
-        on = corpus_run.run_of(options, blocks or [], beam_arguments)
-        return corpus_run.wire(options, schema, on, as_if_staged(options.output))
+        run = CorpusRun.of(options, blocks or [], beam_arguments)
+        return wire(run, as_if_staged(options.output))
 
     command = Command(
         name="build_corpus",

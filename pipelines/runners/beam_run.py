@@ -7,38 +7,26 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
-import grpc
-import psutil
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.transforms.environments import Environment
 
 from textmill.pipelines.runners.beam_patches import as_in_a_script, make_pipeline, patch_beam
 from textmill.pipelines.runners.console import Console, Display
-from textmill.pipelines.runners.failures import WORKER_DIED, explain_failure
+from textmill.pipelines.runners.failures import explain_failure
 from textmill.pipelines.runners.job_server import reach_job_server
 from textmill.pipelines.runners.runner_flags import LAUNCHER, runner_flags
 from textmill.pipelines.runners.worker_log import stderr_in
 from textmill.pipelines.runners.worker_package import package_code
+from textmill.pipelines.runners.worker_watch import overhear, watch
 from textmill.schemas.commands.entry import want_addresses
 from textmill.schemas.commands.terminal import in_time
-from textmill.schemas.errors import DataError, LeftRunning, UsageError, one_line
+from textmill.schemas.errors import DataError, UsageError, one_line
 
-# A run whose worker process has ended may be stopping its workers. If its last step has run, it is,
-# which takes a while on a busy machine.
-_LAST_WORDS_SECONDS, _ENDING_SECONDS = 10, 120
 _CANCEL_SECONDS = 5
-# Beam's threads that wait for messages of a job, or for requests of workers in this process.
-_LISTENERS = ("wait_until_finish_read", "run_worker_", "read_grpc_client_inputs")
-_WAITS_FOR_PROCESS = "run_worker"
-_WORKER_DIED_LATE = (
-    "a worker process died after the last step, and the others do not end: the output is published "
-    "and complete; the same command will find it"
-)
 
 
 def run_pipeline(
@@ -84,7 +72,7 @@ def run_pipeline(
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with (
-                _overhear(died),
+                overhear(died),
                 package_code(beam_arguments, filter_name) as arguments,
             ):
                 try:
@@ -112,7 +100,7 @@ def run_pipeline(
         has_workers = flags.in_processes or not flags.is_local
         display = Display(local, total_bytes, label, console, count_finished, has_workers)
         try:
-            _watch(worker, display, died, is_published)
+            watch(worker, display, died, is_published)
         except KeyboardInterrupt:
             for job in jobs:  # else a cluster would continue it
                 with contextlib.suppress(Exception):  # the user cannot act on a failure
@@ -129,62 +117,3 @@ def _job_name(job: Any) -> str:
         return str(name() if callable(name) else name)
     except AttributeError:  # Dataflow raises it for a template, which starts no job
         return ""
-
-
-def _watch(
-    worker: threading.Thread,
-    display: Display,
-    died: threading.Event,
-    is_published: Callable[[], bool],
-) -> None:
-    """Starts the thread that runs the pipeline, and shows its progress until it ends.
-
-    Raises:
-      LeftRunning: a worker process died, but the thread still waits for it.
-    """
-    worker.start()
-    try:
-        while worker.is_alive():
-            worker.join(0.2)
-            display.update()
-            if died.is_set():
-                worker.join(_LAST_WORDS_SECONDS)
-                if worker.is_alive() and not is_published():
-                    raise LeftRunning(WORKER_DIED)
-                worker.join(_ENDING_SECONDS)
-                if worker.is_alive():
-                    raise LeftRunning(_WORKER_DIED_LATE)
-    except (KeyboardInterrupt, LeftRunning):
-        threading.excepthook = lambda _: None  # Beam's threads raise when their workers are killed
-        for process in psutil.Process().children(recursive=True):
-            process.kill()
-        raise
-    finally:
-        display.close()
-
-
-@contextmanager
-def _overhear(died: threading.Event) -> Iterator[None]:
-    """Sets `died` when a worker process dies, and hides lost connections of Beam's threads.
-
-    The error that ends the run reports a lost connection; each thread that listens to a runner
-    would print it again. FnApiRunner ignores the early end of worker processes: the run would wait
-    for them forever.
-    """
-    usual = threading.excepthook
-
-    def hook(arguments: threading.ExceptHookArgs) -> None:
-        if arguments.thread and arguments.thread.name == _WAITS_FOR_PROCESS:
-            died.set()
-        if not isinstance(arguments.exc_value, grpc.RpcError):
-            usual(arguments)
-
-    threading.excepthook = hook
-    try:
-        yield
-    finally:
-        for thread in threading.enumerate():
-            if thread.name.startswith(_LISTENERS):
-                thread.join(1)
-        if threading.excepthook is hook:
-            threading.excepthook = usual

@@ -10,7 +10,7 @@ from textmill.pipelines.tasks.chat_template import read_chat_template
 from textmill.pipelines.tasks.chat_turns import find_turn_ends
 from textmill.pipelines.tokenizer.histogram import Histogram
 from textmill.pipelines.tokenizer.options import TokenizerOptions
-from textmill.pipelines.tokenizer.word_counter import fault_of
+from textmill.pipelines.tokenizer.uncompiled_patterns import fault_of
 from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.tokenizers.chat_template import ChatTemplate
 

@@ -10,8 +10,6 @@ Legend: N bytes of text, W words, S slots (a power of two), L long words.
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import, where pyright cannot see them.)
 
-import marshal
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
@@ -24,7 +22,6 @@ from numba import types
 from textmill.pipelines.encoding import word_slots
 from textmill.pipelines.encoding.automaton import UnsupportedPattern
 from textmill.pipelines.encoding.normal_text import apply_normalizers
-from textmill.pipelines.encoding.reference import Regex, failures_as_data_errors, pre_tokenizers
 from textmill.pipelines.encoding.splitter import Splitter, split_by
 from textmill.pipelines.encoding.word_slots import (
     HIGH,
@@ -42,13 +39,7 @@ from textmill.pipelines.host.compiled import entry, inner, overlapping_eights
 from textmill.pipelines.rows.ragged import grow
 from textmill.pipelines.rows.text_bytes import slices, utf8_bytes
 from textmill.pipelines.tokenizer.histogram import SCHEMA, Cutting, array_bytes
-from textmill.schemas.errors import DataError, flag
-from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
-from textmill.schemas.tokenizers.tokenizer_json import (
-    LONGEST_TEXT,
-    failure_of_patterns,
-    may_backtrack,
-)
+from textmill.pipelines.tokenizer.uncompiled_patterns import count_by_tokenizers
 
 COUNT = 2  # slots[S, 3], after LOW and HIGH
 
@@ -170,8 +161,6 @@ BUCKETS = 64  # a power of two
 _BINARY = pa.large_binary()
 _CHUNK = 1 << 16  # words that are added at once
 _REQUEST = 1 << 20  # bytes of documents that `tokenizers` splits at once
-_CHILD = LimitedProcess(f"from {__name__} import answer", seconds=60)
-_REMEDY = "write it without nested repetitions, or use a named pattern"
 
 
 class WordCounter:
@@ -211,7 +200,7 @@ class WordCounter:
             self._count_documents(text, splitter)
         else:
             for documents in slices(text, _REQUEST):
-                self.add(_count_by_tokenizers(documents, cutting.pattern))
+                self.add(count_by_tokenizers(documents, cutting.pattern))
         return size
 
     def _count_documents(self, text: pa.LargeStringArray, splitter: Splitter) -> None:
@@ -307,64 +296,3 @@ def _prefix_spaces(text: pa.LargeStringArray) -> pa.LargeStringArray:
     binary = text.cast(_BINARY)
     prefix = pc.if_else(pc.starts_with(binary, b" "), nothing, space)
     return pc.binary_join_element_wise(prefix, binary, nothing).cast(pa.large_string())
-
-
-# ---- patterns that Textmill does not compile ----
-# `tokenizers` splits in a process with limited time and memory: trying an expression beforehand
-# does not show that it is harmless for all texts.
-
-
-def _count_by_tokenizers(text: pa.LargeStringArray, pattern: str) -> pa.Table:
-    """Counts the words of documents by `tokenizers`.
-
-    Raises:
-      DataError: the pattern fails on the text, or takes too long.
-    """
-    texts = text.to_pylist()
-    try:
-        why, words = marshal.loads(_CHILD.ask(marshal.dumps((pattern, texts))))
-    except LimitExceeded as error:
-        words = {}
-        why = (
-            f"it {error} for {sum(map(len, texts)):,} characters, {max(map(len, texts)):,} of them "
-            f"in the longest document; {_REMEDY}"
-        )
-    if why:
-        raise DataError(f"{flag('pattern', pattern)} fails on the text: {why}")
-    keys = pa.array(words, pa.large_string()).cast(_BINARY)
-    return pa.table([keys, pa.array(words.values(), pa.int64())], SCHEMA)
-
-
-def answer(request: bytes) -> bytes:
-    """Counts the words of some documents; runs in the child process.
-
-    Args:
-      request: marshal of (pattern, documents).
-
-    Returns:
-      marshal of ("" or the reason of a failure, word to number of occurrences).
-    """
-    pattern, texts = marshal.loads(request)
-    words: Counter[str] = Counter()
-    try:
-        with failures_as_data_errors("it fails", _REMEDY):
-            split = pre_tokenizers.Split(Regex(pattern), "isolated")  # pyright: ignore[reportArgumentType]
-            for text in texts:
-                words.update(word for word, _ in split.pre_tokenize_str(text))
-    except DataError as error:
-        return marshal.dumps((str(error).removeprefix("it fails: "), {}))
-    return marshal.dumps(("", dict(words)))
-
-
-def fault_of(pattern: str) -> str | None:
-    """Why `tokenizers` cannot use a regular expression, or it would end a run; None if it can."""
-    if len(pattern) > LONGEST_TEXT:
-        return f"it has {len(pattern):,} characters; a tokenizer.json may have {LONGEST_TEXT}"
-    if may_backtrack(pattern):  # compiling it may backtrack, too
-        return failure_of_patterns([pattern])
-    try:
-        with failures_as_data_errors("it is not a regular expression of `tokenizers`", _REMEDY):
-            Regex(pattern)
-    except DataError as error:
-        return str(error)
-    return None

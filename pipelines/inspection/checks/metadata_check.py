@@ -1,19 +1,22 @@
 """Checks the metadata files of a dataset, and derives from them what its rows must be."""
 
 import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from itertools import zip_longest
 
 import numpy as np
 
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.listed_files import ListedFiles
 from textmill.pipelines.inspection.checks.shard_check import ExpectedRows
+from textmill.pipelines.inspection.checks.tokenizer_check import (
+    Surroundings,
+    check_ids,
+    config_problems,
+    find_surroundings,
+)
 from textmill.pipelines.rows.evaluation import EVALUATION, evaluation_names
-from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, count_problems
 from textmill.schemas.errors import DataError
@@ -21,10 +24,9 @@ from textmill.schemas.files import store
 from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.files.set_files import SetFiles
 from textmill.schemas.format.agreement import disagreements
-from textmill.schemas.format.manifest import MANIFEST
 from textmill.schemas.format.metadata import METADATA_FILES, Schema
-from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG, odd_settings
-from textmill.schemas.typed_json import load_json, quote, read_bounded
+from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
+from textmill.schemas.typed_json import load_json
 
 
 class MetadataCheck:
@@ -38,13 +40,6 @@ class MetadataCheck:
         """Takes the files, which are compared with the manifest before they are read."""
         self.problems: list[str] = []
         self._files, self._listed = files, listed
-
-    def load_tokenizer(self) -> LoadedTokenizer:
-        """Loads the tokenizer, which takes a while."""
-        path = self._files.fetch("tokenizer.json")
-        if not os.path.isfile(path):
-            raise DataError(f"{path} is missing, and not listed in {MANIFEST}")
-        return LoadedTokenizer(read_bounded(path))
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -72,7 +67,7 @@ class MetadataCheck:
                 self.problems += self._tfds_problems(info)
         if self._listed.is_whole("tokenizer.json"):
             with self._noting():
-                surroundings = self._surroundings(schema, tokenizer)
+                surroundings = self._surroundings(schema, tokenizer.result())
         has_ids = any(feature.name == "example_id" for feature in schema.features)
         if self._listed.is_whole(EVALUATION) and has_ids:
             with self._noting():  # a dataset without evaluation questions has no such file
@@ -94,44 +89,14 @@ class MetadataCheck:
             if found != due:
                 yield f"{name} does not describe the rows of schema.json and stats.json"
 
-    def _surroundings(
-        self, schema: Schema, loading: Future[LoadedTokenizer]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the ids before and after each segment; raises DataError for another tokenizer."""
-        tokenizer = loading.result().with_roles(schema.special_ids)
+    def _surroundings(self, schema: Schema, tokenizer: LoadedTokenizer) -> Surroundings:
+        """Checks the tokenizer; returns the ids before and after each segment."""
+        tokenizer = tokenizer.with_roles(schema.special_ids)
         path = self._files.fetch("tokenizer.json")
         if store.sha256(path) != schema.tokenizer_sha256:
             return (), ()  # `disagreements` reports this
-        for name in ("vocab_size", "special_ids", "all_special_ids"):
-            found, due = getattr(tokenizer, name), getattr(schema, name)
-            if found != due:
-                raise DataError(
-                    f"{path} has the {name} {quote(found)}, but schema.json has {quote(due)}"
-                )
-        self._check_tokenizer_config(schema, tokenizer)
-        if schema.golden != tokenizer.golden:
-            pairs = zip_longest(tokenizer.golden, schema.golden)
-            [found, due] = next((now, stated) for now, stated in pairs if now != stated)
-            raise DataError(
-                f"{path} gives the golden text and ids {quote(found)}, but schema.json has "
-                f"{quote(due)}"
-            )
-        task = task_class(schema.task)
-        found = task.surroundings(schema, tokenizer)
-        due = tuple(tuple(schema.parameters.get(n, ())) for n in ("prefix_ids", "suffix_ids"))
-        if task.wraps_segments and due != found:
-            raise DataError(f"{path} puts {found} around a text, but schema.json has {due}")
-        return found
-
-    def _check_tokenizer_config(self, schema: Schema, tokenizer: LoadedTokenizer) -> None:
-        """Notes roles that transformers would find and that are not the schema's."""
-        if not self._listed.has(TOKENIZER_CONFIG):
-            return
-        path = self._files.fetch(TOKENIZER_CONFIG)
-        settings = load_json(path)
-        if not isinstance(settings, dict):
-            self.problems.append(f"{path} holds a {type(settings).__name__}, not an object")
-            return
-        for name in odd_settings(settings, tokenizer.ids, schema.special_ids):
-            given = quote(settings.get(name))
-            self.problems.append(f"{path}: {name} is {given}, schema.json has another")
+        check_ids(path, schema, tokenizer)
+        if self._listed.has(TOKENIZER_CONFIG):
+            config = self._files.fetch(TOKENIZER_CONFIG)
+            self.problems += config_problems(config, schema, tokenizer)
+        return find_surroundings(path, schema, tokenizer)

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
-import numpy as np
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from textmill.pipelines.inspection.checks.findings import SHOWN, Findings
 from textmill.pipelines.inspection.checks.listed_files import ListedFiles
 from textmill.pipelines.inspection.checks.metadata_check import MetadataCheck
-from textmill.pipelines.inspection.checks.shard_check import ExpectedRows, ShardCheck
-from textmill.pipelines.rows.evaluation import EVALUATION, example_name
+from textmill.pipelines.inspection.checks.shard_check import (
+    ExpectedRows,
+    ShardCheck,
+    find_lines_without_rows,
+)
+from textmill.pipelines.inspection.checks.tokenizer_check import load_tokenizer
 from textmill.pipelines.runners.console import Console
 from textmill.schemas.files.finished import note_unlisted
 from textmill.schemas.files.set_files import Cache, SetFiles, open_files
@@ -96,7 +99,7 @@ class _SetCheck:
                 shards.setdefault(file.path.split(".", 1)[0], []).append(file)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             try:
-                tokenizer = pool.submit(self._metadata.load_tokenizer)
+                tokenizer = pool.submit(load_tokenizer, self._files)
                 list(pool.map(lambda file: self._listed.check(file, self._files.fetch), others))
                 expected = self._metadata.expected_rows(tokenizer)
                 found = pool.map(lambda n: self._check_shard(n, shards[n], expected), shards)
@@ -113,7 +116,7 @@ class _SetCheck:
         if expected is None:
             notes.append("no row was read, because schema.json is damaged")
         else:
-            problems += _find_lines_without_rows(expected, checks)
+            problems += find_lines_without_rows(expected, checks)[:SHOWN]
         counts = sum((check.counts for check in checks), Counter())
         return Findings(problems, notes, counts["rows"], counts["tokens_in_rows"])
 
@@ -135,11 +138,3 @@ class _SetCheck:
             check = ShardCheck(name, files, expected, self._on_bytes)
             check.run(self._stop, located)
             return check
-
-
-def _find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:
-    if expected.evaluation is None:
-        return []
-    named = [names for check in checks for names in check.examples]
-    lines = np.setdiff1d(expected.evaluation, np.concatenate(named or [expected.evaluation[:0]]))
-    return [f"{EVALUATION}: no row belongs to {example_name(int(line))}" for line in lines[:SHOWN]]

@@ -15,6 +15,7 @@ from textmill.pipelines.inspection.checks.row_checks import (
     example_names,
     row_problems,
 )
+from textmill.pipelines.rows.evaluation import EVALUATION, example_name
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.tasks.task import task_class
 from textmill.pipelines.writers.array_record_file import highway_hash
@@ -289,3 +290,12 @@ def _hash_rows(input_ids: np.ndarray) -> np.ndarray:
     """Hashes each row to 64 bits: the sum of ids times odd random numbers, modulo 2**64."""
     random = np.random.default_rng(0).integers(0, 1 << 63, input_ids.shape[1], np.uint64)
     return (input_ids.astype(np.uint64) * (random * np.uint64(2) + np.uint64(1))).sum(axis=1)
+
+
+def find_lines_without_rows(expected: ExpectedRows, checks: list[ShardCheck]) -> list[str]:
+    """Problems of the lines of evaluation.jsonl to which no row of the shards belongs."""
+    if expected.evaluation is None:
+        return []
+    named = [names for check in checks for names in check.examples]
+    lines = np.setdiff1d(expected.evaluation, np.concatenate(named or [expected.evaluation[:0]]))
+    return [f"{EVALUATION}: no row belongs to {example_name(int(line))}" for line in lines]

@@ -133,7 +133,7 @@ def show_making(
     inputs = Figure("Input files", CellTable(_sizes(content.inputs.files), look="sizes"))
     return (
         "This command writes the same data again. DIR is this directory.",
-        CodeLines([command]),
+        CodeLines([as_flags(command)]),
         CodeLines(
             [line for line in lines if not line.startswith(("#", *left_out))],
             "Other flags, from config.yaml",

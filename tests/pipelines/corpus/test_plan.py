@@ -11,7 +11,7 @@ from tests.tools.corpus_factory import build, write_lines
 from textmill.pipelines.build_corpus import main
 from textmill.pipelines.corpus.options import HELP, CorpusOptions
 from textmill.pipelines.corpus.plan import plan_corpus
-from textmill.pipelines.corpus.run import run_of
+from textmill.pipelines.corpus.prepare import CorpusRun
 from textmill.pipelines.corpus.summary import plan_facts
 from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.readers.sources import plan_blocks
@@ -25,8 +25,7 @@ def planned(source, *flags, beam=(), times=1.0):
     argv = [f"--input={source}", "--output=/no/such/place", *flags]
     options = parse_flags(argv, HELP, CorpusOptions)
     blocks = plan_blocks(options.source)
-    schema = options.schema(int(times * count_text_bytes(options.source, blocks)))
-    return plan_corpus(options, schema, run_of(options, blocks, [*beam]), times), options
+    return plan_corpus(CorpusRun.of(options, blocks, [*beam], times=times)), options
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from tests.tools.shard_factory import mlm_schema, tokenizer_json, write_mlm_set
 from tests.tools.tokenizer_factory import trained_tokenizer
 from textmill.pipelines.build_shards import main
-from textmill.pipelines.corpus.report import by_number, observed, removals
+from textmill.pipelines.corpus.rule_figures import by_number, observed, removals
 from textmill.pipelines.corpus.summary import funnel_table
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.read_rows import sample_rows

@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
-from textmill.pipelines.runners import beam_run
+from textmill.pipelines.runners import worker_watch
 from textmill.pipelines.runners.beam_flags import refuse_bad_runner
 from textmill.pipelines.runners.beam_patches import patch_beam
 from textmill.pipelines.runners.failures import explain_failure
@@ -199,10 +199,10 @@ def test_what_a_bundle_fails_with_is_handed_on_and_not_printed(capsys, monkeypat
 
 def test_a_worker_that_dies_after_publishing_is_no_failure(monkeypatch):
     """On a crowded machine the others take longer to end than a run waits that lost a worker."""
-    monkeypatch.setattr(beam_run, "_LAST_WORDS_SECONDS", 0.01)
+    monkeypatch.setattr(worker_watch, "_LAST_WORDS_SECONDS", 0.01)
     died = threading.Event()
     died.set()
     display: Any = SimpleNamespace(update=lambda: None, close=lambda: None)
     ending = threading.Thread(target=time.sleep, args=(0.3,))
-    beam_run._watch(ending, display, died, lambda: True)
+    worker_watch.watch(ending, display, died, lambda: True)
     assert not ending.is_alive()

@@ -10,7 +10,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from textmill.pipelines.encoding.patterns import GPT2, PATTERNS, byte_characters, pattern_of
 from textmill.pipelines.encoding.splitter import CHUNK
-from textmill.pipelines.tokenizer import histogram, word_counter
+from textmill.pipelines.tokenizer import histogram, uncompiled_patterns, word_counter
 from textmill.pipelines.tokenizer.histogram import Cutting, from_bytes, to_bytes
 from textmill.pipelines.tokenizer.word_counter import WordCounter, add_counts
 from textmill.schemas.errors import DataError
@@ -99,7 +99,7 @@ def test_a_pattern_that_runs_away_is_named():
 @pytest.mark.parametrize("pattern", ["(?=(a+))a*b", "(a{1000}){1000}"])
 def test_a_pattern_that_takes_without_end_is_ended(monkeypatch, pattern):
     """It passes its trial on short texts, and takes the square of a longer text's length."""
-    monkeypatch.setattr(word_counter._CHILD, "_seconds", 1)
+    monkeypatch.setattr(uncompiled_patterns._CHILD, "_seconds", 1)
     with pytest.raises(
         DataError, match="takes more than 1 s for 600,000 characters, 30,000"
     ) as failed:

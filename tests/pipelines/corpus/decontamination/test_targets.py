@@ -7,7 +7,7 @@ import pytest
 from pyarrow.feather import write_feather
 
 from tests.tools.corpus_factory import write_lines
-from textmill.pipelines.corpus.decontamination.targets import read_targets
+from textmill.pipelines.corpus.decontamination.target_texts import read_targets
 from textmill.pipelines.corpus.rules.decontamination import Decontamination
 
 RECORDS = [

@@ -1,0 +1,119 @@
+"""Measures a sample for a plan: functions of the run clean, compare and write it in memory."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from textmill.pipelines.corpus.decontamination.finders import find_holders
+from textmill.pipelines.corpus.decontamination.matches import Finder
+from textmill.pipelines.corpus.decontamination.targets import find_targets
+from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
+from textmill.pipelines.corpus.filters import Filters
+from textmill.pipelines.corpus.near_duplicates.one_partition import find_near
+from textmill.pipelines.corpus.options import CorpusOptions, Paragraphs
+from textmill.pipelines.corpus.paragraphs import find_repeated, list_paragraphs, send_paragraphs
+from textmill.pipelines.corpus.partition import cut_batch, gather, make_batch
+from textmill.pipelines.corpus.partition_files import encode_documents
+from textmill.pipelines.corpus.rules.decontamination import Decontamination
+from textmill.pipelines.host.imports import pc
+from textmill.pipelines.readers.documents import Documents, no_documents
+from textmill.pipelines.rows.example_batch import to_stream
+from textmill.pipelines.runners.plan import Clock
+from textmill.pipelines.runners.sample import Sample
+from textmill.schemas.format.drops import total_counts
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measured cost of a sample, and what became of its documents."""
+
+    clock: Clock
+    documents: int  # read
+    dropped: dict[str, int]
+    kept: int
+    kept_bytes: int  # of text
+    output_bytes: int
+    sent_bytes: int
+    staged_bytes: int
+
+
+def measure(options: CorpusOptions, sample: Sample) -> Measured:
+    """Runs the steps of the run on the documents of a sample, as one partition."""
+    clock, staged = Clock(), 0
+    share = sample.taken / max(sample.text, 1)
+    clock.add("reading", sample.cpu_seconds * share, sample.seconds * share)
+    dropped: Counter[str] = Counter()
+    pieces = _clean(options, sample.pieces, clock, dropped)
+    empty = make_batch(no_documents(options.source.roles), keep_source=options.keep_source)
+    with clock.part("partitions"):
+        batches = [make_batch(piece, keep_source=options.keep_source) for piece in pieces]
+        streams = [to_stream(batch) for whole in batches for _, batch in cut_batch(whole, 1)]
+        batch = gather(streams, empty)
+    dropped["duplicates"] += sum(map(len, (p.columns for p in pieces))) - len(batch)
+    sent = sum(map(len, streams))
+    rule, paragraphs = options.near.rule, options.duplicate_paragraphs
+    if rule or paragraphs:
+        staged = batch.nbytes * (1 + 2 * bool(paragraphs))
+    if rule:
+        find_near(batch["text"].slice(0, 1), rule)  # compiles
+        with clock.part("near-duplicates"):
+            near, sent_to_compare = find_near(batch["text"], rule)
+        dropped["near_duplicates"] += near
+        sent += sent_to_compare
+    if paragraphs:
+        sent += _count_paragraphs(batch, paragraphs, clock)
+    with clock.part("writing"):
+        content = encode_documents(batch, options.schema(0))
+    kept = len(batch) - dropped["near_duplicates"]
+    left = kept / max(len(batch), 1)
+    return Measured(
+        clock,
+        sum(piece.read for piece in sample.pieces),
+        total_counts(dropped),
+        kept,
+        round(int(pc.sum(pc.binary_length(batch["text"])).as_py() or 0) * left),
+        round(len(content) * left),
+        sent,
+        staged,
+    )
+
+
+def _clean(
+    options: CorpusOptions, pieces: list[Documents], clock: Clock, dropped: Counter[str]
+) -> list[Documents]:
+    """Applies the rules to pieces, and then searches for evaluation texts, with the run's order."""
+    flags = options.filters.decontamination
+    rules = replace(options.filters, decontamination=Decontamination(), keep_rejects=False)
+    load_filters(rules)
+    filter_documents(rules, pieces[0])  # compiles
+    with clock.part("rules"):
+        filtered = [filter_documents(rules, piece) for piece in pieces]
+    dropped.update(total_counts(*(some.dropped for some in filtered)))
+    left = [some.documents for some in filtered]
+    if not flags.decontaminate:
+        return left
+    finder = Finder(find_targets(options.filters, lambda _: None))
+    search = Filters(decontamination=flags)
+    bare = [replace(some, empty=0, rejects=(), unusable={}) for some in left]
+    filter_documents(search, bare[0], finder)
+    with clock.part("decontamination"):
+        searched = [filter_documents(search, some, finder) for some in bare]
+    dropped.update(total_counts(*(some.dropped for some in searched)))
+    if flags.decontaminate_max_documents:  # a job before reads and cleans the input, too
+        with clock.part("decontamination"):
+            for some in left:
+                find_holders(finder, some.text)
+        before = clock.cpu["reading"] + clock.cpu["rules"]
+        clock.add("decontamination", before, before * clock.slowdown)
+    return [some.documents for some in searched]
+
+
+def _count_paragraphs(batch: pa.RecordBatch, rule: Paragraphs, clock: Clock) -> int:
+    """The bytes sent to find repeated paragraphs."""
+    few = list_paragraphs(batch.slice(0, 1), rule)  # compiles
+    find_repeated([to_stream(some) for _, some in send_paragraphs(few, 1)], rule.most, 1)
+    with clock.part("repeated paragraphs"):
+        rows = list_paragraphs(batch, rule)
+        find_repeated([to_stream(some) for _, some in send_paragraphs(rows, 1)], rule.most, 1)
+    return rows.nbytes
