@@ -17,8 +17,14 @@ from tests.tools.class_factory import write_class_set
 from tests.tools.run_reading import change_flags
 from tests.tools.shard_factory import write_mlm_set
 from textmill.schemas.commands.flag_file import config_bytes
-from textmill.schemas.errors import TextmillError, UsageError
-from textmill.trainers.flags.command_line import command, flag_values, make_flags, parse_flags
+from textmill.schemas.errors import TextmillError, UsageError, as_flags, as_keywords
+from textmill.trainers.flags.command_line import (
+    command,
+    command_to_resume,
+    flag_values,
+    make_flags,
+    parse_flags,
+)
 from textmill.trainers.flags.run_flags import RunFlags
 from textmill.trainers.models.families import FAMILIES
 from textmill.trainers.models.plan_model import SIZES
@@ -271,6 +277,14 @@ def main_refuses(name: str, *argv: str) -> str:
     with pytest.raises(TextmillError) as refused:
         import_module(f"trainers.{name}").main(list(argv))
     return str(refused.value)
+
+
+def test_a_run_is_resumed_by_its_command_or_its_function():
+    kind = import_module("textmill.trainers.flax_clm").TRAINER.flags
+    message = command_to_resume(make_flags(kind, shards="a b", steps=3), steps=5, export=None)
+    assert as_flags(message) == "python -m trainers.flax_clm '--shards=a b' --steps=5 --resume"
+    call = "textmill.train('flax_clm', shards='a b', steps=5, resume=True)"
+    assert as_keywords(message) == call
 
 
 @ENTRIES
