@@ -19,10 +19,10 @@ from pydoc_data import topics
 from rich.table import Table
 from rich.text import Text
 
-from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.runners.console import Console
 from textmill.schemas.commands.entry import run_entry
 from textmill.schemas.commands.help import Help
+from textmill.schemas.commands.options import parse_options
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.store import is_url, write_file
@@ -57,7 +57,7 @@ class DemoOptions:
 
 def main(argv: list[str]) -> None:
     """Runs the commands one after another, and prints what they wrote."""
-    options: DemoOptions = parse_flags(argv, HELP, DemoOptions)
+    options: DemoOptions = parse_options(argv, HELP, DemoOptions)
     if is_url(options.output):
         raise UsageError(f"--output={options.output}: give a directory of this machine")
     began = time.monotonic()

@@ -7,10 +7,10 @@ import sys
 import time
 from collections import Counter
 
-from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.host.imports import leave_out_pandas
 from textmill.pipelines.inspection.options import VERIFY_HELP, VerifyOptions
 from textmill.schemas.commands.entry import import_later, run_entry
+from textmill.schemas.commands.options import parse_options
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError
 from textmill.schemas.files.finished import Corpus, kind_of
@@ -22,7 +22,7 @@ verify_set = import_later("textmill.pipelines.inspection.checks.set_check:verify
 
 def main(argv: list[str]) -> None:
     """Verifies the datasets and corpora of a command line."""
-    options: VerifyOptions = parse_flags(argv, VERIFY_HELP, VerifyOptions)
+    options: VerifyOptions = parse_options(argv, VERIFY_HELP, VerifyOptions)
     began = time.monotonic()
     counts = verify(options)
     units = {"dataset": "", "corpus": "corpora", "document": "", "row": "", "token": ""}

@@ -166,6 +166,7 @@ def _forbidden(path: Path) -> set[str]:
         due = {*sys.stdlib_module_names, "schemas", "textmill", "numpy"}
         more = {
             "flag_file": {"yaml"},
+            "options": {"tyro"},
             "values": {"tyro"},
             "hub": {"huggingface_hub"},
             "chat_rendering": {"jinja2"},

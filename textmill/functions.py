@@ -98,7 +98,8 @@ def train(trainer: str, **settings: Any) -> Run:
         from textmill.trainers.run.start import train as run_trainer
 
         found = import_module(f"textmill.trainers.{name}").TRAINER
-        flags = parse_flags(keywords.arguments(settings), found.flags)
+        argv, given = keywords.given(settings)
+        flags = parse_flags(argv, found.flags, given)
         began = time.monotonic()
         directory = str(run_trainer(flags, found))
         return Run(directory, seconds=time.monotonic() - began)
@@ -139,18 +140,9 @@ def keywords_of(command: str) -> Keywords:
     def options() -> Iterable[type]:
         if command in TRAINERS:
             return (import_module(f"textmill.trainers.{command}").TRAINER.flags,)
-        place, name = _OPTIONS[command]
-        own = getattr(import_module(f"textmill.pipelines.{place}.options"), name)
-        return (own, *_task_classes()) if command == "build_shards" else (own,)
+        return import_module(f"textmill.pipelines.{command}").BUILDER.kinds()
 
     return Keywords(command, options, extra)
-
-
-_OPTIONS = {
-    "build_corpus": ("corpus", "CorpusOptions"),
-    "train_tokenizer": ("tokenizer", "TokenizerOptions"),
-    "build_shards": ("shards", "BuildOptions"),
-}
 
 
 def _build(name: str, settings: dict[str, Any], output: type[T]) -> T:
@@ -160,10 +152,9 @@ def _build(name: str, settings: dict[str, Any], output: type[T]) -> T:
         # The pipelines' packages, which a host of trainers does not have.
         from textmill.pipelines.runners.console import Console
 
-        command = import_module(f"textmill.pipelines.{name}")
-        _refuse_unknown(keywords, settings)
+        builder = import_module(f"textmill.pipelines.{name}").BUILDER
         say = Console(soft_wrap=True).print
-        result = command.start(*command.parse(keywords.arguments(settings)), say)
+        result = builder.start(*builder.parse(*keywords.given(settings)), say)
         if result is None:
             return None
         warnings = tuple(map(as_keywords, result.warnings))
@@ -172,20 +163,3 @@ def _build(name: str, settings: dict[str, Any], output: type[T]) -> T:
         return output(result.thing.directory, warnings, result.seconds)
 
     return keywords.call(work)
-
-
-def _task_classes() -> list[type]:
-    # The pipelines' packages, which a host of trainers does not have.
-    from textmill.pipelines.tasks.task import task_class
-    from textmill.schemas.format.features import TASKS
-
-    return [task_class(task) for task in TASKS]
-
-
-def _refuse_unknown(keywords: Keywords, settings: dict[str, Any]) -> None:
-    """Refuses keywords that are neither the command's nor Beam's, before other mistakes."""
-    # See `_task_classes`.
-    from textmill.pipelines.runners.launch import check_arguments
-
-    others = keywords.arguments(keywords.others(settings))
-    check_arguments(others, *keywords.options())

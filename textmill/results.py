@@ -342,7 +342,8 @@ class Run(Output):
         def use() -> T:
             from textmill.trainers.use.open_model import open_model  # see `evaluate`
 
-            with open_model([self.directory, *keywords.arguments(settings)]) as model:
+            argv, given = keywords.given(settings)
+            with open_model([self.directory, *argv], given) as model:
                 return work(model)
 
         return keywords.call(use)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from textmill.keywords import Keywords
+from textmill.schemas.commands.options import parse_options
 
 _OF_ROWS = "max_length"  # a flag of build_shards, whose default depends on the task
 
@@ -38,11 +39,11 @@ class Task:
         return (task_class(cls.name),)
 
     def _check(self, keywords: Keywords) -> None:
-        from textmill.pipelines.host.flags import parse_flags  # as in `options`
-        from textmill.pipelines.shards.options import HELP
+        from textmill.pipelines.shards.options import HELP  # as in `options`
 
         own = {name: value for name, value in self.settings.items() if name != _OF_ROWS}
-        parse_flags(keywords.arguments(own), HELP, *self.options())
+        argv, given = keywords.given(own)
+        parse_options(argv, HELP, *self.options(), given)
 
     def __repr__(self) -> str:
         """As it was made: Clm(max_length=1024)."""

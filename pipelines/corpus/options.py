@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -15,10 +15,16 @@ from textmill.pipelines.input_options import AssumedBytes, InputFlags, Reading, 
 from textmill.pipelines.readers.documents import Role
 from textmill.pipelines.readers.html_text import HTML_VERSION, Extraction
 from textmill.pipelines.readers.sources import Source
-from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
+from textmill.schemas.commands.options import fields_of
 from textmill.schemas.commands.terminal import command_in_message
-from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
+from textmill.schemas.commands.values import (
+    OF_THIS_RUN,
+    join_list,
+    spelled,
+    spelled_list,
+    take_values,
+)
 from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.format.corpus_metadata import CorpusSchema
 
@@ -133,7 +139,7 @@ def _parse_number(text: str) -> int:
 class CorpusOptions:
     """The flags of build_corpus."""
 
-    output: str
+    output: str = field(metadata=OF_THIS_RUN)
     """Directory or URL of the corpus. build_shards and train_tokenizer take it as --input."""
     reading: Reading = InputFlags()
     text_field: str = "text"
@@ -173,17 +179,17 @@ class CorpusOptions:
     num_files: Annotated[int | None, spelled(int, "N", none="auto", parse=_parse_number)] = None
     """Number of files of the corpus. The default is one for each 64 MB of text, which a sample of
     compressed files and web pages measures; more files take less memory each."""
-    shuffle_by: Literal["auto", "files", "runner"] = "auto"
+    shuffle_by: Literal["auto", "files", "runner"] = field(default="auto", metadata=OF_THIS_RUN)
     """How documents get from the workers that read to those that write: scratch files on one
     machine, or the runner's shuffle on a cluster."""
-    overwrite: bool = False
+    overwrite: bool = field(default=False, metadata=OF_THIS_RUN)
     """Replace the output of another run."""
-    dry_run: bool = False
+    dry_run: bool = field(default=False, metadata=OF_THIS_RUN)
     """Print the plan (input, files, disk, memory, time) and stop."""
-    assume_bytes: AssumedBytes = None
+    assume_bytes: AssumedBytes = field(default=None, metadata=OF_THIS_RUN)
     """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
     taken as a sample of it."""
-    preflight: bool = False
+    preflight: bool = field(default=False, metadata=OF_THIS_RUN)
     """Check what could fail on the runner (flags, buckets, the job and its pickles) and stop."""
 
     def __post_init__(self) -> None:
@@ -268,7 +274,7 @@ def refuse_cleaning(arguments: Iterable[str], command: str) -> None:
     Raises:
       UsageError: an argument is a flag of build_corpus; shows how to use it.
     """
-    known = kinds_of(CorpusOptions)
+    known = fields_of(CorpusOptions)
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--").removeprefix("no_").replace("-", "_")
         if argument.startswith("--") and name in known:

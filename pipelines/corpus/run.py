@@ -50,8 +50,8 @@ def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Resul
     )
 
 
-def plan(options: CorpusOptions, beam_arguments: list[str]) -> CorpusPlan:
-    """Estimates what `run` would need; raises as it does, and writes nothing."""
+def plan(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> CorpusPlan:
+    """Estimates what `run` would need; takes and raises what it does, and writes nothing."""
     return plan_corpus(prepare(options, beam_arguments))
 
 

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import importlib
 import inspect
+from collections.abc import Iterable
 from typing import NoReturn
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
@@ -11,7 +12,6 @@ from apache_beam.runners.runner import PipelineRunner
 
 from textmill.pipelines.runners.job_server import reach_job_server
 from textmill.pipelines.runners.runner_flags import runner_flags
-from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import describe_unknown
 from textmill.schemas.errors import UsageError, flag
 
@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def check_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
+def check_flags(beam_arguments: list[str], ours: Iterable[str]) -> None:
     """Rejects flags that neither Textmill nor Beam knows: see `launch.check_arguments`."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     for options_class in PipelineOptions.__subclasses__():
@@ -42,7 +42,7 @@ def check_flags(beam_arguments: list[str], ours: tuple[type, ...]) -> None:
         _, unknown = parser.parse_known_args(beam_arguments)
     if unknown:
         known = [o for action in parser._actions for o in action.option_strings]
-        known += [f"--{name}" for name in kinds_of(*ours)]
+        known += [f"--{name}" for name in ours]
         neither = "neither Textmill nor Beam has it"
         raise UsageError(describe_unknown(unknown[0], known, neither))
 

@@ -4,6 +4,7 @@ import functools
 import gc
 import logging
 import os
+from collections.abc import Iterable
 
 from textmill.pipelines.host.imports import NOT_LOCAL, leave_out
 from textmill.pipelines.runners.runner_flags import runner_flags
@@ -49,23 +50,35 @@ def choose_runner(beam_arguments: list[str], total_bytes: int) -> tuple[list[str
     return [*chosen, *beam_arguments], f"{how}, the fastest for input of this size"
 
 
-def check_arguments(beam_arguments: list[str], *ours: type, runner: bool = False) -> None:
+def check_arguments(beam_arguments: list[str], ours: Iterable[str] = ()) -> None:
     """Rejects flags that neither Textmill nor Beam knows.
 
     Args:
       beam_arguments: the flags that are not Textmill's.
-      ours: the dataclasses of Textmill's flags, to suggest the nearest one.
-      runner: whether to check the runner, too.
+      ours: the names of Textmill's flags, to suggest the nearest one.
 
     Raises:
-      UsageError: a flag is unknown, or the runner cannot run.
+      UsageError: a flag is unknown.
     """
     if beam_arguments:
-        on_this_machine = all(argument.startswith("--direct_") for argument in beam_arguments)
-        with_beam(clouds=not on_this_machine)
+        _import_beam_of(beam_arguments)
         _check_flags(beam_arguments, ours)
-        if runner:
-            _refuse_bad_runner(beam_arguments)
+
+
+def check_runner(beam_arguments: list[str]) -> None:
+    """Rejects a runner that cannot run, before anything is read.
+
+    Raises:
+      UsageError: there is no such runner, or it lacks something.
+    """
+    if beam_arguments:
+        _import_beam_of(beam_arguments)
+        _refuse_bad_runner(beam_arguments)
+
+
+def _import_beam_of(beam_arguments: list[str]) -> None:
+    on_this_machine = all(argument.startswith("--direct_") for argument in beam_arguments)
+    with_beam(clouds=not on_this_machine)
 
 
 @functools.cache

@@ -18,9 +18,11 @@ class Result(Generic[T]):
       seconds: that the run took; None if the output was there already.
       documents: what a document of the inputs was, for the summary.
       warnings: what a user should check, a line each.
+      inputs: the values of --input, for the next command.
     """
 
     thing: T
     seconds: float | None
     documents: str
     warnings: tuple[str, ...]
+    inputs: tuple[str, ...] = ()

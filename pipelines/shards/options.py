@@ -1,7 +1,8 @@
 """The command line of build_shards -> frozen configuration that refuses bad values."""
 
 import argparse
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Generic, Literal, TypeVar
 
@@ -12,15 +13,21 @@ from textmill.pipelines.readers.sources import Block, Source, plan_blocks
 from textmill.pipelines.shards.values import MOST_SHARDS, ShardCounts, Splits, parse_num_shards
 from textmill.pipelines.tasks.task import Task, task_class
 from textmill.pipelines.user_filter import FilterFlag, check_name
-from textmill.schemas.commands.help import (
-    BEAM_NOTE,
-    CONFIG_NOTE,
-    Help,
-    report_parse_errors,
-    show_help,
+from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
+from textmill.schemas.commands.options import (
+    Check,
+    Given,
+    fields_of,
+    parse_known,
 )
-from textmill.schemas.commands.terminal import command_name
-from textmill.schemas.commands.values import join_list, spelled, spelled_list, take_values
+from textmill.schemas.commands.values import (
+    OF_THIS_RUN,
+    join_list,
+    spelled,
+    spelled_list,
+    take_values,
+    written,
+)
 from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.format.features import MAX_TOKENS, TASKS
 from textmill.schemas.format.records import DOCUMENT_FORMATS, FORMATS
@@ -79,7 +86,7 @@ class SplitFlags:
 
     def __post_init__(self) -> None:
         """Refuses values that cannot work."""
-        take_values(self, splits=Splits, num_shards=ShardCounts)
+        take_values(self)
         counts = self.num_shards
         if isinstance(counts, ShardCounts) and set(counts) != set(self.shares):
             reason = f"names {', '.join(counts)}, but the splits are {', '.join(self.shares)}"
@@ -120,20 +127,20 @@ class SplitFlags:
 class ExecutionFlags:
     """How the command runs; none of these flags changes a byte of the dataset."""
 
-    shuffle_by: Literal["auto", "files", "runner"] = "auto"
+    shuffle_by: Literal["auto", "files", "runner"] = field(default="auto", metadata=OF_THIS_RUN)
     """How tokens get from the workers that read to those that write: scratch files on one machine,
     or the runner's shuffle on a cluster. auto chooses."""
-    overwrite: bool = False
+    overwrite: bool = field(default=False, metadata=OF_THIS_RUN)
     """Replace the output of another run."""
-    resume: bool = False
+    resume: bool = field(default=False, metadata=OF_THIS_RUN)
     """Keep finished shards if the run dies, and reuse those that an earlier run with --resume
     left."""
-    dry_run: bool = False
+    dry_run: bool = field(default=False, metadata=OF_THIS_RUN)
     """Print the plan (documents, tokens, shards, disk, memory, time) and stop."""
-    assume_bytes: AssumedBytes = None
+    assume_bytes: AssumedBytes = field(default=None, metadata=OF_THIS_RUN)
     """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
     taken as a sample of it."""
-    preflight: bool = False
+    preflight: bool = field(default=False, metadata=OF_THIS_RUN)
     """Check what could fail on the runner (flags, buckets, the job and its pickles) and stop."""
 
     def __post_init__(self) -> None:
@@ -150,7 +157,7 @@ class BuildOptions(Generic[T]):
     """A directory of a tokenizer (tokenizer.json, vocab.json and merges.txt, or vocab.txt), or a
     name on the Hugging Face Hub, such as gpt2. A dataset is such a directory; NAME@REVISION pins a
     version."""
-    output: str
+    output: str = field(metadata=OF_THIS_RUN)
     """Directory or URL of the dataset."""
     task: Annotated[str, tyro.conf.arg(metavar="|".join(TASKS))] = "mlm"
     """Training task that the rows are for. Each task has flags of its own: --task=clm --help."""
@@ -188,6 +195,16 @@ class BuildOptions(Generic[T]):
             raise FieldError("encoding", self.encoding, reason)
         check_name(self.filter)
         _ = self.sources, self.formats
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether the command only prints the plan."""
+        return self.run.dry_run
+
+    @property
+    def preflight(self) -> bool:
+        """Whether the command only checks the runner."""
+        return self.run.preflight
 
     def _refuse_splitting(self) -> None:
         """Refuses an input that hashes split, beside inputs that are splits."""
@@ -237,36 +254,47 @@ class BuildOptions(Generic[T]):
         return [replace(block, index=index) for index, block in enumerate(blocks)]
 
 
-def parse_options(argv: list[str]) -> tuple[BuildOptions[Task], list[str]]:
-    """The options of a command line, and the arguments that are Beam's.
+def parse_of_task(
+    argv: list[str],
+    page: Help,
+    options: type[BuildOptions],
+    given: Mapping[str, Given],
+    *,
+    check_others: Check,
+) -> tuple[BuildOptions[Task], list[str]]:
+    """The options of a command line for its --task; arguments as of `parse_known`.
 
     Raises:
       UsageError: a value cannot work, or a flag belongs to another task.
     """
     names = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    names.add_argument("--task", default="mlm")
-    chosen = names.parse_known_args(argv)[0].task
-    of_chosen = task_class(chosen)
-    show_help(argv, HELP, BuildOptions, settings=of_chosen)
-    report_parse_errors(argv, BuildOptions, settings=of_chosen)
-    has_length = any(word.replace("-", "_").startswith("__max_length") for word in argv)
-    if of_chosen.trainer == "flax_clm" and not has_length:
-        argv = [f"--max_length={_DECODER_LENGTH}", *argv]
-    options, others = tyro.cli(
-        BuildOptions[of_chosen],
-        prog=command_name(HELP.module),
-        args=argv,
-        return_unknown_args=True,
-        use_underscores=True,
-    )
-    flags = {other.partition("=")[0].removeprefix("--").removeprefix("no_") for other in others}
-    of_task = {task: {f.name for f in fields(task_class(task))} if flags else () for task in TASKS}
-    for name in sorted(flags):
-        if having := [task for task in TASKS if name in of_task[task]]:
+    names.add_argument("--task")
+    typed = names.parse_known_args(argv)[0].task
+    task = given.get("task", Given(BuildOptions.task if typed is None else typed))
+    try:
+        of_chosen = task_class(written(task.value))
+    except FieldError as error:
+        raise task.error(error, "task") from error
+
+    def check(arguments: list[str], names: Iterable[str]) -> None:
+        _refuse_other_tasks(arguments, of_chosen)
+        check_others(arguments, names)
+
+    if of_chosen.trainer == "flax_clm":
+        given = {"max_length": Given(_DECODER_LENGTH), **given}
+    return parse_known(argv, page, options, given, check_others=check, settings=of_chosen)
+
+
+def _refuse_other_tasks(arguments: list[str], chosen: type[Task]) -> None:
+    """Raises UsageError for flags that other tasks than the chosen one have."""
+    names = {argument.partition("=")[0].removeprefix("--") for argument in arguments}
+    for name in sorted(name.removeprefix("no_") for name in names):
+        having = [task for task in TASKS if name in fields_of(task_class(task))]
+        if having:
+            [task] = [task for task in TASKS if task_class(task) is chosen]
             raise UsageError(
-                f"{flag(name)} is a flag of {flag('task', '|'.join(having))}, not of {chosen}"
+                f"{flag(name)} is a flag of {flag('task', '|'.join(having))}, not of {task}"
             )
-    return options, others
 
 
 def _auto_shards(total_bytes: int) -> int:

@@ -55,7 +55,8 @@ class Chat(Task):
     """Name of one of the tokenizer's chat templates, or a file with one (Jinja). Default: the
     template named default."""
     chat_template_arguments: Annotated[
-        TemplateArguments, spelled(TemplateArguments, "ARGUMENTS")
+        TemplateArguments,
+        spelled(TemplateArguments, "ARGUMENTS", of_mapping=TemplateArguments),
     ] = TemplateArguments()
     """Variables for the template, as JSON: {"enable_thinking": false}."""
     train_on: Literal["assistant", "last", "all"] = "assistant"
@@ -69,7 +70,7 @@ class Chat(Task):
 
     def __post_init__(self) -> None:
         """Refuses variables that are not JSON, and values of other types."""
-        take_values(self, chat_template_arguments=TemplateArguments)
+        take_values(self)
 
     def roles(self) -> tuple[Role, ...]:
         """Messages, and optional tools."""

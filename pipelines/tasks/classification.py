@@ -76,10 +76,14 @@ class Classification(Task):
     """The field with the label; the label of a text file is the name of its directory."""
     id_field: str = "id"
     """The field with the document's id, if it has one, for evaluation.jsonl."""
-    classes: Annotated[ClassNames, spelled(ClassNames, "LABEL,...")] = ClassNames()
+    classes: Annotated[ClassNames, spelled(ClassNames, "LABEL,...", of_list=ClassNames)] = (
+        ClassNames()
+    )
     """The labels in the order of their numbers: neg,pos or a JSON list. Default: all labels of the
     inputs, sorted."""
-    class_names: Annotated[ClassNames, spelled(ClassNames, "NAME,...")] = ClassNames()
+    class_names: Annotated[ClassNames, spelled(ClassNames, "NAME,...", of_list=ClassNames)] = (
+        ClassNames()
+    )
     """Names of the classes, in the order of --classes or of the sorted labels: negative,positive
     for the labels 0 and 1. Default: the labels."""
     truncation: Literal["head", "tail", "head_tail"] = "head"
@@ -88,7 +92,7 @@ class Classification(Task):
 
     def __post_init__(self) -> None:
         """Refuses names that are not one for each label, once the labels are known."""
-        take_values(self, classes=ClassNames, class_names=ClassNames)
+        take_values(self)
         names, labels = self.class_names, self.classes
         if names and labels and len(names) != len(labels):
             reason = (

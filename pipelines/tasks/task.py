@@ -18,7 +18,7 @@ from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.rows.example_batch import ExampleBatch
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.schemas.commands.values import take_values, text_of
-from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.format.features import TASKS, token_dtype
 from textmill.schemas.format.metadata import Schema
 
@@ -290,6 +290,11 @@ def task_class(name: str) -> type[Task]:
       UsageError: there is no such task.
     """
     if name not in TASKS:
-        raise UsageError(f"{flag('task', name)}: choose one of {', '.join(TASKS)}")
+        raise FieldError("task", name, f"choose one of {', '.join(TASKS)}")
     module = importlib.import_module(f"textmill.pipelines.tasks.{name}")
     return getattr(module, name.title().replace("_", ""))
+
+
+def task_classes() -> list[type[Task]]:
+    """The classes of all tasks."""
+    return [task_class(name) for name in TASKS]

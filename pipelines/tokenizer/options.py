@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
@@ -30,6 +30,7 @@ from textmill.pipelines.user_filter import FilterFlag, check_name, filter_parame
 from textmill.schemas.commands.help import BEAM_NOTE, CONFIG_NOTE, Help
 from textmill.schemas.commands.values import (
     NONE,
+    OF_THIS_RUN,
     join_list,
     spelled,
     spelled_list,
@@ -162,9 +163,7 @@ class BpeFlags:
 
     def parameters(self) -> dict[str, Any]:
         """The flags and their texts."""
-        return {
-            field.name: text_of(field.type, getattr(self, field.name)) for field in fields(self)
-        }
+        return {one.name: text_of(one.type, getattr(self, one.name)) for one in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -218,7 +217,7 @@ class TokenizerOptions:
     vocab_size: int
     """Tokens of the vocabulary, with the special tokens and the base alphabet (256 bytes for BPE,
     the characters for WordPiece). More tokens make shorter rows and larger embeddings."""
-    output: str
+    output: str = field(metadata=OF_THIS_RUN)
     """Directory or URL of tokenizer.json, histogram.parquet and report.json."""
     model: Annotated[str, tyro.conf.arg(metavar="|".join(MODELS))] = BPE
     """Type of the tokenizer: byte-level BPE (GPT-2, RoBERTa, Llama 3) or WordPiece (BERT)."""
@@ -239,14 +238,14 @@ class TokenizerOptions:
     chat_template: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """File with a chat template (Jinja), which becomes part of tokenizer_config.json. --task=chat
     needs one."""
-    overwrite: bool = False
+    overwrite: bool = field(default=False, metadata=OF_THIS_RUN)
     """Replace the output of another run."""
-    dry_run: bool = False
+    dry_run: bool = field(default=False, metadata=OF_THIS_RUN)
     """Print the plan (input, files, disk, memory, time) and stop."""
-    assume_bytes: AssumedBytes = None
+    assume_bytes: AssumedBytes = field(default=None, metadata=OF_THIS_RUN)
     """Size of the whole input that --dry_run plans for, such as 500GB or 2TB. The given files are
     taken as a sample of it."""
-    preflight: bool = False
+    preflight: bool = field(default=False, metadata=OF_THIS_RUN)
     """Check what could fail on the runner (flags, buckets, the job and its pickles) and stop."""
     reading: tyro.conf.OmitArgPrefixes[TextFlags] = TextFlags()
     bpe: tyro.conf.OmitArgPrefixes[BpeFlags] = BpeFlags()
@@ -343,8 +342,8 @@ class TokenizerOptions:
 
 def _refuse_given(flags: BpeFlags | WordpieceFlags | TextFlags, where: str) -> None:
     """Raises FieldError for flags that have no effect, if they are not at their defaults."""
-    for field in fields(flags):
-        value = getattr(flags, field.name)
-        if value != field.default:
-            value = text_of(field.type, value)
-            raise FieldError(field.name, value, f"it has no effect {where}: leave it out")
+    for one in fields(flags):
+        value = getattr(flags, one.name)
+        if value != one.default:
+            value = text_of(one.type, value)
+            raise FieldError(one.name, value, f"it has no effect {where}: leave it out")

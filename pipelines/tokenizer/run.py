@@ -29,13 +29,8 @@ from textmill.schemas.typed_json import to_json
 Say = Callable[[str], None]
 
 
-def plan(options: TokenizerOptions, beam_arguments: list[str]) -> TokenizerPlan:
-    """Estimates what a run takes, from a sample of its text; nothing is written.
-
-    Raises:
-      UsageError: the inputs or the output directory cannot be used.
-      DataError: the inputs are damaged or empty.
-    """
+def plan(options: TokenizerOptions, beam_arguments: list[str], *, say: Say) -> TokenizerPlan:
+    """Estimates what `run` would take, from a sample of its text; takes and raises what it does."""
     blocks = _plan_inputs(options)
     total = sum(block.bytes for block in blocks)
     assumed = assumed_bytes(options.assume_bytes, dry_run=True) or total
@@ -79,6 +74,7 @@ def run(
         seconds=time.monotonic() - began if made else None,
         documents=describe_documents(blocks, options.source) if blocks else "",
         warnings=tuple(warnings),
+        inputs=options.reading.input,
     )
 
 

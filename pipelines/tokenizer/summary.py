@@ -14,7 +14,7 @@ from textmill.pipelines.readers.sources import describe_documents
 from textmill.pipelines.runners.console import facts_table
 from textmill.pipelines.runners.result import Result
 from textmill.pipelines.tokenizer.fertility import Fertility
-from textmill.pipelines.tokenizer.options import TokenizerOptions
+from textmill.pipelines.tokenizer.options import TextFlags
 from textmill.pipelines.tokenizer.output import FinishedTokenizer, Report
 from textmill.pipelines.tokenizer.plan import TokenizerPlan
 from textmill.schemas.commands.terminal import command_name, number_of
@@ -50,9 +50,7 @@ def plan_facts(plan: TokenizerPlan) -> dict[str, str]:
     }
 
 
-def print_result(
-    options: TokenizerOptions, result: Result[FinishedTokenizer], say: Callable[[Any], None]
-) -> None:
+def print_result(result: Result[FinishedTokenizer], say: Callable[[Any], None]) -> None:
     """Prints the counts of a tokenizer, its fertility, warnings, and the next command."""
     directory, report = result.thing.directory, result.thing.facts
     if result.seconds is None:
@@ -64,7 +62,7 @@ def print_result(
     if report.fertility:
         say(fertility_table(report.fertility))
     _print_warnings(result.warnings, say)
-    say(f"next, build a dataset: {_next_command(options)}")
+    say(f"next, build a dataset: {_next_command(result)}")
 
 
 def _print_warnings(warnings: Iterable[str], say: Callable[[Any], None]) -> None:
@@ -114,19 +112,18 @@ def fertility_table(groups: tuple[Fertility, ...]) -> Table:
     return table
 
 
-def _next_command(options: TokenizerOptions) -> str:
+def _next_command(result: Result[FinishedTokenizer]) -> str:
     """The build_shards command of a dataset of the text, or of conversations for a template."""
-    reading, masks = options.reading, {*COMMON_SPECIALS["mask"]} & {*options.specials}
+    given, directory = result.thing.facts.parameters, result.thing.directory
     words = [command_name("pipelines.build_shards")]
-    if options.chat_template:
+    if "chat_template" in given:
         words += [flag("task", "chat"), flag("input", "CONVERSATIONS")]
     else:
-        words.append(flag("task", "mlm" if masks else "clm"))
-        words += [flag("input", shlex.quote(pattern)) for pattern in reading.input or ("TEXT",)]
-        for field in fields(reading):  # the dataset must read the text in the same way
-            value = getattr(reading, field.name)
+        has_mask = {*COMMON_SPECIALS["mask"]} & {*given["special_tokens"]}
+        words.append(flag("task", "mlm" if has_mask else "clm"))
+        words += [flag("input", shlex.quote(pattern)) for pattern in result.inputs or ("TEXT",)]
+        for field in fields(TextFlags):  # the dataset must read the text in the same way
+            value = given.get(field.name, field.default)
             if field.name in _SHARED and value != field.default:
                 words.append(flag(field.name, shlex.quote(str(value))))
-    return " ".join(
-        [*words, flag("tokenizer", shlex.quote(options.output)), flag("output", "SHARDS")]
-    )
+    return " ".join([*words, flag("tokenizer", shlex.quote(directory)), flag("output", "SHARDS")])

@@ -1,4 +1,4 @@
-"""Files of flags (`--config=FILE.yaml`): their values become arguments of the command line.
+"""Files of flags (`--config=FILE.yaml`), and the file that repeats a run.
 
 Textmill's own files are in `pipelines/configs/`; users give their bare names (--config=fineweb).
 
@@ -8,118 +8,69 @@ command, by the command's name. Flags of the command line win, wherever they sta
 Only this module imports PyYAML, when it reads the first file.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import difflib
 import os
-import reprlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
-from textmill.schemas.commands.values import join_list, rule_of, text_of
+from textmill.schemas.commands.options import Given, fields_of, is_switch, takes_list
+from textmill.schemas.commands.values import OF_THIS_RUN, text_of
 from textmill.schemas.errors import UsageError, flag, one_line
 
+Fields = Mapping[str, "dataclasses.Field[Any]"]
 FLAG, CONFIG = "--config", "config.yaml"
 CONFIGS = Path(__file__).resolve().parents[2] / "pipelines" / "configs"  # read, never imported
-# Flags that say where one run writes and how it runs; config.yaml leaves them to the next run.
-_OF_THIS_RUN = {"output", "overwrite", "resume", "stop_after", "dry_run", "preflight", "shuffle_by"}
-_OF_THIS_RUN |= {"assume_bytes"}
-_SCALARS = (str, int, float)
 _MOST_BYTES = 1 << 18  # far above any file of flags, and read in 2 s
 _MOST_ALIASES = 20  # nested in one another, they multiply values by 1,000 at most
 _MOST_DIGITS = 400
 
 
-def with_config(
-    argv: List[str],
+def read_config(
+    argv: list[str],
     command: str,
     options: Callable[[], Iterable[type]],
-    check_unknown: Optional[Callable[[List[str]], object]] = None,
     *,
     folder: Path = CONFIGS,
-) -> List[str]:
-    """The arguments, preceded by those of `--config=FILE`.
+) -> tuple[list[str], dict[str, Given]]:
+    """The values of `--config=FILE`, except of flags that are typed, and the other arguments.
 
     ["--config=job.yaml", "--seed=3"], with `seed: 1` and `max_length: 64` in the file, gives
-    ["--max_length=64", "--seed=3"].
+    ["--seed=3"] and the value 64 of max_length.
 
     Args:
       argv: as typed.
       command: name of the part to read, if the file has parts: build_shards.
       options: returns the dataclasses of the command's flags; called only if they are needed.
-      check_unknown: receives flags that the command does not have, and raises UsageError if Beam
-        does not have them either. None: the command accepts no other flags.
       folder: holds NAME.yaml of `--config=NAME`.
 
     Raises:
-      UsageError: there is no such file, or it has another form. Names the file, the key and the
-        nearest flag. Or a flag whose value is a list is given twice.
+      UsageError: there is no such file, or it has another form; names the file. Or a flag whose
+        value is a list is given twice.
     """
     typed = [each[2:].partition("=")[0].replace("-", "_") for each in argv if each[:2] == "--"]
     twice = sorted({name for name in typed if typed.count(name) > 1})
     files, rest = _split(argv)
-    known = kinds_of(*options()) if files or twice else {}
+    known = fields_of(*options()) if files or twice else {}
     for name in twice:
-        if known.get(name) in ("names", "quoted"):  # the first of two would be lost silently
+        if name in known and takes_list(known[name]):  # the first of two would be lost silently
             raise UsageError(
                 f"{flag(name)} is given {typed.count(name)} times: separate the values by commas "
                 f"in one ({flag(name, 'A,B')})"
             )
     if not files:
-        return argv
+        return argv, {}
     if len(files) > 1:
         raise UsageError(
             f"{flag('config')} is given {len(files)} times: put the flags into one file"
         )
     path = _find(files[0], folder)
     values = _part(_load(path), command, known, path)
-    unknown = [name for name in values if name not in known]
-    if unknown and check_unknown is None:
-        near = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known))}"
-        raise UsageError(f"{path}: {command} has no flag {unknown[0]!r}{hint}")
-    if unknown and check_unknown:
-        # The error names the key of `resume: false`, not --no_resume.
-        on = {name: True if values[name] is False else values[name] for name in unknown}
-        others = arguments_of(on, known, path)
-        try:
-            check_unknown(others)
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from error
     ours = _names(rest, known)
-    return arguments_of({n: v for n, v in values.items() if n not in ours}, known, path) + rest
-
-
-def kinds_of(*options: type) -> Dict[str, str]:
-    """The flags of dataclasses, nested ones too, to their kinds.
-
-    bool, list (repeatable), names (one value, whose parts commas separate: its metavar ends with
-    ",..."), quoted (names that may be in double quotes) or value.
-    """
-    return {name: _kind_of(field.type) for name, field in fields_of(*options).items()}
-
-
-def fields_of(*options: type) -> "Dict[str, dataclasses.Field[Any]]":
-    """The flags of dataclasses, nested ones too, to their fields."""
-    fields: Dict[str, dataclasses.Field[Any]] = {}
-    for field in (field for cls in options for field in dataclasses.fields(cls)):
-        kind: Any = getattr(field.type, "__origin__", field.type)  # of Annotated[kind, ...]
-        is_group = isinstance(kind, type) and dataclasses.is_dataclass(kind)
-        if is_group and rule_of(field.type) is None:
-            fields.update(fields_of(kind))
-        elif not isinstance(kind, TypeVar):  # that stands for a dataclass given beside
-            fields[field.name] = field
-    return fields
-
-
-def _kind_of(hint: Any) -> str:
-    hints, has_rule = getattr(hint, "__metadata__", ()), rule_of(hint) is not None
-    if "tuple[" in str(hint).lower() and not has_rule:
-        return "list"
-    if getattr(hint, "__origin__", hint) in (bool, "bool"):
-        return "bool"
-    if any((getattr(each, "metavar", None) or "").endswith(",...") for each in hints):
-        return "quoted" if has_rule else "names"
-    return "value"
+    given = {name: Given(value, path) for name, value in values.items() if value is not None}
+    return rest, {name: one for name, one in given.items() if name not in ours}
 
 
 def config_bytes(module: str, options: Any) -> bytes:
@@ -129,7 +80,7 @@ def config_bytes(module: str, options: Any) -> bytes:
       module: of the command: pipelines.build_shards.
       options: the dataclass of its flags; dataclasses in it hold more.
     """
-    plain = {name: value for name, value in _flags(options) if name not in _OF_THIS_RUN}
+    plain = dict(_flags(options))
     # PyYAML would write U+0085 as it is, and read it as a space.
     unicode = r"\x85" not in repr(plain)
     text = _import_yaml().safe_dump(plain, sort_keys=False, allow_unicode=unicode, width=100)
@@ -137,12 +88,14 @@ def config_bytes(module: str, options: Any) -> bytes:
     return f"{head}\n{text}".encode()
 
 
-def _flags(options: Any) -> "Iterator[Tuple[str, Any]]":
+def _flags(options: Any) -> Iterator[tuple[str, Any]]:
     """Names and values for YAML, without those that are empty or None by default.
 
     A value that a user types as a word (None, True or False) is a string.
     """
     for field in dataclasses.fields(options):
+        if OF_THIS_RUN.items() <= field.metadata.items():
+            continue
         value = text_of(field.type, getattr(options, field.name))
         if dataclasses.is_dataclass(value):
             yield from _flags(value)
@@ -159,7 +112,7 @@ def is_word(field: dataclasses.Field, value: Any) -> bool:
     return isinstance(value, bool) and not isinstance(field.default, bool)
 
 
-def _split(argv: List[str]) -> "Tuple[List[str], List[str]]":
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     files, rest = [], []
     arguments = iter(argv)
     for argument in arguments:
@@ -196,7 +149,7 @@ def _import_yaml() -> Any:
     return yaml
 
 
-def _load(path: str) -> Dict[str, Any]:
+def _load(path: str) -> dict[str, Any]:
     yaml = _import_yaml()
     try:
         with open(path, "rb") as file:
@@ -257,9 +210,7 @@ def _loader(yaml: Any, path: str) -> Any:
     return Loader
 
 
-def _part(
-    values: Dict[str, Any], command: str, known: Mapping[str, str], path: str
-) -> Dict[str, Any]:
+def _part(values: dict[str, Any], command: str, known: Fields, path: str) -> dict[str, Any]:
     """The command's part of a file that has parts; else the whole file."""
     if command in values and command not in known:
         values = values[command] or {}
@@ -270,62 +221,12 @@ def _part(
     return {str(name).lstrip("-").replace("-", "_"): value for name, value in values.items()}
 
 
-def _names(argv: Iterable[str], known: Mapping[str, str]) -> "set[str]":
+def _names(argv: Iterable[str], known: Fields) -> set[str]:
     """The flags that arguments set: `--max-length=3` and `--no_resume` set max_length, resume."""
     names = set()
     for argument in argv:
         if argument.startswith("--"):
             name = argument[2:].partition("=")[0].replace("-", "_")
             positive = name[len("no_") :] if name.startswith("no_") else name
-            names.add(positive if known.get(positive) == "bool" else name)
+            names.add(positive if positive in known and is_switch(known[positive]) else name)
     return names
-
-
-def arguments_of(values: Mapping[str, Any], known: Mapping[str, str], path: str) -> List[str]:
-    """The arguments that set flags: --seed=1 --no_resume --input=a --input=b --splits=train:1.
-
-    Args:
-      values: {"seed": 1, "resume": False, "input": ["a", "b"], "splits": {"train": 1}}.
-      known: the command's flags to their kinds, see `kinds_of`.
-      path: of the file, for messages; or the function that has the values.
-
-    Raises:
-      UsageError: a value has another form.
-    """
-    arguments = []
-    for name, value in values.items():
-        kind = known.get(name)
-        if value is None:  # an empty value, as if the key were missing
-            continue
-        if isinstance(value, bool) and kind in ("bool", None):
-            arguments.append(f"--{name}" if value else f"--no_{name}")
-            continue
-        if kind == "bool" or isinstance(value, bool):
-            wanted = "true or false" if kind == "bool" else "a value; YAML reads a bare yes, no, on"
-            wanted += "" if kind == "bool" else " and off as true and false: put them in quotes"
-            raise UsageError(f"{path}: {name} is {reprlib.repr(value)}, and must be {wanted}")
-        items = value if isinstance(value, list) else [value]
-        if isinstance(value, dict):
-            items = list(value.values())
-        if not all(isinstance(i, _SCALARS) and not isinstance(i, bool) for i in items):
-            raise UsageError(
-                f"{path}: {name} is {reprlib.repr(value)}, and must be a value or a list of them"
-            )
-        texts = [str(item) for item in items]
-        if any(text == "~" or text.startswith("~/") for text in texts):
-            raise UsageError(
-                f"{path}: {name} is {reprlib.repr(value)}, and ~ is not expanded: write the home "
-                f"directory as {os.path.expanduser('~')}"
-            )
-        if kind == "quoted" and isinstance(value, list):
-            texts = [join_list(texts)]
-        is_repeated = kind in ("list", None)  # as Beam's lists are
-        if not is_repeated and len(texts) > 1 and any("," in text for text in texts):
-            raise UsageError(
-                f"{path}: {name} is {reprlib.repr(value)}, but commas separate its values: write "
-                "all of them as one text, as on the command line"
-            )
-        if isinstance(value, dict):
-            texts = [f"{key}:{text}" for key, text in zip(value, texts)]
-        arguments += [f"--{name}={t}" for t in (texts if is_repeated else [",".join(texts)])]
-    return arguments

@@ -164,8 +164,8 @@ def _raise_in_one_line(event: Any, flags: list[Flag]) -> None:
         found = re.search(r"(literal for int|string to float)[^']*'([^']*)'$", reason)
         if found:
             what = "a whole number" if found.group(1).endswith("int") else "a number"
-            given = as_typed(f"{event.argument.display_name()}={found.group(2)}")
-            raise UsageError(f"{given}: not {what}; {remedy}")
+            name = event.argument.display_name().lstrip("-").rpartition(".")[2]
+            raise FieldError(name, found.group(2), f"not {what}")
         raise UsageError(f"{as_typed(event.argument.display_name())}: {reason}; {remedy}")
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from tests.tools.python_process import run_python
 from textmill.functions import TRAINERS, keywords_of
 from textmill.pipelines.tasks.task import task_class
 from textmill.schemas.commands.help import flags_of
-from textmill.schemas.commands.values import rule_of
+from textmill.schemas.commands.options import fields_of
+from textmill.schemas.commands.values import rule_of, written
 from textmill.schemas.format.features import TASKS
 from textmill.trainers.flags.command_line import parse_flags
 
@@ -111,12 +112,15 @@ REQUIRED = {
 }
 
 
-def options_of(command: str, argv: list[str]) -> Any:
-    """The options of a command line."""
+def options_of(command: str, argv: Sequence[str] = (), **values: Any) -> Any:
+    """The options of a command line, and of keywords."""
+    file, given = keywords_of(command).given(values)
+    module = import_module(
+        f"textmill.{'trainers' if command in TRAINERS else 'pipelines'}.{command}"
+    )
     if command in TRAINERS:
-        module = import_module(f"textmill.trainers.{command}")
-        return parse_flags(argv, module.TRAINER.flags)
-    return import_module(f"textmill.pipelines.{command}").parse(argv)[0]
+        return parse_flags([*file, *argv], module.TRAINER.flags, given)
+    return module.BUILDER.parse([*file, *argv], given)[0]
 
 
 def values_of(options: Any) -> Iterator[tuple[str, Any]]:
@@ -135,11 +139,12 @@ def test_keywords_are_the_flags(command):
     keywords = keywords_of(command)
     flags = (flags_of(kind, settings=task_class("mlm")) for kind in keywords.options())
     shown = {flag.name for flag in itertools.chain(*flags)}
-    assert shown == {*keywords.kinds} - {"index"}
+    assert shown == {*fields_of(*keywords.options())}
     required = REQUIRED.get(command, {"shards": "made"})
-    options = options_of(command, keywords.arguments(required))
+    options = options_of(command, **required)
+    assert options_of(command, [f"--{name}={value}" for name, value in required.items()]) == options
     values = {name: value for name, value in values_of(options) if name in shown}
-    assert options_of(command, keywords.arguments({**values, **required})) == options
+    assert options_of(command, **{**values, **required}) == options
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -180,21 +185,13 @@ def test_keywords_of_a_task_are_its_flags(name):
     ids=str,
 )
 def test_a_value_has_a_type_and_a_text(command, name, value, text):
-    keywords = keywords_of(command)
     required = REQUIRED.get(command, {"shards": "made"})
     if name in ("bands", "shingle"):
         required = {**required, "near_duplicates": tm.Jaccard(0.8)}
-    others = keywords.arguments({n: other for n, other in required.items() if n != name})
-    of_type, of_text, of_flag = (
-        options_of(command, [*others, *argv])
-        for argv in (
-            keywords.arguments({name: value}),
-            keywords.arguments({name: text}),
-            [f"--{name}={text}"],
-        )
-    )
-    assert of_type == of_text == of_flag
-    assert of_type != options_of(command, keywords.arguments(required)) or text == "auto"
+    others = {n: other for n, other in required.items() if n != name}
+    of_type, of_text = (options_of(command, **others, **{name: v}) for v in (value, text))
+    assert of_type == of_text == options_of(command, [f"--{name}={text}"], **others)
+    assert of_type != options_of(command, **required) or text == "auto"
 
 
 @pytest.mark.parametrize("command", BUILDERS)
@@ -248,25 +245,22 @@ WRONG = [
 
 @pytest.mark.parametrize(("command", "name", "value"), WRONG, ids=str)
 def test_a_wrong_value_has_one_refusal_in_three_spellings(command, name, value, tmp_path):
-    keywords = keywords_of(command)
     required = {**REQUIRED.get(command, {"shards": "made"})}
     required.pop(name, None)
-    others = keywords.arguments(required)
-    refusals = []
     file = tmp_path / "flags.yaml"
     file.write_text(yaml.safe_dump({name: value}))
-    for argv in (keywords.arguments({name: value}), [f"--config={file}"]):
+    refusals = []
+    for argv in ([f"--{name}={written(value)}"], [f"--config={file}"]):
         with pytest.raises(tm.UsageError) as refused:
-            options_of(command, [*others, *argv])
+            options_of(command, argv, **required)
         refusals.append(refused.value)
     run = functools.partial(tm.train, command) if command in TRAINERS else getattr(tm, command)
     with pytest.raises(tm.UsageError) as refused:
         run(**required, **{name: value})
-    typed, written = refusals
-    assert str(typed) == str(written) and f"--{name}=" in str(typed)
-    assert str(refused.value) == typed.in_python() == written.in_python()
-    assert str(refused.value).startswith(f"{name}=")
-    assert "--" not in str(refused.value).replace("--help=all` lists", "")
+    typed, of_file = refusals
+    assert str(typed).startswith(f"--{name}=")
+    assert str(of_file) == f"{file}: {typed.in_python()}"
+    assert str(refused.value) == typed.in_python()
 
 
 RECORD = b'{"text": "a b"}\n'

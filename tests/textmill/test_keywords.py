@@ -1,4 +1,4 @@
-"""Keywords become the flags of commands, and messages of commands name keywords."""
+"""Keywords become options of commands, and messages of commands name keywords."""
 
 import dataclasses
 from pathlib import Path
@@ -7,6 +7,9 @@ from typing import Annotated, Literal, Optional
 import pytest
 
 from textmill.keywords import Keywords
+from textmill.schemas.commands.flag_file import read_config
+from textmill.schemas.commands.help import Help
+from textmill.schemas.commands.options import parse_known
 from textmill.schemas.commands.terminal import command_in_message, say
 from textmill.schemas.commands.values import spelled
 from textmill.schemas.errors import DataError, FieldDataError, FieldError, UsageError, flag
@@ -59,38 +62,64 @@ class Directory:
         return "Directory()"
 
 
+def options_of(keywords, values):
+    """The options, and the arguments of Beam."""
+    argv, given = keywords.given(values)
+    argv, of_file = read_config(argv, "build_corpus", keywords.options)
+    page = Help("pipelines.build_corpus", "", "", "", "")
+    given = {**of_file, **given}
+    return parse_known(argv, page, Options, given, check_others=lambda words, names: None)
+
+
 @pytest.mark.parametrize(
-    ("values", "arguments"),
+    ("values", "expected", "others"),
     [
-        ({"output": "a b", "most": 3}, ["--output=a b", "--most=3"]),
-        ({"dropout": 1e-5}, ["--dropout=1e-05"]),
-        ({"output": Path("a/b"), "share": Share(0.5)}, ["--output=a/b", "--share=0.5%"]),
-        ({"input": ["x", Path("y"), Directory()]}, ["--input=x", "--input=y", "--input=corpus"]),
-        ({"input": Directory()}, ["--input=corpus"]),
-        ({"splits": {"train": 0.9, "test": 0.1}}, ["--splits=train:0.9,test:0.1"]),
-        ({"fast": False, "direct_num_workers": 2}, ["--no_fast", "--direct_num_workers=2"]),
+        ({"output": "a b", "most": 3}, Options(output="a b", most=3), []),
+        ({"most": "3"}, Options(most=3), []),
+        ({"dropout": 1}, Options(group=Group(dropout=1.0)), []),
+        ({"output": Path("a/b"), "share": Share(0.5)}, Options("a/b", share="0.5%"), []),
         (
-            {"extra_package": ["a.gz", Path("b.gz")]},
-            ["--extra_package=a.gz", "--extra_package=b.gz"],
+            {"input": ["x", Path("y"), Directory()]},
+            Options(group=Group(input=("x", "y", "corpus"))),
+            [],
         ),
-        ({"config": "c4", "runner": "FlinkRunner"}, ["--config=c4", "--runner=FlinkRunner"]),
-        ({"most": None, "dropout": None}, ["--most=None", "--dropout=None"]),
-        ({"files": None}, ["--files=auto"]),
+        ({"input": Directory()}, Options(group=Group(input=("corpus",))), []),
+        ({"splits": {"train": 0.9, "test": 0.1}}, Options(splits="train:0.9,test:0.1"), []),
+        (
+            {"fast": False, "direct_num_workers": 2},
+            Options(group=Group(fast=False)),
+            ["--direct_num_workers=2"],
+        ),
+        (
+            {"extra_package": ["a.gz", Path("b.gz")], "profile_cpu": True},
+            Options(),
+            ["--extra_package=a.gz", "--extra_package=b.gz", "--profile_cpu"],
+        ),
+        ({"most": None, "dropout": None}, Options(group=Group(dropout=None)), []),
+        ({"files": None, "runner": None}, Options(), []),
     ],
     ids=str,
 )
-def test_values_become_arguments(keywords, values, arguments):
-    assert keywords.arguments(values) == arguments
+def test_values_become_options(keywords, values, expected, others):
+    assert options_of(keywords, values) == (expected, others)
+
+
+def test_keywords_win_over_a_file(keywords, tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("most: 3\noutput: x\n")
+    options, _ = options_of(keywords, {"config": path, "most": 4})
+    assert options == Options(output="x", most=4)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"output": None}, "--output=None: give a value, or leave it out"),
-        ({"fast": "no"}, "--fast='no': give True or False"),
-        ({"most": True}, "--most=True: give a value, not True or False"),
-        ({"most": object}, "build_corpus: most is <class 'object'>, and must be a value or a list"),
-        ({"output": "~/x"}, "build_corpus: output is '~/x', and ~ is not expanded"),
+        ({"fast": "no"}, "--fast=no: give True or False"),
+        ({"most": True}, "--most=True: not a whole number"),
+        ({"most": object}, "--most=<class 'object'>: not a whole number"),
+        ({"output": object}, "--output=<class 'object'>: give a text, a number, or a list of them"),
+        ({"output": "~/x"}, "--output=~/x: ~ is not expanded"),
         ({"output": "gs:/x"}, "--output=gs:/x: write --output=gs://x"),
         ({"output": "\udcff"}, "is not UTF-8"),
         ({"help": True}, "unknown keyword help: `textmill build-corpus --help=all` lists"),
@@ -99,7 +128,7 @@ def test_values_become_arguments(keywords, values, arguments):
 )
 def test_what_is_no_value_is_refused(keywords, values, message):
     with pytest.raises(UsageError) as refused:
-        keywords.arguments(values)
+        options_of(keywords, values)
     assert message in str(refused.value)
 
 

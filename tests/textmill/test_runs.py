@@ -176,7 +176,7 @@ def test_a_model_is_exported(trained, tmp_path):
             {"validation_spilt": "test"},
             "^unknown keyword validation_spilt=test: did yo",
         ),
-        ("evaluate", {"verify": "yes"}, "^verify='yes': give True or False"),
+        ("evaluate", {"verify": "yes"}, "^verify=yes: give True or False"),
         ("predict", {"texts": ["w6"], "checkpoint": "all"}, "^checkpoint=all works with evaluate"),
         ("export", {"directory": "gs://a/b"}, "^export=gs://a/b: give a directory on this machine"),
     ],

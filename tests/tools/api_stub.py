@@ -14,7 +14,7 @@ import textmill as tm
 from tests.tools.places import ROOT
 from textmill.functions import TRAINERS, keywords_of
 from textmill.results import Run
-from textmill.schemas.commands.flag_file import fields_of, kinds_of
+from textmill.schemas.commands.options import fields_of, takes_list
 from textmill.schemas.commands.values import rule_of
 from textmill.tasks import Task
 from textmill.trainers.flax_clm import FlaxClmFlags
@@ -72,12 +72,11 @@ def write_stub() -> str:
     places: dict[str, str] = {}
 
     def keywords(*options: type, but: str = "") -> Iterator[str]:
-        kinds = kinds_of(*options)
         for name, field in fields_of(*options).items():
             hidden = "Suppress" in map(str, getattr(field.type, "__metadata__", ()))
             if name != but and not hidden:
                 default = "" if field.default is field.default_factory is MISSING else " = ..."
-                yield f"{name}: {_hint(field, kinds[name], places)}{default}"
+                yield f"{name}: {_hint(field, places)}{default}"
 
     def function(name: str, result: str, *parameters: str) -> str:
         return f"def {name}({', '.join(parameters)}) -> {result}: ...\n"
@@ -118,10 +117,10 @@ def _run_class(places: dict[str, str]) -> str:
     lines = [f'class Run(Output):\n    """{Run.__doc__}"""', "    settings: dict[str, Any]"]
     lines.append("    def metrics(self) -> list[dict[str, Any]]: ...")
     kind = groups_of(FlaxClmFlags(), writes=True)
-    fields, kinds = fields_of(kind), kinds_of(kind)
+    fields = fields_of(kind)
     verbs = [verb for verb, *_ in _VERBS]
     for verb, parameters, result, names in _VERBS:
-        own = (f"{name}: {_hint(fields[name], kinds[name], places)} = ..." for name in names)
+        own = (f"{name}: {_hint(fields[name], places)} = ..." for name in names)
         overload = "    @overload\n" * (verbs.count(verb) > 1)
         more = "" if verb == "export" else ", **settings: Any"  # of the trainer
         signature = f"{', '.join(['self', parameters, *own])}{more}"
@@ -129,10 +128,10 @@ def _run_class(places: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _hint(field: Field[Any], kind: str, places: dict[str, str]) -> str:
+def _hint(field: Field[Any], places: dict[str, str]) -> str:
     """The type of a keyword: that of the field, and its text where it is not only text."""
     hint = field.type.__origin__ if hasattr(field.type, "__metadata__") else field.type  # type: ignore
-    text = _TEXT if kind == "value" and field.name != "shards" else _TEXTS
+    text = _TEXTS if takes_list(field) or field.name == "shards" else _TEXT
     found = _write(hint, text, places)
     has_text = rule_of(field.type) is not None
     return " | ".join(dict.fromkeys([*found.split(" | "), *[text] * has_text]))

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from textmill.pipelines.build_shards import BUILDER
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.readers.documents import Documents, batch_of
 from textmill.pipelines.rows.example_batch import ExampleBatch, keep
 from textmill.pipelines.rows.routing import Routes
-from textmill.pipelines.shards.options import parse_options
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.shards.steps import RoutedExamples, RowMaker, Shard, route_examples
 from textmill.pipelines.tasks.task import Task
@@ -32,7 +32,7 @@ def make_rows(
     tokenizer: LoadedTokenizer, fields: Mapping[str, Sequence], *flags: str, splits: str = "train:1"
 ) -> Made:
     """Rows of documents whose fields are given by role (others are ""), in a shard a split."""
-    options, _ = parse_options(
+    options, _ = BUILDER.parse(
         [
             "--input=none",
             "--tokenizer=none",

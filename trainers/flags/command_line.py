@@ -6,17 +6,9 @@ import dataclasses
 import shlex
 from typing import Any, Iterable, Iterator, Mapping, TypeVar
 
-import tyro
-
-from textmill.schemas.commands.flag_file import is_word, kinds_of, with_config
-from textmill.schemas.commands.help import (
-    CONFIG_NOTE,
-    Help,
-    describe_unknown,
-    report_parse_errors,
-    see_help,
-    show_help,
-)
+from textmill.schemas.commands.flag_file import is_word, read_config
+from textmill.schemas.commands.help import CONFIG_NOTE, Help, describe_unknown, see_help
+from textmill.schemas.commands.options import Given, fields_of, parse_known
 from textmill.schemas.commands.terminal import command_name
 from textmill.schemas.commands.values import rule_of, text_of
 from textmill.schemas.errors import UsageError, as_typed, either
@@ -55,14 +47,23 @@ _ELSEWHERE = {
 }
 
 
-def parse_flags(argv: list[str], kind: type[Flags]) -> Flags:
-    """The flags of a command line and of the file that its --config names.
+def parse_flags(
+    argv: list[str], kind: type[Flags], given: Mapping[str, Given] | None = None
+) -> Flags:
+    """The flags of a command line, of the file that its --config names, and of Python.
+
+    Args:
+      argv: of the command.
+      kind: of the trainer.
+      given: values of Python by name of the flag. They win over the file.
 
     Raises:
-      UsageError: a flag is unknown or wrong, or see `schemas.commands.flag_file.with_config`.
-      SystemExit: 0 after --help, 2 if a value cannot be parsed.
+      UsageError: a flag is unknown or wrong, or see `schemas.commands.flag_file.read_config`.
+      SystemExit: 0, after --help.
     """
-    argv = with_config(list(map(_respell, argv)), kind.entry, lambda: (kind,))
+    argv, of_file = read_config(list(map(_respell, argv)), kind.entry, lambda: (kind,))
+    every = {**of_file, **(given or {})}
+    given = {_SPELLINGS.get(name, name): value for name, value in every.items()}
     page = Help(
         module=f"trainers.{kind.entry}",
         about=f"{kind.__doc__} Vocabulary, row length, special tokens and classes come from the "
@@ -73,26 +74,21 @@ def parse_flags(argv: list[str], kind: type[Flags]) -> Flags:
         common=_COMMON,
         note=f"{CONFIG_NOTE} {_NOTE}",
     )
-    return parse_groups(argv, kind, page)
+    return parse_groups(argv, kind, page, given)
 
 
-def parse_groups(argv: list[str], kind: type[Group], page: Help) -> Group:
-    """A dataclass of groups from a command line, without the groups' names in its flags.
+def parse_groups(
+    argv: list[str], kind: type[Group], page: Help, given: Mapping[str, Given] | None = None
+) -> Group:
+    """The flags of a command line; arguments as of `parse_known`.
 
     Raises as `parse_flags`.
     """
-    show_help(argv, page, kind)
-    report_parse_errors(argv, kind)
-    flags, unknown = tyro.cli(
-        kind,
-        args=argv,
-        prog=command_name(page.module),
-        return_unknown_args=True,
-        use_underscores=True,
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
-    if unknown:
-        raise unknown_flag(unknown[0], kinds_of(kind), page.module)
+
+    def refuse(arguments: list[str], names: Iterable[str]) -> None:
+        raise unknown_flag(arguments[0], names, page.module)
+
+    flags, _ = parse_known(argv, page, kind, given, check_others=refuse)
     return flags
 
 
@@ -132,7 +128,7 @@ def make_flags(kind: type[Group], **values: Any) -> Group:
 
     make_flags(FlaxMlmFlags, shards="data", steps=10).length.steps is 10.
     """
-    unknown = set(values) - set(kinds_of(kind))
+    unknown = set(values) - set(fields_of(kind))
     if unknown:
         raise TypeError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
     return _make(kind, values)

@@ -16,12 +16,13 @@ flag means the same in all trainers, and its name is in one group only.
 import importlib.util
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar, Literal, Optional, Tuple, Union
 
-from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.commands.values import OF_THIS_RUN
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.schemas.files.set_files import CACHE_GIGABYTES, Cache, default_directory
 from textmill.schemas.files.store import is_url
 from textmill.schemas.format.features import ROWS_OF
@@ -38,7 +39,7 @@ def at_least(config: object, least: int, *names: str) -> None:
         value = getattr(config, name)
         if value is not None and not least <= value <= 1e30:
             bound = "at most 1e30" if value > least else f"at least {least}"
-            raise UsageError(f"{flag(name, value)}: must be {bound}")
+            raise FieldError(name, value, f"must be {bound}")
 
 
 def above_0(config: object, *names: str) -> None:
@@ -46,7 +47,7 @@ def above_0(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if not 0 < value <= 1e30:
-            raise UsageError(f"{flag(name, value)}: must be above 0 and at most 1e30")
+            raise FieldError(name, value, "must be above 0 and at most 1e30")
 
 
 def share(config: object, *names: str) -> None:
@@ -54,7 +55,7 @@ def share(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None and not 0 <= value < 1:
-            raise UsageError(f"{flag(name, value)}: must be at least 0 and below 1")
+            raise FieldError(name, value, "must be at least 0 and below 1")
 
 
 def on_disk(config: object, *names: str) -> None:
@@ -129,7 +130,7 @@ class LengthFlags:
     tokens: Optional[float] = None
     """Tokens without padding to train on, such as 1e9; replaces --epochs, too. The steps are
     rounded up, by the mean of a row in the dataset's statistics."""
-    stop_after: Optional[int] = None
+    stop_after: Optional[int] = field(default=None, metadata=OF_THIS_RUN)
     """Stop after this step, with a checkpoint. The learning rate still follows the schedule of all
     steps, so a resumed run ends as an unbroken one."""
     evaluate_every: int = 500
@@ -377,9 +378,9 @@ class TaskFlags:
 class FileFlags:
     """Where the run starts, and what it writes."""
 
-    output: Optional[str] = None
+    output: Optional[str] = field(default=None, metadata=OF_THIS_RUN)
     """Directory of checkpoints, metrics and the loss curve. Default: runs/SHARDS-MODEL."""
-    resume: bool = False
+    resume: bool = field(default=False, metadata=OF_THIS_RUN)
     """Resume from the newest checkpoint in --output."""
     init_from: Optional[str] = None
     """Start from published weights: a directory with config.json and model.safetensors, or a name

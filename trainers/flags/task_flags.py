@@ -6,7 +6,7 @@ The metric of --best_by, how rows are masked, answers are scored and texts are c
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Optional, Tuple
 
-from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.errors import FieldError, UsageError, flag
 from textmill.trainers.flags.run_flags import TaskFlags, at_least
 
 
@@ -26,7 +26,7 @@ class MlmFlags(TaskFlags):
         """Refuses a rate outside (0, 1)."""
         super().__post_init__()
         if self.mask_rate is not None and not 0 < self.mask_rate < 1:
-            raise UsageError(f"{flag('mask_rate', self.mask_rate)}: must be between 0 and 1")
+            raise FieldError("mask_rate", self.mask_rate, "must be between 0 and 1")
 
 
 @dataclass(frozen=True)

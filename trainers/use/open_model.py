@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple
+from typing import Callable, Iterator, Mapping, NamedTuple
 
+from textmill.schemas.commands.options import Given
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.format.metadata import Schema
 from textmill.trainers.flags.run_flags import RunFlags
@@ -73,17 +74,21 @@ class OpenModel(NamedTuple):
 
 
 @contextmanager
-def open_model(argv: list[str]) -> Iterator[OpenModel]:
+def open_model(argv: list[str], given: Mapping[str, Given] | None = None) -> Iterator[OpenModel]:
     """The model of a command line; in the block, errors name the run.
+
+    Args:
+      argv: of use_model.
+      given: values of Python by name of the flag.
 
     Raises:
       UsageError: there is no such model, or a flag is wrong.
       DataError: a file cannot be read or written.
     """
-    own = use_flags.parse_own(argv)
+    own = use_flags.parse_own(argv, given)
     with as_data_errors(Path(own.run), "Repair that, then run again"):
         trained = find_trained(own.run, own.checkpoint)
         trainer = use_flags.trainer_of(trained, own.trainer)
-        use, flags, generation = use_flags.parse_all(argv, trained, trainer)
+        use, flags, generation = use_flags.parse_all(argv, trained, trainer, given)
         with memory_errors(str(trained.directory), flags, "lower it, or give another device"):
             yield OpenModel(use, flags, generation, trained, trainer)

@@ -3,14 +3,13 @@
 import re
 from dataclasses import dataclass, make_dataclass, replace
 from importlib import import_module
-from typing import Any, List, Literal, Optional, Tuple, get_args
+from typing import Any, Iterable, List, Literal, Mapping, Optional, Tuple, get_args
 
 import tyro
 from typing_extensions import Annotated
 
-from textmill.schemas.commands.flag_file import kinds_of
-from textmill.schemas.commands.help import Help, report_parse_errors
-from textmill.schemas.commands.terminal import command_name
+from textmill.schemas.commands.help import Help
+from textmill.schemas.commands.options import Given, fields_of, parse_known
 from textmill.schemas.errors import UsageError, flag
 from textmill.trainers.flags.command_line import make_flags, parse_groups, unknown_flag
 from textmill.trainers.flags.run_flags import RunFlags, on_disk, refuse_existing
@@ -74,27 +73,26 @@ def without_help(argv: List[str]) -> List[str]:
     return [word for word in argv if word != "-h" and not word.startswith("--help")]
 
 
-def parse_own(argv: List[str]) -> UseFlags:
+def parse_own(argv: List[str], given: Optional[Mapping[str, Given]] = None) -> UseFlags:
     """The flags of use_model itself, before a run decides which others there are.
+
+    Args:
+      argv: of the command.
+      given: values of Python by name of the flag.
 
     Raises:
       UsageError: a flag is wrong, or is one of no trainer.
     """
-    arguments = without_help(argv)
-    report_parse_errors(arguments, UseFlags)
-    own, others = tyro.cli(
-        UseFlags,
-        prog=command_name(HELP.module),
-        args=arguments,
-        use_underscores=True,
-        return_unknown_args=True,
-    )
-    kinds = [groups_of(import_trainer(name).flags(), writes=True) for name in TRAINERS]
-    names = kinds_of(*kinds)
-    for word in others:
-        name = re.sub("^--(no[-_])?", "", word.partition("=")[0]).replace("-", "_")
-        if word.startswith("--") and name not in names:
-            raise unknown_flag(word, names, HELP.module)
+
+    def check(others: List[str], _: Iterable[str]) -> None:
+        kinds = [groups_of(import_trainer(name).flags(), writes=True) for name in TRAINERS]
+        names = fields_of(*kinds)
+        for word in others:
+            name = re.sub("^--(no[-_])?", "", word.partition("=")[0]).replace("-", "_")
+            if word.startswith("--") and name not in names:
+                raise unknown_flag(word, names, HELP.module)
+
+    own, _ = parse_known(without_help(argv), HELP, UseFlags, given, check_others=check)
     return own
 
 
@@ -120,18 +118,22 @@ def import_trainer(name: str) -> Trainer:
 
 
 def parse_all(
-    argv: List[str], trained: Trained, trainer: Trainer
+    argv: List[str],
+    trained: Trained,
+    trainer: Trainer,
+    given: Optional[Mapping[str, Given]] = None,
 ) -> Tuple[UseFlags, RunFlags, GenerationFlags]:
     """All flags; those of data, compute and task default to the run's."""
     flags = _flags_of(trained, trainer)
-    parsed = parse_groups(argv, groups_of(flags, writes=trainer.continue_text is not None), HELP)
+    kind = groups_of(flags, writes=trainer.continue_text is not None)
+    parsed = parse_groups(argv, kind, HELP, given)
     flags = replace(flags, **{name: getattr(parsed, name) for name in _OF_TRAINER})
     return parsed.use, flags, getattr(parsed, "generation", GenerationFlags())
 
 
 def _flags_of(trained: Trained, trainer: Trainer) -> RunFlags:
     """The flags that a run began with, without its exports."""
-    names = set(kinds_of(trainer.flags)) - {"export", "export_saved_model"}
+    names = set(fields_of(trainer.flags)) - {"export", "export_saved_model"}
     values = {name: value for name, value in trained.settings.items() if name in names}
     if values.get("accumulation"):  # an evaluation batch has the rows of a microbatch
         values["batch_size"] //= values.pop("accumulation")

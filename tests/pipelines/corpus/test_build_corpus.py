@@ -168,7 +168,7 @@ def test_a_second_run_finds_it_and_another_is_refused(tmp_path, source, capsys):
 def test_a_run_from_python_returns_what_it_makes_or_finds(tmp_path, source, capsys):
     output = str(tmp_path / "corpus")
     options, lines = CorpusOptions(output, InputFlags((str(source),), "line")), []
-    expected = plan(options, [])
+    expected = plan(options, [], say=print)
     made, found = (run(options, [], say=lines.append) for _ in range(2))
     assert made.thing == found.thing == open_finished(Corpus, output)
     assert made.seconds is not None and found.seconds is None and found.warnings == ()

@@ -8,12 +8,10 @@ import re
 import pytest
 
 from tests.tools.corpus_factory import build, write_lines
-from textmill.pipelines.build_corpus import main
-from textmill.pipelines.corpus.options import HELP, CorpusOptions
+from textmill.pipelines.build_corpus import BUILDER, main
 from textmill.pipelines.corpus.plan import plan_corpus
 from textmill.pipelines.corpus.prepare import CorpusRun
 from textmill.pipelines.corpus.summary import plan_facts
-from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.readers.sources import plan_blocks
 from textmill.pipelines.runners.sample import count_text_bytes
 
@@ -23,7 +21,7 @@ CLUSTER = ["--runner=FlinkRunner"]
 def planned(source, *flags, beam=(), times=1.0):
     """The plan and its options."""
     argv = [f"--input={source}", "--output=/no/such/place", *flags]
-    options = parse_flags(argv, HELP, CorpusOptions)
+    options = BUILDER.parse(argv)[0]
     blocks = plan_blocks(options.source)
     return plan_corpus(CorpusRun.of(options, blocks, [*beam], times=times)), options
 

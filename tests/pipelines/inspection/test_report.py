@@ -14,7 +14,7 @@ import pytest
 
 from tests.tools.shard_factory import mlm_schema, tokenizer_json, write_mlm_set
 from tests.tools.tokenizer_factory import trained_tokenizer
-from textmill.pipelines.build_shards import main
+from textmill.pipelines.build_shards import BUILDER, main
 from textmill.pipelines.corpus.rule_figures import by_number, observed, removals
 from textmill.pipelines.corpus.summary import funnel_table
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
@@ -28,12 +28,9 @@ from textmill.pipelines.inspection.report.parts import CodeLines, ColumnChart, S
 from textmill.pipelines.inspection.report.sections import describe_making, report_html
 from textmill.pipelines.readers.documents import Reject
 from textmill.pipelines.runners import console
-from textmill.pipelines.shards.options import BuildOptions, parse_options
 from textmill.pipelines.shards.schema import schema_of
-from textmill.pipelines.tasks.mlm import Mlm
 from textmill.pipelines.writers.rejects import Rejects
 from textmill.pipelines.writers.token_counts import read_token_counts
-from textmill.schemas.commands.flag_file import with_config
 from textmill.schemas.files.finished import read_set
 from textmill.schemas.format.drops import SIZES, DroppedDocument, Funnel, Removed
 from textmill.schemas.format.manifest import ManifestFile
@@ -148,8 +145,7 @@ def test_the_command_makes_the_same_set(made):
     [command], flags = (part.lines for part in parts if isinstance(part, CodeLines))
     assert {"task: mlm", "splits: train:0.8,validation:0.2"} <= {*flags}
     command = command.replace("DIR/", f"{made}/").replace("NEW_DIR", "elsewhere")
-    argv = with_config(shlex.split(command)[3:], "build_shards", lambda: (BuildOptions, Mlm), str)
-    options, others = parse_options(argv)
+    options, others = BUILDER.parse(shlex.split(command)[3:])
     tokenizer = LoadedTokenizer((made / "tokenizer.json").read_bytes())
     assert others == []
     assert schema_of(options, tokenizer, {}).fingerprint == info.schema.fingerprint

@@ -23,11 +23,13 @@ from textmill.pipelines.runners.launch import (
     PROCESSES_PAY_BYTES,
     THREADS_PAY_BYTES,
     check_arguments,
+    check_runner,
     choose_runner,
 )
 from textmill.pipelines.runners.runner_flags import RUNNERS, runner_flags
 from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.tasks.mlm import Mlm
+from textmill.schemas.commands.options import fields_of
 from textmill.schemas.errors import DataError, FieldDataError, TextmillError, UsageError, flag
 
 
@@ -60,11 +62,11 @@ def test_what_the_user_says_stands():
 
 
 def test_flags_of_beam_pass_and_others_are_refused_with_a_hint():
-    check_arguments(["--runner=X", "--direct_num_workers=2", "--temp_location=x"], BuildOptions)
+    check_arguments(["--runner=X", "--direct_num_workers=2", "--temp_location=x"])
     with pytest.raises(UsageError, match=r"--mask_rat=1: .*did you mean --mask_rate\?"):
-        check_arguments(["--mask_rat=1"], BuildOptions, Mlm)
+        check_arguments(["--mask_rat=1"], fields_of(BuildOptions, Mlm))
     with pytest.raises(UsageError, match="stray belongs to no flag: .* quotes"):
-        check_arguments(["stray"], BuildOptions)
+        check_arguments(["stray"], fields_of(BuildOptions))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,8 @@ def test_runners_are_known_by_all_names_that_beam_accepts(arguments, name, is_lo
     flags = runner_flags(arguments.split())
     assert (flags.runner_class, flags.is_local) == (name, is_local)
     assert flags.is_prism == (name == "PrismRunner")
-    check_arguments(arguments.split(), BuildOptions, runner=True)
+    check_arguments(arguments.split())
+    check_runner(arguments.split())
     known = {path.rpartition(".")[2] for path in StandardOptions.ALL_KNOWN_RUNNERS}
     assert set(RUNNERS) == known
 

@@ -16,6 +16,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import execution
 
+from textmill.pipelines.build_shards import BUILDER
 from textmill.pipelines.build_shards import main as build_shards
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.readers.sources import (
@@ -29,7 +30,6 @@ from textmill.pipelines.readers.sources import (
 from textmill.pipelines.rows.example_batch import join, keep
 from textmill.pipelines.rows.routing import Routes
 from textmill.pipelines.runners.launch import IN_PROCESS
-from textmill.pipelines.shards.options import parse_options
 from textmill.pipelines.shards.schema import schema_of
 from textmill.pipelines.shards.steps import RowMaker, route_examples
 from textmill.pipelines.train_tokenizer import main as train_tokenizer
@@ -122,7 +122,7 @@ class Calls:
 
 def make_rows(flags: list[str]) -> Callable[[], None]:
     """All that happens to the input but for the pipeline around it."""
-    options, _ = parse_options(flags)
+    options, _ = BUILDER.parse(flags)
     tokenizer = load_tokenizer(options.tokenizer)
     schema = schema_of(options, tokenizer, {})
     task, source = options.settings, options.source

@@ -12,15 +12,14 @@ import pytest
 import yaml
 
 from tests.pipelines.corpus.test_options_three_ways import with_value
-from textmill.pipelines.build_shards import _all_flags
-from textmill.pipelines.shards.options import parse_options
+from textmill.pipelines.build_shards import BUILDER
 from textmill.pipelines.shards.values import ShardCounts, Splits
 from textmill.pipelines.tasks.chat import Chat
 from textmill.pipelines.tasks.class_names import ClassNames
 from textmill.pipelines.tasks.classification import Classification
 from textmill.pipelines.tasks.qa import Qa
 from textmill.pipelines.tasks.questions import QuestionTemplate
-from textmill.schemas.commands.flag_file import config_bytes, with_config
+from textmill.schemas.commands.flag_file import config_bytes
 from textmill.schemas.errors import FieldError, UsageError
 
 WRONG = [
@@ -50,15 +49,13 @@ USUAL = ("--tokenizer=t", "--output=o", "--input=i")
 
 
 def parse(*argv):
-    options, _ = parse_options([*USUAL, *argv])
+    options, _ = BUILDER.parse([*USUAL, *argv])
     return options
 
 
 def from_yaml(path, *lines):
     path.write_text("\n".join(lines))
-    argv = with_config([*USUAL, f"--config={path}"], "build_shards", _all_flags)
-    options, _ = parse_options(argv)
-    return options
+    return parse(f"--config={path}")
 
 
 def refuse_everywhere(name, text, value, reason, file, task="mlm"):
@@ -70,7 +67,7 @@ def refuse_everywhere(name, text, value, reason, file, task="mlm"):
     with pytest.raises(FieldError) as of_python:
         with_value(parse(f"--task={task}"), name, value)
     assert str(of_argv.value).startswith(f"--{head}")
-    assert str(of_yaml.value) == str(of_argv.value)
+    assert str(of_yaml.value) == f"{file}: {of_argv.value.in_python()}"
     assert of_python.value.in_python().startswith(head)
 
 

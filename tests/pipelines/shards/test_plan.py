@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from tests.tools.shard_factory import mlm_schema
-from textmill.pipelines.build_shards import main
+from textmill.pipelines.build_shards import BUILDER, main
 from textmill.pipelines.encoding.tokenizer import load_tokenizer
 from textmill.pipelines.input_options import assumed_bytes, parse_size
 from textmill.pipelines.readers.sources import Block, Source, plan_blocks
@@ -29,7 +29,6 @@ from textmill.pipelines.runners import sample as samples
 from textmill.pipelines.runners.console import duration, facts_table
 from textmill.pipelines.runners.shuffle import count_elements
 from textmill.pipelines.shards.estimate import Estimate, estimate
-from textmill.pipelines.shards.options import parse_options
 from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.summary import plan_facts
@@ -177,7 +176,7 @@ def test_what_the_output_holds(corpus, tokenizer_path, tmp_path, capsys):
 
 
 def estimated(*flags: str) -> Estimate:
-    options, _ = parse_options([*flags, "--output=unused"])
+    options, _ = BUILDER.parse([*flags, "--output=unused"])
     return estimate(BuildRun.of(options, load_tokenizer(options.tokenizer), options.blocks(), []))
 
 
@@ -302,7 +301,7 @@ def test_a_sample_stands_for_the_bytes_that_are_assumed(tmp_path, lines, tokeniz
     path = tmp_path / "text.jsonl"
     path.write_bytes(lines)
     flags = [f"--input={path}", f"--tokenizer={tokenizer_path}", f"--output={tmp_path / 'set'}"]
-    options, _ = parse_options([*flags, "--dry_run", "--assume_bytes=2TB"])
+    options, _ = BUILDER.parse([*flags, "--dry_run", "--assume_bytes=2TB"])
     times, tokenizer = 2e12 / len(lines), load_tokenizer(tokenizer_path)
     small = BuildRun.of(options, tokenizer, options.blocks(), [])
     large = BuildRun.of(

@@ -1,6 +1,6 @@
 """What a run returns, without a command: the dataset, found or made, and no printed line."""
 
-from textmill.pipelines.shards.options import parse_options
+from textmill.pipelines.build_shards import BUILDER
 from textmill.pipelines.shards.run import plan, run
 from textmill.pipelines.shards.summary import print_plan, print_result
 from textmill.schemas.errors import as_flags
@@ -11,7 +11,7 @@ def test_a_run_returns_the_dataset_and_prints_nothing(tmp_path, tokenizer_path, 
     text.write_text("One document.\r\nAnother one.\r\n")
     flags = [f"--input={text}", f"--tokenizer={tokenizer_path}", f"--output={output}"]
     flags += ["--document=line", "--splits=train:1", "--task=clm", "--max_length=16"]
-    options, beam_arguments = parse_options(flags)
+    options, beam_arguments = BUILDER.parse(flags)
     said: list[str] = []
     planned = plan(options, beam_arguments, say=said.append)
     assert planned.estimate.documents == 2 and said == [] and not output.exists()

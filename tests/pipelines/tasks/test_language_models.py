@@ -5,9 +5,9 @@ import pytest
 
 from tests.tools.task_rows import make_rows, segments_of
 from tests.tools.tokenizer_factory import TEXT, changed, config_of, data_of, trained_tokenizer
+from textmill.pipelines.build_shards import BUILDER
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.row_checks import row_problems
-from textmill.pipelines.shards.options import parse_options
 from textmill.schemas.errors import UsageError
 from textmill.schemas.format.features import unmask
 
@@ -30,9 +30,9 @@ def make(*flags, tokenizer=TOKENIZER):
 )
 def test_the_default_length_of_rows_is_that_of_the_task(task, max_length):
     flags = [f"--task={task}", "--input=a.txt", "--tokenizer=t", "--output=o"]
-    assert parse_options(flags)[0].max_length == max_length
+    assert BUILDER.parse(flags)[0].max_length == max_length
     for length in ("--max_length=64", "--max-length=64"):
-        assert parse_options([*flags, length])[0].max_length == 64
+        assert BUILDER.parse([*flags, length])[0].max_length == 64
 
 
 @pytest.mark.parametrize("packing", ["best_fit", "none"])

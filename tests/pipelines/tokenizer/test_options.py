@@ -2,24 +2,23 @@
 
 import pytest
 
-from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.tokenizer.options import (
-    HELP,
     BpeFlags,
     TextFlags,
     TokenizerOptions,
     WordpieceFlags,
 )
 from textmill.pipelines.tokenizer.values import Normalizers, Pattern
-from textmill.schemas.commands.flag_file import config_bytes, with_config
-from textmill.schemas.errors import FieldError
+from textmill.pipelines.train_tokenizer import BUILDER
+from textmill.schemas.commands.flag_file import config_bytes
+from textmill.schemas.errors import FieldError, UsageError
 
 READING = TextFlags(input=("text.txt",))
 PARTS = {"bpe": BpeFlags, "wordpiece": WordpieceFlags, "reading": TextFlags}
 
 
 def parse(*argv):
-    return parse_flags(list(argv), HELP, TokenizerOptions)
+    return BUILDER.parse(list(argv))[0]
 
 
 def in_python(**flags):
@@ -69,11 +68,12 @@ def test_one_refusal_from_argv_yaml_and_python(flags, reason, tmp_path):
     path = tmp_path / "job.yaml"
     lines = [f"{key}: {each!r}\n" for key, each in (others | flags).items()]
     path.write_text("".join(lines))
-    with pytest.raises(FieldError) as of_yaml:
-        parse(*with_config([f"--config={path}"], "train_tokenizer", lambda: (TokenizerOptions,)))
+    with pytest.raises(UsageError) as of_yaml:
+        parse(f"--config={path}")
     with pytest.raises(FieldError) as of_python:
         in_python(**{"input": ()} | others | flags)
-    assert str(of_argv.value) == str(of_yaml.value) == f"--{of_python.value.in_python()}"
+    assert str(of_argv.value) == f"--{of_python.value.in_python()}"
+    assert str(of_yaml.value) == f"{path}: {of_python.value.in_python()}"
     assert of_python.value.in_python().startswith(expected)
 
 
@@ -94,8 +94,7 @@ def test_values_are_what_they_mean_wherever_they_come_from(tmp_path):
     path.write_bytes(config_bytes("pipelines.train_tokenizer", expected))
     texts = {'special_tokens: <s>,"a,b"', "pattern: llama3", "normalizer: nfc,lowercase"}
     assert texts <= set(path.read_text().splitlines())
-    config = [f"--config={path}", "--output=out"]
-    assert parse(*with_config(config, "train_tokenizer", lambda: (TokenizerOptions,))) == expected
+    assert parse(f"--config={path}", "--output=out") == expected
 
 
 def test_defaults_depend_on_the_model():

@@ -4,20 +4,18 @@ import json
 
 import pytest
 
-from textmill.pipelines.host.flags import parse_flags
 from textmill.pipelines.readers.sources import plan_blocks
 from textmill.pipelines.runners import sample as samples
 from textmill.pipelines.tokenizer.counting import run_of
-from textmill.pipelines.tokenizer.options import HELP, TokenizerOptions
 from textmill.pipelines.tokenizer.plan import plan_tokenizer
 from textmill.pipelines.tokenizer.summary import plan_facts
-from textmill.pipelines.train_tokenizer import main
+from textmill.pipelines.train_tokenizer import BUILDER, main
 from textmill.schemas.errors import UsageError
 
 
 def planned(path, *flags, beam=(), times=1.0):
     argv = [f"--input={path}", "--vocab_size=400", "--output=/no/such/place", *flags]
-    options = parse_flags(argv, HELP, TokenizerOptions)
+    options = BUILDER.parse(argv)[0]
     run = run_of(options, plan_blocks(options.source), [*beam])
     return plan_tokenizer(options, run, times)
 

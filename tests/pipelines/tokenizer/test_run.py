@@ -34,7 +34,11 @@ def test_run_makes_or_finds_a_tokenizer_and_prints_nothing(options, capsys):
     lines.clear()
     found = run(options, [], say=lines.append)
     assert found == Result(
-        thing=made.thing, seconds=None, documents=made.documents, warnings=made.warnings
+        thing=made.thing,
+        seconds=None,
+        documents=made.documents,
+        warnings=made.warnings,
+        inputs=options.reading.input,
     )
     assert lines == [] and capsys.readouterr().out == ""
 
@@ -53,18 +57,18 @@ def test_warnings_are_returned(options, text):
 
 
 def test_a_plan_is_returned(options, tmp_path, capsys):
-    planned = plan(options, [])
+    planned = plan(options, [], say=print)
     assert (planned.documents, planned.options) == (12, options)
     assert not (tmp_path / "out").exists() and capsys.readouterr().out == ""
 
 
 def test_what_is_printed_goes_where_it_is_told(options, capsys):
     said: list[object] = []
-    print_plan(plan(options, []), said.append)
-    print_result(options, run(options, [], say=said.append), said.append)
+    print_plan(plan(options, [], say=print), said.append)
+    print_result(run(options, [], say=said.append), said.append)
     result = run(options, [], say=said.append)
     assert isinstance(result.thing, FinishedTokenizer)
-    print_result(options, result, said.append)
+    print_result(result, said.append)
     lines = [str(each) for each in said if isinstance(each, str)]
     assert lines[2].startswith("next, build a dataset: ")
     assert lines[3] == f"{options.output} already contains this tokenizer: nothing to do"

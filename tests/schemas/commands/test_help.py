@@ -11,8 +11,8 @@ import pytest
 from tests.tools.help_pages import HELPED, help_of
 from tests.tools.places import ROOT
 from textmill.pipelines.tasks.task import task_class
-from textmill.schemas.commands.flag_file import kinds_of
 from textmill.schemas.commands.help import Help, flags_of, help_lines
+from textmill.schemas.commands.options import fields_of, takes_list
 from textmill.schemas.errors import UsageError
 
 MOST_LINES = 60
@@ -157,14 +157,12 @@ def test_all_names_every_flag(helped):
     kinds = [getattr(import_module(name), kind) if kind else import_module(name).TRAINER.flags]
     if task:
         kinds.append(task_class(task[0].partition("=")[2]))
-    kind_of = kinds_of(*kinds)
-    for flag in {*kind_of} - UNSHOWN:
+    fields = fields_of(*kinds)
+    for flag in {*fields} - UNSHOWN:
         found = re.search(rf"^  --{flag}\b(.|\n)*?(?=\n  -|\n\n)", text, re.M)
         assert found, flag
-        # with_config refuses the second of such flags.
-        assert kind_of[flag] in ("names", "quoted") or "separated by commas" not in " ".join(
-            found[0].split()
-        )
+        # read_config refuses the second of such flags.
+        assert takes_list(fields[flag]) or "separated by commas" not in " ".join(found[0].split())
 
 
 PLACES = ("--input=x", "--output=s")
@@ -178,9 +176,9 @@ PLACES = ("--input=x", "--output=s")
         (
             "pipelines.train_tokenizer",
             [*PLACES, "--vocab_size=many"],
-            "=many: not a whole number; ",
+            "=many: not a whole number",
         ),
-        ("trainers.flax_clm", ["--shards=s", "--learning_rate=fast"], "_rate=fast: not a number; "),
+        ("trainers.flax_clm", ["--shards=s", "--learning_rate=fast"], "_rate=fast: not a number"),
         ("pipelines.build_corpus", [*PLACES, "--document=page"], "=page: choose one of file, para"),
         ("pipelines.build_corpus", ["--input"], "^--input=PATH has no value: "),
         ("pipelines.build_corpus", ["--ouput=s"], "^unknown flag --ouput=s: did you mean --output"),

@@ -1,0 +1,106 @@
+"""The commands that run a pipeline of Beam, or find its output.
+
+Each is a `Builder` in its entry, such as pipelines/build_corpus.py; functions of `textmill` use it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from textmill.pipelines.host.imports import leave_out_pandas
+from textmill.pipelines.host.s3_flags import take_s3_flags
+from textmill.pipelines.runners.launch import check_arguments, check_runner, with_beam
+from textmill.pipelines.runners.result import Result, Say
+from textmill.schemas.commands.entry import import_later, want_addresses
+from textmill.schemas.commands.flag_file import read_config
+from textmill.schemas.commands.help import Help
+from textmill.schemas.commands.options import Given, parse_known
+
+# Slow imports, which --help does not need.
+make_console = import_later("textmill.pipelines.runners.console:Console")
+refuse_cleaning = import_later("textmill.pipelines.corpus.options:refuse_cleaning")
+
+
+@dataclass(frozen=True)
+class Builder:
+    """A command that builds something.
+
+    Attributes:
+      help: of the command.
+      options: the dataclass of its flags, with `dry_run` and `preflight`.
+      gigabytes: of addresses that the smallest run needs.
+      run: builds or finds the output: `run(options, beam_arguments, say=say)` -> `Result`.
+      plan: estimates what `run` would need, of the same arguments.
+      print_result: prints what `run` returned: `print_result(result, say)`.
+      print_plan: prints what `plan` returned.
+      preflight: checks what could fail on the runner; takes what `run` takes.
+      parse_own: parses its command line, see `parse_known`.
+      list_more: returns the dataclasses of the flags that only some runs have.
+    """
+
+    help: Help
+    options: Any
+    gigabytes: float
+    run: Callable[..., Result[Any]]
+    plan: Callable[..., Any]
+    print_result: Callable[..., None]
+    print_plan: Callable[..., None]
+    preflight: Callable[..., None]
+    parse_own: Callable[..., tuple[Any, list[str]]] = parse_known
+    list_more: Callable[[], Iterable[type]] = tuple
+
+    @property
+    def name(self) -> str:
+        """The name of the command: build_corpus."""
+        return self.help.module.rpartition(".")[2]
+
+    def kinds(self) -> tuple[type, ...]:
+        """The dataclasses of all flags that a run can have."""
+        return (self.options, *self.list_more())
+
+    def main(self, argv: list[str]) -> None:
+        """Parses the command line, and builds or finds the output."""
+        options, beam_arguments = self.parse(argv)
+        say = make_console(soft_wrap=True).print
+        result = self.start(options, beam_arguments, say)
+        if result is not None:
+            self.print_result(result, say)
+
+    def parse(
+        self, argv: list[str], given: Mapping[str, Given] | None = None
+    ) -> tuple[Any, list[str]]:
+        """The options, and flags of Beam.
+
+        Args:
+          argv: of the command.
+          given: values of Python by name of the flag. They win over a file of flags.
+
+        Raises:
+          UsageError: a flag or a value is wrong, or the runner cannot run.
+        """
+
+        def check(arguments: list[str], names: Iterable[str]) -> None:
+            want_addresses(self.gigabytes, self.name)
+            refuse_cleaning(arguments, self.name)
+            check_arguments(arguments, names)
+
+        argv, of_file = read_config(argv, self.name, self.kinds)
+        given = {**of_file, **(given or {})}
+        options, beam = self.parse_own(argv, self.help, self.options, given, check_others=check)
+        want_addresses(self.gigabytes, self.name)
+        if not options.preflight:
+            check_runner(beam)
+        return options, beam
+
+    def start(self, options: Any, beam_arguments: list[str], say: Say) -> Result[Any] | None:
+        """Builds or finds the output; None if the options request a plan or a check only."""
+        take_s3_flags(beam_arguments)
+        leave_out_pandas()
+        if options.preflight:
+            with_beam()
+            self.preflight(options, beam_arguments, say=say)
+        elif options.dry_run:
+            self.print_plan(self.plan(options, beam_arguments, say=say), say)
+        else:
+            return self.run(options, beam_arguments, say=say)
+        return None
