@@ -119,7 +119,8 @@ def report_parse_errors(argv: list[str], options: Any, **stand_ins: type) -> Non
         for before, word in zip(["", *argv], argv):
             if not word.startswith("-") and (not before.startswith("-") or "=" in before):
                 raise UsageError(describe_unknown(word, [f"--{flag.name}" for flag in flags], ""))
-    # A private module of tyro: without it, wrong values are reported in tyro's own boxes.
+    # tyro 1.0 has no public hook, and `console_outputs=False` only hides its errors. Without this
+    # private module, wrong values are reported in tyro's own boxes.
     hook = getattr(sys.modules.get("tyro._errors"), "_parse_error_hook", None)
     if hook is not None:
         hook.set(lambda event: _raise_in_one_line(event, flags))
