@@ -1,4 +1,4 @@
-"""Checks datasets and corpora against their metadata: `python -m pipelines.verify DATASET ...`.
+"""Checks datasets, corpora and tokenizers: `python -m pipelines.verify DIRECTORY ...`.
 
 Exit code 0 and one line if everything is as published; else 1, and what is wrong where.
 """
@@ -13,25 +13,29 @@ from textmill.schemas.commands.entry import import_later, run_entry
 from textmill.schemas.commands.options import parse_options
 from textmill.schemas.commands.terminal import number_of, say
 from textmill.schemas.errors import DataError
-from textmill.schemas.files.finished import Corpus, kind_of
+from textmill.schemas.files.finished import Corpus, SetInfo, TokenizerInfo, kind_of
 
 # Import pyarrow, numba and tokenizers, which takes 1 s and which --help does not need.
-check_corpus = import_later("textmill.pipelines.corpus.corpus_check:check_corpus")
-verify_set = import_later("textmill.pipelines.inspection.checks.set_check:verify_set")
+CHECKS = {
+    SetInfo: import_later("textmill.pipelines.inspection.checks.set_check:verify_set"),
+    Corpus: import_later("textmill.pipelines.corpus.corpus_check:check_corpus"),
+    TokenizerInfo: import_later("textmill.pipelines.tokenizer.tokenizer_check:check_tokenizer"),
+}
 
 
 def main(argv: list[str]) -> None:
-    """Verifies the datasets and corpora of a command line."""
+    """Verifies the directories of a command line."""
     options: VerifyOptions = parse_options(argv, VERIFY_HELP, VerifyOptions)
     began = time.monotonic()
     counts = verify(options)
-    units = {"dataset": "", "corpus": "corpora", "document": "", "row": "", "token": ""}
-    shown = (number_of(counts[unit], unit, many) for unit, many in units.items() if counts[unit])
+    units = ("dataset", "corpus", "tokenizer", "document", "row", "token")
+    many = {"corpus": "corpora"}
+    shown = (number_of(counts[u], u, many.get(u, "")) for u in units if counts[u])
     say(f"ok: {', '.join(shown)}, {time.monotonic() - began:.1f} s")
 
 
 def verify(options: VerifyOptions) -> Counter[str]:
-    """Numbers of datasets, corpora, documents, rows and tokens that are as published.
+    """Numbers of datasets, corpora, tokenizers, documents, rows and tokens that are as published.
 
     Raises:
       DataError: something differs; names all of it.
@@ -40,11 +44,8 @@ def verify(options: VerifyOptions) -> Counter[str]:
     counts, failures = Counter[str](), []
     for directory in options.directories:
         try:
-            if kind_of(directory) is Corpus:
-                check, unit = check_corpus, "corpus"
-            else:
-                check, unit = verify_set, "dataset"
-            findings = check(directory, follow_links=options.follow_links)
+            kind = kind_of(directory) or SetInfo
+            findings = CHECKS[kind](directory, follow_links=options.follow_links)
         except DataError as error:
             failures.append(str(error))
             continue
@@ -52,7 +53,7 @@ def verify(options: VerifyOptions) -> Counter[str]:
             say(f"note: {directory}: {note}", sys.stderr)
         if findings.problems:
             failures.append(findings.failure(directory))
-        counts += Counter({unit: 1, "document": findings.documents})
+        counts += Counter({kind.noun: 1, "document": findings.documents})
         counts += Counter({"row": findings.rows, "token": findings.tokens})
     if failures:
         raise DataError("\n".join(failures))

@@ -17,11 +17,13 @@ import pytest
 
 from tests.tools.places import ROOT
 from tests.tools.python_process import run_python
+from textmill.schemas.format.corpus_metadata import CorpusSchema, CorpusStatistics
 from textmill.schemas.format.manifest import Manifest
 from textmill.schemas.format.metadata import Inputs, Schema
+from textmill.schemas.format.run_settings import RunSettings
 from textmill.schemas.format.statistics import Statistics
+from textmill.schemas.format.tokenizer_report import TokenizerReport
 from textmill.trainers.models.model_config import ModelConfig
-from textmill.trainers.run.run_directory import _Settings as Settings
 
 PARTS = ("schemas", "pipelines", "trainers")
 SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
@@ -57,7 +59,7 @@ WIRING |= {"corpus/transforms", "corpus/partition_steps"}
 WIRING |= {"corpus/near_duplicates/transforms", "corpus/near_duplicates/comparing_steps"}
 WIRING |= {"corpus/decontamination/transforms", "preflight"}
 # Sets on gs:// and s3:// come through these; who reads a directory needs none of the packages.
-READS_STORES = {"object_store", "set_files"}
+READS_STORES = {"lock", "object_store", "set_files"}
 # All others read and write files of any kind through schemas/files/store.py; these set or use
 # retries, the flags and the display of a process.
 KNOW_REQUESTS = {"store", "set_files", "s3_flags", "steps"}
@@ -361,9 +363,13 @@ def _parts(kind: Any) -> Iterator[Any]:
         yield from _parts(part)
 
 
+_METADATA = (Schema, Inputs, Manifest, Statistics, CorpusSchema, CorpusStatistics)
+_METADATA += (TokenizerReport, RunSettings)
+
+
 def test_hints_that_are_read_are_no_text():
     """An old Python has no value for `int | None`, and a file of JSON is checked by its hints."""
-    kinds = {ModelConfig}.union(*map(_parts, (Schema, Inputs, Manifest, Statistics, Settings)))
+    kinds = {ModelConfig}.union(*map(_parts, _METADATA))
     fields = [field for kind in kinds for field in dataclasses.fields(kind)]
     assert [field.name for field in fields if isinstance(field.type, str)] == []
 

@@ -108,14 +108,14 @@ def train(trainer: str, **settings: Any) -> Run:
 
 
 def verify(*directories: Path, follow_links: bool = False) -> dict[str, int]:
-    """Reads corpora and datasets in full, and checks them against their metadata.
+    """Reads corpora, tokenizers and datasets in full, and checks them against their metadata.
 
     Args:
       *directories: paths, URLs or earlier results.
       follow_links: whether to open files that are links to outside the directory.
 
     Returns:
-      Numbers of datasets, corpora, documents, rows and tokens that are as published.
+      Numbers of datasets, corpora, tokenizers, documents, rows and tokens that are as published.
 
     Raises:
       DataError: something differs; names all of it.

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 from textmill.keywords import Keywords
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import UsageError
-from textmill.schemas.files import finished, store
+from textmill.schemas.files import finished
 from textmill.schemas.format.corpus_metadata import CorpusSchema, CorpusStatistics
 from textmill.schemas.format.metadata import Schema
 from textmill.schemas.format.statistics import Statistics
-from textmill.schemas.typed_json import parse_json, read_bounded
+from textmill.schemas.format.tokenizer_report import TokenizerReport
 
 if TYPE_CHECKING:
     from textmill.pipelines.inspection.report.parts import Shown
-    from textmill.pipelines.tokenizer.output import Report
     from textmill.trainers.run.training_task import Prediction
     from textmill.trainers.use.open_model import OpenModel
 
@@ -120,13 +119,9 @@ class Tokenizer(Output):
     report_name = "report.json"
 
     @cached_property
-    def stats(self) -> Report:
+    def stats(self) -> TokenizerReport:
         """The content of report.json: counts of the text and the vocabulary, fertility."""
-        # The pipelines' packages, which a host of trainers does not have.
-        from textmill.pipelines.tokenizer.output import Report
-        from textmill.schemas.typed_json import from_json
-
-        return from_json(Report, parse_json(_read(self.report), self.report), self.report)
+        return finished.open_finished(finished.TokenizerInfo, self.directory).report
 
     def facts(self) -> dict[str, str]:
         """Vocabulary and text."""
@@ -207,11 +202,7 @@ class Run(Output):
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Trainer, flags (`config`), model and the fingerprint of the rows."""
-        from textmill.trainers.run.run_directory import (
-            read_settings,  # where no run is, tyro is not
-        )
-
-        return read_settings(Path(self.directory))
+        return finished.open_finished(finished.RunInfo, self.directory).config.plain()
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl: `kind` is train or evaluation, `step`, `loss` and others."""
@@ -399,16 +390,12 @@ def open_directory(directory: str | os.PathLike[str]) -> Corpus | Dataset | Toke
 
 def _kind_of(path: str) -> type[Corpus] | type[Dataset] | type[Tokenizer] | type[Run] | None:
     if kind := finished.kind_of(path):
-        return Corpus if kind is finished.Corpus else Dataset
-    if _exists(path, "config.json") and _exists(path, "config.yaml"):
-        return Run
-    return Tokenizer if _exists(path, "report.json") and _exists(path, "tokenizer.json") else None
+        return _OUTPUTS[kind]
+    return Run if finished.is_run(path) else None
 
 
-def _exists(directory: str, name: str) -> bool:
-    path = os.path.join(directory, name)
-    return store.exists(path)
-
-
-def _read(path: str) -> bytes:
-    return store.read(path) if store.is_url(path) else read_bounded(path)
+_OUTPUTS = {
+    finished.SetInfo: Dataset,
+    finished.Corpus: Corpus,
+    finished.TokenizerInfo: Tokenizer,
+}

@@ -12,17 +12,17 @@ from textmill.pipelines.corpus.partition import SOURCE, partition_of
 from textmill.pipelines.corpus.partition_files import describe_near, hex_ids
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
+from textmill.pipelines.inspection.checks.listed_files import check_sums
 from textmill.pipelines.readers.corpus_files import read_hosts
 from textmill.pipelines.readers.documents import Documents, Role
 from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.schemas.errors import DataError, TextmillError
-from textmill.schemas.files import store
-from textmill.schemas.files.finished import Corpus, note_unlisted, open_finished
+from textmill.schemas.files.finished import Corpus, open_finished
 from textmill.schemas.format.corpus_metadata import BINS, FILLED, FileStatistics, bins_of
 from textmill.schemas.format.drops import LONGEST, SAMPLED_REASONS, SAMPLES, Removed
-from textmill.schemas.format.manifest import HOSTS, MANIFEST, ManifestFile
+from textmill.schemas.format.manifest import HOSTS, ManifestFile
 
 
 def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:
@@ -34,14 +34,10 @@ def check_corpus(directory: str, *, follow_links: bool = False) -> Findings:
       DataError: the directory is no corpus, or its metadata files contradict each other.
     """
     corpus = open_finished(Corpus, directory, follow_links=follow_links)
-    findings = Findings()
-    for file in corpus.manifest.files:
-        if not store.has_sha256(os.path.join(directory, file.path), file.sha256):
-            findings.problems.append(f"{file.path}: its sha256 is not the one in {MANIFEST}")
+    findings = check_sums(corpus)
     for check in (_check_documents, _check_removed, _check_samples, _check_hosts):
         if not findings.problems:
             findings.problems += check(corpus, findings)
-    findings.notes += note_unlisted(corpus.files)
     return findings
 
 

@@ -7,7 +7,8 @@ from textmill.pipelines.readers.sources import Block, plan_blocks
 from textmill.pipelines.runners.block_run import BlockRun
 from textmill.pipelines.runners.launch import choose_runner
 from textmill.pipelines.runners.sample import count_text_bytes
-from textmill.pipelines.writers.output_directory import CORPUS, refuse_others, refuse_own_inputs
+from textmill.pipelines.writers.output_directory import refuse_others, refuse_own_inputs
+from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.corpus_metadata import CorpusSchema
 
 
@@ -56,7 +57,7 @@ def prepare(options: CorpusOptions, beam_arguments: list[str]) -> CorpusRun:
       UsageError: the inputs or the output directory do not fit the options.
       DataError: the inputs are damaged.
     """
-    refuse_others(options.output, CORPUS)
+    refuse_others(options.output, Corpus)
     blocks = plan_blocks(options.source)
     if options.keep_source:  # names of files are content
         blocks = [

@@ -23,11 +23,11 @@ from textmill.pipelines.readers.sources import (
     read_blocks,
 )
 from textmill.pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
-from textmill.pipelines.writers import shard_files
-from textmill.pipelines.writers.rejects import collect, rejects_file
+from textmill.pipelines.writers import rejects, shard_files
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.corpus_metadata import CorpusStatistics
 from textmill.schemas.format.manifest import DECONTAMINATION, HOSTS, Manifest
 from textmill.schemas.format.metadata import Inputs
@@ -41,7 +41,7 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
       DataError: data was lost, too many documents were rejected, or none is left.
     """
     _check_complete(report, job)
-    staged = [*report.files, *collect(report.stashed, job.staging)]
+    staged = [*report.files, *rejects.collect(report.stashed, job.staging)]
     if job.filters.decontamination.decontaminate:
         content = store.read(f"{job.staging}/{DECONTAMINATION}")
         staged.append(shard_files.describe_file(DECONTAMINATION, content))
@@ -54,12 +54,14 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
         "inputs.json": to_json(inputs),
         **card_file(job.output, job.schema, report.statistics),
         CONFIG: job.config,
-        **rejects_file(report.rejects),
+        **rejects.rejects_file(report.rejects),
         **hits_file(report.hits),
         **({HOSTS: to_json(report.hosts)} if report.hosts.hosts else {}),
         **report_file(lambda: render_report(_content(report, inputs, job))),
     }
-    return shard_files.publish(job.output, job.run, job.schema.fingerprint, staged, contents)
+    return shard_files.publish(
+        Corpus, job.output, job.run, job.schema.fingerprint, staged, contents
+    )
 
 
 def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusContent:

@@ -11,13 +11,12 @@ from textmill.pipelines.corpus.wire import wire
 from textmill.pipelines.readers.sources import describe_documents, has_blocks
 from textmill.pipelines.runners.result import Result, Say
 from textmill.pipelines.writers.output_directory import (
-    CORPUS,
+    differ_from,
+    find_finished,
     find_or_make,
-    other_inputs,
-    refuse_another,
 )
 from textmill.pipelines.writers.staging import Staging
-from textmill.schemas.files.finished import Corpus, kind_of, open_finished
+from textmill.schemas.files.finished import Corpus, open_finished
 
 
 def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Result[Corpus]:
@@ -34,10 +33,11 @@ def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Resul
     """
     began = time.monotonic()
     prepared = prepare(options, beam_arguments)
+    differ = differ_from(prepared.schema, prepared.blocks)
     found = find_or_make(
         options.output,
-        CORPUS,
-        lambda: _find_finished(prepared),
+        Corpus,
+        lambda: find_finished(Corpus, options.output, differ),
         lambda staging: _build(prepared, staging, say),
         overwrite=options.overwrite,
     )
@@ -53,17 +53,6 @@ def run(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> Resul
 def plan(options: CorpusOptions, beam_arguments: list[str], *, say: Say) -> CorpusPlan:
     """Estimates what `run` would need; takes and raises what it does, and writes nothing."""
     return plan_corpus(prepare(options, beam_arguments))
-
-
-def _find_finished(run: CorpusRun) -> Corpus | None:
-    """The corpus in the output directory; raises UsageError if it has other flags or inputs."""
-    options = run.options
-    if kind_of(options.output) is not Corpus:
-        return None
-    corpus = open_finished(Corpus, options.output)
-    differing = corpus.schema.differences(run.schema) or other_inputs(corpus.inputs, run.blocks)
-    refuse_another(options.output, "a corpus with other settings or inputs", differing)
-    return corpus
 
 
 def _build(run: CorpusRun, staging: Staging, say: Say) -> None:

@@ -19,7 +19,6 @@ from textmill.pipelines.inspection.read_rows import find_split
 from textmill.pipelines.inspection.row_table import RowTable
 from textmill.pipelines.runners.console import Console, Display, Journal
 from textmill.pipelines.writers.output_directory import (
-    EXPORT_RECORD,
     find_or_make,
     refuse_others,
 )
@@ -51,7 +50,7 @@ def export_set(options: ExportOptions) -> None:
         files={name: shard.rows or 0 for name, shard in files.items()} | dict.fromkeys(indices, 0),
         sha256={},
     )
-    refuse_others(options.output, EXPORT_RECORD)
+    refuse_others(options.output, None)
     table = RowTable(info, options)
 
     def make(staging: Staging) -> None:
@@ -70,7 +69,7 @@ def export_set(options: ExportOptions) -> None:
 
     if find_or_make(
         options.output,
-        EXPORT_RECORD,
+        None,
         lambda: find_finished_export(asked, options.output),
         make,
         overwrite=options.overwrite,

@@ -26,8 +26,8 @@ INSPECT_HELP = Help(
 )
 VERIFY_HELP = Help(
     module="pipelines.verify",
-    about="Reads datasets and corpora in full, and checks them against their metadata: sha256 of "
-    "every file, counts, rows, and ids. The exit code is 1 if anything differs.",
+    about="Reads datasets, corpora and tokenizers in full, and checks them against their metadata: "
+    "sha256 of every file, counts, rows, and ids. The exit code is 1 if anything differs.",
     usage="DATASET",
     example="shards corpus",
     page="docs/reliability.md",
@@ -91,7 +91,7 @@ class VerifyOptions:
     """The flags of verify."""
 
     directories: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
-    """Directories or URLs of datasets and corpora, one or more."""
+    """Directories or URLs of datasets, corpora and tokenizers, one or more."""
     follow_links: _Switch = False
     """Open files that are links out of a dataset's directory. Use it only if you trust the
     dataset."""

@@ -18,6 +18,7 @@ from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, counts_bytes
 from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import SetInfo
 from textmill.schemas.format.manifest import Manifest
 from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
@@ -34,6 +35,7 @@ def publish_set(report: SetReport, job: Job) -> Manifest:
     _check_report(report, job)
     tokenizer = store.read(job.locate("tokenizer.json"))
     return shard_files.publish(
+        SetInfo,
         job.output,
         job.run,
         job.schema.fingerprint,

@@ -12,14 +12,17 @@ from textmill.pipelines.shards.options import BuildOptions
 from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.shards.prepare import BuildRun, prepare
 from textmill.pipelines.shards.wire import wire
-from textmill.pipelines.writers.output_directory import find_finished_set, find_or_make
+from textmill.pipelines.writers.output_directory import (
+    differ_from,
+    find_finished,
+    find_or_make,
+)
 from textmill.pipelines.writers.staged_shards import count_finished, keep_finished
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.terminal import number_of
 from textmill.schemas.errors import flag
 from textmill.schemas.files.finished import SetInfo, open_finished
 from textmill.schemas.files.store import is_url, write_file
-from textmill.schemas.format.manifest import MANIFEST
 
 
 def run(
@@ -38,11 +41,12 @@ def run(
     """
     began = time.monotonic()
     prepared = prepare(options, beam_arguments, say)
+    differ = differ_from(prepared.schema, prepared.blocks)
     try:
         found = find_or_make(
             options.output,
-            MANIFEST,
-            lambda: find_finished_set(options.output, prepared.schema, prepared.blocks),
+            SetInfo,
+            lambda: find_finished(SetInfo, options.output, differ),
             lambda staging: _build(prepared, staging, say),
             overwrite=options.run.overwrite,
             resume=keep_finished if options.run.resume else None,

@@ -16,7 +16,6 @@ from textmill.pipelines.runners.shuffle import Deliveries, add_tallies, check_de
 from textmill.pipelines.tokenizer import histogram
 from textmill.pipelines.tokenizer.fertility import add_samples
 from textmill.pipelines.tokenizer.output import (
-    HISTOGRAM,
     READ,
     SAMPLE,
     CountJob,
@@ -28,6 +27,7 @@ from textmill.pipelines.tokenizer.word_counter import BUCKETS, add_counts
 from textmill.pipelines.writers.rejects import rejects_file
 from textmill.pipelines.writers.staging import check_turn
 from textmill.schemas.files.store import write_file
+from textmill.schemas.format.manifest import HISTOGRAM
 from textmill.schemas.typed_json import to_json
 
 READ_KEY, SAMPLE_KEY = -1, BUCKETS

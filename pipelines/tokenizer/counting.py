@@ -12,11 +12,13 @@ from textmill.pipelines.tokenizer.check import notes_on_pattern, refuse_pattern
 from textmill.pipelines.tokenizer.fertility import file_groups
 from textmill.pipelines.tokenizer.histogram import Histogram, read_histogram
 from textmill.pipelines.tokenizer.options import BPE, TokenizerOptions
-from textmill.pipelines.tokenizer.output import HISTOGRAM, READ, CountJob, Text, inputs_digest
+from textmill.pipelines.tokenizer.output import READ, CountJob, inputs_digest
 from textmill.pipelines.writers.staging import Staging
 from textmill.schemas.commands.entry import import_later
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
+from textmill.schemas.format.manifest import HISTOGRAM
+from textmill.schemas.format.tokenizer_report import TokenizerText
 from textmill.schemas.typed_json import from_json, parse_json
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 _count_words = import_later("textmill.pipelines.tokenizer.transforms:CountWords")
 
 
-def read_words(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
+def read_words(options: TokenizerOptions, path: str) -> tuple[Histogram, TokenizerText]:
     """The words of --from_histogram.
 
     Raises:
@@ -43,7 +45,7 @@ def read_words(options: TokenizerOptions, path: str) -> tuple[Histogram, Text]:
                 f"{path} was counted with {flag(name, name_of(old))}, but this command has "
                 f"{name_of(new)}: use the same value, or count the text again with {flag('input')}"
             )
-    return histogram, Text(store.sha256(path), 0, origin.documents, origin.bytes, {})
+    return histogram, TokenizerText(store.sha256(path), 0, origin.documents, origin.bytes, {})
 
 
 def digest_text(options: TokenizerOptions, blocks: list[Block]) -> str:
@@ -60,7 +62,7 @@ def count_words(
     beam_arguments: list[str],
     staging: Staging,
     say: Callable[[str], None],
-) -> tuple[Histogram, Text]:
+) -> tuple[Histogram, TokenizerText]:
     """Runs the pipeline that counts words; histogram.parquet is in the staging folder then.
 
     Raises:
@@ -75,7 +77,7 @@ def count_words(
     path = os.path.join(staging.folder, READ)
     wiring = wire_counting(options, run, staging)
     run.execute(wiring, staging, is_done=lambda: store.exists(path))
-    text = from_json(Text, parse_json(store.read(path), path), path)
+    text = from_json(TokenizerText, parse_json(store.read(path), path), path)
     return read_histogram(os.path.join(staging.folder, HISTOGRAM)), text
 
 

@@ -23,6 +23,7 @@ from textmill.pipelines.readers.stored import Part
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import character_begins, slices, utf8_bytes, word_spans
 from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.format.tokenizer_report import Fertility
 
 ALL = "all"
 MOST_GROUPS = 1000
@@ -219,31 +220,6 @@ def add_samples(parts: Iterable[bytes]) -> bytes:
 
 
 # ---- metrics ----
-
-
-@dataclass(frozen=True)
-class Fertility:
-    """Metrics of a tokenizer on a group of its text.
-
-    Attributes:
-      group: the name of the group.
-      documents: number of documents in the group.
-      bytes: UTF-8 bytes of their text.
-      sampled_documents: documents on which the metrics below are measured.
-      tokens_per_word: fertility; at best 1, without tokens of several words.
-      bytes_per_token: the compression.
-      characters_per_token: the compression regardless of the script's bytes per character.
-      words_of_over_3_tokens: share of the words that are split into more than three tokens.
-    """
-
-    group: str
-    documents: int
-    bytes: int
-    sampled_documents: int
-    tokens_per_word: float
-    bytes_per_token: float
-    characters_per_token: float
-    words_of_over_3_tokens: float
 
 
 def measure_groups(sample: bytes, tokenizer_json: bytes) -> tuple[Fertility, ...]:

@@ -13,13 +13,13 @@ from textmill.pipelines.encoding.tokenizer_files import COMMON_SPECIALS
 from textmill.pipelines.readers.sources import describe_documents
 from textmill.pipelines.runners.console import facts_table
 from textmill.pipelines.runners.result import Result
-from textmill.pipelines.tokenizer.fertility import Fertility
 from textmill.pipelines.tokenizer.options import TextFlags
-from textmill.pipelines.tokenizer.output import FinishedTokenizer, Report
 from textmill.pipelines.tokenizer.plan import TokenizerPlan
 from textmill.schemas.commands.terminal import command_name, number_of
 from textmill.schemas.errors import flag
+from textmill.schemas.files.finished import TokenizerInfo
 from textmill.schemas.format.drops import REJECTED, describe_dropped
+from textmill.schemas.format.tokenizer_report import Fertility, TokenizerReport
 
 _SHARED = ("document", "text_field", "input_format", "max_document_bytes", "filter")
 _LISTED = 20  # groups
@@ -50,9 +50,9 @@ def plan_facts(plan: TokenizerPlan) -> dict[str, str]:
     }
 
 
-def print_result(result: Result[FinishedTokenizer], say: Callable[[Any], None]) -> None:
+def print_result(result: Result[TokenizerInfo], say: Callable[[Any], None]) -> None:
     """Prints the counts of a tokenizer, its fertility, warnings, and the next command."""
-    directory, report = result.thing.directory, result.thing.facts
+    directory, report = result.thing.directory, result.thing.report
     if result.seconds is None:
         say(f"{directory} already contains this tokenizer: nothing to do")
     facts = _report_facts(report, result.documents)
@@ -70,7 +70,7 @@ def _print_warnings(warnings: Iterable[str], say: Callable[[Any], None]) -> None
         say(Text(f"warning: {warning}", style="yellow"))
 
 
-def _report_facts(report: Report, documents: str) -> dict[str, str]:
+def _report_facts(report: TokenizerReport, documents: str) -> dict[str, str]:
     """The lines of report.json, by their titles; `documents` describes what a document was."""
     text = report.text
     counts = f"{number_of(text.documents, 'document')}, {decimal(text.bytes)}"
@@ -112,9 +112,9 @@ def fertility_table(groups: tuple[Fertility, ...]) -> Table:
     return table
 
 
-def _next_command(result: Result[FinishedTokenizer]) -> str:
+def _next_command(result: Result[TokenizerInfo]) -> str:
     """The build_shards command of a dataset of the text, or of conversations for a template."""
-    given, directory = result.thing.facts.parameters, result.thing.directory
+    given, directory = result.thing.report.parameters, result.thing.directory
     words = [command_name("pipelines.build_shards")]
     if "chat_template" in given:
         words += [flag("task", "chat"), flag("input", "CONVERSATIONS")]

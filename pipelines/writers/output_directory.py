@@ -5,34 +5,32 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from textmill.pipelines.readers.sources import Block, hash_inputs
-from textmill.pipelines.writers.shard_files import OF_SET
-from textmill.pipelines.writers.staging import LOCK, Staging, stage
-from textmill.schemas.commands.flag_file import CONFIG
+from textmill.pipelines.writers.shard_files import OWNED
+from textmill.pipelines.writers.staging import Staging, stage
 from textmill.schemas.errors import UsageError, flag
 from textmill.schemas.files import store
-from textmill.schemas.files.finished import Corpus, SetInfo, kind_of, open_finished
-from textmill.schemas.format.corpus_metadata import CORPUS
-from textmill.schemas.format.manifest import MANIFEST, REJECTED, REJECTS
-from textmill.schemas.format.metadata import Inputs, Schema
+from textmill.schemas.files.finished import FinishedDirectory, kind_of, open_finished
+from textmill.schemas.files.lock import LOCK
+from textmill.schemas.format.agreement import REPORT
+from textmill.schemas.format.manifest import MANIFEST, REJECTED
+from textmill.schemas.format.metadata import Inputs
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 
+EXPORT_RECORD = "export.json"
+D = TypeVar("D", bound=FinishedDirectory)
 F = TypeVar("F")
-TOKENIZER_REPORT, EXPORT_RECORD = "report.json", "export.json"
-# The files that identify the content of a directory; the first that exists decides.
-_KINDS = {
-    MANIFEST: "a dataset",  # or a corpus: see `kind_of`
-    TOKENIZER_REPORT: "a tokenizer",
+# Without a manifest, the first of these files that exists identifies the content of a directory.
+_CONTENTS = {
+    REPORT: "a tokenizer",
     TOKENIZER_CONFIG: "a tokenizer",
     "config.json": "a model or a run of a trainer",
     EXPORT_RECORD: "an export",
 }
-# Files of a tokenizer, which the next run replaces; tokenizer.json is written after them.
-TOKENIZER_FILES = ("histogram.parquet", REJECTS, TOKENIZER_REPORT, TOKENIZER_CONFIG, CONFIG)
 
 
 def find_or_make(
     output: str,
-    own: str,
+    own: type[FinishedDirectory] | None,
     find: Callable[[], F | None],
     make: Callable[[Staging], Any],
     *,
@@ -61,32 +59,27 @@ def find_or_make(
     return found
 
 
-def refuse_others(output: str, own: str) -> None:
+def refuse_others(output: str, own: type[FinishedDirectory] | None) -> None:
     """Protects the output of other commands, whose files may have the same names.
 
     Args:
       output: the directory.
-      own: CORPUS, or the file of _KINDS that the command itself writes, or any other name.
+      own: the kind that the command writes; None for an export.
 
     Raises:
       UsageError: `output` holds something else, or a user's file of a name that a run replaces.
     """
-    there = _kind_file(output)
-    name = there or own
-    kinds = {**_KINDS, CORPUS: "a corpus"}
-    found = CORPUS if name == MANIFEST and kind_of(output) is Corpus else name
-    if found != own and kinds[found] != kinds.get(own):
+    due = f"a {own.noun}" if own else _CONTENTS[EXPORT_RECORD]
+    name, content = _content(output) or ("", due)
+    if content != due:
         raise UsageError(
-            f"{flag('output', output)} already contains {kinds[found]} ({name}): use another "
-            "directory"
+            f"{flag('output', output)} already contains {content} ({name}): use another directory"
         )
-    if there is None and os.path.isdir(output):
+    if name != MANIFEST and own is not None and os.path.isdir(output):
         with store.disk_errors(output):
             names = sorted(os.listdir(output))
         names += [name for name in REJECTED if os.path.exists(os.path.join(output, name))]
-        taken = [name for name in names if name in TOKENIZER_FILES and own == TOKENIZER_REPORT]
-        if own in (MANIFEST, CORPUS):
-            taken = [*filter(OF_SET.fullmatch, names)]
+        taken = [*filter(OWNED[own].fullmatch, names)]
         if taken and LOCK not in names:  # no run has written here
             raise UsageError(
                 f"{flag('output', output)} already has a file {taken[0]}, which the run would "
@@ -94,13 +87,15 @@ def refuse_others(output: str, own: str) -> None:
             )
 
 
-def _kind_file(output: str) -> str | None:
-    """The file that identifies the content of a directory."""
-    for name in _KINDS:
+def _content(output: str) -> tuple[str, str] | None:
+    """The file that identifies the content of a directory, and the content."""
+    if kind := kind_of(output):
+        return MANIFEST, f"a {kind.noun}"
+    for name, content in _CONTENTS.items():
         if store.exists(os.path.join(output, name)):
             # A dataset whose publication was interrupted has this file, too.
             if name != TOKENIZER_CONFIG or not store.exists(os.path.join(output, "schema.json")):
-                return name
+                return name, content
     return None
 
 
@@ -148,27 +143,42 @@ def refuse_another(output: str, what: str, differing: list[str], hint: str = "")
         )
 
 
-def find_finished_set(output: str, schema: Schema, blocks: list[Block]) -> SetInfo | None:
-    """The finished dataset in `output`, if these settings and inputs made it.
+def find_finished(
+    kind: type[D],
+    output: str,
+    differ: Callable[[D], list[str]],
+    hint: str = "",
+) -> D | None:
+    """The finished directory in `output`, if it is the requested one.
 
     Args:
-      output: the directory.
-      schema: of the requested dataset.
-      blocks: all inputs.
+      kind: the kind that the command writes.
+      output: the directory; it need not exist.
+      differ: returns phrases about differences from the requested one, in settings or inputs.
+      hint: see `refuse_another`.
 
     Returns:
-      The dataset; None if the directory has none.
+      None if the run has to make it.
 
     Raises:
-      UsageError: the directory has a different dataset; names the differences.
-      DataError: the dataset is damaged.
+      UsageError: the directory holds a different one; names the differences.
+      DataError: it is damaged.
     """
     if not store.exists(os.path.join(output, MANIFEST)):
         return None
-    found = open_finished(SetInfo, output)
-    differing = found.schema.differences(schema) or other_inputs(found.inputs, blocks)
-    refuse_another(output, "a different dataset", differing)
+    found = open_finished(kind, output)
+    refuse_another(output, f"a different {kind.noun}", differ(found), hint)
     return found
+
+
+def differ_from(schema: Any, blocks: list[Block]) -> Callable[[Any], list[str]]:
+    """Returns the `differ` of `find_finished` for a dataset or corpus.
+
+    Args:
+      schema: of the requested one.
+      blocks: all inputs.
+    """
+    return lambda found: found.schema.differences(schema) or other_inputs(found.inputs, blocks)
 
 
 def other_inputs(inputs: Inputs, blocks: list[Block]) -> list[str]:

@@ -14,7 +14,8 @@ from textmill.pipelines.writers.array_record_file import ArrayRecordFile
 from textmill.pipelines.writers.document_formats import document_codec
 from textmill.pipelines.writers.staging import STAGING, publish_files
 from textmill.schemas.files import store
-from textmill.schemas.format.agreement import METADATA
+from textmill.schemas.files.finished import Corpus, FinishedDirectory, SetInfo, TokenizerInfo
+from textmill.schemas.format.agreement import METADATA, TOKENIZER_FILES
 from textmill.schemas.format.manifest import (
     DECONTAMINATION,
     FORMAT_VERSION,
@@ -34,8 +35,13 @@ _SHARD = rf"(?P<shard>[^/]+-\d{{5}}-of-\d{{5}})\.({'|'.join(map(re.escape, sorte
 STAGED_NAME = re.compile(rf"[0-9a-f]{{16}}-{_SHARD}")
 _REMOVED = "removed"  # the folder of a corpus that lists removed documents
 _OTHERS = "|".join(map(re.escape, (*METADATA, DECONTAMINATION, HOSTS, *REJECTED)))
-# Files of a dataset or a corpus, which the next run replaces or removes.
-OF_SET = re.compile(rf"(?:{_REMOVED}/)?{_SHARD}|{_OTHERS}")
+_OF_SET = re.compile(rf"(?:{_REMOVED}/)?{_SHARD}|{_OTHERS}")
+# Kind of a directory -> files that the next run replaces or removes.
+OWNED: dict[type[FinishedDirectory], re.Pattern[str]] = {
+    SetInfo: _OF_SET,
+    Corpus: _OF_SET,
+    TokenizerInfo: re.compile("|".join(map(re.escape, (*TOKENIZER_FILES, *REJECTED)))),
+}
 
 
 def staged_name(file: ManifestFile) -> str:
@@ -165,18 +171,20 @@ def describe_file(name: str, content: bytes) -> ManifestFile:
 
 
 def publish(
+    kind: type[FinishedDirectory],
     output: str,
     run: str,
     fingerprint: str,
     staged: Iterable[ManifestFile],
     contents: Mapping[str, bytes],
 ) -> Manifest:
-    """Publishes a dataset or a corpus; its manifest is written last.
+    """Publishes a finished directory; its manifest is written last.
 
     Args:
+      kind: SetInfo, Corpus or TokenizerInfo.
       output: the directory.
       run: the name of the run that publishes; "" for any that holds the directory.
-      fingerprint: of the schema.
+      fingerprint: of the schema, or of the tokenizer's report.
       staged: files in OUTPUT/.staging.
       contents: name -> content of all other files.
 
@@ -194,7 +202,7 @@ def publish(
     there = {*store.sizes(output)} if store.is_url(output) else {*os.listdir(output)}
     if os.path.isdir(os.path.join(output, _REMOVED)):
         there |= {f"{_REMOVED}/{name}" for name in os.listdir(os.path.join(output, _REMOVED))}
-    old = {*filter(OF_SET.fullmatch, there), *REJECTED}
+    old = {*filter(OWNED[kind].fullmatch, there), *REJECTED}
     files = {file.path: (_staged_of(file), file.bytes) for file in listed}
     publish_files(output, run, MANIFEST, to_json(manifest), files, old)
     return manifest

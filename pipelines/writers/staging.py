@@ -1,9 +1,7 @@
 """An output directory: locked by one run, filled in a staging folder, published atomically.
 
-On a disk, the lock ends with its process. An object store has no such locks: a run keeps rewriting
-the lock file with its name, and another run takes over a lock file that does not change. However a
-run ends, it removes its staging folder, so that an interrupted run leaves no file that a reader
-would open; with --resume the folder keeps the finished shards.
+However a run ends, it removes its staging folder, so that an interrupted run leaves no file that a
+reader would open; with --resume the folder keeps the finished shards.
 
 A directory is complete once it has its seal, a file (MANIFEST.json, for one) that is removed first
 and written last.
@@ -13,26 +11,19 @@ import glob
 import os
 import shutil
 import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from filelock import FileLock, Timeout
-
 from textmill.pipelines.readers.sources import BLOCKS
 from textmill.schemas.commands.entry import sigterm_as_interrupt
-from textmill.schemas.errors import DataError, TextmillError, UsageError, flag
-from textmill.schemas.files import store
+from textmill.schemas.errors import DataError, UsageError, flag
+from textmill.schemas.files import lock, store
 
-STAGING, LOCK = ".staging", ".lock"
+STAGING = ".staging"
 _FOLDERS = ("rejects", "removed")  # of published files
-BEAT_SECONDS = 10.0
-PATIENCE_SECONDS = 25.0  # for a beat over a slow network
-_SETTLE_SECONDS = 1.0  # for another run that begins at the same moment
 
 
 @dataclass(frozen=True)
@@ -42,7 +33,7 @@ class Staging:
     Attributes:
       folder: below the output directory, visible to every worker.
       local: `folder`; if that is in an object store, a folder on the launching machine's disk.
-      run: the name of the run, which the file LOCK holds while it lasts.
+      run: the name of the run, which the lock file holds while it lasts.
     """
 
     folder: str
@@ -68,18 +59,17 @@ def stage(output: str, *, resume: Callable[[str, str], None] | None = None) -> I
         is a link.
       DataError: it cannot be written.
     """
-    folder, lock = os.path.join(output, STAGING), os.path.join(output, LOCK)
+    folder = os.path.join(output, STAGING)
     with sigterm_as_interrupt(), ExitStack() as stack:
+        if store.is_url(output) and glob.has_magic(output):
+            raise UsageError(
+                f"{flag('output', output)}: in object stores, names with *, ? or [ are patterns; "
+                "use another name"
+            )
+        run, local = stack.enter_context(lock.hold(output)), folder
         if store.is_url(output):
-            if glob.has_magic(output):
-                raise UsageError(
-                    f"{flag('output', output)}: in object stores, names with *, ? or [ are "
-                    "patterns; use another name"
-                )
-            run = stack.enter_context(_lock_in_store(lock))
             local = stack.enter_context(tempfile.TemporaryDirectory(prefix="textmill-"))
         else:
-            run, local = stack.enter_context(_lock_on_disk(lock)), folder
             for name in _FOLDERS:
                 _refuse_link(os.path.join(output, name))
         with store.disk_errors(folder):
@@ -130,85 +120,6 @@ def _set_aside(staging: str) -> str | None:
     return aside
 
 
-# The lock
-
-
-@contextmanager
-def _lock_on_disk(path: str) -> Iterator[str]:
-    """Makes and locks the directory; yields the name of this run."""
-    output, run = os.path.dirname(path), uuid.uuid4().hex
-    with store.disk_errors(path):
-        try:
-            os.makedirs(output, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise UsageError(
-                f"{flag('output', output)} is a file, or below a file; name a directory"
-            ) from error
-        lock = FileLock(path, timeout=0)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise _another_run(path) from error
-    # A cluster may continue a job after its command was killed: workers compare the run's name.
-    try:
-        with store.disk_errors(path), open(path, "r+") as file:
-            file.write(run)
-        yield run
-    finally:
-        with suppress(OSError):
-            os.truncate(path, 0)
-        lock.release()
-
-
-@contextmanager
-def _lock_in_store(path: str) -> Iterator[str]:
-    """Keeps rewriting the lock file; yields the name of this run."""
-    run, old = uuid.uuid4().hex, _read_lock(path)
-    if old:
-        time.sleep(PATIENCE_SECONDS)
-        if _read_lock(path) not in (old, ""):
-            raise _another_run(path)
-    store.write_file(path, f"{run} 0".encode())
-    time.sleep(_SETTLE_SECONDS)
-    if not _read_lock(path).startswith(run):
-        raise _another_run(path)
-    ended = threading.Event()
-    beats = threading.Thread(target=_beat, args=(path, run, ended), name="lock", daemon=True)
-    beats.start()
-    try:
-        yield run
-    finally:
-        ended.set()
-        beats.join()
-        with suppress(DataError):  # the object store is gone; the next run waits for the lock
-            if _read_lock(path).startswith(run):
-                store.delete([path])
-
-
-def _beat(path: str, run: str, ended: threading.Event) -> None:
-    beat = 0
-    while not ended.wait(BEAT_SECONDS):
-        beat += 1
-        with suppress(TextmillError, OSError):  # the next beat may succeed
-            if not _read_lock(path).startswith(run):
-                return
-            store.write_file(path, f"{run} {beat}".encode())
-
-
-def _read_lock(path: str) -> str:
-    try:
-        return store.read(path).decode()
-    except FileNotFoundError:
-        return ""
-
-
-def _another_run(path: str) -> UsageError:
-    return UsageError(
-        f"another run writes into {os.path.dirname(path)}: wait for it, or use another "
-        f"{flag('output')}"
-    )
-
-
 def check_turn(staging: str, run: str, *, publishes: bool = False) -> None:
     """Stops a job whose command has ended, as another run may use the directory by now.
 
@@ -223,7 +134,7 @@ def check_turn(staging: str, run: str, *, publishes: bool = False) -> None:
     """
     output = os.path.dirname(staging)
     if publishes or not store.is_url(staging):
-        if not _read_lock(os.path.join(output, LOCK)).startswith(run):
+        if not lock.is_held_by(output, run):
             raise DataError(
                 f"another run has begun in {output}, or this job's command has ended: this job "
                 "published nothing"

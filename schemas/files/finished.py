@@ -1,4 +1,4 @@
-"""Finished directories: datasets and corpora, opened in one way wherever they are.
+"""Output directories: datasets, corpora, tokenizers and runs, opened in one way wherever they are.
 
     info = read_set("gs://bucket/shards")
     corpus = open_finished(Corpus, "corpus")
@@ -7,11 +7,13 @@ MANIFEST.json, which is written last, lists all files. Whatever opens a director
 this order: MANIFEST.json and every listed file are regular files inside the directory; their sizes;
 the sha256 of the metadata files, their size limit, and that they are JSON of the expected types;
 and that they agree with each other and with the manifest. `pipelines.verify` checks all contents.
+A run goes on to write files, so it has no manifest: its settings carry their own sha256.
 Python 3.8 syntax.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -25,37 +27,49 @@ from textmill.schemas.files.set_files import (
     Cache,
     LocalFiles,
     SetFiles,
+    check_link,
     open_files,
     read_listed,
 )
-from textmill.schemas.format.agreement import corpus_disagreements, disagreements
+from textmill.schemas.format.agreement import (
+    REPORT,
+    TOKENIZER,
+    corpus_disagreements,
+    disagreements,
+    tokenizer_disagreements,
+)
 from textmill.schemas.format.corpus_metadata import (
     DOCUMENT_FILE,
     DOCUMENTS,
     CorpusSchema,
     CorpusStatistics,
 )
-from textmill.schemas.format.manifest import MANIFEST, Manifest, ManifestFile
+from textmill.schemas.format.manifest import (
+    HISTOGRAM,
+    MANIFEST,
+    Manifest,
+    ManifestFile,
+    check_unchanged,
+)
 from textmill.schemas.format.metadata import Inputs, Schema
+from textmill.schemas.format.run_settings import CONFIG_JSON, RunSettings
 from textmill.schemas.format.statistics import Statistics
-from textmill.schemas.typed_json import from_json, parse_json, pause_collector
+from textmill.schemas.format.tokenizer_report import TokenizerReport
+from textmill.schemas.typed_json import from_json, parse_json, pause_collector, read_bounded
 
+K = TypeVar("K", bound="OutputDirectory")
 D = TypeVar("D", bound="FinishedDirectory")
 
 
 @dataclass(frozen=True)
-class FinishedDirectory:
-    """A directory, and the metadata files that its kind has.
+class OutputDirectory:
+    """A directory that a run wrote, and the metadata files that its kind has.
 
     Attributes:
       directory: its path or URL.
-      manifest: MANIFEST.json.
-      files: access to its files.
     """
 
     directory: str
-    manifest: Manifest
-    files: SetFiles = field(compare=False, repr=False)
 
     noun: ClassVar[str]  # in messages
     # Field -> the function that converts parsed JSON of FIELD.json, and names the file in errors.
@@ -65,6 +79,68 @@ class FinishedDirectory:
         """Yields each contradiction between the metadata files, a sentence."""
         raise NotImplementedError
 
+    def check_derived(self, values: Mapping[str, Any]) -> None:
+        """Checks values of the metadata files, as parsed JSON, that no field has."""
+
+    @classmethod
+    def open_in(
+        cls: type[K], directory: str, cache: Cache | None, *, verify: bool, follow_links: bool
+    ) -> K:
+        """Opens a directory; arguments and errors are those of `open_finished`."""
+        raise NotImplementedError
+
+    @classmethod
+    def _make(cls: type[K], directory: str, read: Callable[[str], bytes], **fields: Any) -> K:
+        """Parses the metadata files, which `read` returns by their names."""
+        values = {}
+        for name in cls.parsers:
+            place = os.path.join(directory, f"{name}.json")
+            values[name] = parse_json(read(f"{name}.json"), place), place
+        parts = {name: parse(*values[name]) for name, parse in cls.parsers.items()}
+        found = cls(directory=directory, **fields, **parts)
+        found.check_derived({name: value for name, (value, _) in values.items()})
+        return found
+
+
+@dataclass(frozen=True)
+class FinishedDirectory(OutputDirectory):
+    """A directory whose files a manifest lists.
+
+    Attributes:
+      manifest: MANIFEST.json.
+      files: access to its files.
+    """
+
+    manifest: Manifest
+    files: SetFiles = field(compare=False, repr=False)
+
+    @classmethod
+    def open_in(
+        cls: type[D], directory: str, cache: Cache | None, *, verify: bool, follow_links: bool
+    ) -> D:
+        """See the base class."""
+        if not store.is_url(directory) or cache is not None:
+            files = open_files(directory, cache, verify=verify, follow_links=follow_links)
+            if isinstance(files, LocalFiles):
+                files.check_sizes()
+            return cls._load_own(files)
+        with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
+            files = open_files(directory, Cache(folder))
+            files.check_sizes()
+            return cls._load_own(files)
+
+    @classmethod
+    def _load_own(cls: type[D], files: SetFiles) -> D:
+        """`load`, if the directory is of this kind."""
+        found = _kind_by_names(file.path for file in files.manifest.files)
+        if found is cls:
+            return cls.load(files)
+        remedy = f"give the directory of a {cls.noun}"
+        if (found, cls) == (Corpus, SetInfo):
+            build = command_in_message("pipelines.build_shards")
+            remedy = f"build a dataset from it, {build} {flag('input', 'CORPUS')}"
+        raise DataError(f"{files.directory} is a {found.noun}, not a {cls.noun}: {remedy}")
+
     @classmethod
     def load(cls: type[D], files: SetFiles) -> D:
         """Reads the metadata files, and checks each by itself and its sha256.
@@ -72,18 +148,8 @@ class FinishedDirectory:
         Raises:
           DataError: one is missing, changed or invalid.
         """
-        values = {}
-        for name in cls.parsers:
-            content = read_listed(files, f"{name}.json")
-            place = os.path.join(files.directory, f"{name}.json")
-            values[name] = parse_json(content, place), place
-        parts = {name: parse(*values[name]) for name, parse in cls.parsers.items()}
-        found = cls(directory=files.directory, manifest=files.manifest, files=files, **parts)
-        found.check_derived({name: value for name, (value, _) in values.items()})
-        return found
-
-    def check_derived(self, values: Mapping[str, Any]) -> None:
-        """Checks values of the metadata files, as parsed JSON, that no field has."""
+        read = partial(read_listed, files)
+        return cls._make(files.directory, read, manifest=files.manifest, files=files)
 
     def locate(self, path: str) -> str:
         """The local path of a file of the directory; downloads it from an object store.
@@ -104,6 +170,16 @@ class FinishedDirectory:
           DataError: the manifest does not list it, or it is missing, too large or was changed.
         """
         return read_listed(self.files, name, keep=False)
+
+    def check_sums(self) -> None:
+        """Compares the sha256 of all files with the manifest.
+
+        Raises:
+          DataError: a file differs, or is missing.
+        """
+        for file in self.manifest.files:
+            with self.borrow(file.path) as path:
+                check_unchanged(path, file)
 
     def lists(self, name: str) -> bool:
         """Whether the manifest lists a file."""
@@ -179,8 +255,75 @@ class Corpus(FinishedDirectory):
         return os.path.join(self.directory, file.path)
 
 
+@dataclass(frozen=True)
+class TokenizerInfo(FinishedDirectory):
+    """A finished tokenizer.
+
+    Attributes:
+      report: report.json.
+    """
+
+    report: TokenizerReport
+
+    noun = "tokenizer"
+    parsers = {"report": partial(from_json, TokenizerReport)}
+
+    def disagreements(self) -> Iterator[str]:
+        """See the base class."""
+        return tokenizer_disagreements(self.report, self.manifest)
+
+
+@dataclass(frozen=True)
+class RunInfo(OutputDirectory):
+    """A run of a trainer, which writes its settings first and goes on to write other files.
+
+    Attributes:
+      config: config.json.
+      schema: schema.json of the rows.
+    """
+
+    config: RunSettings
+    schema: Schema
+
+    noun = "run"
+    parsers = {"config": partial(from_json, RunSettings), "schema": Schema.from_dict}
+
+    def disagreements(self) -> Iterator[str]:
+        """See the base class."""
+        content = _read_inside(self.directory, TOKENIZER)
+        if hashlib.sha256(content).hexdigest() != self.schema.tokenizer_sha256:
+            yield f"{TOKENIZER} is not the tokenizer of schema.json: its sha256 differs"
+
+    @classmethod
+    def open_in(
+        cls, directory: str, cache: Cache | None, *, verify: bool, follow_links: bool
+    ) -> RunInfo:
+        """See the base class."""
+        return cls._make(directory, partial(_read_inside, directory))
+
+
+def read_run_settings(directory: str) -> RunSettings:
+    """Reads the settings of a run, which has no other files while it starts.
+
+    Raises:
+      DataError: they are missing, changed or invalid.
+    """
+    path, content = os.path.join(directory, CONFIG_JSON), _read_inside(directory, CONFIG_JSON)
+    return from_json(RunSettings, parse_json(content, path), path)
+
+
+def _read_inside(directory: str, name: str) -> bytes:
+    check_link(directory, name, follow=False)
+    return read_bounded(os.path.join(directory, name))
+
+
+def is_run(directory: str) -> bool:
+    """Whether a directory has the files with which the run of a trainer begins."""
+    return all(store.exists(os.path.join(directory, name)) for name in (CONFIG_JSON, "config.yaml"))
+
+
 def kind_of(directory: str) -> type[FinishedDirectory] | None:
-    """The kind of a finished directory by the names of its files; None if it is not finished."""
+    """The kind of a directory with a manifest, by the names of its files; None for any other."""
     if not store.exists(os.path.join(directory, MANIFEST)):
         return None
     try:
@@ -191,21 +334,26 @@ def kind_of(directory: str) -> type[FinishedDirectory] | None:
 
 
 def _kind_by_names(names: Iterable[str]) -> type[FinishedDirectory]:
-    return Corpus if any(map(DOCUMENT_FILE.fullmatch, names)) else SetInfo
+    """The kind of a directory with a manifest; any but the others is a dataset."""
+    there = {*names}
+    if any(map(DOCUMENT_FILE.fullmatch, there)):
+        return Corpus
+    is_tokenizer = there & {REPORT, HISTOGRAM} and "schema.json" not in there
+    return TokenizerInfo if is_tokenizer else SetInfo
 
 
 def open_finished(
-    kind: type[D],
+    kind: type[K],
     directory: str | os.PathLike[str],
     cache: Cache | None = None,
     *,
     verify: bool = True,
     follow_links: bool = False,
-) -> D:
-    """Opens a finished directory and checks all but the contents of its other files.
+) -> K:
+    """Opens a directory that a run wrote, and checks all but the contents of its other files.
 
     Args:
-      kind: SetInfo or Corpus.
+      kind: SetInfo, Corpus, TokenizerInfo or RunInfo; a RunInfo has no manifest.
       directory: the directory with MANIFEST.json, or its URL: gs://bucket/set.
       cache: for files from an object store, which are downloaded when they are needed. Without one,
         metadata files are downloaded for this call, and the sizes of all objects are checked.
@@ -216,31 +364,11 @@ def open_finished(
       DataError: it is not such a directory, or was changed; the message has the file.
       UsageError: no package reads this object store, or the cache cannot be written.
     """
-    place = os.fspath(directory)
-    if store.is_url(place) and cache is None:
-        with tempfile.TemporaryDirectory(prefix="textmill-") as folder:
-            files = open_files(place, Cache(folder))
-            files.check_sizes()
-            return _load(kind, files)
     with pause_collector():
-        files = open_files(place, cache, verify=verify, follow_links=follow_links)
-        if isinstance(files, LocalFiles):
-            files.check_sizes()
-        return _load(kind, files)
-
-
-def _load(kind: type[D], files: SetFiles) -> D:
-    found = _kind_by_names(file.path for file in files.manifest.files)
-    if found is not kind:
-        remedy = f"give the directory of a {kind.noun}"
-        if (found, kind) == (Corpus, SetInfo):
-            build = command_in_message("pipelines.build_shards")
-            remedy = f"build a dataset from it, {build} {flag('input', 'CORPUS')}"
-        raise DataError(f"{files.directory} is a {found.noun}, not a {kind.noun}: {remedy}")
-    info = kind.load(files)
-    for problem in info.disagreements():
-        raise DataError(f"{files.directory}: {problem}; copy or build the {kind.noun} again")
-    return info
+        found = kind.open_in(os.fspath(directory), cache, verify=verify, follow_links=follow_links)
+        for problem in found.disagreements():
+            raise DataError(f"{found.directory}: {problem}; copy or build the {kind.noun} again")
+        return found
 
 
 def read_set(

@@ -1,8 +1,8 @@
-"""Checks that metadata files, each valid by itself, describe one and the same dataset or corpus.
+"""Checks that metadata files, each valid by itself, describe one and the same thing.
 
-The checks run whenever one is opened, and read no other files: names, splits, rows and bytes of
-MANIFEST.json are compared with schema.json and stats.json, the equations of stats.json are checked,
-and the list of files. `pipelines.verify` checks what must be read for it (rows, documents,
+The checks run whenever a directory is opened, and read no other files: names, splits, rows and
+bytes of MANIFEST.json are compared with schema.json and stats.json, the equations of stats.json are
+checked, and the list of files. `pipelines.verify` checks what must be read for it (rows, documents,
 tokenizer.json, config.yaml, the files for TensorFlow Datasets). Python 3.8 syntax.
 """
 
@@ -20,6 +20,7 @@ from textmill.schemas.format.features import is_training
 from textmill.schemas.format.manifest import (
     DECONTAMINATION,
     EVALUATION,
+    HISTOGRAM,
     HOSTS,
     REJECTED,
     REJECTS,
@@ -28,6 +29,7 @@ from textmill.schemas.format.manifest import (
 from textmill.schemas.format.metadata import METADATA_FILES, Schema
 from textmill.schemas.format.records import framed_bytes, largest_file
 from textmill.schemas.format.statistics import ShardStatistics, Statistics, split_of
+from textmill.schemas.format.tokenizer_report import TokenizerReport
 from textmill.schemas.tokenizers.tokenizer_json import TOKENIZER_CONFIG
 
 # A dataset has all files of DUE, its shards, and no others than EVALUATION and REJECTS.
@@ -53,6 +55,8 @@ _OPTIONAL_IN_CORPUS = (
     HOSTS,
     *REJECTED,
 )
+REPORT = "report.json"  # of a tokenizer
+TOKENIZER_FILES = (TOKENIZER, HISTOGRAM, REPORT, TOKENIZER_CONFIG, "config.yaml")
 _NPY_HEAD = 128  # bytes before the counts
 _SHOWN = 3  # names in an error
 _MOST_NAMES = 1_000_000  # the most shards whose names are compared
@@ -60,14 +64,14 @@ _MOST_NAMES = 1_000_000  # the most shards whose names are compared
 
 def disagreements(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
     """Yields each contradiction between the metadata files of a dataset, a sentence."""
-    yield from odd_fingerprint(manifest, "schema.json", schema.fingerprint)
+    yield from _odd_fingerprint(manifest, "schema.json", schema.fingerprint)
     odd = list(_odd_shards(schema, stats, manifest))
     yield from odd
     if not odd:
         yield from _odd_sizes(schema, stats, manifest)
         yield from (f"stats.json: {e}" for e in stats.broken_equations(schema.copies_of))
         yield from _odd_counts(schema, stats)
-    yield from _odd_files(schema, stats, manifest)
+    yield from _odd_metadata(schema, stats, manifest)
 
 
 def _odd_shards(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
@@ -144,7 +148,7 @@ def _count_specials(schema: Schema, shard: ShardStatistics, copies: int) -> int 
     return shard.documents * around * copies
 
 
-def _odd_files(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
+def _odd_metadata(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterator[str]:
     others = {file.path: file for file in manifest.files if file.split is None}
     tokenizer, counts = others.get(TOKENIZER), others.get(TOKEN_COUNTS)
     if tokenizer is not None and tokenizer.sha256 != schema.tokenizer_sha256:
@@ -156,14 +160,14 @@ def _odd_files(schema: Schema, stats: Statistics, manifest: Manifest) -> Iterato
     evaluated = sum(c.documents for split, c in stats.splits().items() if not is_training(split))
     if evaluated and any(feature.name == "example_id" for feature in schema.features):
         needed.add(EVALUATION)
-    yield from odd_files(manifest, needed, (REJECTS, TOKENIZER_CONFIG), "dataset")
+    yield from _odd_files(manifest, needed, (REJECTS, TOKENIZER_CONFIG), "dataset")
 
 
 def corpus_disagreements(
     schema: CorpusSchema, stats: CorpusStatistics, manifest: Manifest
 ) -> Iterator[str]:
     """Yields each contradiction between the metadata files of a corpus, a sentence."""
-    yield from odd_fingerprint(manifest, "schema.json", schema.fingerprint)
+    yield from _odd_fingerprint(manifest, "schema.json", schema.fingerprint)
     rows = {file.path: file.rows for file in manifest.files if file.split is not None}
     splits = {file.path: file.split for file in manifest.files if file.split is not None}
     expected = {name: DOCUMENTS for name in schema.names()}
@@ -186,10 +190,19 @@ def corpus_disagreements(
                 f"{counts.near_duplicates:,}"
             )
     yield from (f"stats.json: {sentence}" for sentence in stats.broken_equations())
-    yield from odd_files(manifest, {*_DUE_IN_CORPUS}, _OPTIONAL_IN_CORPUS, "corpus")
+    yield from _odd_files(manifest, {*_DUE_IN_CORPUS}, _OPTIONAL_IN_CORPUS, "corpus")
 
 
-def odd_fingerprint(manifest: Manifest, name: str, fingerprint: str) -> Iterator[str]:
+def tokenizer_disagreements(report: TokenizerReport, manifest: Manifest) -> Iterator[str]:
+    """Yields each contradiction between the metadata files of a tokenizer, a sentence."""
+    yield from _odd_fingerprint(manifest, REPORT, report.fingerprint)
+    for file in manifest.files:
+        if file.split is not None:
+            yield f"MANIFEST.json lists the shard {file.path!r}, which a tokenizer does not have"
+    yield from _odd_files(manifest, {*TOKENIZER_FILES}, (REJECTS,), "tokenizer")
+
+
+def _odd_fingerprint(manifest: Manifest, name: str, fingerprint: str) -> Iterator[str]:
     """Compares the manifest's fingerprint with that of a metadata file."""
     if manifest.fingerprint != fingerprint:
         yield (
@@ -197,7 +210,7 @@ def odd_fingerprint(manifest: Manifest, name: str, fingerprint: str) -> Iterator
         )
 
 
-def odd_files(
+def _odd_files(
     manifest: Manifest, due: set[str], optional: Iterable[str], noun: str
 ) -> Iterator[str]:
     """Compares the names of all files but shards with those that are due and those that may be."""

@@ -15,12 +15,10 @@ Samples are the documents with the smallest hashes, so they do not depend on the
 syntax.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Callable, Dict, Iterable, Iterator, Mapping, Sequence
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, Union
 
 from textmill.schemas.errors import DataError
 from textmill.schemas.typed_json import quote
@@ -85,7 +83,7 @@ def spaced(name: str) -> str:
     return name.replace("near_dup", "near-dup").replace("_", " ")
 
 
-def total_counts(*parts: Mapping[str, int]) -> dict[str, int]:
+def total_counts(*parts: Mapping[str, int]) -> Dict[str, int]:
     """Adds counts by name; omits zeros."""
     total: Counter[str] = Counter()
     for part in parts:
@@ -118,7 +116,7 @@ def describe_dropped(
     dropped: Mapping[str, float],
     always: Sequence[str] = (),
     write: Callable[[Drop, float], str] = lambda drop, number: f"{number:,}",
-) -> dict[str, str]:
+) -> Dict[str, str]:
     """Describes dropped documents, one line per title.
 
         {"duplicates": 7, "too_long": 2, "empty": 1} ->
@@ -130,7 +128,7 @@ def describe_dropped(
       write: formats the number of a reason.
     """
     order = list(dict.fromkeys(drop.title for drop in DROPS.values())) + [REJECTED]
-    lines: dict[str, list[str]] = {title: [] for title in order}
+    lines: Dict[str, List[str]] = {title: [] for title in order}
     for reason, number in sorted(dropped.items()):
         drop = drop_of(reason)
         if number:
@@ -190,7 +188,7 @@ class Removed:
     documents: int = 0
     text_bytes: int = 0
     words: int = 0
-    samples: tuple[DroppedDocument, ...] = ()
+    samples: Tuple[DroppedDocument, ...] = ()
 
     def __post_init__(self) -> None:
         """Rejects negative counts, and samples that are too many or not sorted."""
@@ -206,7 +204,7 @@ class Removed:
 SIZES = ("documents", "text_bytes", "words")
 
 
-def sizes(counted: Removed | Funnel) -> dict[str, int]:
+def sizes(counted: "Union[Removed, Funnel]") -> Dict[str, int]:
     """The documents, text_bytes and words of a funnel or of removed documents."""
     return {name: getattr(counted, name) for name in SIZES}
 
@@ -228,7 +226,7 @@ class Funnel:
     text_bytes: int = 0
     words: int = 0
     edited_bytes: int = 0
-    removed: dict[str, Removed] = field(default_factory=dict)
+    removed: Dict[str, Removed] = field(default_factory=dict)
     edited_words: int = 0
 
     def __post_init__(self) -> None:
@@ -236,10 +234,10 @@ class Funnel:
         check_counts({**sizes(self), "edits": abs(self.edited_bytes) + abs(self.edited_words)})
 
     @staticmethod
-    def sum(parts: Iterable[Funnel]) -> Funnel:
+    def sum(parts: "Iterable[Funnel]") -> "Funnel":
         """Adds up funnels; the result does not depend on their order."""
         parts = tuple(parts)
-        of_reason: dict[str, list[Removed]] = {}
+        of_reason: Dict[str, List[Removed]] = {}
         for part in parts:
             for reason, removed in part.removed.items():
                 of_reason.setdefault(reason, []).append(removed)
@@ -283,14 +281,14 @@ class Funnel:
                 )
 
 
-def _add_sizes(parts: Iterable[Removed | Funnel]) -> dict[str, int]:
+def _add_sizes(parts: Iterable[Union[Removed, Funnel]]) -> Dict[str, int]:
     parts = tuple(parts)
     return {name: sum(getattr(part, name) for part in parts) for name in SIZES}
 
 
-def _fewest(parts: Iterable[Removed]) -> tuple[DroppedDocument, ...]:
+def _fewest(parts: Iterable[Removed]) -> Tuple[DroppedDocument, ...]:
     """The SAMPLES samples with the smallest hashes, the first of each document."""
-    samples: dict[str, DroppedDocument] = {}
+    samples: Dict[str, DroppedDocument] = {}
     for sample in sorted(sample for part in parts for sample in part.samples):
         samples.setdefault(sample.document, sample)
         if len(samples) == SAMPLES:

@@ -1,7 +1,8 @@
-"""MANIFEST.json: all files of a dataset with size, rows and sha256, written last.
+"""MANIFEST.json: all files of a dataset, corpus or tokenizer with size, rows and sha256.
 
-A directory without it is not a dataset. Its `digest` is a hash of its own content, which detects
-changed or missing entries; `schemas.format.agreement` compares it with the other metadata files.
+It is written last: a directory without it is not finished. Its `digest` is a hash of its own
+content, which detects changed or missing entries; `schemas.format.agreement` compares it with the
+other metadata files.
 Python 3.8 syntax.
 """
 
@@ -35,6 +36,7 @@ REJECTS = "rejects/rejects.jsonl"
 REJECTED = ("rejects/contamination.jsonl", "rejects/filtered.jsonl", REJECTS)
 DECONTAMINATION = "decontamination.json"  # in a corpus
 HOSTS = "hosts.json"  # in a corpus of web pages
+HISTOGRAM = "histogram.parquet"  # the counts of words of a tokenizer
 
 
 def check_version(version: int) -> None:
@@ -98,7 +100,7 @@ class Manifest:
 
     Attributes:
       format_version: version of the dataset's format.
-      fingerprint: the fingerprint of schema.json.
+      fingerprint: the fingerprint of schema.json; of a tokenizer, that of its report.
       files: the files, sorted by path.
       digest: sha256 of all other fields; computed if it is "".
     """
@@ -115,7 +117,7 @@ class Manifest:
         check(paths == sorted(set(paths)), "files", paths, "must be sorted by path, each once")
         for file in self.files:
             if file.bytes > MAX_BYTES and file.split is None:
-                good, most = file.path in (EVALUATION, *REJECTED), f"{MAX_BYTES:,}"
+                good, most = file.path in (EVALUATION, HISTOGRAM, *REJECTED), f"{MAX_BYTES:,}"
                 check(good, f"bytes of {file.path}", file.bytes, f"must be at most {most}")
         expected = self.compute_digest()
         if not self.digest:

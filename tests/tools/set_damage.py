@@ -24,10 +24,10 @@ from tests.tools.field_damage import FIELDS, add_up_statistics, change_field
 from tests.tools.shard_factory import canonical_sha256, sign, write_rows
 from textmill.pipelines.rows.ragged import Ragged
 from textmill.pipelines.writers.document_formats import document_codec, open_documents
-from textmill.pipelines.writers.staging import LOCK
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import SetInfo, read_set
+from textmill.schemas.files.lock import LOCK
 from textmill.schemas.format.features import token_dtype
 from textmill.schemas.format.manifest import MANIFEST
 from textmill.schemas.format.metadata import Schema

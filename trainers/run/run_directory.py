@@ -3,18 +3,17 @@
 OUTPUT/config.json     settings, model and the fingerprint of the rows
 """
 
-import hashlib
 import json
 import os
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from textmill.schemas.errors import DataError, UsageError, flag
-from textmill.schemas.typed_json import from_json, load_json
+from textmill.schemas.files.finished import read_run_settings
+from textmill.schemas.files.lock import hold
+from textmill.schemas.format.run_settings import CONFIG_JSON, settings_sha256
 
-SETTINGS = "config.json"
 CHECKPOINTS = "checkpoints"
 PROFILE = "profile"  # a trace of some steps
 _FOREIGN = ("MANIFEST.json", "tokenizer.json")  # a run writes the latter after its settings
@@ -22,17 +21,6 @@ _MAY_DIFFER_SILENTLY = (
     *("shards", "output", "resume", "verify", "follow_links", "cache_dir", "cache_gigabytes"),
     *("stop_after", "export", "export_saved_model", "log_to", "fsdp", "profile", "family"),
 )
-
-
-@dataclass(frozen=True)
-class _Settings:
-    """The content of a run's SETTINGS."""
-
-    trainer: str
-    config: Dict[str, Any]
-    model: Dict[str, Any]
-    fingerprint: str
-    sha256: str
 
 
 @contextmanager
@@ -51,33 +39,12 @@ def claim(output: Path) -> Iterator[None]:
     """Creates the run's directory and locks it.
 
     Raises:
-      UsageError: it cannot be written to, or another run has the lock.
-      DataError: a file cannot be read or written in the block (disk full, another user's).
+      UsageError: it is not a directory, or another run has the lock.
+      DataError: a file cannot be read or written (disk full, another user's).
     """
-    # --help and wrong flags need no lock.
-    from filelock import FileLock, Timeout
-
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(output / ".lock", timeout=0)
-        lock.acquire()
-    except Timeout as error:
-        raise UsageError(
-            f"{flag('output', output)} is in use by another run: wait for it, or give another "
-            f"{flag('output')}"
-        ) from error
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UsageError(
-            f"{flag('output', output)} is a file or below one: give a directory"
-        ) from error
-    except OSError as error:
-        raise UsageError(f"{flag('output', output)} cannot be written to: {error}") from error
-    try:
-        remedy = f"Finished checkpoints are kept; repair the cause, then add {flag('resume', True)}"
-        with as_data_errors(output, remedy):
-            yield
-    finally:
-        lock.release()
+    remedy = f"Finished checkpoints are kept; repair the cause, then add {flag('resume', True)}"
+    with hold(str(output)), as_data_errors(output, remedy):
+        yield
 
 
 def start_or_resume(
@@ -96,11 +63,11 @@ def start_or_resume(
       UsageError: the directory holds a run and `resume` is off, or a setting may not change.
       DataError: the settings cannot be read.
     """
-    path = output / SETTINGS
+    path = output / CONFIG_JSON
     if not path.exists():
         if (output / CHECKPOINTS).exists():
             raise UsageError(
-                f"{output} holds checkpoints but no {SETTINGS}: give another {flag('output')}"
+                f"{output} holds checkpoints but no {CONFIG_JSON}: give another {flag('output')}"
             )
         for name in _FOREIGN:
             if (output / name).exists():
@@ -140,17 +107,14 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
       UsageError: it holds no run, or a run of another trainer.
       DataError: the settings cannot be read, or were edited.
     """
-    path = output / SETTINGS
+    path = output / CONFIG_JSON
     remedy = "copy it from a backup; a new run with the flags of config.yaml writes the same"
     if not path.exists():
-        raise UsageError(f"{output} holds no run: it has no {SETTINGS}")
+        raise UsageError(f"{output} holds no run: it has no {CONFIG_JSON}")
     try:
-        settings = asdict(from_json(_Settings, load_json(str(path)), str(path)))
+        settings = read_run_settings(str(output)).plain()
     except DataError as error:
         raise DataError(f"{path} is not a trainer's configuration ({error}): {remedy}") from error
-    digest = settings.pop("sha256")
-    if digest != _digest(settings):
-        raise DataError(f"{path} has changed since the run wrote it: {remedy}")
     if trainer not in (None, settings["trainer"]):
         raise UsageError(
             f"{output} holds a run of trainers.{settings['trainer']}, not of trainers.{trainer}: "
@@ -161,14 +125,10 @@ def read_settings(output: Path, trainer: Optional[str] = None) -> Dict[str, Any]
 
 def write_settings(output: Path, settings: Dict[str, Any]) -> None:
     """Writes them atomically."""
-    partial = output / (SETTINGS + ".partial")
-    content = dict(settings, sha256=_digest(settings))
+    partial = output / (CONFIG_JSON + ".partial")
+    content = dict(settings, sha256=settings_sha256(settings))
     partial.write_text(json.dumps(content, sort_keys=True, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, output / SETTINGS)
-
-
-def _digest(settings: Dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    os.replace(partial, output / CONFIG_JSON)
 
 
 def _changes(before: Dict[str, Any], now: Dict[str, Any]) -> Dict[str, str]:

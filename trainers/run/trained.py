@@ -8,19 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
-from textmill.schemas.commands.flag_file import CONFIG
 from textmill.schemas.errors import UsageError, flag
+from textmill.schemas.files.finished import RunInfo, is_run, open_finished
 from textmill.schemas.format.metadata import Schema
+from textmill.schemas.format.run_settings import CONFIG_JSON
 from textmill.trainers.models.chat_format import ChatFormat, format_of_directory, format_of_schema
 from textmill.trainers.models.families import Weights
 from textmill.trainers.models.generation_files import published_ids, run_ends, text_start
 from textmill.trainers.models.hf_files import read_directory
 from textmill.trainers.models.model_config import ModelConfig, published_classes
-from textmill.trainers.models.set_tokenizer import published_tokenizer, read_schema, read_tokenizer
+from textmill.trainers.models.set_tokenizer import published_tokenizer, read_tokenizer
 from textmill.trainers.models.weights import from_published, keep_own_layer
 from textmill.trainers.run.checkpoint_files import read_weights
 from textmill.trainers.run.checkpoints import BEST, Checkpoints
-from textmill.trainers.run.run_directory import CHECKPOINTS, SETTINGS, read_settings
+from textmill.trainers.run.run_directory import CHECKPOINTS
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,9 @@ def find_trained(path: str, which: str | None = None) -> Trained:
             raise not_a_run
         run = place.parent.parent
         return _find_run(run if directory.is_absolute() else Path(os.path.relpath(run)), place.name)
-    is_run = (directory / SETTINGS).is_file() and (directory / CONFIG).is_file()
-    if is_run or (directory / CHECKPOINTS).is_dir():
+    if is_run(path) or (directory / CHECKPOINTS).is_dir():
         return _find_run(directory, which)
-    if not (directory / SETTINGS).is_file():
+    if not (directory / CONFIG_JSON).is_file():
         raise UsageError(
             f"{path} is neither the output directory of a run nor a directory with config.json and "
             "model.safetensors: give one of them"
@@ -75,21 +75,22 @@ def find_trained(path: str, which: str | None = None) -> Trained:
 
 
 def _find_run(output: Path, which: str | None) -> Trained:
-    settings, schema = read_settings(output), read_schema(output)
-    config = ModelConfig.from_settings(settings["model"])
+    run = open_finished(RunInfo, output)
+    settings, schema = run.config, run.schema
+    config = ModelConfig.from_settings(settings.model)
     tokenizer_json = read_tokenizer(output)
     is_chat = "chat_template" in schema.parameters
     paths = Checkpoints(output).choose(which)
     return Trained(
-        trainer=settings["trainer"],
-        settings=settings["config"],
+        trainer=settings.trainer,
+        settings=settings.config,
         config=config,
         directory=output,
         weights=tuple((path.name, partial(read_weights, path, config)) for path in paths),
         schema=schema,
         tokenizer_json=tokenizer_json,
         prefix_ids=text_start(schema),
-        fingerprint=settings["fingerprint"],
+        fingerprint=settings.fingerprint,
         eos_ids=run_ends(output, schema, tokenizer_json) if config.is_decoder else (),
         chat=format_of_schema(schema, tokenizer_json) if is_chat else None,
     )

@@ -1,4 +1,4 @@
-"""The result of checking a dataset or a corpus. Pure."""
+"""The result of checking a finished directory. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ SHOWN = 20  # problems of a dataset that are printed
 
 @dataclass
 class Findings:
-    """The result of checking a dataset or a corpus.
+    """The result of checking a finished directory.
 
     Attributes:
       problems: sentences, each of which names the file.

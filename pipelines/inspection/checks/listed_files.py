@@ -2,8 +2,11 @@
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 
+from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.schemas.files import store
+from textmill.schemas.files.finished import FinishedDirectory, note_unlisted
 from textmill.schemas.files.set_files import MissingFile, SetFiles, WrongFile
 from textmill.schemas.format.manifest import ManifestFile
 
@@ -75,3 +78,12 @@ class ListedFiles:
         for path, place in self._places.items():
             problems = [problem.replace(path, place) for problem in problems]
         return problems
+
+
+def check_sums(info: FinishedDirectory) -> Findings:
+    """Compares all files with the manifest, and notes files that it does not list."""
+    listed = ListedFiles(info.files, lambda _: None)
+    for file in info.manifest.files:
+        with ExitStack() as stack:
+            listed.check(file, lambda path, stack=stack: stack.enter_context(info.borrow(path)))
+    return Findings(listed.with_places(listed.problems()), note_unlisted(info.files))

@@ -86,9 +86,7 @@ def test_a_trainer_takes_its_part_and_leaves_the_file_that_repeats_it(tmp_path):
     path.write_bytes(config_bytes("trainers.flax_mlm", config))
     assert read(f"--config={path}") == config
     path.write_text("learing_rate: 3e-4\n")
-    with pytest.raises(
-        UsageError, match="yaml: unknown flag --learing_rate=3e-4: did you"
-    ):
+    with pytest.raises(UsageError, match="yaml: unknown flag --learing_rate=3e-4: did you"):
         read(f"--config={path}")
     with pytest.raises(UsageError, match="squad_gpt2_prefix.yaml has no part flax_mlm"):
         read("--config=squad_gpt2_prefix")

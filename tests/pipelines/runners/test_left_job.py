@@ -7,9 +7,10 @@ import pytest
 from tests.tools.python_process import run_python
 from textmill.pipelines.build_shards import main as build_shards
 from textmill.pipelines.train_tokenizer import main as train_tokenizer
-from textmill.pipelines.writers.staging import LOCK, check_turn, publish_files, stage
+from textmill.pipelines.writers.staging import check_turn, publish_files, stage
 from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
+from textmill.schemas.files.lock import LOCK
 
 # As another run of the same --output would: it takes the lock's file, between two documents.
 TAKEOVER = """

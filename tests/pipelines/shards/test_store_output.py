@@ -9,7 +9,7 @@ from textmill.pipelines.build_shards import main as build_shards
 from textmill.pipelines.train_tokenizer import main as train_tokenizer
 from textmill.pipelines.writers import staging
 from textmill.schemas.errors import DataError, UsageError
-from textmill.schemas.files import object_store
+from textmill.schemas.files import lock, object_store
 from textmill.schemas.files import store as stores
 
 # Google's library leaves the connection of an answer that was cut to the garbage collector.
@@ -41,9 +41,9 @@ def in_store(store, prefix):
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """A run without a heartbeat counts as dead soon."""
-    monkeypatch.setattr(staging, "BEAT_SECONDS", 0.3)
-    monkeypatch.setattr(staging, "PATIENCE_SECONDS", 4.0)  # a busy machine beats late
-    monkeypatch.setattr(staging, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.3)
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 4.0)  # a busy machine beats late
+    monkeypatch.setattr(lock, "_SETTLE_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -147,21 +147,22 @@ def test_one_run_at_a_time_writes_into_a_bucket(gs_store, local, corpus, monkeyp
         raise UsageError(f"{path}: these credentials are over")
 
     flags = shard_flags(corpus, local / "bpe", gs_store.url("set"))
-    lock = gs_store.url("set/.lock")
+    output = gs_store.url("set")
+    path = f"{output}/.lock"
     check = functools.partial(staging.check_turn, gs_store.url("set/.staging"), publishes=True)
-    with staging._lock_in_store(lock) as run:
+    with lock.hold(output) as run:
         check(run)
         with pytest.raises(UsageError, match="another run writes into gs://.*/set:"):
             build_shards(flags)
-    with staging._lock_in_store(lock) as run:  # one that the store refuses for a while beats on
+    with lock.hold(output) as run:  # one that the store refuses for a while beats on
         with monkeypatch.context() as patch:
-            patch.setattr(staging.store, "write_file", reject)
+            patch.setattr(lock.store, "write_file", reject)
             wait_for(lambda: len(rejected) > 1)
-        before = stores.read(lock)
-        wait_for(lambda: stores.read(lock) != before)
-    monkeypatch.setattr(staging, "BEAT_SECONDS", 60.0)
-    with staging._lock_in_store(lock) as run:
-        stores.write_file(lock, b"another 0")
+        before = stores.read(path)
+        wait_for(lambda: stores.read(path) != before)
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 60.0)
+    with lock.hold(output) as run:
+        stores.write_file(path, b"another 0")
         with pytest.raises(DataError, match="another run has begun in"):
             check(run)
     # That run was killed: nothing beats, and its staged files are removed.

@@ -6,10 +6,11 @@ import pytest
 
 from textmill.pipelines.runners.result import Result
 from textmill.pipelines.tokenizer.options import TextFlags, TokenizerOptions
-from textmill.pipelines.tokenizer.output import FinishedTokenizer
 from textmill.pipelines.tokenizer.run import plan, run
 from textmill.pipelines.tokenizer.summary import print_plan, print_result
 from textmill.schemas.errors import as_flags
+from textmill.schemas.files.finished import TokenizerInfo
+from textmill.schemas.typed_json import to_json
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_run_makes_or_finds_a_tokenizer_and_prints_nothing(options, capsys):
     assert [line.partition(":")[0] for line in lines] == ["counting words", "merging"]
     with open(f"{options.output}/report.json") as file:
         report = json.load(file)
-    assert made.thing.report == report and report["vocab_size"] == 300
+    assert json.loads(to_json(made.thing.report)) == report and report["vocab_size"] == 300
     assert made.thing.directory == options.output
     assert made.seconds is not None and made.seconds > 0
     unit = "each line of a text file is one document (--document=line)"
@@ -67,7 +68,7 @@ def test_what_is_printed_goes_where_it_is_told(options, capsys):
     print_plan(plan(options, [], say=print), said.append)
     print_result(run(options, [], say=said.append), said.append)
     result = run(options, [], say=said.append)
-    assert isinstance(result.thing, FinishedTokenizer)
+    assert isinstance(result.thing, TokenizerInfo)
     print_result(result, said.append)
     lines = [str(each) for each in said if isinstance(each, str)]
     assert lines[2].startswith("next, build a dataset: ")

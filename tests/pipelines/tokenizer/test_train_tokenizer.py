@@ -27,6 +27,7 @@ from textmill.schemas.errors import DataError, UsageError
 WORDPIECE = "--model=wordpiece"
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 FILES = [
+    "MANIFEST.json",
     "config.yaml",
     "histogram.parquet",
     "report.json",
@@ -141,7 +142,7 @@ def test_a_chat_template(train, tmp_path):
     assert auto.decode(ids[mask]) == "wide"
     train("out", f"--chat_template={path}")  # found
     path.write_text(TEMPLATE + "\n")
-    with pytest.raises(UsageError, match="contains another tokenizer .chat_template"):
+    with pytest.raises(UsageError, match="contains a different tokenizer .chat_template"):
         train("out", f"--chat_template={path}")
 
 
@@ -210,21 +211,19 @@ def test_the_same_command_again_finds_it_and_others_are_refused(
     assert "already contains this tokenizer" in capsys.readouterr().out
     assert before == {name: (trained / name).stat().st_mtime_ns for name in FILES}
     for flag, says in {
-        "--vocab_size=310": r"vocab_size 300, not 310\).*--overwrite.*--from_histogra",
-        "--pattern=llama3": "pattern None, not 'llama3'",
-        "--max_token_length=4": "max_token_length None, not 4",
-        "--group_field=n": "group_field None, not 'n'",
+        "--vocab_size=310": r"vocab_size: stored 300, requested 310\).*--overwrite.*--from_h",
+        "--pattern=llama3": 'pattern: stored null, requested "llama3"',
+        "--max_token_length=4": "max_token_length: stored null, requested 4",
+        "--group_field=n": 'group_field: stored null, requested "n"',
     }.items():
         with pytest.raises(UsageError, match=says):
             train("tokenizer", flag)
-    for name, says in {
-        "tokenizer.json": "its tokenizer.json does not match the sha256",
-        "report.json": "no valid report.json",
-    }.items():
+    for name in ("tokenizer.json", "report.json", "histogram.parquet"):
         whole = (trained / name).read_bytes()
-        (trained / name).write_bytes(whole[1:])
-        with pytest.raises(UsageError, match=says):
-            train("tokenizer")
+        for content in (whole[1:], b"#" + whole[1:]):
+            (trained / name).write_bytes(content)
+            with pytest.raises(DataError, match=f"{name} (has|was changed)"):
+                train("tokenizer")
         (trained / name).write_bytes(whole)
     moved = text.rename(tmp_path / "moved.txt")
     train("tokenizer", f"--input={moved}")  # the content counts, not the name
@@ -308,7 +307,7 @@ def test_a_filter_chooses_what_is_counted_and_is_recorded(
     assert report["text"]["refused"] == {"filter:a word": 2}
     assert report["parameters"]["filter"] == "word_chooser:choose"
     assert "--filter=word_chooser:choose --tokenizer=" in in_words(capsys.readouterr().out)
-    with pytest.raises(UsageError, match="contains another tokenizer .*filter 'word_chooser"):
+    with pytest.raises(UsageError, match='different tokenizer .*filter: stored "word_chooser'):
         train("out", "--vocab_size=270")
     text.write_text("short\n" * 6)
     with pytest.raises(DataError, match="no document is left to train on: 6 filter:a word"):

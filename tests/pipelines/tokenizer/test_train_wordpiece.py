@@ -52,7 +52,7 @@ def test_a_whole_run(train, tmp_path, capsys):
     assert report["parameters"]["model"] == "wordpiece"
     train("out", *WORDPIECE)
     assert "already contains this tokenizer" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="lowercase True, not False"):
+    with pytest.raises(UsageError, match="lowercase: stored true, requested false"):
         train("out", *WORDPIECE, "--no_lowercase")
     if DATA.is_dir():
         published = without_ids(config_of(DATA / "tokenizers" / "bert-base-uncased"))

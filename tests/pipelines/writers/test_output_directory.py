@@ -4,10 +4,12 @@ import os
 
 import pytest
 
-from textmill.pipelines.writers.output_directory import TOKENIZER_REPORT, find_or_make
-from textmill.pipelines.writers.staging import LOCK, STAGING
+from textmill.pipelines.writers.output_directory import find_or_make
+from textmill.pipelines.writers.staging import STAGING
 from textmill.schemas.errors import UsageError
-from textmill.schemas.format.manifest import MANIFEST
+from textmill.schemas.files.finished import SetInfo
+from textmill.schemas.files.lock import LOCK
+from textmill.schemas.format.agreement import REPORT
 
 
 class Output:
@@ -28,7 +30,7 @@ class Output:
         self.events.append("make")
 
     def find_or_make(self, *, overwrite=False):
-        return find_or_make(str(self.folder), MANIFEST, self.find, self.make, overwrite=overwrite)
+        return find_or_make(str(self.folder), SetInfo, self.find, self.make, overwrite=overwrite)
 
 
 def test_what_is_there_is_not_made_again(tmp_path):
@@ -55,7 +57,7 @@ def test_it_is_looked_for_again_under_the_lock(tmp_path, content, overwrite, eve
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_what_another_command_publishes_meanwhile_is_not_replaced(tmp_path, overwrite):
-    (tmp_path / TOKENIZER_REPORT).touch()
+    (tmp_path / REPORT).touch()
     output = Output(tmp_path, None)
     with pytest.raises(UsageError, match="already contains a tokenizer .report.json."):
         output.find_or_make(overwrite=overwrite)

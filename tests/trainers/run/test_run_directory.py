@@ -5,8 +5,8 @@ import os
 import pytest
 
 from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.format.run_settings import CONFIG_JSON
 from textmill.trainers.run.run_directory import (
-    SETTINGS,
     claim,
     read_settings,
     start_or_resume,
@@ -39,7 +39,7 @@ def test_settings_go_out_and_in_by_one_trainer(tmp_path):
     ("damage", "said"),
     [
         (lambda path: os.mkfifo(path), "is not a regular file but a pipe or a device"),
-        (lambda path: path.symlink_to("/dev/zero"), "is not a regular file but a pipe or a device"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a link out of its directory"),
         (lambda path: path.mkdir(), "Is a directory"),
         (lambda path: path.write_text("null"), "is None, not of type dict"),
         (lambda path: path.write_text("{}"), "missing fields"),
@@ -49,13 +49,13 @@ def test_settings_go_out_and_in_by_one_trainer(tmp_path):
 )
 @pytest.mark.timeout(20)
 def test_odd_settings_are_refused_at_once(tmp_path, damage, said):
-    damage(tmp_path / SETTINGS)
+    damage(tmp_path / CONFIG_JSON)
     with pytest.raises(DataError, match=f"config.json is not a trainer's configuration.*{said}"):
         read_settings(tmp_path)
     for name, value in {"trainer": 5, "config": [], "model": None, "fingerprint": 1.5}.items():
         (tmp_path / name).mkdir()
         write_settings(tmp_path / name, {**RUN, name: value})
-        with pytest.raises(DataError, match=f"{SETTINGS}: {name} is "):
+        with pytest.raises(DataError, match=f"{CONFIG_JSON}: {name} is "):
             read_settings(tmp_path / name)
 
 
@@ -107,7 +107,7 @@ def test_another_run_is_not_gone_on_with(tmp_path):
 
 def test_one_run_at_a_time(tmp_path):
     with claim(tmp_path / "run"):
-        message = f"--output={tmp_path}/run is in use by another run: wait for it, or give another"
+        message = f"^another run writes into {tmp_path}/run: wait for it, or use another --output"
         with pytest.raises(UsageError, match=message), claim(tmp_path / "run"):
             raise AssertionError("two runs in one directory")
     message = f"^{tmp_path}/run: .*No such file.*none'. Finished checkpoints are kept; repair the c"
@@ -116,13 +116,13 @@ def test_one_run_at_a_time(tmp_path):
     with pytest.raises(BrokenPipeError), claim(tmp_path / "run"):
         raise BrokenPipeError
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=f"--output={tmp_path}/file is a file or below one"):
+    with pytest.raises(UsageError, match=f"--output={tmp_path}/file is a file, or below a file"):
         claim(tmp_path / "file").__enter__()
 
 
 def test_no_flipped_bit_gives_other_settings(tmp_path):
     write_settings(tmp_path, RUN)
-    path = tmp_path / SETTINGS
+    path = tmp_path / CONFIG_JSON
     content, refused = path.read_bytes(), 0
     for place in range(len(content)):
         for bit in range(8):
@@ -141,6 +141,6 @@ def test_no_flipped_bit_gives_other_settings(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"fingerprint": 5}', b"[" * 100_000])
 def test_what_is_no_configuration_is_refused(tmp_path, content):
-    (tmp_path / SETTINGS).write_bytes(content)
+    (tmp_path / CONFIG_JSON).write_bytes(content)
     with pytest.raises(DataError, match="is not a trainer's configuration|has changed since"):
         read_settings(tmp_path, "tf_qa")
