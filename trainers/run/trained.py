@@ -21,7 +21,7 @@ from textmill.trainers.models.set_tokenizer import published_tokenizer, read_tok
 from textmill.trainers.models.weights import from_published, keep_own_layer
 from textmill.trainers.run.checkpoint_files import read_weights
 from textmill.trainers.run.checkpoints import BEST, Checkpoints
-from textmill.trainers.run.run_directory import CHECKPOINTS
+from textmill.trainers.run.run_directory import CHECKPOINTS, read_settings
 
 
 @dataclass(frozen=True)
@@ -75,22 +75,22 @@ def find_trained(path: str, which: str | None = None) -> Trained:
 
 
 def _find_run(output: Path, which: str | None) -> Trained:
-    run = open_finished(RunInfo, output)
-    settings, schema = run.config, run.schema
-    config = ModelConfig.from_settings(settings.model)
+    settings = read_settings(output)  # its errors name a remedy
+    schema = open_finished(RunInfo, output).schema
+    config = ModelConfig.from_settings(settings["model"])
     tokenizer_json = read_tokenizer(output)
     is_chat = "chat_template" in schema.parameters
     paths = Checkpoints(output).choose(which)
     return Trained(
-        trainer=settings.trainer,
-        settings=settings.config,
+        trainer=settings["trainer"],
+        settings=settings["config"],
         config=config,
         directory=output,
         weights=tuple((path.name, partial(read_weights, path, config)) for path in paths),
         schema=schema,
         tokenizer_json=tokenizer_json,
         prefix_ids=text_start(schema),
-        fingerprint=settings.fingerprint,
+        fingerprint=settings["fingerprint"],
         eos_ids=run_ends(output, schema, tokenizer_json) if config.is_decoder else (),
         chat=format_of_schema(schema, tokenizer_json) if is_chat else None,
     )
