@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from textmill.pipelines.corpus.counting import count_piece
 from textmill.pipelines.corpus.decontamination.finders import load_finder
-from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
+from textmill.pipelines.corpus.filter_documents import load_filters
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.partition import cut_batch, make_batch
 from textmill.pipelines.corpus.shuffles import Shuffle
@@ -23,14 +23,14 @@ class Clean(BlockStep[CorpusJob], SendingStep[CorpusJob]):
         """Loads models and lists of rules."""
         super().setup()
         job = self._job
-        load_filters(job.filters)
+        self._filters = load_filters(job.filters)
         self._finder = load_finder(job.index) if job.index else None
 
     def process(self, block: Block) -> Iterator:
         """Reads and filters documents, and sends them to their partitions."""
         job = self._job
         for piece, documents in enumerate(self.read(block)):
-            filtered = filter_documents(job.filters, documents, self._finder)
+            filtered = self._filters.apply(documents, self._finder)
             batch = make_batch(filtered.documents, keep_source=job.keep_source)
             self.put(Shuffle.DOCUMENTS, cut_batch(batch, job.partitions))
             yield from self.send()

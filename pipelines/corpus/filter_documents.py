@@ -41,56 +41,60 @@ class Filtered(Chosen):
     hits: tuple[Hit, ...] = ()
 
 
-def load_filters(filters: Filters) -> None:
+@dataclass(frozen=True)
+class LoadedFilters:
+    """Rules with their models and lists; they normalize, filter and edit documents."""
+
+    filters: Filters
+    rules: tuple[Rule, ...]
+
+    def apply(self, documents: Documents, finder: Finder | None = None) -> Filtered:
+        """Applies the rules in their order; the first that drops a document is the reason.
+
+        Args:
+          documents: a piece of a block.
+          finder: of evaluation texts; None if the flags name none.
+
+        Raises:
+          DataError: the user's function failed or returned no reason; names it and the document.
+        """
+        filters = self.filters
+        if filters == Filters():
+            return Filtered(documents, documents.dropped, documents.columns)
+        text = apply_form(documents.text, filters.normalize)
+        columns = documents.columns.set_column(0, "text", text)
+        applied = apply_rules(columns, self.rules, finder)
+        kept, left, reasons = applied.columns, applied.left, applied.reasons
+        if filters.filter:
+            dropped = ask_filter(filters.filter, documents.keep(left, kept))
+            reasons |= {int(left[place]): reason for place, reason in dropped.items()}
+            left = np.delete(left, list(dropped))
+            if dropped:
+                kept = kept.take(pa.array(np.delete(np.arange(len(kept)), list(dropped))))
+        reasons = dict(sorted(reasons.items()))
+        return Filtered(
+            documents.keep(left, kept),
+            total_counts(documents.dropped, Counter(reasons.values())),
+            columns,
+            reasons,
+            _lines(replace(documents, columns=columns), reasons, applied.measured)
+            if filters.keep_rejects
+            else b"",
+            applied.observed,
+            tuple(replace(hit, path=documents.reject(n, "", "").path) for n, hit in applied.hits),
+        )
+
+
+def load_filters(filters: Filters) -> LoadedFilters:
     """Loads models, lists and the user's function: once a worker, before the first document.
 
     Raises:
       UsageError: one of them is not available on this machine.
     """
-    rules_of(filters)
+    rules = rules_of(filters)
     if filters.filter:
         load_filter(filters.filter)
-
-
-def filter_documents(
-    filters: Filters, documents: Documents, finder: Finder | None = None
-) -> Filtered:
-    """Normalizes documents, and filters or edits them; the first rule that applies is the reason.
-
-    Args:
-      filters: the flags of rules.
-      documents: a piece of a block.
-      finder: of evaluation texts; None if the flags name none.
-
-    Raises:
-      UsageError: the user's function cannot be imported.
-      DataError: the user's function failed or returned no reason; names it and the document.
-    """
-    if filters == Filters():
-        return Filtered(documents, documents.dropped, documents.columns)
-    text = apply_form(documents.text, filters.normalize)
-    columns = documents.columns.set_column(0, "text", text)
-    applied = apply_rules(columns, rules_of(filters), finder)
-    kept, left, reasons = applied.columns, applied.left, applied.reasons
-    if filters.filter:
-        dropped = ask_filter(filters.filter, documents.keep(left, kept))
-        reasons |= {int(left[place]): reason for place, reason in dropped.items()}
-        left = np.delete(left, list(dropped))
-        kept = (
-            kept.take(pa.array(np.delete(np.arange(len(kept)), list(dropped)))) if dropped else kept
-        )
-    reasons = dict(sorted(reasons.items()))
-    return Filtered(
-        documents.keep(left, kept),
-        total_counts(documents.dropped, Counter(reasons.values())),
-        columns,
-        reasons,
-        _lines(replace(documents, columns=columns), reasons, applied.measured)
-        if filters.keep_rejects
-        else b"",
-        applied.observed,
-        tuple(replace(hit, path=documents.reject(n, "", "").path) for n, hit in applied.hits),
-    )
+    return LoadedFilters(filters, rules)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from textmill.pipelines.corpus.decontamination.finders import find_holders
 from textmill.pipelines.corpus.decontamination.matches import Finder
 from textmill.pipelines.corpus.decontamination.targets import find_targets
-from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
+from textmill.pipelines.corpus.filter_documents import load_filters
 from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.near_duplicates.one_partition import find_near
 from textmill.pipelines.corpus.options import CorpusOptions, Paragraphs
@@ -44,7 +44,7 @@ def measure(options: CorpusOptions, sample: Sample) -> Measured:
     share = sample.taken / max(sample.text, 1)
     clock.add("reading", sample.cpu_seconds * share, sample.seconds * share)
     dropped: Counter[str] = Counter()
-    pieces = _clean(options, sample.pieces, clock, dropped)
+    pieces = _clean(options.filters, sample.pieces, clock, dropped)
     empty = make_batch(no_documents(options.source.roles), keep_source=options.keep_source)
     with clock.part("partitions"):
         batches = [make_batch(piece, keep_source=options.keep_source) for piece in pieces]
@@ -80,25 +80,25 @@ def measure(options: CorpusOptions, sample: Sample) -> Measured:
 
 
 def _clean(
-    options: CorpusOptions, pieces: list[Documents], clock: Clock, dropped: Counter[str]
+    filters: Filters, pieces: list[Documents], clock: Clock, dropped: Counter[str]
 ) -> list[Documents]:
     """Applies the rules to pieces, and then searches for evaluation texts, with the run's order."""
-    flags = options.filters.decontamination
-    rules = replace(options.filters, decontamination=Decontamination(), keep_rejects=False)
-    load_filters(rules)
-    filter_documents(rules, pieces[0])  # compiles
+    flags = filters.decontamination
+    bare = replace(filters, decontamination=Decontamination(), keep_rejects=False)
+    rules = load_filters(bare)
+    rules.apply(pieces[0])  # compiles
     with clock.part("rules"):
-        filtered = [filter_documents(rules, piece) for piece in pieces]
+        filtered = [rules.apply(piece) for piece in pieces]
     dropped.update(total_counts(*(some.dropped for some in filtered)))
     left = [some.documents for some in filtered]
     if not flags.decontaminate:
         return left
-    finder = Finder(find_targets(options.filters, lambda _: None))
-    search = Filters(decontamination=flags)
-    bare = [replace(some, empty=0, rejects=(), unusable={}) for some in left]
-    filter_documents(search, bare[0], finder)
+    finder = Finder(find_targets(filters, lambda _: None))
+    search = load_filters(Filters(decontamination=flags))
+    plain = [replace(some, empty=0, rejects=(), unusable={}) for some in left]
+    search.apply(plain[0], finder)
     with clock.part("decontamination"):
-        searched = [filter_documents(search, some, finder) for some in bare]
+        searched = [search.apply(some, finder) for some in plain]
     dropped.update(total_counts(*(some.dropped for some in searched)))
     if flags.decontaminate_max_documents:  # a job before reads and cleans the input, too
         with clock.part("decontamination"):

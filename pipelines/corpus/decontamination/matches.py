@@ -41,7 +41,7 @@ class Hit:
       target: path of the file with the evaluation text.
       field: field of the record.
       record: number of the record among those of the file with text in the field.
-      path: file of the document, which `filter_documents` knows; the first by name of several.
+      path: file of the document, which `LoadedFilters` knows; the first by name of several.
       found: number of different n-grams of the text in the document.
       of: number of n-grams of the text that count.
       texts: number of all evaluation texts in the document; the best matches are listed.

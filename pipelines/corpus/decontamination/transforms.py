@@ -22,7 +22,7 @@ from textmill.pipelines.corpus.decontamination.finders import (
     load_finder,
 )
 from textmill.pipelines.corpus.decontamination.job import GramJob
-from textmill.pipelines.corpus.filter_documents import filter_documents, load_filters
+from textmill.pipelines.corpus.filter_documents import load_filters
 from textmill.pipelines.readers.sources import Block, read_blocks
 from textmill.pipelines.runners.block_run import ALL
 from textmill.pipelines.runners.shuffle import (
@@ -46,7 +46,7 @@ class FindGrams(BlockStep[GramJob]):
     def setup(self) -> None:
         """Loads the n-grams, and models and lists of rules."""
         super().setup()
-        load_filters(self._job.filters)
+        self._filters = load_filters(self._job.filters)
         self._finder = load_finder(self._job.index)
 
     def start_bundle(self) -> None:
@@ -58,7 +58,7 @@ class FindGrams(BlockStep[GramJob]):
         """Finds the n-grams in the documents of a block."""
         job = self._job
         for documents in self.read(block):
-            filtered = filter_documents(job.filters, documents)
+            filtered = self._filters.apply(documents)
             holders = find_holders(self._finder, filtered.documents.columns["text"])
             self._holders = add_holders([self._holders, holders], job.limit)
         self._blocks.append(block.index)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.tools.filter_factory import TEXT, column, documents_of, filters_of
-from textmill.pipelines.corpus.filter_documents import apply_rules, filter_documents
+from textmill.pipelines.corpus.filter_documents import apply_rules, load_filters
 from textmill.pipelines.corpus.filters import Filters, in_order, warn_of
 from textmill.pipelines.corpus.rules.rule import Judged, Rule
 from textmill.pipelines.readers.documents import Role
@@ -22,7 +22,8 @@ BLANK = {"empty": 3}  # dropped before any filter
 
 
 def filtered(filters, *columns, roles=(TEXT,)):
-    return filter_documents(filters, documents_of(*columns, roles=roles, empty=BLANK["empty"]))
+    documents = documents_of(*columns, roles=roles, empty=BLANK["empty"])
+    return load_filters(filters).apply(documents)
 
 
 @pytest.fixture

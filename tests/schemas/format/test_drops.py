@@ -48,6 +48,8 @@ def test_every_reason_has_a_title_with_or_without_a_row():
     for name, drop in DROPS.items():
         of_rule = any(name in group.REASONS for _, group in Filters().groups())
         assert of_rule <= (drop.title == FILTERED)
+    of_rules = {name for _, group in Filters().groups() for name in group.REASONS}
+    assert {drop_of(name).title for name in of_rules} == {FILTERED}
     assert total_counts({"a": 1, "b": 0}, {"a": 2, "c": 3}) == {"a": 3, "c": 3}
 
 

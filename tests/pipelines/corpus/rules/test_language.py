@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.tools.filter_factory import documents_of, filters_of
-from textmill.pipelines.corpus.filter_documents import filter_documents
+from textmill.pipelines.corpus.filter_documents import load_filters
 from textmill.pipelines.corpus.filters import Filters
 from textmill.pipelines.corpus.rules import language
 from textmill.pipelines.corpus.rules.shares import Languages
@@ -27,7 +27,7 @@ TEXTS = {
 
 
 def filtered(filters, texts):
-    return filter_documents(filters, documents_of(texts))
+    return load_filters(filters).apply(documents_of(texts))
 
 
 def test_documents_of_other_languages_are_dropped_and_all_are_counted():
