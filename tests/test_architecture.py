@@ -297,7 +297,6 @@ def test_the_reference_lists_what_is_used_of_tokenizers():
 MOST_IMPORTS = 20
 MORE_IMPORTS = {
     "pipelines/corpus/corpus_check.py": 21,
-    "pipelines/corpus/publish.py": 23,
 }
 
 

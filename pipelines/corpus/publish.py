@@ -1,7 +1,6 @@
-"""The end of build_corpus: checks the workers' reports, writes the metadata files and publishes."""
+"""The end of build_corpus: writes the metadata files and publishes."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -9,23 +8,13 @@ from textmill.pipelines.corpus.card import card_file
 from textmill.pipelines.corpus.corpus_check import read_rows
 from textmill.pipelines.corpus.decontamination.matches import hits_file
 from textmill.pipelines.corpus.decontamination.report import count_targets
-from textmill.pipelines.corpus.filters import warn_of
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
-from textmill.pipelines.corpus.report import (
-    SAMPLED,
-    CorpusContent,
-    render_report,
-)
-from textmill.pipelines.corpus.shuffles import name_shuffle
+from textmill.pipelines.corpus.lost_data import refuse_lost
+from textmill.pipelines.corpus.report import SAMPLED, CorpusContent, render_report
 from textmill.pipelines.inspection.report.page import report_file
-from textmill.pipelines.readers.sources import (
-    file_digests,
-    read_blocks,
-)
-from textmill.pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
+from textmill.pipelines.readers.sources import file_digests
 from textmill.pipelines.writers import rejects, shard_files
 from textmill.schemas.commands.flag_file import CONFIG
-from textmill.schemas.errors import DataError
 from textmill.schemas.files import store
 from textmill.schemas.files.finished import Corpus
 from textmill.schemas.format.corpus_metadata import CorpusStatistics
@@ -40,7 +29,7 @@ def publish_corpus(report: CorpusReport, job: CorpusJob) -> Manifest:
     Raises:
       DataError: data was lost, too many documents were rejected, or none is left.
     """
-    _check_complete(report, job)
+    refuse_lost(report, job)
     staged = [*report.files, *rejects.collect(report.stashed, job.staging)]
     if job.filters.decontamination.decontaminate:
         content = store.read(f"{job.staging}/{DECONTAMINATION}")
@@ -89,38 +78,3 @@ def _content(report: CorpusReport, inputs: Inputs, job: CorpusJob) -> CorpusCont
         hosts=report.hosts,
         config=job.config,
     )
-
-
-class _Partition(NamedTuple):
-    place: str
-
-
-def _places(job: CorpusJob) -> list[Placed]:
-    """Blocks and partitions, in the order of their numbers in reports."""
-    partitions = [_Partition(f"partition {number}") for number in range(job.partitions)]
-    return [*read_blocks(job.staging), *partitions, *partitions]
-
-
-def _check_complete(report: CorpusReport, job: CorpusJob) -> None:
-    """Checks that no block, batch, file or document was lost, and that some are left."""
-    statistics = report.statistics
-    # The search for near-duplicates reports each partition twice: signed, and sets sent.
-    parts = 2 * job.partitions if job.near else 0
-    check_deliveries(report.deliveries, lambda: _places(job), job.blocks + parts, name_shuffle)
-    files = {file.path for file in report.files}
-    lost = sorted({*job.schema.names(), *job.schema.removed_names()} - files)
-    if lost:
-        raise DataError(
-            f"the runner lost the report on {lost[0]}{and_more(lost, 'files')}: {AGAIN}"
-        )
-    report.rejects.refuse_too_many(job.max_rejects)
-    hosts = report.hosts.broken_equations(statistics.observed)
-    if broken := [*statistics.broken_equations(), *hosts]:
-        raise DataError("documents were lost, which is a bug in Textmill: " + "; ".join(broken))
-    if not statistics.total().documents:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in statistics.dropped.items())
-        raise DataError(
-            f"no document is left to write; {statistics.documents_read:,} were read "
-            f"({reasons or 'only blank lines'}){report.rejects.describe_first()}"
-            + "".join(f"; {cause}" for cause in warn_of(statistics.funnel, statistics.observed))
-        )

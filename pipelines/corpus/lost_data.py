@@ -1,0 +1,49 @@
+"""Checks the reports of build_corpus' workers, before anything is published."""
+
+from typing import NamedTuple
+
+from textmill.pipelines.corpus.filters import warn_of
+from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
+from textmill.pipelines.corpus.shuffles import name_shuffle
+from textmill.pipelines.readers.sources import read_blocks
+from textmill.pipelines.runners.shuffle import AGAIN, Placed, and_more, check_deliveries
+from textmill.schemas.errors import DataError
+
+
+class _Partition(NamedTuple):
+    place: str
+
+
+def _places(job: CorpusJob) -> list[Placed]:
+    """Blocks and partitions, in the order of their numbers in reports."""
+    partitions = [_Partition(f"partition {number}") for number in range(job.partitions)]
+    return [*read_blocks(job.staging), *partitions, *partitions]
+
+
+def refuse_lost(report: CorpusReport, job: CorpusJob) -> None:
+    """Checks that no block, batch, file or document was lost, and that some are left.
+
+    Raises:
+      DataError: something was lost, too many documents were rejected, or none is left.
+    """
+    statistics = report.statistics
+    # The search for near-duplicates reports each partition twice: signed, and sets sent.
+    parts = 2 * job.partitions if job.near else 0
+    check_deliveries(report.deliveries, lambda: _places(job), job.blocks + parts, name_shuffle)
+    files = {file.path for file in report.files}
+    lost = sorted({*job.schema.names(), *job.schema.removed_names()} - files)
+    if lost:
+        raise DataError(
+            f"the runner lost the report on {lost[0]}{and_more(lost, 'files')}: {AGAIN}"
+        )
+    report.rejects.refuse_too_many(job.max_rejects)
+    hosts = report.hosts.broken_equations(statistics.observed)
+    if broken := [*statistics.broken_equations(), *hosts]:
+        raise DataError("documents were lost, which is a bug in Textmill: " + "; ".join(broken))
+    if not statistics.total().documents:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in statistics.dropped.items())
+        raise DataError(
+            f"no document is left to write; {statistics.documents_read:,} were read "
+            f"({reasons or 'only blank lines'}){report.rejects.describe_first()}"
+            + "".join(f"; {cause}" for cause in warn_of(statistics.funnel, statistics.observed))
+        )
