@@ -8,14 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from textmill.pipelines.corpus.near_duplicates.steps import count_sizes
-from textmill.pipelines.corpus.partition import SOURCE, partition_of
+from textmill.pipelines.corpus.partition import SOURCE, partition_of, read_rows
 from textmill.pipelines.corpus.partition_files import describe_near, hex_ids
 from textmill.pipelines.host.imports import pc
 from textmill.pipelines.inspection.checks.findings import Findings
 from textmill.pipelines.inspection.checks.listed_files import check_sums
 from textmill.pipelines.readers.corpus_files import read_hosts
-from textmill.pipelines.readers.documents import Documents, Role
-from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
+from textmill.pipelines.readers.documents import Documents
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
 from textmill.schemas.errors import DataError, TextmillError
@@ -164,18 +163,3 @@ def _concat(pieces: Iterable[Documents], names: tuple[str, ...]) -> pa.RecordBat
 
 def _read(corpus: Corpus, file: ManifestFile, columns: tuple[str, ...]) -> Iterator[Documents]:
     return read_rows(os.path.join(corpus.directory, file.path), file.rows or 0, columns)
-
-
-def read_rows(path: str, rows: int, columns: tuple[str, ...]) -> Iterator[Documents]:
-    """Yields the rows of one file of a corpus, in pieces; the first column has no empty value.
-
-    Raises:
-      DataError, UsageError: the file cannot be read, or lacks a column.
-    """
-    if not rows:
-        return
-    kept = tuple(Role(name, "field", name) for name in columns[1:])
-    roles = (Role(columns[0], "string", columns[0]), *kept)
-    source = Source((path,), roles=roles, max_document_bytes=MOST_DOCUMENT_BYTES)
-    for block in plan_blocks(source):
-        yield from read_block(block, source)

@@ -1,7 +1,8 @@
 """Partitions documents by hash, joins exact duplicates, sorts and stages each partition.
 
 A partition is a range of hashes and becomes one file of the corpus. So the corpus is sorted from
-file to file, and any split of the input into blocks gives the same partitions.
+file to file, and any split of the input into blocks gives the same partitions. `read_rows` reads
+such a file again.
 
 A batch has one row for each document, with the columns
     digest: binary(16), xxh3_128 of the text
@@ -20,7 +21,8 @@ import pyarrow as pa
 
 from textmill.pipelines.corpus.near_duplicates.rows import differs
 from textmill.pipelines.host.imports import pc
-from textmill.pipelines.readers.documents import Documents
+from textmill.pipelines.readers.documents import Documents, Role
+from textmill.pipelines.readers.sources import MOST_DOCUMENT_BYTES, Source, plan_blocks, read_block
 from textmill.pipelines.rows.example_batch import DIGEST_BYTES, from_stream
 from textmill.pipelines.rows.routing import content_digests
 from textmill.pipelines.rows.text_bytes import count_words
@@ -154,3 +156,18 @@ def read_partition(scratch: str, number: int, stage: str = "") -> pa.RecordBatch
 
 def _path(scratch: str, number: int, stage: str) -> str:
     return os.path.join(scratch, f"partition-{number:05d}{stage}.arrow")
+
+
+def read_rows(path: str, rows: int, columns: tuple[str, ...]) -> Iterator[Documents]:
+    """Yields the rows of one file of a corpus, in pieces; the first column has no empty value.
+
+    Raises:
+      DataError, UsageError: the file cannot be read, or lacks a column.
+    """
+    if not rows:
+        return
+    kept = tuple(Role(name, "field", name) for name in columns[1:])
+    roles = (Role(columns[0], "string", columns[0]), *kept)
+    source = Source((path,), roles=roles, max_document_bytes=MOST_DOCUMENT_BYTES)
+    for block in plan_blocks(source):
+        yield from read_block(block, source)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from textmill.pipelines.corpus.card import card_file
-from textmill.pipelines.corpus.corpus_check import read_rows
 from textmill.pipelines.corpus.decontamination.matches import hits_file
 from textmill.pipelines.corpus.decontamination.report import count_targets
 from textmill.pipelines.corpus.job import CorpusJob, CorpusReport
 from textmill.pipelines.corpus.lost_data import refuse_lost
+from textmill.pipelines.corpus.partition import read_rows
 from textmill.pipelines.corpus.report import SAMPLED, CorpusContent, render_report
 from textmill.pipelines.inspection.report.page import report_file
 from textmill.pipelines.readers.sources import file_digests

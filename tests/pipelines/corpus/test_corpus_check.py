@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.tools.corpus_factory import build, rows_of, write_lines
-from textmill.pipelines.corpus.corpus_check import read_rows
+from textmill.pipelines.corpus.partition import read_rows
 from textmill.pipelines.readers.documents import MAX_DOCUMENT_BYTES
 from textmill.pipelines.verify import main as verify
 from textmill.schemas.errors import DataError
