@@ -32,7 +32,7 @@ from textmill.pipelines.shards.estimate import Estimate, estimate
 from textmill.pipelines.shards.plan import BuildPlan
 from textmill.pipelines.shards.prepare import BuildRun
 from textmill.pipelines.shards.summary import plan_facts
-from textmill.schemas.errors import DataError, UsageError
+from textmill.schemas.errors import DataError, UsageError, as_flags
 from textmill.schemas.files.finished import read_set
 
 PROCESSES = "--direct_running_mode=multi_processing"
@@ -350,7 +350,7 @@ def test_a_shard_that_a_cluster_cannot_shuffle(tmp_path):
         rows = {"train": 5.0, "validation": 5.0}
         large = replace(ESTIMATE, rows=rows, scratch_bytes=scratch_bytes)
         planned = plan(tmp_path, *flags, estimate=large, shuffle_by=shuffle_by)
-        return [line for line in planned.warnings() if "shard" in line]
+        return [as_flags(line) for line in planned.warnings() if "shard" in line]
 
     assert warnings(4.2e9, *cluster) == [
         "the largest shard takes 2.1 GB in the shuffle, more than the limit of 2.0 GB: use "
