@@ -9,13 +9,13 @@ import numpy as np
 
 from textmill.pipelines.encoding.tokenizer import LoadedTokenizer
 from textmill.pipelines.inspection.checks.listed_files import ListedFiles
-from textmill.pipelines.inspection.checks.shard_check import ExpectedRows
-from textmill.pipelines.inspection.checks.tokenizer_check import (
+from textmill.pipelines.inspection.checks.set_tokenizer import (
     Surroundings,
     check_ids,
     config_problems,
     find_surroundings,
 )
+from textmill.pipelines.inspection.checks.shard_check import ExpectedRows
 from textmill.pipelines.rows.evaluation import EVALUATION, evaluation_names
 from textmill.pipelines.writers.tfds_info import tfds_files
 from textmill.pipelines.writers.token_counts import TOKEN_COUNTS, count_problems

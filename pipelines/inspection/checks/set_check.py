@@ -15,12 +15,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from textmill.pipelines.inspection.checks.findings import SHOWN, Findings
 from textmill.pipelines.inspection.checks.listed_files import ListedFiles
 from textmill.pipelines.inspection.checks.metadata_check import MetadataCheck
+from textmill.pipelines.inspection.checks.set_tokenizer import load_tokenizer
 from textmill.pipelines.inspection.checks.shard_check import (
     ExpectedRows,
     ShardCheck,
     find_lines_without_rows,
 )
-from textmill.pipelines.inspection.checks.tokenizer_check import load_tokenizer
 from textmill.pipelines.runners.console import Console
 from textmill.schemas.files.finished import note_unlisted
 from textmill.schemas.files.set_files import Cache, SetFiles, open_files
