@@ -14,7 +14,8 @@ from typing import Mapping
 
 # Unicode reserves these for a program's own use: no text should hold them.
 _OPEN, _OR, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
-_MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_OR}([^{_CLOSE}]*){_CLOSE}")
+_WORDS = f"([^{_OPEN}{_OR}{_CLOSE}]*)"
+_MARKED = re.compile(_OPEN + _WORDS + _OR + _WORDS + _CLOSE)
 _NO_MARKS = dict.fromkeys(map(ord, _OPEN + _OR + _CLOSE), "\ufffd")
 _NOTHING = object()
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})

@@ -22,7 +22,7 @@ from tests.tools.shard_factory import replace_file
 from textmill.pipelines.build_shards import main
 from textmill.pipelines.inspection.checks.set_check import verify_set
 from textmill.pipelines.verify import main as verify
-from textmill.pipelines.writers import staging
+from textmill.pipelines.writers import output_directory
 from textmill.schemas.errors import DataError, UsageError
 from textmill.schemas.files.finished import read_set
 
@@ -244,14 +244,14 @@ def test_what_is_published_before_the_lock_is_had_stays(
 ):
     """Another set is refused, this very one found, as if it had been there from the start."""
     output = tmp_path / "set"
-    wait = staging.stage
+    wait = output_directory.stage
 
     def let_another_finish(*args, **kwargs):
-        monkeypatch.setattr(staging, "stage", wait)
+        monkeypatch.setattr(output_directory, "stage", wait)
         main(arguments(corpus, tokenizer_path, output, f"--seed={seed}"))
         return wait(*args, **kwargs)
 
-    monkeypatch.setattr(staging, "stage", let_another_finish)
+    monkeypatch.setattr(output_directory, "stage", let_another_finish)
     flags = arguments(corpus, tokenizer_path, output, "--seed=7")
     if seed == 7:
         main(flags)
