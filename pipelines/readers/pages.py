@@ -20,10 +20,13 @@ from textmill.schemas.errors import DataError
 from textmill.schemas.limited_process import LimitedProcess, LimitExceeded
 from textmill.schemas.typed_json import parse_json
 
-# Long enough to have a main text, so that the loops that write it are compiled, too.
+# An article of some paragraphs, so that all loops that find and write a main text are compiled.
 SAMPLE = (
     b"<p>This page is converted first, so that all that pages need is compiled or loaded before "
     b"their time is limited."
+    b"<p>One paragraph is too short for it: a page of a single answer is a discussion, whose "
+    b"comments are not looked for."
+    b"<p>With a third one it is an article like any other, and its main content is what you read."
 )
 
 
