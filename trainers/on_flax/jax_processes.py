@@ -43,6 +43,7 @@ class JaxProcesses(Processes):
         self._flags, self._shared, self._gathered = flags, 0, 0
         self._store: Any = global_state.client
         self._is_over, self._reason = False, ""  # why this process, the first, ends the others
+        self._fails = False  # this process ends by an error of its own, in its words
         watch = self._lead if self.is_first else self._follow
         self._watch = threading.Thread(target=watch, name="processes", daemon=True)
         self._watch.start()
@@ -98,6 +99,7 @@ class JaxProcesses(Processes):
             return
         if isinstance(error, jax.errors.JaxRuntimeError):  # of a collective?
             time.sleep(SILENT_SECONDS + 10)  # the watch may end this process meanwhile
+        self._fails = True
         reason = (
             error.marked if isinstance(error, TextmillError) else f"{type(error).__name__} {error}"
         )
@@ -169,7 +171,7 @@ class JaxProcesses(Processes):
         )
 
     def _end(self, reason: str) -> None:
-        if not self._is_over:
+        if not (self._is_over or self._fails):
             self._is_over = True
             say(f"error: {reason}", sys.stderr)
             end_at_once(1)

@@ -9,7 +9,7 @@ from tests.tools.python_process import run_python
 
 TESTS = [
     "corpus/decontamination/test_matches.py",
-    "corpus/test_english_cutting.py",
+    "corpus/english/test_cutting.py",
     "corpus/near_duplicates/test_buckets.py",
     "corpus/near_duplicates/test_find_near.py::test_the_same_as_of_all_pairs_compared",
     "corpus/near_duplicates/test_resolve.py",
@@ -21,6 +21,7 @@ TESTS = [
     "encoding/test_normal_text.py",
     "encoding/test_word_pieces.py",
     "readers/test_block_features.py",
+    "readers/test_json_texts.py",
     "readers/test_main_text.py",
     "readers/test_page_comments.py",
     "readers/test_page_guard.py",
@@ -30,10 +31,12 @@ TESTS = [
     "rows/test_masking.py",
     "tasks/test_noise_spans.py",
     "rows/test_packing.py",
+    "rows/test_text_bytes.py",
     "rows/test_word_hashes.py",
     "tokenizer/test_bpe.py",
     "tokenizer/test_word_counts.py",
     "writers/test_shard_files.py",
+    "writers/test_token_counts.py",
 ]
 # Without what Python does at its end, where a process that has run test_tokenizer_types.py crashes
 # in a library that the test imports, with this check and without.
